@@ -1,0 +1,435 @@
+"""Named image sets as tensors: embedded, from a folder of the user's, from the cache, or downloaded.
+
+``load("digits")`` needs no network: the images ship inside scikit-learn. Every other set is looked
+for in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``, and downloaded into the cache
+when it is in neither. Every file is checked against its published checksum each time it is read.
+
+A set that is reduced or rebuilt has a name that says so (``cifar10-subset``, ``bloodmnist-rebuilt``,
+``pacs-64``, ``kmnist-test``), so that no result made on it passes for one made on the original.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import torch
+import torchvision
+from torch import Tensor
+from torchvision.datasets.utils import calculate_md5, download_url
+from torchvision.transforms.v2.functional import resize
+
+CACHE = Path(__file__).resolve().parent.parent / "data" / "cache"
+
+MEDMNIST = "https://zenodo.org/records/10519652/files/"
+KUZUSHIJI49 = "http://codh.rois.ac.jp/kmnist/dataset/k49/"
+
+
+class DatasetError(Exception):
+    """A data set that is unknown, not to be had, or damaged; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images and labels, split as their authors split them.
+
+    Attributes
+    ----------
+    name : str
+        The name that records carry.
+    images, test_images : Tensor
+        ``[N, channels, height, width]``, uint8. ``images`` is the pool that clients draw from,
+        ``test_images`` the central test set (empty where the source defines none).
+    labels, test_labels : Tensor
+        ``[N]``, int64, from 0.
+    classes : int
+        Number of classes.
+    domains : Tensor or None
+        ``[N]``, the domain of each image of the pool, where the source has domains (PACS).
+    """
+
+    name: str
+    images: Tensor
+    labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    classes: int
+    domains: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """``(channels, height, width)`` of one image."""
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
+
+def names() -> list[str]:
+    """Every name that `load` knows."""
+    return sorted(LOADERS)
+
+
+def load(name: str) -> ImageSet:
+    """Load an image set by name.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+
+    Returns
+    -------
+    ImageSet
+
+    Raises
+    ------
+    DatasetError
+        The name is unknown; the files are nowhere to be found and cannot be downloaded; or a file
+        does not have its checksum. Nothing is returned from a part of a data set.
+    """
+    if name not in LOADERS:
+        raise DatasetError(f"unknown data set {name!r}; known are {', '.join(names())}")
+    return LOADERS[name](name)
+
+
+# --- Finding files -------------------------------------------------------------------------------
+
+
+def roots() -> list[Path]:
+    """The folders that are searched, in order: ``CFLKIT_DATA`` where it is set, then the cache."""
+    named = os.environ.get("CFLKIT_DATA")
+    if not named:
+        return [CACHE]
+    folder = Path(named).expanduser()
+    if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
+        raise DatasetError(f"CFLKIT_DATA names {folder}, which is not a folder that can be read")
+    return [folder, CACHE]
+
+
+def locate(name: str, relative: str) -> Path | None:
+    """The first file or folder ``relative`` below one of the `roots`, or None."""
+    return next((root / relative for root in roots() if (root / relative).exists()), None)
+
+
+def verified(name: str, path: Path, md5: str) -> Path:
+    """``path``, once its MD5 is the one published.
+
+    Raises
+    ------
+    DatasetError
+        It is not; the message names the file and both checksums.
+    """
+    try:
+        found = calculate_md5(path)
+    except OSError as error:
+        raise DatasetError(f"{name}: {path} cannot be read ({error.strerror})") from error
+    if found != md5:
+        raise DatasetError(
+            f"{name}: {path} is damaged: its MD5 is {found}, published is {md5}; delete the file "
+            f"and load {name} again"
+        )
+    return path
+
+
+def fetch(name: str, relative: str, md5: str, urls: list[str]) -> Path:
+    """A checked file: found below one of the `roots`, or downloaded into the cache.
+
+    A download is written beside its place and renamed once its checksum holds, so that a process
+    killed half-way leaves no damaged file behind.
+
+    Raises
+    ------
+    DatasetError
+        The file is damaged, or it is nowhere and no address gives it.
+    """
+    found = locate(name, relative)
+    if found is not None:
+        return verified(name, found, md5)
+    target = CACHE / relative
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        for url in urls:
+            try:
+                download_url(url, folder, filename=target.name, md5=md5)
+            except (URLError, OSError, RuntimeError):
+                continue
+            os.replace(Path(folder) / target.name, target)
+            return target
+    raise missing(name, relative, f"download {' or '.join(urls)}")
+
+
+def missing(name: str, relative: str, remedy: str) -> DatasetError:
+    """The error of a file that is nowhere: what, where it was looked for, and what to do."""
+    places = ", ".join(str(root / relative) for root in roots())
+    return DatasetError(
+        f"{name}: not found, and it could not be downloaded; looked at {places}. To get it, "
+        f"{remedy} into one of these places (CFLKIT_DATA names a folder of yours)"
+    )
+
+
+# --- The sets, each in the few lines that its format takes ---------------------------------------
+
+
+def load_digits(name: str) -> ImageSet:
+    """Handwritten digits of scikit-learn (1,797 images, 8×8, 17 grey levels), no network needed.
+
+    One image in five of each class, the same for everyone, is the central test set. Under the name
+    ``digits`` the images are enlarged to the 28×28 pixels that the papers' networks take.
+    """
+    from sklearn.datasets import load_digits as read_digits
+    from sklearn.model_selection import train_test_split
+
+    images, labels = read_digits(return_X_y=True)
+    grey = torch.from_numpy(np.rint(images.reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8))
+    if name == "digits":
+        grey = resize(grey, [28, 28], antialias=True)
+    train, test = train_test_split(
+        np.arange(len(labels)), test_size=0.2, stratify=labels, random_state=0
+    )
+    targets = torch.from_numpy(labels).long()
+    return ImageSet(name, grey[train], targets[train], grey[test], targets[test], classes=10)
+
+
+def idx(data: bytes) -> Tensor:
+    """Decode the IDX format of MNIST and its relatives (uint8; the header names the dimensions)."""
+    dimensions = data[3]
+    shape = np.frombuffer(data, dtype=">i4", count=dimensions, offset=4)
+    values = np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * dimensions)
+    return torch.from_numpy(values.reshape(shape).copy())
+
+
+def idx_files(name: str, source: type[torchvision.datasets.MNIST]) -> Iterator[Callable[[], Tensor]]:
+    """For train images, train labels, test images, test labels: a function that reads the file."""
+    for filename, md5 in source.resources:
+        relative = f"{source.__name__}/raw/{filename}"
+        urls = [mirror + filename for mirror in source.mirrors]
+
+        def read(relative: str = relative, md5: str = md5, urls: list[str] = urls) -> Tensor:
+            return idx(gzip.decompress(fetch(name, relative, md5, urls).read_bytes()))
+
+        yield read
+
+
+def load_idx(name: str, source: type[torchvision.datasets.MNIST]) -> ImageSet:
+    """MNIST, Fashion-MNIST and KMNIST, from the files that torchvision names, with its checksums."""
+    images, labels, test_images, test_labels = (read() for read in idx_files(name, source))
+    return ImageSet(
+        name, images[:, None], labels.long(), test_images[:, None], test_labels.long(), classes=10
+    )
+
+
+def load_kmnist_test(name: str) -> ImageSet:
+    """The 10,000 official *test* images of KMNIST, cut anew: the first 800 of each class are the pool.
+
+    For use where the 18 MB of train images are not at hand.
+    """
+    _, _, read_images, read_labels = idx_files(name, torchvision.datasets.KMNIST)
+    images, labels = read_images()[:, None], read_labels().long()
+    rank = torch.stack([(labels == k).cumsum(0) for k in range(10)])[labels, range(len(labels))]
+    pool = rank <= 800
+    return ImageSet(name, images[pool], labels[pool], images[~pool], labels[~pool], classes=10)
+
+
+def load_emnist_digits(name: str) -> ImageSet:
+    """EMNIST digits (240,000 + 40,000), read out of NIST's one archive; its images lie transposed."""
+    source = torchvision.datasets.EMNIST
+    archive = fetch(name, "EMNIST/raw/gzip.zip", source.md5, [source.url])
+    with zipfile.ZipFile(archive) as members:
+
+        def read(part: str) -> Tensor:
+            return idx(gzip.decompress(members.read(f"gzip/emnist-digits-{part}-ubyte.gz")))
+
+        images, test_images = (
+            read(f"{split}-images-idx3").transpose(1, 2)[:, None].contiguous()
+            for split in ("train", "test")
+        )
+        labels, test_labels = (read(f"{split}-labels-idx1").long() for split in ("train", "test"))
+    return ImageSet(name, images, labels, test_images, test_labels, classes=10)
+
+
+def load_cifar10(name: str) -> ImageSet:
+    """CIFAR-10 by torchvision's own loader, every file checked before it is opened."""
+    source = torchvision.datasets.CIFAR10
+    found = locate(name, source.base_folder)
+    if found is None:
+        try:
+            source(CACHE, download=True)
+        except (URLError, OSError, RuntimeError) as error:
+            raise missing(name, source.base_folder, f"unpack {source.url}") from error
+        found = CACHE / source.base_folder
+    for filename, md5 in [*source.train_list, *source.test_list]:
+        if not (found / filename).exists():
+            raise missing(name, f"{source.base_folder}/{filename}", f"unpack {source.url}")
+        verified(name, found / filename, md5)
+    train, test = source(found.parent, train=True), source(found.parent, train=False)
+    return ImageSet(
+        name,
+        channels_first(train.data),
+        torch.tensor(train.targets),
+        channels_first(test.data),
+        torch.tensor(test.targets),
+        classes=10,
+    )
+
+
+def load_cifar10_subset(name: str) -> ImageSet:
+    """The first 1,600 train and 400 test images of each class of CIFAR-10, in official order."""
+    parts = {
+        "train": ("CIFAR10/cifar10_subset_train.npz", "bec310e19ebaa902f7f7fa7acf1367fc"),
+        "test": ("CIFAR10/cifar10_subset_test.npz", "de453a8049acd30d46d14912d2cd30c2"),
+    }
+    arrays = {}
+    for part, (relative, md5) in parts.items():
+        path = locate(name, relative)
+        if path is None:
+            raise missing(name, relative, f"copy {Path(relative).name}")
+        arrays[part] = archive_arrays(name, verified(name, path, md5), ["images", "labels"])
+    (images, labels), (test_images, test_labels) = arrays["train"], arrays["test"]
+    return ImageSet(
+        name,
+        channels_first(images),
+        torch.from_numpy(labels).long(),
+        channels_first(test_images),
+        torch.from_numpy(test_labels).long(),
+        classes=10,
+    )
+
+
+def load_medmnist(name: str, relative: str, md5: str, urls: list[str], classes: int) -> ImageSet:
+    """PathMNIST and BloodMNIST; train and validation images together are the pool (as the OCFL authors
+    count them).
+    """
+    if urls:
+        path = fetch(name, relative, md5, urls)
+    else:
+        found = locate(name, relative)
+        if found is None:
+            raise missing(name, relative, f"copy {Path(relative).name}")
+        path = verified(name, found, md5)
+    keys = [f"{part}_{kind}" for kind in ("images", "labels") for part in ("train", "val", "test")]
+    arrays = dict(zip(keys, archive_arrays(name, path, keys), strict=True))
+    images = np.concatenate([arrays["train_images"], arrays["val_images"]])
+    labels = np.concatenate([arrays["train_labels"], arrays["val_labels"]])
+    return ImageSet(
+        name,
+        channels_first(images),
+        torch.from_numpy(labels).long().flatten(),
+        channels_first(arrays["test_images"]),
+        torch.from_numpy(arrays["test_labels"]).long().flatten(),
+        classes=classes,
+    )
+
+
+def load_kuzushiji49(name: str) -> ImageSet:
+    """Kuzushiji-49: 49 classes of cursive Japanese characters, unevenly frequent."""
+    files = {
+        "k49-train-imgs.npz": "7ac088b20481cf51dcd01ceaab89d821",
+        "k49-train-labels.npz": "44a8e1b893f81e63ff38d73cad420f7a",
+        "k49-test-imgs.npz": "d352e201d846ce6b94f42c990966f374",
+        "k49-test-labels.npz": "4da6f7a62e67a832d5eb1bd85c5ee448",
+    }
+    images, labels, test_images, test_labels = (
+        torch.from_numpy(
+            archive_arrays(
+                name, fetch(name, f"Kuzushiji49/{file}", md5, [KUZUSHIJI49 + file]), ["arr_0"]
+            )[0]
+        )
+        for file, md5 in files.items()
+    )
+    return ImageSet(
+        name, images[:, None], labels.long(), test_images[:, None], test_labels.long(), classes=49
+    )
+
+
+def load_pacs(name: str, side: int) -> ImageSet:
+    """PACS: four domains (art painting, cartoon, photo, sketch) of seven classes, as image folders.
+
+    The source defines no test split: every image is in the pool, the central test set is empty.
+    """
+    folder = locate(name, "PACS")
+    if folder is None:
+        raise missing(
+            name, "PACS", "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
+            "https://domaingeneralization.github.io"
+        )
+    images, labels, domains = [], [], []
+    for number, domain in enumerate(("art_painting", "cartoon", "photo", "sketch")):
+        try:
+            members = torchvision.datasets.ImageFolder(folder / domain)
+        except FileNotFoundError as error:
+            raise missing(name, f"PACS/{domain}", "unpack the whole of PACS") from error
+        for path, label in members.samples:
+            try:
+                image = torchvision.io.decode_image(path, mode="RGB")
+            except RuntimeError as error:
+                raise DatasetError(f"{name}: {path} is damaged ({error})") from error
+            if image.shape != (3, side, side):
+                raise DatasetError(
+                    f"{name}: {path} has {image.shape[2]}×{image.shape[1]} pixels, not "
+                    f"{side}×{side}; the original images are 'pacs', those of 64 pixels 'pacs-64'"
+                )
+            images.append(image)
+            labels.append(label)
+            domains.append(number)
+    pool, targets = torch.stack(images), torch.tensor(labels)
+    return ImageSet(
+        name, pool, targets, pool[:0], targets[:0], classes=7, domains=torch.tensor(domains)
+    )
+
+
+def archive_arrays(name: str, path: Path, keys: list[str]) -> list[np.ndarray]:
+    """The named arrays of an ``.npz`` file; nothing in it is unpickled."""
+    with np.load(path, allow_pickle=False) as archive:
+        absent = [key for key in keys if key not in archive.files]
+        if absent:
+            raise DatasetError(f"{name}: {path} lacks {', '.join(absent)}")
+        return [archive[key] for key in keys]
+
+
+def channels_first(images: np.ndarray) -> Tensor:
+    """``[N, H, W, C]`` uint8 as ``[N, C, H, W]``."""
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+
+
+LOADERS: dict[str, Callable[[str], ImageSet]] = {
+    "digits": load_digits,
+    "digits-8x8": load_digits,
+    "mnist": partial(load_idx, source=torchvision.datasets.MNIST),
+    "fashion-mnist": partial(load_idx, source=torchvision.datasets.FashionMNIST),
+    "kmnist": partial(load_idx, source=torchvision.datasets.KMNIST),
+    "kmnist-test": load_kmnist_test,
+    "emnist-digits": load_emnist_digits,
+    "cifar10": load_cifar10,
+    "cifar10-subset": load_cifar10_subset,
+    "pathmnist": partial(
+        load_medmnist,
+        relative="PathMNIST/pathmnist.npz",
+        md5="a8b06965200029087d5bd730944a56c1",
+        urls=[MEDMNIST + "pathmnist.npz?download=1"],
+        classes=9,
+    ),
+    "bloodmnist": partial(
+        load_medmnist,
+        relative="BloodMNIST/bloodmnist.npz",
+        md5="7053d0359d879ad8a5505303e11de1dc",
+        urls=[MEDMNIST + "bloodmnist.npz?download=1"],
+        classes=8,
+    ),
+    "bloodmnist-rebuilt": partial(
+        load_medmnist,
+        relative="BloodMNIST/bloodmnist_rebuilt.npz",
+        md5="435c38bc14976809f1ba941504459064",
+        urls=[],
+        classes=8,
+    ),
+    "kuzushiji49": load_kuzushiji49,
+    "pacs": partial(load_pacs, side=227),
+    "pacs-64": partial(load_pacs, side=64),
+}

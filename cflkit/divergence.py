@@ -1,0 +1,103 @@
+"""How far clients' updates point apart, and the one number that says when to cluster.
+
+Definitions 5 to 7 of the extended OCFL paper (equations 1 to 4 of the first).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+Matrix = NDArray[np.float64]
+
+# Values of each update that enter one matrix product: bounds the float64 copy to m × 8 MiB
+CHUNK = 2**20
+
+
+def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
+    """The divergence matrix Γ: pairwise cosine distances of update vectors.
+
+    .. math:: \\gamma_{ij} = 1 - \\frac{\\Delta_i \\cdot \\Delta_j}{\\|\\Delta_i\\| \\|\\Delta_j\\|}
+
+    Parameters
+    ----------
+    updates : Tensor or array_like
+        ``[m, P]``, one update vector a client: trained minus received parameters.
+
+    Returns
+    -------
+    ndarray
+        ``[m, m]``, float64, symmetric, in [0, 2], zero on the diagonal. A zero update has no
+        direction: its distance to every other client is 1 (as in scikit-learn).
+
+    Raises
+    ------
+    ValueError
+        Not a matrix, or an update with NaN or infinity; the message names the clients.
+
+    Notes
+    -----
+    Products are summed in float64: near-parallel updates differ in digits that float32 lacks.
+
+    References
+    ----------
+    Zuziak et al., extended OCFL paper, Definitions 4 to 6, equations 6 to 8.
+    """
+    vectors = torch.as_tensor(updates)
+    if vectors.ndim != 2:
+        raise ValueError(f"updates must be a matrix [m, P], not of shape {tuple(vectors.shape)}")
+    broken = (~torch.isfinite(vectors).all(dim=1)).nonzero().flatten().tolist()
+    if broken:
+        raise ValueError(f"updates of clients {broken} are not finite")
+    m = len(vectors)
+    # One scale for everyone leaves angles as they are and keeps squares within range
+    scale = vectors.abs().max().double() if vectors.numel() else torch.tensor(1.0)
+    gram = torch.zeros(m, m, dtype=torch.float64, device=vectors.device)
+    for chunk in vectors.split(CHUNK, dim=1):
+        part = chunk.double() / scale.clamp_min(torch.finfo(torch.float64).tiny)
+        gram += part @ part.T
+    norms = gram.diagonal().sqrt()
+    norms = torch.where(norms > 0, norms, torch.ones_like(norms))
+    gamma = (1 - gram / (norms[:, None] * norms)).clamp(0, 2).cpu().numpy()
+    gamma = (gamma + gamma.T) / 2
+    np.fill_diagonal(gamma, 0)
+    return gamma
+
+
+def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None) -> float:
+    """The clustering temperature: the entrywise p-norm of Γ divided by λ.
+
+    .. math:: T(\\Gamma) = \\frac{1}{\\lambda} \\Big(\\sum_{i,j} |\\gamma_{ij}|^p\\Big)^{1/p},
+        \\qquad \\lambda = \\sqrt[p]{n(n-1)2^p}
+
+    Parameters
+    ----------
+    divergence : array_like
+        ``[m, m]``, the matrix Γ.
+    p : float
+        At least 1.
+    scale : float, optional
+        λ; by default the largest value that the norm can take, so that T is in [0, 1].
+
+    Returns
+    -------
+    float
+        0 for a single client, who diverges from nobody.
+
+    References
+    ----------
+    Zuziak et al., extended OCFL paper, Definition 7, equations 9 and 10.
+    """
+    gamma = np.asarray(divergence, dtype=np.float64)
+    if gamma.ndim != 2 or gamma.shape[0] != gamma.shape[1]:
+        raise ValueError(f"divergence must be a square matrix, not of shape {gamma.shape}")
+    if p < 1 or (scale is not None and not scale > 0):
+        raise ValueError(f"needs p ≥ 1 and scale > 0, not {p} and {scale}")
+    n = len(gamma)
+    if n < 2:
+        return 0.0
+    largest = 2 * (n * (n - 1)) ** (1 / p)
+    norm = np.linalg.norm(gamma.ravel(), ord=p)
+    return float(norm / (largest if scale is None else scale))

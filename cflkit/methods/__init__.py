@@ -1,0 +1,37 @@
+"""The algorithms, one file each, named as in the literature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cflkit.methods.base import Method
+from cflkit.methods.fedavg import FedAvg
+from cflkit.methods.local import Local
+from cflkit.methods.ocfl import OCFL
+from cflkit.methods.oracle import Oracle
+
+METHODS: dict[str, type[Method]] = {
+    "fedavg": FedAvg,
+    "local": Local,
+    "ocfl": OCFL,
+    "oracle": Oracle,
+}
+
+
+def make(name: str, **options: Any) -> Method:
+    """Build a method by name, with the options of its class.
+
+    Raises
+    ------
+    ValueError
+        An unknown name, or an option that the method does not have or cannot take.
+    """
+    if name not in METHODS:
+        raise ValueError(f"unknown method {name!r}; known are {', '.join(METHODS)}")
+    try:
+        return METHODS[name](**options)
+    except TypeError as error:
+        raise ValueError(f"method {name!r}: {error}") from error
+
+
+__all__ = ["METHODS", "OCFL", "FedAvg", "Local", "Method", "Oracle", "make"]

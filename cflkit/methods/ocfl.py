@@ -1,0 +1,114 @@
+"""OCFL: cluster once, at the moment the temperature over the clients' updates rises.
+
+M. K. Zuziak, R. Pellungrini, S. Rinzivillo: One-shot clustered federated learning. IEEE BigData 2024,
+Algorithm 1; and its extended version, Algorithm 1 and section 6.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cflkit import clustering
+from cflkit.divergence import cosine_divergence, temperature
+from cflkit.federation import Federation, Jobs
+from cflkit.methods.base import Method, average_updates, check_weighting, client_weights
+
+
+@dataclass
+class OCFL(Method):
+    """One-shot clustered federated learning.
+
+    Parameters
+    ----------
+    clusterer : str
+        A name that `clustering.make` knows: ``hdbscan`` (OCFL-HDB), ``meanshift`` (OCFL-MS),
+        ``kmeans`` (OCFL-KM), ``affinity`` (OCFL-AFF).
+    options : dict
+        The clusterer's.
+    p : float
+        The norm of the temperature.
+    scale : float, optional
+        λ of the temperature; by default its largest value, so that T is in [0, 1].
+    strict : bool
+        Whether the temperature must rise (``>``, the authors' code) or need only not fall (``≥``, as
+        the papers print).
+    window : int
+        Rounds of the moving average that the trigger watches (extended paper, section 6.3); 1 is
+        Algorithm 1.
+    include_buffers : bool
+        Whether update vectors hold BatchNorm's statistics and batch counters too, as in the
+        authors' code.
+    weighting : {"equal", "samples"}
+        Algorithm 1, line 27 weighs members alike.
+    """
+
+    clusterer: str = "hdbscan"
+    options: dict[str, Any] = field(default_factory=dict)
+    p: float = 2
+    scale: float | None = None
+    strict: bool = True
+    window: int = 1
+    include_buffers: bool = False
+    weighting: str = "equal"
+
+    def __post_init__(self) -> None:
+        check_weighting(self.weighting)
+        clustering.make(self.clusterer, **self.options)
+        if self.window < 1 or self.p < 1:
+            raise ValueError(f"needs window ≥ 1 and p ≥ 1, not {self.window} and {self.p}")
+
+    def setup(self, federation: Federation, initial: Tensor) -> None:
+        """One cluster of all clients; nothing clustered yet."""
+        super().setup(federation, initial)
+        self.clustered = False
+        self.temperatures: list[float] = []
+
+    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
+        """Lines 14 to 28 of Algorithm 1."""
+        updates = trained - self.models[self.labels]
+        self.scalars = {}
+        if not self.clustered:
+            compared = updates if self.include_buffers else updates[:, : self.federation.parameters]
+            gamma = cosine_divergence(compared)
+            self.temperatures.append(temperature(gamma, self.p, self.scale))
+            self.scalars["temperature"] = self.temperatures[-1]
+            if rises(self.temperatures, self.window, self.strict):
+                found = clustering.make(self.clusterer, **self.options).fit_predict(gamma)
+                self.labels = torch.from_numpy(found)
+                # Each cluster goes on from the global model, with its own members' updates
+                self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
+                self.clustered = True
+        weights = client_weights(self.federation, self.weighting)
+        self.models = average_updates(self.models, updates, self.labels, weights)
+
+
+def rises(temperatures: Sequence[float], window: int = 1, strict: bool = True) -> bool:
+    """Whether the moving average of the temperature rose in the last round (line 20).
+
+    Parameters
+    ----------
+    temperatures : sequence of float
+        T₀ … T_t.
+    window : int
+        w, the rounds averaged; 1 compares T_t with T_{t−1}.
+    strict : bool
+        ``>`` rather than ``≥``.
+
+    Returns
+    -------
+    bool
+        Temperatures before the first round count as +∞, so nothing fires before round w (from 0).
+
+    Notes
+    -----
+    Two averages over w rounds, one round apart, share all but their ends: the average rises exactly
+    when T_t > T_{t−w}. The window thus says how many rounds back the trigger looks.
+    """
+    before = temperatures[-1 - window] if len(temperatures) > window else math.inf
+    return temperatures[-1] > before if strict else temperatures[-1] >= before

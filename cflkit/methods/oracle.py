@@ -1,0 +1,38 @@
+"""FedAvg within the true clusters, from the first round: what perfect clustering would give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from cflkit.federation import Federation, Jobs
+from cflkit.methods.base import Method, average_updates, check_weighting, client_weights
+
+
+@dataclass
+class Oracle(Method):
+    """Federated averaging in each true cluster.
+
+    Parameters
+    ----------
+    weighting : {"samples", "equal"}
+        As in `FedAvg`.
+    """
+
+    weighting: str = "samples"
+
+    def __post_init__(self) -> None:
+        check_weighting(self.weighting)
+
+    def setup(self, federation: Federation, initial: Tensor) -> None:
+        """Give every true cluster a copy of the initial model."""
+        super().setup(federation, initial)
+        self.labels = federation.clusters
+        self.models = initial.repeat(int(self.labels.max()) + 1, 1)
+
+    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
+        """Average the updates within each cluster."""
+        updates = trained - self.models[self.labels]
+        weights = client_weights(self.federation, self.weighting)
+        self.models = average_updates(self.models, updates, self.labels, weights)

@@ -1,0 +1,147 @@
+"""The papers' networks, by name, for images of any size.
+
+Each network is a plain ``torch.nn.Module`` whose last linear layer is called ``classifier``; what
+enters it is the network's *embedding*. `LAST_CONVOLUTION` names the layer that GradCAM looks at.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torchvision.models.resnet import BasicBlock, ResNet
+
+Shape = tuple[int, int, int]
+
+
+class Dropout(nn.Module):
+    """Dropout that draws from a generator of its own where it is given one.
+
+    torch's dropout draws from the global generator, which threads share: which client got which
+    mask would depend on scheduling. The engine sets ``generator`` before it trains a client.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zero each value with probability p and scale the rest by 1 / (1 - p), in training only."""
+        if not self.training:
+            return x
+        kept = torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)
+        return x * kept / (1 - self.p)
+
+
+def compact_cnn(shape: Shape, classes: int) -> nn.Module:
+    """The default on a CPU: tiny-VGG, 7,740 parameters for 28×28 grey images and ten classes.
+
+    Two blocks of two 3×3 convolutions of 10 channels, each block halving the image.
+    """
+    channels, height, width = shape
+
+    def block(inputs: int) -> list[nn.Module]:
+        return [
+            nn.Conv2d(inputs, 10, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(10, 10, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
+
+    return nn.Sequential(
+        OrderedDict(
+            features=nn.Sequential(*block(channels), *block(10)),
+            flatten=nn.Flatten(),
+            classifier=nn.Linear(10 * (height // 4) * (width // 4), classes),
+        )
+    )
+
+
+def ocfl_cnn(shape: Shape, classes: int) -> nn.Module:
+    """The network of the OCFL papers for MNIST and Fashion-MNIST: 25.4 million parameters.
+
+    Three 5×5 convolutions without pooling, then four linear layers with dropout, as in the authors'
+    code (the papers only call it inspired by tiny-VGG).
+    """
+    channels, height, width = shape
+    return nn.Sequential(
+        OrderedDict(
+            features=nn.Sequential(
+                nn.Conv2d(channels, 16, kernel_size=5, padding=2),
+                nn.ReLU(),
+                nn.Conv2d(16, 32, kernel_size=5, padding=2),
+                nn.ReLU(),
+                nn.Conv2d(32, 32, kernel_size=5, padding=2),
+                nn.ReLU(),
+            ),
+            flatten=nn.Flatten(),
+            hidden=nn.Sequential(
+                *(nn.Linear(32 * height * width, 1000), nn.ReLU(), Dropout(0.2)),
+                *(nn.Linear(1000, 250), nn.ReLU(), Dropout(0.2)),
+                *(nn.Linear(250, 100), nn.ReLU(), Dropout(0.2)),
+            ),
+            classifier=nn.Linear(100, classes),
+        )
+    )
+
+
+def resnet34(shape: Shape, classes: int) -> nn.Module:
+    """ResNet34 for small images (CIFAR style), 21.3 million parameters.
+
+    torchvision's network with a 3×3 stem of stride 1 and no first pooling (He et al. 2016, as the
+    OCFL authors adapted it), and torch's default initialisation of convolutions, as theirs.
+    """
+    network = ResNet(BasicBlock, [3, 4, 6, 3], num_classes=classes)
+    network.conv1 = nn.Conv2d(shape[0], 64, kernel_size=3, padding=1, bias=False)
+    network.maxpool = nn.Identity()
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.reset_parameters()
+    parts = OrderedDict(network.named_children())
+    head = parts.pop("fc")
+    return nn.Sequential(
+        OrderedDict(features=nn.Sequential(parts), flatten=nn.Flatten(), classifier=head)
+    )
+
+
+MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
+    "compact-cnn": compact_cnn,
+    "ocfl-cnn": ocfl_cnn,
+    "resnet34": resnet34,
+}
+LAST_CONVOLUTION = {
+    "compact-cnn": "features.7",
+    "ocfl-cnn": "features.4",
+    "resnet34": "features.layer4.2.conv2",
+}
+
+
+def make(name: str, shape: Shape, classes: int) -> nn.Module:
+    """Build a network by name, freshly initialised from torch's global generator.
+
+    Parameters
+    ----------
+    name : str
+        One of `MODELS`.
+    shape : tuple of int
+        ``(channels, height, width)`` of an image.
+    classes : int
+        Number of outputs.
+
+    Raises
+    ------
+    ValueError
+        The name is unknown.
+    """
+    if name not in MODELS:
+        raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}")
+    return MODELS[name](shape, classes)
+
+
+def parameter_count(network: nn.Module) -> int:
+    """P, the number of trainable parameters."""
+    return sum(p.numel() for p in network.parameters() if p.requires_grad)

@@ -1,0 +1,359 @@
+"""Recipes that give each client its samples and its true cluster, and the manifest that keeps them.
+
+The partition is the experiment: it is made from a seed of its own, saved as a manifest with a hash,
+and no training seed changes it.
+
+The recipes are those of the OCFL papers (Zuziak et al.; section III-A and IV-A of the first,
+section 3.1.2 of the extended one, and what the authors' archived partitions show), and two usual
+ones to compare with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Indices = NDArray[np.int64]
+
+# Classes of the three clusters, by the number of classes of the data set (MNIST, Fashion-MNIST and
+# CIFAR-10 have ten; PathMNIST nine; BloodMNIST eight).
+NON_OVERLAPPING = {
+    10: ([0, 1, 2, 3], [4, 5, 6], [7, 8, 9]),
+    9: ([0, 1, 2], [3, 4, 5], [6, 7, 8]),
+    8: ([0, 1], [2, 3, 4], [5, 6, 7]),
+}
+OVERLAPPING = {
+    10: ([0, 1, 2, 3, 8, 9], [4, 5, 6, 7, 8, 9], [0, 1, 2, 3, 4, 5]),
+    9: ([0, 1, 2, 7, 8], [4, 5, 6, 7, 8], [0, 1, 2, 3, 4, 5]),
+    8: ([0, 1, 2, 6, 7], [3, 4, 5, 6, 7], [0, 1, 2, 3, 4]),
+}
+# Clients of each cluster as archived; the papers' 20, 47 and 33 % are exact for 15 clients alone.
+IMBALANCED_CLIENTS = {15: [3, 7, 5], 30: [7, 14, 9]}
+IMBALANCED_SHARES = [0.20, 0.47, 0.33]
+LOCAL_TEST_SHARE = 0.3
+
+
+class PartitionError(Exception):
+    """A recipe that cannot be followed on this data, or a manifest that is not what it says."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which samples of a pool each client holds, and which cluster it truly belongs to.
+
+    Attributes
+    ----------
+    dataset : str
+        Name of the image set whose pool the indices point into.
+    train, test : list of ndarray
+        For each client, indices of its local training and test samples, ascending.
+    clusters : ndarray
+        ``[m]``, the true cluster of each client, from 0.
+    recipe : dict
+        What made it: the recipe's name and arguments, the seed among them.
+    """
+
+    dataset: str
+    train: list[Indices]
+    test: list[Indices]
+    clusters: Indices
+    recipe: dict
+
+    @property
+    def clients(self) -> int:
+        """m, the number of clients."""
+        return len(self.train)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over data set, indices and true clusters: equal for equal partitions alone."""
+        digest = hashlib.sha256(self.dataset.encode())
+        for indices in (*self.train, *self.test, self.clusters):
+            digest.update(len(indices).to_bytes(8, "little"))
+            digest.update(np.asarray(indices, dtype="<i8").tobytes())
+        return digest.hexdigest()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the manifest as JSON; returns its path."""
+        manifest = {
+            "dataset": self.dataset,
+            "recipe": self.recipe,
+            "hash": self.hash,
+            "clients": [
+                {"cluster": int(cluster), "train": train.tolist(), "test": test.tolist()}
+                for cluster, train, test in zip(self.clusters, self.train, self.test, strict=True)
+            ],
+        }
+        path = Path(path)
+        path.write_text(json.dumps(manifest) + "\n")
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Partition:
+        """Read a manifest.
+
+        Raises
+        ------
+        PartitionError
+            The file is no manifest, or its contents do not have the hash that it states.
+        """
+        try:
+            manifest = json.loads(Path(path).read_text())
+            clients = manifest["clients"]
+            partition = cls(
+                dataset=manifest["dataset"],
+                train=[np.array(client["train"], dtype=np.int64) for client in clients],
+                test=[np.array(client["test"], dtype=np.int64) for client in clients],
+                clusters=np.array([client["cluster"] for client in clients], dtype=np.int64),
+                recipe=manifest["recipe"],
+            )
+            stated = manifest["hash"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise PartitionError(f"{path} is not a partition manifest ({error!r})") from error
+        if partition.hash != stated:
+            raise PartitionError(
+                f"{path} was altered: its clients hash to {partition.hash}, it states {stated}"
+            )
+        return partition
+
+
+def ocfl(
+    labels: ArrayLike,
+    *,
+    dataset: str,
+    overlap: str,
+    balance: str,
+    clients: int = 15,
+    draws: int | None = None,
+    seed: int = 0,
+) -> Partition:
+    """A scenario of the OCFL papers: three clusters of clients that differ in their classes.
+
+    Parameters
+    ----------
+    labels : array_like
+        ``[N]``, the classes of the pool's samples: 8, 9 or 10 different ones.
+    dataset : str
+        Name of the image set, kept in the manifest.
+    overlap : {"nonoverlapping", "overlapping"}
+        Whether the clusters' class sets are disjoint.
+    balance : {"balanced", "imbalanced"}
+        Balanced: as many clients in each cluster, every sample of an allowed class as likely as
+        another. Imbalanced: 20, 47 and 33 % of the clients, and one Dirichlet(1) draw of class
+        probabilities a cluster, shared by its clients.
+    clients : int
+        m, at least 3; the papers have 15 and 30.
+    draws : int, optional
+        Draws a client, with replacement; the papers' ``floor(N / m)`` by default. Repeated draws
+        are dropped, so a client holds fewer samples than this.
+    seed : int
+        Of the partition alone.
+
+    Returns
+    -------
+    Partition
+        70 % of a client's samples are its training set, 30 % its test set.
+
+    Raises
+    ------
+    PartitionError
+        An unknown scenario, too few clients or samples, or data with another number of classes.
+    """
+    targets = np.asarray(labels)
+    classes = int(targets.max()) + 1 if targets.size else 0
+    layouts = {"nonoverlapping": NON_OVERLAPPING, "overlapping": OVERLAPPING}
+    if overlap not in layouts:
+        raise PartitionError(f"overlap is {overlap!r}, not one of {', '.join(layouts)}")
+    if balance not in ("balanced", "imbalanced"):
+        raise PartitionError(f"balance is {balance!r}, not one of balanced, imbalanced")
+    if classes not in NON_OVERLAPPING:
+        raise PartitionError(
+            f"the OCFL scenarios are defined for 8, 9 or 10 classes; {dataset} has {classes}"
+        )
+    sizes = cluster_sizes(clients, balance)
+    train, test, clusters = by_class_sets(
+        targets,
+        layouts[overlap][classes],
+        sizes,
+        draws=draws,
+        dirichlet=balance == "imbalanced",
+        seed=seed,
+    )
+    recipe = {"name": "ocfl", "overlap": overlap, "balance": balance, "clients": clients}
+    return Partition(dataset, train, test, clusters, {**recipe, "draws": draws, "seed": seed})
+
+
+def cluster_sizes(clients: int, balance: str) -> list[int]:
+    """Clients of each of the three clusters of an OCFL scenario.
+
+    For numbers of clients that the papers do not have, shares are rounded by largest remainder and
+    no cluster is empty.
+    """
+    if clients < 3:
+        raise PartitionError(f"an OCFL scenario has three clusters: {clients} clients are too few")
+    if balance == "imbalanced" and clients in IMBALANCED_CLIENTS:
+        return IMBALANCED_CLIENTS[clients]
+    shares = IMBALANCED_SHARES if balance == "imbalanced" else [1 / 3, 1 / 3, 1 / 3]
+    exact = np.array(shares) * (clients - 3)
+    sizes = np.floor(exact).astype(int)
+    for cluster in np.argsort(sizes - exact, kind="stable")[: clients - 3 - sizes.sum()]:
+        sizes[cluster] += 1
+    return [int(size) + 1 for size in sizes]
+
+
+def by_class_sets(
+    labels: ArrayLike,
+    class_sets: Sequence[Sequence[int]],
+    sizes: Sequence[int],
+    *,
+    draws: int | None,
+    dirichlet: bool,
+    seed: int,
+) -> tuple[list[Indices], list[Indices], Indices]:
+    """Clusters of clients, each cluster drawing from classes of its own.
+
+    Parameters
+    ----------
+    labels : array_like
+        ``[N]``, the classes of the pool's samples.
+    class_sets : sequence of sequence of int
+        The classes of each cluster.
+    sizes : sequence of int
+        The number of clients of each cluster; clients are numbered cluster by cluster.
+    draws : int or None
+        Draws a client; ``floor(N / m)`` for None.
+    dirichlet : bool
+        Whether a cluster's class probabilities come from Dirichlet(1) over all classes, with the
+        forbidden ones set to zero, and weigh every sample of a class alike (as the authors' code);
+        otherwise every sample of an allowed class is as likely as another.
+    seed : int
+        Seeds the generator.
+
+    Returns
+    -------
+    train, test : list of ndarray
+        Indices of each client. Samples are shared between clients, never within one.
+    clusters : ndarray
+        ``[m]``.
+    """
+    targets = np.asarray(labels)
+    m = sum(sizes)
+    classes = int(targets.max()) + 1
+    for allowed in class_sets:
+        nobody = sorted(set(allowed) - set(np.unique(targets).tolist()))
+        if nobody:
+            raise PartitionError(f"no sample has class {nobody[0]}; there are classes 0 to {classes - 1}")
+    draws = len(targets) // m if draws is None else draws
+    if draws < 4:
+        raise PartitionError(
+            f"{m} clients on {len(targets)} samples with {draws} draws each: a client needs at least "
+            "4 draws to hold a training and a test set; use fewer clients or more draws"
+        )
+    generator = np.random.default_rng(seed)
+    train, test, clusters = [], [], np.repeat(np.arange(len(sizes)), sizes)
+    for allowed, size in zip(class_sets, sizes, strict=True):
+        weight = np.isin(np.arange(classes), allowed).astype(float)
+        if dirichlet:
+            weight *= generator.dirichlet(np.ones(classes))
+        probabilities = weight[targets] / weight[targets].sum()
+        for _ in range(size):
+            drawn = generator.choice(len(targets), size=draws, replace=True, p=probabilities)
+            local_train, local_test = local_split(np.unique(drawn), generator)
+            train.append(local_train)
+            test.append(local_test)
+    return train, test, clusters
+
+
+def iid(
+    labels: ArrayLike, *, dataset: str, clients: int, draws: int | None = None, seed: int = 0
+) -> Partition:
+    """Every client draws from the whole pool: one true cluster, nothing for clustering to find.
+
+    ``draws`` samples a client without replacement (``floor(N / m)`` by default), clients disjoint.
+    """
+    targets = np.asarray(labels)
+    share = len(targets) // clients if clients > 0 else 0
+    draws = share if draws is None else draws
+    if clients < 1 or not 4 <= draws <= share:
+        raise PartitionError(
+            f"{clients} clients of {draws} samples each cannot be had from {len(targets)} samples "
+            "(a client needs at least 4)"
+        )
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(len(targets))
+    splits = [
+        local_split(np.sort(order[client * draws : (client + 1) * draws]), generator)
+        for client in range(clients)
+    ]
+    recipe = {"name": "iid", "clients": clients, "draws": draws, "seed": seed}
+    return Partition(
+        dataset,
+        [train for train, _ in splits],
+        [test for _, test in splits],
+        np.zeros(clients, dtype=np.int64),
+        recipe,
+    )
+
+
+def dirichlet(
+    labels: ArrayLike, *, dataset: str, clients: int, alpha: float, seed: int = 0
+) -> Partition:
+    """The usual label skew without groups: each class is dealt to the clients by Dirichlet(α).
+
+    Hsu, Qi and Brown (2019), in the form most used since: for each class, shares of the clients are
+    drawn from Dirichlet(α·1) and its samples are cut accordingly. Drawn again, up to 100 times,
+    while a client holds fewer than 4 samples. Clients are disjoint and form one true cluster.
+    """
+    targets = np.asarray(labels)
+    if clients < 1 or not alpha > 0:
+        raise PartitionError(f"needs clients ≥ 1 and alpha > 0, not {clients} and {alpha}")
+    generator = np.random.default_rng(seed)
+    for _ in range(100):
+        held: list[list[Indices]] = [[] for _ in range(clients)]
+        for label in np.unique(targets):
+            members = generator.permutation(np.flatnonzero(targets == label))
+            shares = generator.dirichlet(np.full(clients, float(alpha)))
+            cuts = np.floor(np.cumsum(shares)[:-1] * len(members)).astype(int)
+            for client, part in enumerate(np.split(members, cuts)):
+                held[client].append(part)
+        indices = [np.sort(np.concatenate(parts)) for parts in held]
+        if min(map(len, indices)) >= 4:
+            break
+    else:
+        raise PartitionError(
+            f"{clients} clients with alpha = {alpha} on {len(targets)} samples: some client always "
+            "stays below 4 samples; use fewer clients or a larger alpha"
+        )
+    splits = [local_split(part, generator) for part in indices]
+    recipe = {"name": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
+    return Partition(
+        dataset,
+        [train for train, _ in splits],
+        [test for _, test in splits],
+        np.zeros(clients, dtype=np.int64),
+        recipe,
+    )
+
+
+def local_split(indices: Indices, generator: np.random.Generator) -> tuple[Indices, Indices]:
+    """A client's own training (70 %) and test (30 %) samples; random, not stratified."""
+    shuffled = generator.permutation(indices)
+    # At least one sample on either side, whatever a heavily repeated draw left over
+    tests = min(max(round(LOCAL_TEST_SHARE * len(indices)), 1), len(indices) - 1)
+    if len(indices) < 2:
+        raise PartitionError("a client drew a single sample again and again; use more draws")
+    return np.sort(shuffled[tests:]), np.sort(shuffled[:tests])
+
+
+def class_counts(partition: Partition, labels: ArrayLike, part: str = "train") -> NDArray[np.int64]:
+    """``[m, classes]``: how many samples of each class a client's ``train`` or ``test`` set holds."""
+    targets = np.asarray(labels)
+    classes = int(targets.max()) + 1
+    indices = partition.train if part == "train" else partition.test
+    return np.stack([np.bincount(targets[i], minlength=classes) for i in indices])

@@ -1,0 +1,305 @@
+"""The one loop over rounds, for one method or many in lockstep.
+
+Methods that share a starting point share the training: a (client, starting model) that several
+methods ask for in a round is trained once. Comparisons are paired by construction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from cflkit import metrics
+from cflkit.federation import Federation, Jobs
+from cflkit.methods.base import Method
+
+
+class Diverged(Exception):
+    """Training gave NaN or infinity; the message says where."""
+
+
+class CheckpointMismatch(Exception):
+    """A checkpoint that belongs to another run."""
+
+
+@dataclass
+class History:
+    """What happened, a row a method and round.
+
+    Attributes
+    ----------
+    rows : list of dict
+        ``method``, ``round`` (from 1), ``n_clusters``, the measures of `metrics.agreement`, ``pf1``
+        and ``accuracy`` (mean over clients of macro-F1 and accuracy of the client's model on its
+        own test set), ``gf1`` and ``central_accuracy`` (the same models on the central test set),
+        ``learning_gap`` (mean over clients of |F1 own − F1 central|), the method's scalars, and
+        ``clusters``, the cluster of each client joined by ``|``. Models are those after the round.
+    requested, trained : int
+        Local trainings that the methods asked for, and those that were run.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    requested: int = 0
+    trained: int = 0
+
+    def table(self) -> pd.DataFrame:
+        """The rows as a table, methods together, rounds ascending."""
+        table = pd.DataFrame(self.rows)
+        methods = table["method"].unique()
+        order = pd.Categorical(table["method"], categories=methods, ordered=True)
+        return table.assign(order=order).sort_values(["order", "round"]).drop(columns="order")
+
+    def summary(self) -> dict[str, dict[str, float | int | None]]:
+        """Method → measure → value at the last round, and with the prefix ``mean_`` over all rounds.
+
+        ``clustering_round`` is the first round (from 1) that ends with more than one cluster.
+        """
+        result = {}
+        for method, rows in self.table().groupby("method", sort=False):
+            split = rows.loc[rows["n_clusters"] > 1, "round"]
+            measures: dict[str, float | int | None] = {
+                "clustering_round": int(split.iloc[0]) if len(split) else None,
+                "n_clusters": int(rows["n_clusters"].iloc[-1]),
+            }
+            for name in MEASURES:
+                measures[name] = float(rows[name].iloc[-1])
+                measures[f"mean_{name}"] = float(rows[name].mean())
+            result[str(method)] = measures
+        return result
+
+
+MEASURES = (
+    *("ari", "ami", "homogeneity", "completeness"),
+    *("pf1", "gf1", "learning_gap", "accuracy", "central_accuracy"),
+)
+
+
+def run(
+    methods: Mapping[str, Method],
+    federation: Federation,
+    rounds: int,
+    *,
+    checkpoint: str | Path | None = None,
+    progress: bool = True,
+) -> History:
+    """Run methods in lockstep from the same initial model.
+
+    Parameters
+    ----------
+    methods : mapping of str to Method
+        The names are those of the history's rows. Methods are set up here and hold their final
+        models afterwards.
+    federation : Federation
+        Trains and evaluates.
+    rounds : int
+        At least 1.
+    checkpoint : path, optional
+        Where the state after each round is kept. If the file exists the run goes on from it; it is
+        removed when the run is complete.
+    progress : bool
+        Whether to show a bar with the round, the temperature and the number of clusters.
+
+    Returns
+    -------
+    History
+
+    Raises
+    ------
+    Diverged
+        A trained model is not finite; the message names round, method and client.
+    CheckpointMismatch
+        The checkpoint is of another run: other methods, options, seed or partition.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, not {rounds}")
+    if not methods:
+        raise ValueError("there is no method to run")
+    initial = federation.initial()
+    for method in methods.values():
+        method.setup(federation, initial)
+    history, start = History(), 0
+    identity = fingerprint(methods, federation)
+    if checkpoint is not None and Path(checkpoint).exists():
+        history, start = resume(Path(checkpoint), identity, methods)
+    bar = tqdm(range(start, rounds), initial=start, total=rounds, disable=not progress, unit="round")
+    for round in bar:
+        requests = {name: method.broadcast(round) for name, method in methods.items()}
+        trained, places = train_once(federation, requests, round, history)
+        for name, method in methods.items():
+            results = trained[places[name]]
+            check_finite(results, requests[name], name, round)
+            method.aggregate(round, requests[name], results)
+        history.rows += evaluate(methods, federation, round)
+        bar.set_postfix_str(headline(methods))
+        if checkpoint is not None:
+            save_checkpoint(Path(checkpoint), identity, history, round + 1, methods)
+    if checkpoint is not None:
+        Path(checkpoint).unlink(missing_ok=True)
+    return history
+
+
+def train_once(
+    federation: Federation, requests: Mapping[str, Jobs], round: int, history: History
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Train each distinct (starting model, client) once, whoever asks for it.
+
+    Returns
+    -------
+    trained : Tensor
+        ``[D, P + Q]``, the distinct results.
+    places : dict of str to Tensor
+        For each method, ``[J]``: where the result of each of its jobs lies in ``trained``.
+    """
+    models: dict[bytes, tuple[int, Tensor]] = {}
+    jobs: dict[tuple[int, int], int] = {}
+    places = {}
+    for name, request in requests.items():
+        rows = [
+            models.setdefault(digest, (len(models), row))[0]
+            for digest, row in zip(digests(request.models), request.models, strict=True)
+        ]
+        wanted = zip(request.model.tolist(), request.client.tolist(), strict=True)
+        places[name] = torch.tensor(
+            [jobs.setdefault((rows[model], client), len(jobs)) for model, client in wanted]
+        )
+    pairs = torch.tensor(list(jobs))
+    distinct = torch.stack([row for _, row in models.values()])
+    history.requested += sum(map(len, requests.values()))
+    history.trained += len(jobs)
+    return federation.train(Jobs(distinct, pairs[:, 0], pairs[:, 1]), round), places
+
+
+def evaluate(
+    methods: Mapping[str, Method], federation: Federation, round: int
+) -> list[dict[str, Any]]:
+    """A row of measures for each method; each distinct model meets each test set once."""
+    models: dict[bytes, Tensor] = {}
+    holders: dict[str, list[bytes]] = {}
+    for name, method in methods.items():
+        rows, of_client = method.client_models()
+        keys = digests(rows)
+        holders[name] = [keys[row] for row in of_client.tolist()]
+        models.update({key: rows[row] for row, key in enumerate(keys) if key in holders[name]})
+    number = {key: position for position, key in enumerate(models)}
+    stacked = torch.stack(list(models.values()))
+
+    pairs = sorted({(number[k], c) for keys in holders.values() for c, k in enumerate(keys)})
+    model, client = torch.tensor(pairs).T
+    own = {
+        pair: metrics.scores(federation.targets(pair[1]).cpu(), probabilities.cpu())
+        for pair, probabilities in zip(
+            pairs, federation.predict(Jobs(stacked, model, client)), strict=True
+        )
+    }
+    everyone = torch.arange(len(stacked))
+    central = [
+        metrics.scores(federation.targets(0, "central").cpu(), probabilities.cpu())
+        for probabilities in federation.predict(
+            Jobs(stacked, everyone, torch.zeros_like(everyone)), "central"
+        )
+    ]
+    truth = federation.clusters.numpy()
+    result = []
+    for name, method in methods.items():
+        keys = [number[key] for key in holders[name]]
+        pf1, accuracy = np.array([own[key, client] for client, key in enumerate(keys)]).T
+        gf1, central_accuracy = np.array([central[key] for key in keys]).T
+        labels = method.labels.tolist()
+        result.append(
+            {
+                "method": name,
+                "round": round + 1,
+                "n_clusters": len(set(labels)),
+                **metrics.agreement(truth, labels),
+                "pf1": float(pf1.mean()),
+                "gf1": float(gf1.mean()),
+                "learning_gap": float(np.abs(pf1 - gf1).mean()),
+                "accuracy": float(accuracy.mean()),
+                "central_accuracy": float(central_accuracy.mean()),
+                **method.scalars,
+                "clusters": "|".join(map(str, labels)),
+            }
+        )
+    return result
+
+
+def check_finite(trained: Tensor, jobs: Jobs, name: str, round: int) -> None:
+    """Raise `Diverged` if a trained model holds NaN or infinity."""
+    broken = ~torch.isfinite(trained).all(dim=1).cpu()
+    if broken.any():
+        clients = sorted(set(jobs.client[broken].tolist()))
+        raise Diverged(
+            f"{name} diverged in round {round + 1}: the models of clients {clients} are no longer "
+            "finite; lower the learning rate"
+        )
+
+
+def headline(methods: Mapping[str, Method]) -> str:
+    """The temperature and each method's number of clusters, for the progress bar."""
+    heat = next((m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars), None)
+    clusters = ", ".join(f"{name} {len(m.labels.unique())}" for name, m in methods.items())
+    return ("" if heat is None else f"T {heat:.3f}; ") + f"clusters: {clusters}"
+
+
+def digests(models: Tensor) -> list[bytes]:
+    """A key for each row of ``models``: equal for rows that are equal to the bit."""
+    return [hashlib.blake2b(row.numpy().data, digest_size=16).digest() for row in models.cpu()]
+
+
+# --- Checkpoints ---------------------------------------------------------------------------------
+
+
+def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
+    """What a run is: its methods with their options, partition, training, seed and architecture."""
+    parts = [
+        *(f"{name}: {method!r}" for name, method in methods.items()),
+        federation.partition.hash,
+        repr(asdict(federation.training)),
+        str(federation.seed),
+        digests(federation.initial()[None])[0].hex(),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def save_checkpoint(
+    path: Path, identity: str, history: History, rounds: int, methods: Mapping[str, Method]
+) -> None:
+    """Write the state after ``rounds`` rounds beside its place and rename it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        torch.save(
+            {
+                "identity": identity,
+                "rounds": rounds,
+                "history": vars(history),
+                "methods": {name: method.state() for name, method in methods.items()},
+            },
+            draft,
+        )
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def resume(path: Path, identity: str, methods: Mapping[str, Method]) -> tuple[History, int]:
+    """Restore the methods from a checkpoint; returns the history and the rounds already run."""
+    state = torch.load(path, weights_only=True)
+    if state["identity"] != identity:
+        raise CheckpointMismatch(
+            f"{path} is the checkpoint of another run (other methods, options, seed or partition); "
+            "delete it to start anew"
+        )
+    for name, method in methods.items():
+        method.restore(state["methods"][name])
+    return History(**state["history"]), state["rounds"]
