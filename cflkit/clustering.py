@@ -1,7 +1,7 @@
 """Clusterers of a divergence matrix, with scikit-learn's ``fit_predict``.
 
-Every clusterer takes a symmetric ``[m, m]`` matrix of distances and returns labels ``[m]`` from 0, in
-order of first appearance, so that equal groupings have equal labels whoever found them.
+Every clusterer takes a symmetric ``[m, m]`` matrix of distances and returns labels ``[m]`` from 0,
+in order of first appearance, so that equal groupings have equal labels whoever found them.
 """
 
 from __future__ import annotations

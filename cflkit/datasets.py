@@ -1,11 +1,12 @@
-"""Named image sets as tensors: embedded, from a folder of the user's, from the cache, or downloaded.
+"""Named image sets as tensors: embedded, in a folder of the user's, cached, or downloaded.
 
 ``load("digits")`` needs no network: the images ship inside scikit-learn. Every other set is looked
 for in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``, and downloaded into the cache
 when it is in neither. Every file is checked against its published checksum each time it is read.
 
-A set that is reduced or rebuilt has a name that says so (``cifar10-subset``, ``bloodmnist-rebuilt``,
-``pacs-64``, ``kmnist-test``), so that no result made on it passes for one made on the original.
+A set that is reduced or rebuilt has a name that says so (``cifar10-subset``,
+``bloodmnist-rebuilt``, ``pacs-64``, ``kmnist-test``), so that no result made on it passes for one
+made on the original.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def fetch(name: str, relative: str, md5: str, urls: list[str]) -> Path:
                 download_url(url, folder, filename=target.name, md5=md5)
             except (URLError, OSError, RuntimeError):
                 continue
-            os.replace(Path(folder) / target.name, target)
+            (Path(folder) / target.name).replace(target)
             return target
     raise missing(name, relative, f"download {' or '.join(urls)}")
 
@@ -205,7 +206,9 @@ def idx(data: bytes) -> Tensor:
     return torch.from_numpy(values.reshape(shape).copy())
 
 
-def idx_files(name: str, source: type[torchvision.datasets.MNIST]) -> Iterator[Callable[[], Tensor]]:
+def idx_files(
+    name: str, source: type[torchvision.datasets.MNIST]
+) -> Iterator[Callable[[], Tensor]]:
     """For train images, train labels, test images, test labels: a function that reads the file."""
     for filename, md5 in source.resources:
         relative = f"{source.__name__}/raw/{filename}"
@@ -218,7 +221,7 @@ def idx_files(name: str, source: type[torchvision.datasets.MNIST]) -> Iterator[C
 
 
 def load_idx(name: str, source: type[torchvision.datasets.MNIST]) -> ImageSet:
-    """MNIST, Fashion-MNIST and KMNIST, from the files that torchvision names, with its checksums."""
+    """MNIST, Fashion-MNIST and KMNIST, from the files and checksums that torchvision names."""
     images, labels, test_images, test_labels = (read() for read in idx_files(name, source))
     return ImageSet(
         name, images[:, None], labels.long(), test_images[:, None], test_labels.long(), classes=10
@@ -226,7 +229,7 @@ def load_idx(name: str, source: type[torchvision.datasets.MNIST]) -> ImageSet:
 
 
 def load_kmnist_test(name: str) -> ImageSet:
-    """The 10,000 official *test* images of KMNIST, cut anew: the first 800 of each class are the pool.
+    """The 10,000 official *test* images of KMNIST, cut anew: 800 of each class are the pool.
 
     For use where the 18 MB of train images are not at hand.
     """
@@ -238,7 +241,7 @@ def load_kmnist_test(name: str) -> ImageSet:
 
 
 def load_emnist_digits(name: str) -> ImageSet:
-    """EMNIST digits (240,000 + 40,000), read out of NIST's one archive; its images lie transposed."""
+    """EMNIST digits (240,000 + 40,000) out of NIST's one archive, whose images lie transposed."""
     source = torchvision.datasets.EMNIST
     archive = fetch(name, "EMNIST/raw/gzip.zip", source.md5, [source.url])
     with zipfile.ZipFile(archive) as members:
@@ -303,9 +306,7 @@ def load_cifar10_subset(name: str) -> ImageSet:
 
 
 def load_medmnist(name: str, relative: str, md5: str, urls: list[str], classes: int) -> ImageSet:
-    """PathMNIST and BloodMNIST; train and validation images together are the pool (as the OCFL authors
-    count them).
-    """
+    """PathMNIST and BloodMNIST; train and validation images together are the pool, as in OCFL."""
     if urls:
         path = fetch(name, relative, md5, urls)
     else:
@@ -356,8 +357,10 @@ def load_pacs(name: str, side: int) -> ImageSet:
     folder = locate(name, "PACS")
     if folder is None:
         raise missing(
-            name, "PACS", "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
-            "https://domaingeneralization.github.io"
+            name,
+            "PACS",
+            "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
+            "https://domaingeneralization.github.io",
         )
     images, labels, domains = [], [], []
     for number, domain in enumerate(("art_painting", "cartoon", "photo", "sketch")):

@@ -17,9 +17,9 @@ CHUNK = 2**20
 
 
 def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
-    """The divergence matrix Γ: pairwise cosine distances of update vectors.
+    r"""The divergence matrix Γ: pairwise cosine distances of update vectors.
 
-    .. math:: \\gamma_{ij} = 1 - \\frac{\\Delta_i \\cdot \\Delta_j}{\\|\\Delta_i\\| \\|\\Delta_j\\|}
+    .. math:: \gamma_{ij} = 1 - \frac{\Delta_i \cdot \Delta_j}{\|\Delta_i\| \|\Delta_j\|}
 
     Parameters
     ----------
@@ -67,10 +67,10 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
 
 
 def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None) -> float:
-    """The clustering temperature: the entrywise p-norm of Γ divided by λ.
+    r"""The clustering temperature: the entrywise p-norm of Γ divided by λ.
 
-    .. math:: T(\\Gamma) = \\frac{1}{\\lambda} \\Big(\\sum_{i,j} |\\gamma_{ij}|^p\\Big)^{1/p},
-        \\qquad \\lambda = \\sqrt[p]{n(n-1)2^p}
+    .. math:: T(\Gamma) = \frac{1}{\lambda} \Big(\sum_{i,j} |\gamma_{ij}|^p\Big)^{1/p},
+        \qquad \lambda = \sqrt[p]{n(n-1)2^p}
 
     Parameters
     ----------

@@ -162,9 +162,15 @@ class Federation:
         engine: str | None = None,
     ) -> None:
         if partition.dataset != images.name:
-            raise ValueError(f"the partition is of {partition.dataset!r}, the images {images.name!r}")
-        if max(int(i.max(initial=0)) for i in (*partition.train, *partition.test)) >= len(images.labels):
-            raise ValueError(f"the partition points beyond the {len(images.labels)} samples of the pool")
+            raise ValueError(
+                f"the partition is of {partition.dataset!r}, the images {images.name!r}"
+            )
+        if max(int(i.max(initial=0)) for i in (*partition.train, *partition.test)) >= len(
+            images.labels
+        ):
+            raise ValueError(
+                f"the partition points beyond the {len(images.labels)} samples of the pool"
+            )
         self.device = default_device() if device is None else torch.device(device)
         self.engine = engine or ("threads" if self.device.type == "cpu" else "stacked")
         if self.engine not in ENGINES:
@@ -226,7 +232,7 @@ class Federation:
             self._seed_dropout(network, client, round)
             optimizer = self.training.build(network.leaf)
             for batch in self._batches(client, round):
-                network.leaf.grad.zero_()
+                network.gradient.zero_()
                 inputs, labels = self._samples(self._pool, batch)
                 F.cross_entropy(network.network(inputs), labels).backward()
                 optimizer.step()
@@ -288,7 +294,9 @@ class Federation:
             if isinstance(layer, models.Dropout):
                 layer.generator = generator
 
-    def _samples(self, source: tuple[Tensor, Tensor], index: Tensor | slice) -> tuple[Tensor, Tensor]:
+    def _samples(
+        self, source: tuple[Tensor, Tensor], index: Tensor | slice
+    ) -> tuple[Tensor, Tensor]:
         """A batch as the networks take it: float in [0, 1], and labels."""
         images, labels = source
         inputs = images[index].float().div_(255)
@@ -323,7 +331,7 @@ class Federation:
             torch.set_num_threads(before)
 
     def _train_stacked(self, jobs: Jobs, round: int) -> Tensor:
-        """All jobs at once: one stacked model, one optimiser, one call for batches of equal size."""
+        """All jobs at once: one stacked model, one optimiser, one call a size of batch."""
         network = self._networks[0]
         network.network.train()
         self._seed_dropout(network, self.clients, round)
@@ -333,7 +341,9 @@ class Federation:
         buffers = rows[:, self.parameters :].clone()
         optimizer = self.training.build(leaf)
 
-        def loss(parameters: Tensor, statistics: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        def loss(
+            parameters: Tensor, statistics: Tensor, x: Tensor, y: Tensor
+        ) -> tuple[Tensor, Tensor]:
             pieces = network.split(torch.cat([parameters, statistics]))
             outputs = torch.func.functional_call(network.network, pieces, (x,))
             after = {name: pieces[name] for name in pieces if name in network.buffer_names}

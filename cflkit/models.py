@@ -29,7 +29,7 @@ class Dropout(nn.Module):
         self.generator: torch.Generator | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Zero each value with probability p and scale the rest by 1 / (1 - p), in training only."""
+        """In training, zero each value with probability p and scale the rest by 1 / (1 - p)."""
         if not self.training:
             return x
         kept = torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)

@@ -248,12 +248,14 @@ def by_class_sets(
     for allowed in class_sets:
         nobody = sorted(set(allowed) - set(np.unique(targets).tolist()))
         if nobody:
-            raise PartitionError(f"no sample has class {nobody[0]}; there are classes 0 to {classes - 1}")
+            raise PartitionError(
+                f"no sample has class {nobody[0]}; there are classes 0 to {classes - 1}"
+            )
     draws = len(targets) // m if draws is None else draws
     if draws < 4:
         raise PartitionError(
-            f"{m} clients on {len(targets)} samples with {draws} draws each: a client needs at least "
-            "4 draws to hold a training and a test set; use fewer clients or more draws"
+            f"{m} clients on {len(targets)} samples with {draws} draws each: a client needs at "
+            "least 4 draws to hold a training and a test set; use fewer clients or more draws"
         )
     generator = np.random.default_rng(seed)
     train, test, clusters = [], [], np.repeat(np.arange(len(sizes)), sizes)
@@ -352,7 +354,7 @@ def local_split(indices: Indices, generator: np.random.Generator) -> tuple[Indic
 
 
 def class_counts(partition: Partition, labels: ArrayLike, part: str = "train") -> NDArray[np.int64]:
-    """``[m, classes]``: how many samples of each class a client's ``train`` or ``test`` set holds."""
+    """``[m, classes]``: samples of each class in a client's ``train`` or ``test`` set."""
     targets = np.asarray(labels)
     classes = int(targets.max()) + 1
     indices = partition.train if part == "train" else partition.test

@@ -25,7 +25,9 @@ class RowModel:
     row : Tensor
         ``[P + Q]``, float32.
     leaf : nn.Parameter
-        ``[P]``, the parameters as one tensor for an optimiser; ``leaf.grad`` collects the gradient.
+        ``[P]``, the parameters as one tensor for an optimiser.
+    gradient : Tensor
+        ``[P]``, where backward passes add up; the same tensor as ``leaf.grad``.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -40,9 +42,10 @@ class RowModel:
             [value.detach().reshape(-1).float() for value in (parameters | buffers).values()]
         )
         self.leaf = nn.Parameter(self.row[: self.parameters])
-        self.leaf.grad = torch.zeros_like(self.leaf)
+        self.gradient = torch.zeros_like(self.leaf)
+        self.leaf.grad = self.gradient
 
-        gradients = self.split(self.leaf.grad)
+        gradients = self.split(self.gradient)
         for name, view in self.split(self.row).items():
             if name in buffers:
                 owner, _, last = name.rpartition(".")

@@ -60,7 +60,7 @@ class History:
         return table.assign(order=order).sort_values(["order", "round"]).drop(columns="order")
 
     def summary(self) -> dict[str, dict[str, float | int | None]]:
-        """Method → measure → value at the last round, and with the prefix ``mean_`` over all rounds.
+        """Method → measure → value at the last round; with the prefix ``mean_`` over all rounds.
 
         ``clustering_round`` is the first round (from 1) that ends with more than one cluster.
         """
@@ -131,7 +131,9 @@ def run(
     identity = fingerprint(methods, federation)
     if checkpoint is not None and Path(checkpoint).exists():
         history, start = resume(Path(checkpoint), identity, methods)
-    bar = tqdm(range(start, rounds), initial=start, total=rounds, disable=not progress, unit="round")
+    bar = tqdm(
+        range(start, rounds), initial=start, total=rounds, disable=not progress, unit="round"
+    )
     for round in bar:
         requests = {name: method.broadcast(round) for name, method in methods.items()}
         trained, places = train_once(federation, requests, round, history)
@@ -211,9 +213,9 @@ def evaluate(
     truth = federation.clusters.numpy()
     result = []
     for name, method in methods.items():
-        keys = [number[key] for key in holders[name]]
-        pf1, accuracy = np.array([own[key, client] for client, key in enumerate(keys)]).T
-        gf1, central_accuracy = np.array([central[key] for key in keys]).T
+        held = [number[key] for key in holders[name]]
+        pf1, accuracy = np.array([own[model, client] for client, model in enumerate(held)]).T
+        gf1, central_accuracy = np.array([central[model] for model in held]).T
         labels = method.labels.tolist()
         result.append(
             {
@@ -246,9 +248,9 @@ def check_finite(trained: Tensor, jobs: Jobs, name: str, round: int) -> None:
 
 def headline(methods: Mapping[str, Method]) -> str:
     """The temperature and each method's number of clusters, for the progress bar."""
-    heat = next((m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars), None)
+    heats = [m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars]
     clusters = ", ".join(f"{name} {len(m.labels.unique())}" for name, m in methods.items())
-    return ("" if heat is None else f"T {heat:.3f}; ") + f"clusters: {clusters}"
+    return (f"T {heats[0]:.3f}; " if heats else "") + f"clusters: {clusters}"
 
 
 def digests(models: Tensor) -> list[bytes]:
@@ -287,7 +289,7 @@ def save_checkpoint(
             },
             draft,
         )
-        os.replace(draft, path)
+        draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 

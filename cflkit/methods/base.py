@@ -53,7 +53,7 @@ class Method:
         raise NotImplementedError
 
     def client_models(self) -> tuple[Tensor, Tensor]:
-        """What clients would predict with now: models ``[K, P + Q]`` and each client's row ``[m]``."""
+        """What clients would predict with: models ``[K, P + Q]``, and each client's row ``[m]``."""
         return self.models, self.labels
 
     def state(self) -> dict[str, Any]:

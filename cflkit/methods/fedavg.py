@@ -1,7 +1,7 @@
 """FedAvg, one model for everyone, with FedOpt's server optimisers.
 
-H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas: Communication-efficient learning of
-deep networks from decentralized data. AISTATS 2017.
+H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas: Communication-efficient learning
+of deep networks from decentralized data. AISTATS 2017.
 
 S. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan: Adaptive
 federated optimization. ICLR 2021. The server treats the clients' mean update as a pseudo-gradient.
@@ -48,7 +48,8 @@ class FedAvg(Method):
         check_weighting(self.weighting)
         if self.server not in SERVER_OPTIMISERS:
             raise ValueError(
-                f"unknown server optimiser {self.server!r}; known are {', '.join(SERVER_OPTIMISERS)}"
+                f"unknown server optimiser {self.server!r}; "
+                f"known are {', '.join(SERVER_OPTIMISERS)}"
             )
 
     def setup(self, federation: Federation, initial: Tensor) -> None:
@@ -72,7 +73,7 @@ class FedAvg(Method):
         self.models = averaged
 
     def server_step(self, update: Tensor) -> Tensor:
-        """``[P]``: what is added to the parameters for a mean update (Reddi et al., Algorithm 2)."""
+        """``[P]``: what a mean update adds to the parameters (Reddi et al., Algorithm 2)."""
         if self.server == "sgd":
             return self.server_lr * update
         if self.server == "momentum":

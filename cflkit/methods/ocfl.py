@@ -1,7 +1,7 @@
 """OCFL: cluster once, at the moment the temperature over the clients' updates rises.
 
-M. K. Zuziak, R. Pellungrini, S. Rinzivillo: One-shot clustered federated learning. IEEE BigData 2024,
-Algorithm 1; and its extended version, Algorithm 1 and section 6.3.
+M. K. Zuziak, R. Pellungrini, S. Rinzivillo: One-shot clustered federated learning. IEEE BigData
+2024, Algorithm 1; and its extended version, Algorithm 1 and section 6.3.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class OCFL(Method):
     scale : float, optional
         λ of the temperature; by default its largest value, so that T is in [0, 1].
     strict : bool
-        Whether the temperature must rise (``>``, the authors' code) or need only not fall (``≥``, as
-        the papers print).
+        Whether the temperature must rise (``>``, the authors' code) or need only not fall (``≥``,
+        as the papers print).
     window : int
         Rounds of the moving average that the trigger watches (extended paper, section 6.3); 1 is
         Algorithm 1.

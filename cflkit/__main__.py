@@ -1,0 +1,86 @@
+"""The commands: ``python -m cflkit run`` and ``python -m cflkit data``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cflkit import datasets, notebooks
+from cflkit.config import ParameterError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit status (2 for a mistake in what was asked)."""
+    options = parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except (
+        ParameterError,
+        notebooks.NotebookError,
+        datasets.DatasetError,
+    ) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m cflkit", description="Clustered federated learning, notebook first."
+    )
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser(
+        "run",
+        help="run a notebook with other parameters",
+        description="Run a notebook through papermill. Unknown names, wrong types and values out "
+        "of bounds end it before a kernel starts.",
+    )
+    run.add_argument("notebook", type=Path)
+    run.add_argument(
+        "-p",
+        "--parameter",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="one parameter, its value as in YAML; may be repeated, and wins over -f",
+    )
+    run.add_argument("-f", "--file", type=Path, help="a YAML file of parameters")
+    run.add_argument(
+        "-o", "--output", type=Path, help="the executed notebook (default: data/runs/NOTEBOOK)"
+    )
+    run.set_defaults(command=run_notebook)
+
+    data = commands.add_parser("data", help="list the data sets, and which of them are at hand")
+    data.add_argument("name", nargs="*", help="load these, downloading what is missing")
+    data.set_defaults(command=show_data)
+    return top
+
+
+def run_notebook(options: argparse.Namespace) -> int:
+    """``run``: execute, then print the notebook's report and where everything lies."""
+    output = options.output or notebooks.RUNS / options.notebook.name
+    report = notebooks.run(options.notebook, dict(options.parameter), options.file, output)
+    print(report + f"notebook  {output}")
+    return 0
+
+
+def show_data(options: argparse.Namespace) -> int:
+    """``data``: what there is, or the sizes of the sets named."""
+    if not options.name:
+        print("searched, in order:", ", ".join(map(str, datasets.roots())))
+        print("known:", ", ".join(datasets.names()))
+    for name in options.name:
+        images = datasets.load(name)
+        print(
+            f"{name}: {len(images.images)} images in the pool, {len(images.test_images)} in the "
+            f"central test set, {images.shape}, {images.classes} classes"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Validated parameters: one pydantic model for each notebook.
+
+A notebook's parameters cell holds literals; the cell after it passes them to its model here, which
+forbids unknown keys and wrong types. `python -m cflkit run` checks with the same model before a
+kernel starts, because papermill itself ignores unknown names and runs on with the defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from cflkit import clustering, datasets, models
+from cflkit.federation import LocalTraining
+
+
+class ParameterError(Exception):
+    """Parameters that a notebook cannot run with; the message is one line."""
+
+
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
+Overlap = Literal["nonoverlapping", "overlapping"]
+Balance = Literal["balanced", "imbalanced"]
+
+
+class Parameters(BaseModel):
+    """What every notebook's parameters share: strict types, no unknown names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @classmethod
+    def of(cls, namespace: dict) -> Self:
+        """Take this model's fields out of a notebook's ``globals()`` and validate them.
+
+        Raises
+        ------
+        ParameterError
+            A name is missing, or a value has the wrong type or lies out of bounds.
+        """
+        return cls.checked(
+            {name: namespace[name] for name in cls.model_fields if name in namespace}
+        )
+
+    @classmethod
+    def checked(cls, values: dict) -> Self:
+        """Validate ``values``; pydantic's report becomes one line."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise ParameterError(
+                "; ".join(
+                    f"{'.'.join(map(str, e['loc'])) or 'parameters'}: {e['msg']}"
+                    + (f" (is {e['input']!r})" if e["loc"] else "")
+                    for e in error.errors()
+                )
+            ) from error
+
+
+class Scenario(Parameters):
+    """Which images, which clients."""
+
+    dataset: str
+    overlap: Overlap
+    balance: Balance
+    clients: Annotated[int, Field(ge=3)]
+    draws: Annotated[int, Field(ge=4)] | None
+    partition_seed: Seed
+
+    @field_validator("dataset")
+    @classmethod
+    def known(cls, name: str) -> str:
+        """A name that `datasets.load` knows."""
+        if name not in datasets.names():
+            raise ValueError(f"unknown data set; known are {', '.join(datasets.names())}")
+        return name
+
+
+class Splits(Scenario):
+    """Parameters of ``02_when_clients_disagree``."""
+
+    local_epochs: Count
+    batch_size: Count
+    lr: Annotated[float, Field(gt=0)]
+    rounds: Count
+    seed: Seed
+
+
+class FederatedRun(Scenario):
+    """A training run: a scenario, a model, how clients train, and for how long."""
+
+    model: str
+    optimizer: Literal["sgd", "adam"]
+    lr: Annotated[float, Field(gt=0)]
+    momentum: Annotated[float, Field(ge=0, lt=1)]
+    weight_decay: Annotated[float, Field(ge=0)]
+    batch_size: Count
+    local_epochs: Count
+    rounds: Count
+    seed: Seed
+
+    @field_validator("model")
+    @classmethod
+    def known_model(cls, name: str) -> str:
+        """A name that `models.make` knows."""
+        if name not in models.MODELS:
+            raise ValueError(f"unknown model; known are {', '.join(models.MODELS)}")
+        return name
+
+    @model_validator(mode="after")
+    def trainable(self) -> Self:
+        """The local training must be one that the engine can do."""
+        self.training()
+        return self
+
+    def training(self) -> LocalTraining:
+        """What clients do in a round."""
+        return LocalTraining(
+            epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            optimizer=self.optimizer,
+            lr=self.lr,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )
+
+
+class OCFLRun(FederatedRun):
+    """Parameters of ``03_ocfl_temperature``."""
+
+    clusterers: Annotated[list[str], Field(min_length=1)]
+    window: Count
+
+    @field_validator("clusterers")
+    @classmethod
+    def known_clusterers(cls, names: list[str]) -> list[str]:
+        """Names that `clustering.make` knows."""
+        for name in names:
+            clustering.make(name)
+        return names
+
+
+class FirstRun(Parameters):
+    """Parameters of ``00_start_here``."""
+
+    clients: Annotated[int, Field(ge=3)]
+    draws: Annotated[int, Field(ge=4)]
+    rounds: Count
+    seed: Seed
+
+
+class AveragingRun(Parameters):
+    """Parameters of ``01_federated_averaging``."""
+
+    clients: Annotated[int, Field(ge=2)]
+    rounds: Count
+    local_epochs: Count
+    batch_size: Count
+    lr: Annotated[float, Field(gt=0)]
+    seed: Seed

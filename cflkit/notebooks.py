@@ -1,0 +1,177 @@
+"""Papermill with the checks that it lacks.
+
+Papermill ignores a parameter that the notebook does not have and a notebook without a parameters
+cell, exits with success, and runs with the defaults; it passes YAML's ``1e-3`` on as a string.
+`run` checks all of this, and the notebook's own bounds, before a kernel starts.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+import yaml
+from papermill.exceptions import PapermillExecutionError
+
+from cflkit import config
+from cflkit.config import ParameterError, Parameters
+
+RUNS = Path(__file__).resolve().parent.parent / "data" / "runs"
+
+
+class NotebookError(Exception):
+    """A notebook that cannot be run, or that failed while it ran."""
+
+
+def run(notebook: Path, given: dict[str, str], file: Path | None, output: Path) -> str:
+    """Run a notebook with parameters.
+
+    Parameters
+    ----------
+    notebook : Path
+        With one cell tagged ``parameters``.
+    given : dict of str to str
+        Values as YAML; they win over the file's.
+    file : Path or None
+        YAML, a mapping of names to values.
+    output : Path
+        Where the executed notebook is written; parent folders are made.
+
+    Returns
+    -------
+    str
+        What the cells tagged ``report`` printed.
+
+    Raises
+    ------
+    ParameterError
+        An unknown name, a wrong type or a value out of bounds; nothing has run.
+    NotebookError
+        No notebook, no parameters cell, or an error of one of its cells.
+    """
+    source = read(notebook)
+    values = {} if file is None else read_yaml(file)
+    values |= {name: parse_yaml(name, text) for name, text in given.items()}
+    values = check_parameters(source, values)
+    output = output.resolve()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        executed = papermill.execute_notebook(
+            notebook,
+            output,
+            parameters=values,
+            cwd=notebook.resolve().parent,
+            progress_bar=False,
+            kernel_name="python3",
+        )
+    except PapermillExecutionError as error:
+        raise NotebookError(f"{error.ename}: {error.evalue} (see {output})") from error
+    return "".join(
+        item["text"]
+        for cell in executed.cells
+        if "report" in cell.metadata.get("tags", [])
+        for item in cell.outputs
+        if item.get("name") == "stdout"
+    )
+
+
+def read(notebook: Path) -> nbformat.NotebookNode:
+    """The notebook as a tree."""
+    try:
+        return nbformat.read(notebook, as_version=4)
+    except OSError as error:
+        raise NotebookError(f"{notebook} cannot be read ({error.strerror})") from error
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError) as error:
+        raise NotebookError(f"{notebook} is not a notebook") from error
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """A file of parameters."""
+    try:
+        values = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise ParameterError(f"{file} cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ParameterError(f"{file} is not YAML ({error})") from error
+    if not isinstance(values, dict):
+        raise ParameterError(f"{file} must hold 'name: value' lines")
+    return values
+
+
+def parse_yaml(name: str, text: str) -> Any:
+    """The value of a parameter from the command line."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ParameterError(f"{name}: {text!r} is not YAML") from error
+
+
+def defaults(notebook: nbformat.NotebookNode) -> dict[str, Any]:
+    """Names and values of the one cell tagged ``parameters``, which holds literals alone."""
+    cells = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
+    if len(cells) != 1:
+        raise NotebookError(f"the notebook has {len(cells)} cells tagged 'parameters', not one")
+    values = {}
+    for statement in ast.parse(cells[0].source).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                values[name] = ast.literal_eval(value)
+            case _:
+                raise NotebookError(
+                    f"line {statement.lineno} of the parameters cell is not 'name = literal'"
+                )
+    return values
+
+
+def parameter_model(notebook: nbformat.NotebookNode) -> type[Parameters] | None:
+    """The model of `config` that the notebook validates its parameters with, if it names one."""
+    for cell in notebook.cells:
+        if cell.cell_type != "code" or "config." not in cell.source:
+            continue
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "config":
+                found = getattr(config, node.attr, None)
+                if isinstance(found, type) and issubclass(found, Parameters):
+                    return found
+    return None
+
+
+def check_parameters(notebook: nbformat.NotebookNode, values: dict[str, Any]) -> dict[str, Any]:
+    """``values`` as the notebook needs them.
+
+    Raises
+    ------
+    ParameterError
+        A name that the parameters cell does not have, or a value that the notebook would refuse.
+    """
+    known = defaults(notebook)
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        raise ParameterError(
+            f"the notebook has no parameter {', '.join(map(repr, unknown))}; "
+            f"it has {', '.join(known)}"
+        )
+    meant = {name: as_meant(value, known[name]) for name, value in values.items()}
+    model = parameter_model(notebook)
+    if model is not None:
+        model.checked(known | meant)
+    else:
+        for name, value in meant.items():
+            if known[name] is not None and not isinstance(value, type(known[name])):
+                raise ParameterError(
+                    f"{name}: {value!r} is not {type(known[name]).__name__}, as the default is"
+                )
+    return meant
+
+
+def as_meant(value: Any, default: Any) -> Any:
+    """A float where the default is one: YAML reads ``1e-3`` as a string, ``1`` as an integer."""
+    if isinstance(default, float) and isinstance(value, str | int) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value

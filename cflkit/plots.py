@@ -1,0 +1,144 @@
+"""The figures; each takes a table or a matrix and returns the Axes it drew on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+FOLDER = Path(__file__).resolve().parent.parent / "figures"
+
+# Okabe and Ito's colours, which readers with a colour vision deficiency can tell apart
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"]
+
+
+def style() -> None:
+    """Settings that every notebook's figures share: small, plain, legible in print."""
+    plt.rcParams.update(
+        {
+            "figure.dpi": 90,
+            "savefig.dpi": 150,
+            "figure.constrained_layout.use": True,
+            "axes.prop_cycle": plt.cycler(color=COLOURS),
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.titlesize": 10,
+            "axes.labelsize": 9,
+            "legend.fontsize": 8,
+            "legend.frameon": False,
+            "xtick.labelsize": 8,
+            "ytick.labelsize": 8,
+            "image.cmap": "viridis",
+        }
+    )
+
+
+def save(figure: Figure, name: str) -> Path:
+    """Save a figure as PNG in ``figures/``, or where ``CFLKIT_FIGURES`` points."""
+    folder = Path(os.environ.get("CFLKIT_FIGURES") or FOLDER).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.png"
+    figure.savefig(path, metadata={"Software": None})
+    return path
+
+
+def image_grid(images: ArrayLike, columns: int, axes: Axes | None = None) -> Axes:
+    """Images ``[N, channels, height, width]`` (grey or colour, uint8) as one sheet."""
+    pictures = np.asarray(images)
+    count, channels, height, width = pictures.shape
+    rows = -(-count // columns)
+    gap = 2
+    sheet = np.full((rows * (height + gap), columns * (width + gap), channels), 255, np.uint8)
+    for number, picture in enumerate(pictures):
+        top, left = (number // columns) * (height + gap), (number % columns) * (width + gap)
+        sheet[top : top + height, left : left + width] = picture.transpose(1, 2, 0)
+    axes = axes or plt.gca()
+    axes.imshow(sheet.squeeze(), cmap="gray_r" if channels == 1 else None, vmin=0, vmax=255)
+    axes.set_axis_off()
+    return axes
+
+
+def class_counts(counts: ArrayLike, clusters: ArrayLike, axes: Axes | None = None) -> Axes:
+    """Samples of each class (columns) of each client (rows); lines part the true clusters."""
+    table = np.asarray(counts)
+    axes = axes or plt.gca()
+    shown = axes.imshow(np.where(table > 0, table, np.nan), aspect="auto", cmap="YlGnBu", vmin=0)
+    for border in cluster_borders(clusters):
+        axes.axhline(border, color="black", linewidth=1)
+    axes.set(xlabel="class", ylabel="client", xticks=range(table.shape[1]))
+    axes.figure.colorbar(shown, ax=axes, label="samples")
+    return axes
+
+
+def divergence(
+    matrix: ArrayLike, clusters: ArrayLike, axes: Axes | None = None, vmax: float | None = None
+) -> Axes:
+    """A client-by-client matrix; white lines part the true clusters."""
+    axes = axes or plt.gca()
+    shown = axes.imshow(np.asarray(matrix), vmin=0, vmax=vmax)
+    for border in cluster_borders(clusters):
+        axes.axhline(border, color="white", linewidth=1)
+        axes.axvline(border, color="white", linewidth=1)
+    axes.set(xlabel="client", ylabel="client")
+    axes.figure.colorbar(shown, ax=axes, shrink=0.8)
+    return axes
+
+
+def temperature(
+    temperatures: Sequence[float], trigger: int | None = None, axes: Axes | None = None
+) -> Axes:
+    """The temperature round by round (from 1), the round that fires marked."""
+    axes = axes or plt.gca()
+    rounds = np.arange(1, len(temperatures) + 1)
+    axes.plot(rounds, temperatures, marker="o", markersize=3)
+    if trigger is not None:
+        axes.axvline(
+            trigger, color=COLOURS[1], linestyle="--", label=f"clusters in round {trigger}"
+        )
+        axes.legend()
+    axes.set(xlabel="round", ylabel="temperature $T$")
+    return axes
+
+
+def over_rounds(table: pd.DataFrame, measure: str, label: str, axes: Axes | None = None) -> Axes:
+    """A measure of a history's table against the round, a line a method.
+
+    Lines that lie on one another stay visible: each is drawn thinner than the one before.
+    """
+    axes = axes or plt.gca()
+    methods = list(dict.fromkeys(table["method"]))
+    for number, method in enumerate(methods):
+        rows = table[table["method"] == method]
+        width = 1.2 + 3.6 * (len(methods) - 1 - number) / max(len(methods) - 1, 1)
+        axes.plot(rows["round"], rows[measure], label=method, linewidth=width)
+    axes.set(xlabel="round", ylabel=label)
+    return axes
+
+
+def learning_gap(summary: Mapping[str, Mapping[str, float]], axes: Axes | None = None) -> Axes:
+    """A segment a method, from GF1 (hollow) to PF1 (filled), means over all rounds.
+
+    As Figure 2 of both OCFL papers, whose segments have GF1 below and PF1 above.
+    """
+    axes = axes or plt.gca()
+    for position, measures in enumerate(summary.values()):
+        ends = measures["mean_gf1"], measures["mean_pf1"]
+        colour = COLOURS[position % len(COLOURS)]
+        axes.plot([position, position], ends, color=colour, linewidth=3, alpha=0.5)
+        axes.plot(position, ends[0], "o", color=colour, markerfacecolor="white")
+        axes.plot(position, ends[1], "o", color=colour)
+    axes.set(ylabel="F1, mean over rounds", ylim=(0, 1))
+    axes.set_xticks(range(len(summary)), list(summary), rotation=30, ha="right")
+    return axes
+
+
+def cluster_borders(clusters: ArrayLike) -> list[float]:
+    """Where to draw lines between clients of different true clusters."""
+    return (np.flatnonzero(np.diff(np.asarray(clusters))) + 0.5).tolist()

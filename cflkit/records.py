@@ -1,0 +1,203 @@
+"""Run records: what was run, what came out, and under which circumstances.
+
+A record is a folder under ``data/results/`` (or where ``CFLKIT_RESULTS`` points): ``record.json``
+with parameters, summary and provenance, and ``rounds.csv``, a row a method and round. It is written
+beside its place and renamed, so that a killed process leaves no half of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pandas as pd
+import torch
+
+from cflkit.config import FederatedRun
+from cflkit.federation import Federation
+from cflkit.simulation import History
+
+PROJECT = Path(__file__).resolve().parent.parent
+PACKAGES = ("cflkit", "torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record that was read.
+
+    Attributes
+    ----------
+    folder : Path
+        Where it lies; its name is the run's id.
+    parameters, summary, provenance : dict
+        As in ``record.json``.
+    rounds : DataFrame
+        ``rounds.csv``.
+    """
+
+    folder: Path
+    parameters: dict[str, Any]
+    summary: dict[str, dict[str, Any]]
+    provenance: dict[str, Any]
+    rounds: pd.DataFrame
+
+    @property
+    def id(self) -> str:
+        """The name of the run."""
+        return self.folder.name
+
+
+def results() -> Path:
+    """Where records are kept."""
+    return Path(os.environ.get("CFLKIT_RESULTS") or PROJECT / "data" / "results").expanduser()
+
+
+def run_id(paper: str, parameters: FederatedRun) -> str:
+    """A name that says what the run is and differs when any parameter does."""
+    values = json.dumps(parameters.model_dump(), sort_keys=True)
+    return "-".join(
+        [
+            paper,
+            parameters.dataset,
+            parameters.overlap,
+            parameters.balance,
+            f"m{parameters.clients}",
+            f"seed{parameters.seed}",
+            hashlib.sha256(values.encode()).hexdigest()[:8],
+        ]
+    )
+
+
+def checkpoint(run: str) -> Path:
+    """Where the run's state is kept while it runs."""
+    return PROJECT / "data" / "cache" / "checkpoints" / f"{run}.pt"
+
+
+class Stopwatch:
+    """Minutes since it was made."""
+
+    def __init__(self) -> None:
+        self.start = perf_counter()
+
+    def minutes(self) -> float:
+        """Elapsed wall-clock minutes."""
+        return (perf_counter() - self.start) / 60
+
+
+def write(
+    run: str, parameters: FederatedRun, history: History, federation: Federation, minutes: float
+) -> Record:
+    """Write the record of a finished run; one of the same id is replaced as a whole.
+
+    Parameters
+    ----------
+    run : str
+        The run's id, see `run_id`.
+    parameters : FederatedRun
+        The validated parameters.
+    history : History
+        What the simulation returned.
+    federation : Federation
+        What it ran on.
+    minutes : float
+        Wall-clock minutes of the simulation.
+
+    Returns
+    -------
+    Record
+    """
+    root = results()
+    root.mkdir(parents=True, exist_ok=True)
+    contents = {
+        "parameters": parameters.model_dump(),
+        "summary": history.summary(),
+        "provenance": provenance(federation, history, minutes),
+    }
+    draft = Path(tempfile.mkdtemp(prefix=f".{run}.", dir=root))
+    try:
+        draft.chmod(0o755)
+        history.table().to_csv(draft / "rounds.csv", index=False, float_format="%.9g")
+        (draft / "record.json").write_text(json.dumps(contents, indent=2) + "\n")
+        place = root / run
+        if place.exists():
+            replaced = draft / "replaced"
+            place.replace(replaced)
+            draft.replace(place)
+            shutil.rmtree(place / "replaced")
+        else:
+            draft.replace(place)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return read(place)
+
+
+def read(folder: str | Path) -> Record:
+    """Read one record."""
+    folder = Path(folder)
+    contents = json.loads((folder / "record.json").read_text())
+    rounds = pd.read_csv(folder / "rounds.csv", dtype={"clusters": str})
+    return Record(folder, rounds=rounds, **contents)
+
+
+def find(**parameters: Any) -> list[Record]:
+    """Every record whose parameters have these values, by id."""
+    folders = sorted(path.parent for path in results().glob("[!.]*/record.json"))
+    return [
+        record
+        for record in map(read, folders)
+        if all(record.parameters.get(name) == value for name, value in parameters.items())
+    ]
+
+
+def provenance(federation: Federation, history: History, minutes: float) -> dict[str, Any]:
+    """The circumstances of a run: code, versions, machine, cost, seed and partition."""
+    device = federation.device
+    revision = git("rev-parse", "HEAD")
+    return {
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "git_revision": revision,
+        "git_clean": None if revision is None else not git("status", "--porcelain", "--", "cflkit"),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in PACKAGES},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "cores": os.cpu_count(),
+        "engine": federation.engine,
+        "minutes": round(minutes, 2),
+        "peak_memory_gib": round(peak_memory(), 2),
+        "seed": federation.seed,
+        "partition_hash": federation.partition.hash,
+        "parameters_of_model": federation.parameters,
+        "trainings_requested": history.requested,
+        "trainings_run": history.trained,
+    }
+
+
+def git(*arguments: str) -> str | None:
+    """What git says in the project's folder, or None where there is no git or no repository."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def peak_memory() -> float:
+    """Largest resident memory of this process so far, in GiB."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
