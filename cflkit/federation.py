@@ -231,7 +231,7 @@ class Federation:
             network.network.train()
             self._seed_dropout(network, client, round)
             optimizer = self.training.build(network.leaf)
-            for batch in self._batches(client, round):
+            for batch in self.batches(client, round):
                 network.gradient.zero_()
                 inputs, labels = self._samples(self._pool, batch)
                 F.cross_entropy(network.network(inputs), labels).backward()
@@ -276,7 +276,7 @@ class Federation:
 
     # --- How they run ----------------------------------------------------------------------------
 
-    def _batches(self, client: int, round: int) -> list[Tensor]:
+    def batches(self, client: int, round: int) -> list[Tensor]:
         """Indices of the batches of all local epochs: a fresh permutation each epoch."""
         generator = np.random.default_rng(stream(self.seed, BATCHES, client, round))
         indices = self._indices["train"][client]
@@ -350,7 +350,7 @@ class Federation:
             return F.cross_entropy(outputs, y), network.join(after) if after else statistics
 
         gradients = torch.func.vmap(torch.func.grad(loss, has_aux=True), randomness="different")
-        batches = [self._batches(int(client), round) for client in jobs.client]
+        batches = [self.batches(int(client), round) for client in jobs.client]
         for step in range(max(map(len, batches))):
             active = [job for job in range(len(jobs)) if step < len(batches[job])]
             # Clients end their epochs with batches of different sizes, and padding would enter

@@ -145,6 +145,11 @@ def write(
     return read(place)
 
 
+def shown(path: Path) -> str:
+    """A path as a reader wants it: from the project's folder where it lies in there."""
+    return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
+
+
 def read(folder: str | Path) -> Record:
     """Read one record."""
     folder = Path(folder)
@@ -154,8 +159,9 @@ def read(folder: str | Path) -> Record:
 
 
 def find(**parameters: Any) -> list[Record]:
-    """Every record whose parameters have these values, by id."""
-    folders = sorted(path.parent for path in results().glob("[!.]*/record.json"))
+    """Every record with these parameters, by id: the committed ones and those of `results`."""
+    places = {PROJECT / "data" / "results", results()}
+    folders = sorted(path.parent for place in places for path in place.glob("[!.]*/record.json"))
     return [
         record
         for record in map(read, folders)

@@ -1,0 +1,45 @@
+# The two commands: `make run` runs the main job, `make test` passes the tests. Each sets up first.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: help setup run test check lab bench notebooks clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(READY) ## Make .venv with the pinned dependencies
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo 'Python 3.11 or newer is needed; name one, as in: make run PYTHON=python3.12'; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+run: $(READY) ## Run OCFL on handwritten digits and print what came out
+	$(BIN)/python -m cflkit run notebooks/03_ocfl_temperature.ipynb
+
+test: $(READY) ## All tests: lint, unit, property, golden, notebooks (minutes)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests notebooks --nbval-lax --nbval-current-env
+
+check: $(READY) ## The fast lane for daily work: lint and quick tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest tests -m 'not slow'
+
+lab: $(READY) ## Open JupyterLab in notebooks/
+	$(BIN)/jupyter lab --notebook-dir notebooks
+
+bench: $(READY) ## Seconds a round: plain loop, DataLoader loop, threads, stacked
+	$(BIN)/python tests/benchmark.py
+
+notebooks: $(READY) ## Build and execute the notebooks from notebooks/src, and the README's tables
+	$(BIN)/python notebooks/build.py
+
+clean: ## Remove the environment and everything that runs left behind
+	rm -rf .venv data/runs data/cache

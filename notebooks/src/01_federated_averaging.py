@@ -1,0 +1,254 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Federated averaging, from scratch
+#
+# **Question.** How can clients train one model together when no data leave them, and why does it get harder
+# the longer each of them trains alone?
+#
+# **You will** write federated averaging in a dozen lines of plain PyTorch, find that the package computes the
+# same weights, and see client drift: what alike clients and unlike clients do to each other's work.
+#
+# **Before this:** `00_start_here`. **Minutes on two cores:** 1
+#
+# **Paper.** H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas, *Communication-Efficient
+# Learning of Deep Networks from Decentralized Data*, AISTATS 2017.
+
+# %%
+import copy
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from cflkit import config, datasets, methods, models, partition, plots, simulation
+from cflkit.divergence import cosine_divergence
+from cflkit.federation import Federation, Jobs, LocalTraining
+
+plots.style()
+
+# %% tags=["parameters"]
+clients = 6  # m
+rounds = 5  # of communication
+local_epochs = 2  # passes over a client's data in a round
+batch_size = 16  # samples a local step
+lr = 0.1  # learning rate of the clients
+seed = 0  # partition, initial model, batch orders
+
+# %%
+run = config.AveragingRun.of(globals())
+
+# %% [markdown]
+# ## The clients
+#
+# Six clients share the digits at random: their data differ, their *distributions* do not (IID: independent and
+# identically distributed). That is the easy case, and the one to begin with.
+
+# %% tags=["nbval-check-output"]
+images = datasets.load("digits")
+alike = partition.iid(images.labels, dataset="digits", clients=run.clients, draws=150, seed=run.seed)
+print("training samples:", *[len(indices) for indices in alike.train])
+
+# %% [markdown]
+# ## The algorithm
+#
+# Client $i$ with $n_i$ samples has the loss $f_i(\theta)$, its mean over them. Together the clients want to
+# minimise
+#
+# $$f(\theta) = \sum_i \frac{n_i}{n} f_i(\theta),\qquad n = \sum_i n_i.$$
+#
+# Sending gradients after each step would do, but sending is dear. **Federated averaging** lets each client
+# take many steps of SGD alone, starting from the common $\theta^t$, and averages the results:
+#
+# $$\theta^{t+1} = \sum_i \frac{n_i}{n}\,\theta_i^t \;=\; \theta^t + \sum_i \frac{n_i}{n}\,\Delta_i^t ,
+# \qquad \Delta_i^t = \theta_i^t - \theta^t .$$
+#
+# ### What a client does
+#
+# An ordinary training loop. The only thing to settle is the order of its batches: it must depend on the
+# client and the round, and on nothing else, or two runs could not be compared. `federation` will hand the
+# same order to this loop and to the package.
+
+# %%
+training = LocalTraining(epochs=run.local_epochs, batch_size=run.batch_size, lr=run.lr)
+federation = Federation(images, alike, training=training, seed=run.seed)
+pixels, labels = images.images.float() / 255, images.labels
+
+
+def train_locally(network, client, t):
+    optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
+    for batch in federation.batches(client, t):
+        optimizer.zero_grad()
+        F.cross_entropy(network(pixels[batch]), labels[batch]).backward()
+        optimizer.step()
+    return parameters_to_vector(network.parameters()).detach()
+
+
+# %% [markdown]
+# ### What the server does
+#
+# Send, wait, average. Nothing of a client's data appears here: only the parameters it sends back, and how
+# many samples it has.
+
+# %%
+network = models.make("compact-cnn", images.shape, images.classes)
+theta = federation.initial()
+shares = torch.tensor([len(indices) for indices in alike.train]) / sum(map(len, alike.train))
+for t in range(run.rounds):
+    sent_back = []
+    for client in range(run.clients):
+        local = copy.deepcopy(network)
+        vector_to_parameters(theta.clone(), local.parameters())
+        sent_back.append(train_locally(local, client, t))
+    theta = shares @ torch.stack(sent_back)
+from_scratch = theta
+
+# %% [markdown]
+# ## The same with the package
+#
+# `methods.make("fedavg")` holds the server's side, `Federation.train` the clients'. The loop over rounds is
+# `simulation.run`. Up to the rounding of float32 both must give the same 7,740 numbers. (Not to the last bit:
+# the package computes convolutions in another memory layout, which sums in another order.)
+
+# %% tags=["nbval-check-output"]
+fedavg = methods.make("fedavg", weighting="samples")
+history = simulation.run({"FedAvg": fedavg}, federation, run.rounds)
+largest = (fedavg.models[0] - from_scratch).abs().max()
+print("same parameters to 1e-3:", bool(largest < 1e-3))
+
+# %%
+figure, ax = plt.subplots(figsize=(5, 2.6))
+plots.over_rounds(history.table(), "central_accuracy", "accuracy, central test set", ax)
+ax.set(ylim=(0, 1), xticks=range(1, run.rounds + 1))
+plt.show()
+
+# %% [markdown]
+# The curve starts slowly: a small network at a plain learning rate sits on a plateau for some rounds before it
+# finds a direction. What to take along is that nothing in it hints at six separate clients.
+#
+# ## Client drift
+#
+# Averaging parameters is exact after *one* step of SGD: the mean of the steps is the step of the mean loss.
+# After many steps each client has walked towards its own optimum, and the mean of the ends is not where the
+# mean loss would have led. How bad that is depends on how much the clients disagree. So take a second
+# federation, of the same size, whose clients see different classes.
+
+# %% tags=["nbval-check-output"]
+unlike = partition.ocfl(
+    images.labels,
+    dataset="digits",
+    overlap="nonoverlapping",
+    balance="balanced",
+    clients=run.clients,
+    draws=150,
+    seed=run.seed,
+)
+for indices in (alike.train[0], unlike.train[0]):
+    print("classes of client 0:", *np.unique(labels[indices]))
+
+# %% [markdown]
+# ### The paths of the clients
+#
+# Start all clients of both federations from the same half-trained model (the one made above), let them train
+# for 1, 2, … epochs, and look at where they are. Parameters have thousands of dimensions; the drawing shows the
+# two directions in which the end points of both federations spread most (principal components).
+
+
+# %%
+def after_epochs(split, epochs):
+    own = LocalTraining(epochs=epochs, batch_size=run.batch_size, lr=run.lr)
+    many = Federation(images, split, training=own, seed=run.seed)
+    everyone = torch.arange(run.clients)
+    return many.train(Jobs(from_scratch[None], torch.zeros_like(everyone), everyone), round=0)
+
+
+epochs = [1, 2, 4, 8]
+paths = {
+    name: torch.stack([after_epochs(split, e) for e in epochs]) - from_scratch
+    for name, split in {"alike (IID)": alike, "unlike (three clusters)": unlike}.items()
+}
+
+# %%
+ends = torch.cat([path[-1] for path in paths.values()])
+plane = torch.linalg.svd(ends - ends.mean(dim=0), full_matrices=False).Vh[:2]
+figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharex=True, sharey=True)
+for ax, (name, path) in zip(axes, paths.items(), strict=True):
+    flat = torch.cat([torch.zeros(1, *path.shape[1:]), path]) @ plane.T
+    for client in range(run.clients):
+        colour = plots.COLOURS[unlike.clusters[client]] if "unlike" in name else "0.6"
+        ax.plot(*flat[:, client].T, marker="o", markersize=3, color=colour)
+    ax.plot(*flat.mean(dim=1).T, marker="s", markersize=4, color="black", label="their mean")
+    ax.set(title=name, xlabel="first component")
+axes[0].set_ylabel("second component")
+axes[0].legend()
+plt.show()
+
+# %% [markdown]
+# Each line is a client walking away from the shared model at the origin, a dot after 1, 2, 4 and 8 epochs;
+# black is the mean, which the server would take. Clients of like data stay together and their mean moves with
+# them. Clients of unlike data part in as many directions as there are clusters (colours), and the mean barely
+# leaves the origin: most of the work is averaged away. This is **client drift**.
+#
+# ### In numbers
+#
+# How much of the clients' work survives averaging? Compare the length of the mean update with the mean length of
+# the updates. The ratio is 1 when all pull the same way and $1/\sqrt m$ when they pull in unrelated directions.
+
+# %%
+figure, ax = plt.subplots(figsize=(5, 2.8))
+for name, path in paths.items():
+    ratio = path.mean(dim=1).norm(dim=-1) / path.norm(dim=-1).mean(dim=1)
+    ax.plot(epochs, ratio, marker="o", label=name)
+ax.axhline(run.clients**-0.5, color="0.6", linestyle="--", label=r"unrelated: $1/\sqrt{m}$")
+ax.set(xlabel="local epochs", ylabel="what survives averaging", ylim=(0, 1), xticks=epochs)
+ax.legend()
+plt.show()
+
+# %% [markdown]
+# With more local epochs less survives, for like clients too: each fits its own samples. For unlike clients it
+# starts lower and stays lower. The same disagreement, pair by pair, is what the next notebooks read clusters
+# from. Within the clusters updates stay close; between them they do not:
+
+# %% tags=["nbval-check-output"]
+gamma = cosine_divergence(paths["unlike (three clusters)"][0])
+same = unlike.clusters[:, None] == unlike.clusters
+within = gamma[same & ~np.eye(run.clients, dtype=bool)].mean()
+between = gamma[~same].mean()
+print("clients of one cluster pull closer together:", bool(within < between))
+
+# %% [markdown]
+# ## Summary
+#
+# - Federated averaging is: send, train locally, average. The server sees parameters and sample counts.
+# - It saves communication by many local steps, and pays with client drift.
+# - Drift has a direction. Clients of like data drift together, which is both the trouble (for one model) and
+#   the clue (to the clusters).
+#
+# ## Deviations from the paper
+#
+# 1. All clients take part in every round (McMahan et al. draw a fraction $C$ of them, Algorithm 1).
+#
+# ## Exercises
+#
+# 1. Set `local_epochs = 1` and `batch_size` to more than a client has, so that each client takes one step of
+#    plain gradient descent. Show that one round then equals one step on all data together (section "Client
+#    drift", first sentence). How large is the difference, and why is it not zero?
+# 2. The server may treat the mean update as a gradient and apply momentum or Adam to it (Reddi et al., 2021):
+#    `methods.make("fedavg", server="momentum", server_lr=0.5)`. Does it leave the plateau earlier?
+# 3. Give one client three times as many samples. What do `weighting="samples"` and `weighting="equal"` do to it?
+#
+# ## References
+#
+# - H. B. McMahan et al.: Communication-efficient learning of deep networks from decentralized data. AISTATS
+#   2017.
+# - S. Reddi et al.: Adaptive federated optimization. ICLR 2021.
+# - S. P. Karimireddy et al.: SCAFFOLD: stochastic controlled averaging for federated learning. ICML 2020
+#   (client drift).
