@@ -45,9 +45,10 @@ class HDBSCAN:
     Notes
     -----
     The OCFL authors used scikit-learn's implementation, which counts a point among its own
-    neighbours; the hdbscan package does not. With ``min_samples`` one smaller the two agree, and
-    without that a cluster of exactly ``min_cluster_size`` clients (three of fifteen, in the papers'
-    imbalanced scenarios) is lost.
+    neighbours; the hdbscan package does not. With ``min_samples`` one smaller the two agree (but
+    for single borderline clients where clusters are blurred), and without that a cluster of
+    exactly ``min_cluster_size`` clients (three of fifteen, in the papers' imbalanced scenarios) is
+    lost.
     """
 
     min_cluster_size: int | None = None

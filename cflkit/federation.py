@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from cflkit import models
 from cflkit.datasets import ImageSet
 from cflkit.partition import Partition
-from cflkit.rows import RowModel
+from cflkit.rows import RowModel, join
 
 ENGINES = ("threads", "stacked")
 SPLITS = ("train", "test", "central")
@@ -344,10 +344,11 @@ class Federation:
         def loss(
             parameters: Tensor, statistics: Tensor, x: Tensor, y: Tensor
         ) -> tuple[Tensor, Tensor]:
-            pieces = network.split(torch.cat([parameters, statistics]))
-            outputs = torch.func.functional_call(network.network, pieces, (x,))
-            after = {name: pieces[name] for name in pieces if name in network.buffer_names}
-            return F.cross_entropy(outputs, y), network.join(after) if after else statistics
+            weights = network.split(parameters, network.parameter_names)
+            views = network.split(statistics, network.buffer_names).items()
+            moved = {name: view.clone() for name, view in views}  # in place, by BatchNorm
+            outputs = torch.func.functional_call(network.network, {**weights, **moved}, (x,))
+            return F.cross_entropy(outputs, y), join(moved.values()) if moved else statistics
 
         gradients = torch.func.vmap(torch.func.grad(loss, has_aux=True), randomness="different")
         batches = [self.batches(int(client), round) for client in jobs.client]

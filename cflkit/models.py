@@ -36,6 +36,14 @@ class Dropout(nn.Module):
         return x * kept / (1 - self.p)
 
 
+def linear(shape: Shape, classes: int) -> nn.Module:
+    """Softmax regression on the pixels: a convex loss, on which lessons see client drift pure."""
+    channels, height, width = shape
+    return nn.Sequential(
+        OrderedDict(flatten=nn.Flatten(), classifier=nn.Linear(channels * height * width, classes))
+    )
+
+
 def compact_cnn(shape: Shape, classes: int) -> nn.Module:
     """The default on a CPU: tiny-VGG, 7,740 parameters for 28×28 grey images and ten classes.
 
@@ -109,6 +117,7 @@ def resnet34(shape: Shape, classes: int) -> nn.Module:
 
 
 MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
+    "linear": linear,
     "compact-cnn": compact_cnn,
     "ocfl-cnn": ocfl_cnn,
     "resnet34": resnet34,

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 FOLDER = Path(__file__).resolve().parent.parent / "figures"
@@ -55,7 +56,8 @@ def image_grid(images: ArrayLike, columns: int, axes: Axes | None = None) -> Axe
     count, channels, height, width = pictures.shape
     rows = -(-count // columns)
     gap = 2
-    sheet = np.full((rows * (height + gap), columns * (width + gap), channels), 255, np.uint8)
+    white = 0 if channels == 1 else 255  # grey images are drawn as ink on paper
+    sheet = np.full((rows * (height + gap), columns * (width + gap), channels), white, np.uint8)
     for number, picture in enumerate(pictures):
         top, left = (number // columns) * (height + gap), (number % columns) * (width + gap)
         sheet[top : top + height, left : left + width] = picture.transpose(1, 2, 0)
@@ -82,12 +84,11 @@ def divergence(
 ) -> Axes:
     """A client-by-client matrix; white lines part the true clusters."""
     axes = axes or plt.gca()
-    shown = axes.imshow(np.asarray(matrix), vmin=0, vmax=vmax)
+    axes.imshow(np.asarray(matrix), vmin=0, vmax=vmax)
     for border in cluster_borders(clusters):
         axes.axhline(border, color="white", linewidth=1)
         axes.axvline(border, color="white", linewidth=1)
     axes.set(xlabel="client", ylabel="client")
-    axes.figure.colorbar(shown, ax=axes, shrink=0.8)
     return axes
 
 
@@ -104,6 +105,7 @@ def temperature(
         )
         axes.legend()
     axes.set(xlabel="round", ylabel="temperature $T$")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes
 
 
@@ -119,6 +121,7 @@ def over_rounds(table: pd.DataFrame, measure: str, label: str, axes: Axes | None
         width = 1.2 + 3.6 * (len(methods) - 1 - number) / max(len(methods) - 1, 1)
         axes.plot(rows["round"], rows[measure], label=method, linewidth=width)
     axes.set(xlabel="round", ylabel=label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes
 
 

@@ -8,6 +8,8 @@ trains and what update vectors hold.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -36,20 +38,20 @@ class RowModel:
         buffers = dict(network.named_buffers())
         self.parameters = sum(p.numel() for p in parameters.values())
         self.shapes = {name: value.shape for name, value in (parameters | buffers).items()}
-        self.buffer_names = set(buffers)
+        self.parameter_names, self.buffer_names = list(parameters), list(buffers)
         # reshape follows the logical order of the values, whatever their layout in memory
-        self.row = torch.cat(
-            [value.detach().reshape(-1).float() for value in (parameters | buffers).values()]
-        )
+        self.row = join(value.detach().float() for value in (parameters | buffers).values())
         self.leaf = nn.Parameter(self.row[: self.parameters])
         self.gradient = torch.zeros_like(self.leaf)
         self.leaf.grad = self.gradient
 
-        gradients = self.split(self.gradient)
+        gradients = self.split(self.gradient, self.parameter_names)
         for name, view in self.split(self.row).items():
             if name in buffers:
                 owner, _, last = name.rpartition(".")
-                network.get_submodule(owner)._buffers[last] = view
+                # .data has a version counter of its own: BatchNorm moves its statistics in place
+                # during the forward pass, which autograd must not take for a change of the others
+                network.get_submodule(owner)._buffers[last] = view.data
             else:
                 parameters[name].data = view
                 parameters[name].grad = gradients[name]
@@ -58,16 +60,16 @@ class RowModel:
         """Make the network compute with the values of ``row`` (``[P + Q]``), which is copied."""
         self.row.copy_(row)
 
-    def split(self, row: Tensor) -> dict[str, Tensor]:
-        """Views of a row (``[P + Q]``, or only its first ``[P]``) by the names of the network."""
+    def split(self, row: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """Views of a row (``[P + Q]``) by name, or of the part of it that holds only ``names``."""
         pieces, start = {}, 0
-        for name, shape in self.shapes.items():
-            if start >= len(row):
-                break
+        for name in self.shapes if names is None else names:
+            shape = self.shapes[name]
             pieces[name] = row[start : start + shape.numel()].view(shape)
             start += shape.numel()
         return pieces
 
-    def join(self, pieces: dict[str, Tensor]) -> Tensor:
-        """The inverse of `split`."""
-        return torch.cat([pieces[name].reshape(-1) for name in self.shapes if name in pieces])
+
+def join(pieces: Iterable[Tensor]) -> Tensor:
+    """The inverse of `RowModel.split`: all values, one after the other."""
+    return torch.cat([piece.reshape(-1) for piece in pieces])

@@ -1,8 +1,8 @@
 """Build, execute and clean the notebooks, and write what the README says about them.
 
-``python notebooks/build.py [NAME ...]`` builds those named (all by default): each ``src/NAME.py`` is
-executed at its default scale and written as ``NAME.ipynb`` with outputs. The measured minutes are
-written into the notebook, its source and the README; nobody types them.
+``python notebooks/build.py [NAME ...]`` builds those named (all by default): each ``src/NAME.py``
+is executed at its default scale and written as ``NAME.ipynb`` with outputs. The measured minutes
+are written into the notebook, its source and the README; nobody types them.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def build(source: Path) -> None:
     nbformat.write(notebook, target)
     keys = "metadata.papermill cell.metadata.papermill cell.metadata.execution "
     keys += "metadata.language_info.version"
+    strip = [sys.executable, "-m", "nbstripout", "--keep-output", "--keep-count"]
     subprocess.run(
-        [sys.executable, "-m", "nbstripout", "--keep-output", "--keep-count"]
-        + ["--extra-keys", keys, str(target)],
+        [*strip, "--extra-keys", keys, str(target)],
         check=True,
     )
     print(f"{target.name}: {minutes:g} minutes, {target.stat().st_size // 1000} kB")
@@ -58,7 +58,9 @@ def notebook_table() -> str:
     """The README's map: each notebook with its title and minutes."""
     lines = ["| notebook | what it shows | minutes |", "|---|---|---|"]
     for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
-        text = "\n".join(c.source for c in nbformat.read(path, 4).cells if c.cell_type == "markdown")
+        text = "\n".join(
+            c.source for c in nbformat.read(path, 4).cells if c.cell_type == "markdown"
+        )
         title = re.search(r"^# (.+)$", text, re.M)
         minutes = re.search(MINUTES.pattern.replace(r"[\d.]+", r"([\d.]+)"), text)
         if title is None or minutes is None:
@@ -72,7 +74,7 @@ def notebook_table() -> str:
 def results_table() -> str:
     """The README's results: every committed record, FedAvg beside OCFL with HDBSCAN."""
     lines = [
-        "| record | network | draws a client | rounds | clusters in round | ARI | PF1 | PF1 of FedAvg |",
+        "| data | network | draws | rounds | clusters in round | ARI | PF1 | PF1 of FedAvg |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for record in records.find(clients=15):

@@ -16,7 +16,7 @@
 # its clients were grouped; check that everything is installed; and find your way through the notebooks.
 #
 # **Before this:** nothing but some Python and the idea of gradient descent.
-# **Minutes on two cores:** 1
+# **Minutes on two cores:** 0.5
 
 # %%
 import platform
@@ -40,7 +40,7 @@ plots.style()
 
 # %% tags=["parameters"]
 clients = 9  # in three groups of three
-draws = 150  # draws of samples a client, repeated ones dropped
+draws = 250  # draws of samples a client, repeated ones dropped
 rounds = 12  # of communication
 seed = 0  # partition, initial model, batch orders
 
@@ -168,7 +168,7 @@ plt.show()
 # ## Exercises
 #
 # 1. Set `rounds = 3`. Are the groups found already? Does clustering pay yet?
-# 2. Set `clients = 30` and `draws = 60`. What happens to the grey bars, and why not to the coloured ones?
+# 2. Set `clients = 30` and `draws = 80`. What happens to the grey bars, and why not to the coloured ones?
 #
 # ## References
 #

@@ -1,0 +1,70 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from cflkit import datasets, partition
+from cflkit.federation import Federation, LocalTraining
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def outputs_elsewhere(tmp_path_factory, monkeypatch):
+    """Records and figures of tests never land in the project."""
+    folder = tmp_path_factory.mktemp("outputs")
+    monkeypatch.setenv("CFLKIT_RESULTS", str(folder / "results"))
+    monkeypatch.setenv("CFLKIT_FIGURES", str(folder / "figures"))
+
+
+@pytest.fixture
+def data_root():
+    """The folder of real data, or a skip that says so."""
+    root = os.environ.get("CFLKIT_DATA")
+    if not root:
+        pytest.skip("needs real data: set CFLKIT_DATA to a folder that holds MNIST/raw/*.gz")
+    return Path(root)
+
+
+@pytest.fixture(scope="session")
+def digits():
+    return datasets.load("digits")
+
+
+@pytest.fixture(scope="session")
+def small():
+    """The digits at 8×8: quick to train on."""
+    return datasets.load("digits-8x8")
+
+
+@pytest.fixture(scope="session")
+def split(small):
+    """Six clients in three clusters, of different sizes."""
+    return partition.ocfl(
+        small.labels,
+        dataset=small.name,
+        overlap="nonoverlapping",
+        balance="imbalanced",
+        clients=6,
+        draws=120,
+    )
+
+
+@pytest.fixture
+def federate(small, split):
+    """Build a federation on the small digits; keyword arguments go to `Federation`."""
+
+    def build(model="compact-cnn", training=None, **options):
+        training = training or LocalTraining(epochs=2, batch_size=16, lr=0.1)
+        return Federation(small, split, model, training, device="cpu", **options)
+
+    return build
+
+
+@pytest.fixture(autouse=True)
+def same_threads():
+    """The engine leaves torch's number of threads as it found it."""
+    before = torch.get_num_threads()
+    yield
+    assert torch.get_num_threads() == before

@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.metrics.pairwise import cosine_distances
+
+from cflkit import divergence
+from cflkit.divergence import cosine_divergence, temperature
+
+values = st.floats(-1e3, 1e3, width=32).map(lambda v: 0.0 if abs(v) < 1e-3 else v)
+shapes = st.tuples(st.integers(1, 8), st.integers(1, 40))
+matrices = shapes.flatmap(lambda shape: arrays(np.float32, shape, elements=values))
+
+
+@given(matrices)
+def test_cosine_divergence_is_that_of_numpy_in_float64(updates):
+    exact = updates.astype(np.float64)
+    expected = cosine_distances(exact)
+    computed = cosine_divergence(torch.from_numpy(updates))
+    np.testing.assert_allclose(computed, expected, rtol=1e-6, atol=1e-12)
+
+
+@given(matrices)
+def test_divergence_is_symmetric_zero_on_the_diagonal_and_within_bounds(updates):
+    gamma = cosine_divergence(updates)
+    assert (gamma == gamma.T).all()
+    assert (np.diag(gamma) == 0).all()
+    assert gamma.min() >= 0
+    assert gamma.max() <= 2
+
+
+@given(matrices, st.floats(1e-3, 1e3))
+def test_divergence_does_not_depend_on_lengths(updates, factor):
+    scaled = updates.astype(np.float64) * factor
+    np.testing.assert_allclose(
+        cosine_divergence(scaled), cosine_divergence(updates.astype(np.float64)), atol=1e-12
+    )
+
+
+@given(matrices, st.sampled_from([1, 2, 3.5]))
+def test_temperature_is_the_formula_of_definition_7(updates, p):
+    gamma = cosine_divergence(updates)
+    n = len(gamma)
+    total = sum(abs(gamma[i, j]) ** p for i in range(n) for j in range(n))
+    expected = total ** (1 / p) / (n * (n - 1) * 2**p) ** (1 / p) if n > 1 else 0
+    assert temperature(gamma, p) == pytest.approx(expected, rel=1e-6)
+    assert 0 <= temperature(gamma, p) <= 1 + 1e-12
+
+
+def test_opposite_updates_are_as_hot_as_can_be():
+    assert temperature(cosine_divergence([[1.0, 2.0], [-1.0, -2.0]])) == pytest.approx(1)
+
+
+def test_scale_replaces_lambda():
+    gamma = cosine_divergence(np.random.default_rng(0).normal(size=(5, 9)))
+    assert temperature(gamma, scale=2.0) == pytest.approx(np.linalg.norm(gamma) / 2)
+
+
+def test_identical_updates_do_not_diverge():
+    row = np.random.default_rng(0).normal(size=300)
+    gamma = cosine_divergence(np.stack([row, row, 3 * row]))
+    np.testing.assert_allclose(gamma, 0, atol=1e-15)
+
+
+def test_zero_updates_have_no_direction():
+    gamma = cosine_divergence([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(gamma, [[0, 1, 1], [1, 0, 1], [1, 1, 0]])
+
+
+def test_near_parallel_updates_keep_their_digits():
+    generator = np.random.default_rng(0)
+    base = generator.normal(size=2000)
+    updates = (base + 1e-4 * generator.normal(size=(4, 2000))).astype(np.float32)
+    expected = cosine_distances(updates.astype(np.float64))
+    np.testing.assert_allclose(cosine_divergence(updates), expected, rtol=1e-6, atol=1e-15)
+
+
+def test_chunks_do_not_change_the_matrix(monkeypatch):
+    updates = torch.randn(7, 1000, generator=torch.Generator().manual_seed(0))
+    whole = cosine_divergence(updates)
+    monkeypatch.setattr(divergence, "CHUNK", 33)
+    np.testing.assert_allclose(cosine_divergence(updates), whole, rtol=1e-12, atol=1e-14)
+
+
+def test_tiny_and_huge_updates_do_not_overflow():
+    updates = np.array([[1e-30, 0], [0, 1e30], [1e30, 1e30]])
+    np.testing.assert_allclose(cosine_divergence(updates / 1e25)[1, 2], 1 - 0.5**0.5)
+    assert np.isfinite(cosine_divergence(updates)).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_an_update_that_is_not_finite_is_named(bad):
+    updates = np.zeros((3, 4))
+    updates[1, 2] = bad
+    with pytest.raises(ValueError, match=r"clients \[1\] are not finite"):
+        cosine_divergence(updates)
+
+
+def test_shapes_are_checked():
+    with pytest.raises(ValueError, match="matrix"):
+        cosine_divergence(np.zeros(3))
+    with pytest.raises(ValueError, match="square"):
+        temperature(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="p ≥ 1"):
+        temperature(np.zeros((2, 2)), p=0.5)

@@ -1,0 +1,183 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from cflkit import models
+from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.partition import Partition
+from cflkit.rows import RowModel
+
+SGD = LocalTraining(epochs=2, batch_size=16, lr=0.1)
+NESTEROV = LocalTraining(
+    epochs=1, batch_size=4, lr=0.05, momentum=0.9, weight_decay=1e-3, nesterov=True
+)
+ADAM = LocalTraining(epochs=2, batch_size=16, optimizer="adam", lr=1e-3, weight_decay=1e-2)
+
+
+def everyone(federation):
+    clients = torch.arange(federation.clients)
+    return Jobs(federation.initial()[None], torch.zeros_like(clients), clients)
+
+
+def plain_loop(federation, images, model, client, round):
+    """What a textbook would write: one network, one optimiser over its parameters."""
+    training = federation.training
+    network = models.make(model, images.shape, images.classes).train()
+    vector_to_parameters(federation.initial()[: federation.parameters], network.parameters())
+    if training.optimizer == "adam":
+        make = torch.optim.Adam
+        options = {}
+    else:
+        make = torch.optim.SGD
+        options = {"momentum": training.momentum, "nesterov": training.nesterov}
+    optimizer = make(
+        network.parameters(), lr=training.lr, weight_decay=training.weight_decay, **options
+    )
+    for batch in federation.batches(client, round):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(network(images.images[batch].float() / 255), images.labels[batch])
+        loss.backward()
+        optimizer.step()
+    return parameters_to_vector(network.parameters()).detach()
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize("training", [SGD, NESTEROV, ADAM], ids=["sgd", "nesterov", "adam"])
+def test_each_client_trains_as_a_plain_loop_would(federate, small, engine, training):
+    federation = federate(training=training, engine=engine)
+    trained = federation.train(everyone(federation), round=3)
+    for client in range(federation.clients):
+        expected = plain_loop(federation, small, "compact-cnn", client, round=3)
+        torch.testing.assert_close(trained[client], expected, rtol=1e-4, atol=2e-5)
+
+
+def test_both_ways_agree_with_batch_normalisation(federate):
+    """Rows hold the running statistics, and batches of unequal size do not disturb them."""
+    training = LocalTraining(epochs=1, batch_size=16, lr=0.01)
+    threads = federate("resnet34", training)
+    stacked = federate("resnet34", training, engine="stacked")
+    assert threads.buffers == stacked.buffers > 0
+    jobs = everyone(threads)
+    jobs = Jobs(jobs.models, jobs.model[:3], torch.tensor([0, 2, 5]))
+    sizes = [len(threads.partition.train[c]) for c in (0, 2, 5)]
+    assert len({size % 16 for size in sizes}) > 1
+    one, other = threads.train(jobs, 0), stacked.train(jobs, 0)
+    torch.testing.assert_close(one, other, rtol=1e-2, atol=2e-3)
+    pieces = RowModel(models.make("resnet34", (1, 8, 8), 10)).split(one[0])
+    counts = {float(v) for name, v in pieces.items() if name.endswith("num_batches_tracked")}
+    assert counts == {-(-sizes[0] // 16)}
+
+
+def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
+    """Momentum must not move a stacked model on after its client's last batch."""
+    federation = federate(training=NESTEROV, engine="stacked")
+    assert len({len(federation.batches(c, 0)) for c in range(federation.clients)}) > 1
+    together = federation.train(everyone(federation), 0)
+    for client in range(federation.clients):
+        alone = Jobs(federation.initial()[None], torch.zeros(1).long(), torch.tensor([client]))
+        torch.testing.assert_close(
+            together[client], federation.train(alone, 0)[0], rtol=1e-4, atol=2e-5
+        )
+
+
+@pytest.mark.parametrize("model", ["compact-cnn", "ocfl-cnn"])
+def test_same_seed_same_bits_whatever_else_is_trained(federate, model):
+    """Also with dropout, whose masks must not depend on which thread came first."""
+    one, other = federate(model, seed=5), federate(model, seed=5)
+    first = one.train(everyone(one), 1)
+    jobs = everyone(other)
+    backwards = Jobs(jobs.models, jobs.model, jobs.client.flip(0))
+    assert torch.equal(first, other.train(backwards, 1).flip(0))
+
+
+def test_seeds_and_rounds_change_batches(federate):
+    federation = federate(seed=0)
+    orders = [federation.batches(0, 0)[0], federation.batches(0, 1)[0], federation.batches(1, 0)[0]]
+    orders.append(federate(seed=1).batches(0, 0)[0])
+    assert len({tuple(order.tolist()) for order in orders}) == 4
+    assert not torch.equal(federation.initial(), federate(seed=1).initial())
+
+
+def test_an_epoch_is_a_permutation_of_the_clients_samples(federate, split):
+    federation = federate()
+    batches = torch.cat(federation.batches(2, 0))
+    n = len(split.train[2])
+    for epoch in (batches[:n], batches[n:]):
+        assert sorted(epoch.tolist()) == split.train[2].tolist()
+
+
+def test_building_a_federation_leaves_the_global_generator_alone(federate):
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    federate()
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_averaging_identical_clients_equals_training_one(small, split):
+    """FedAvg over clients with the same data and the same batches."""
+    same = Partition(small.name, [split.train[0]] * 4, [split.test[0]] * 4, np.zeros(4, int), {})
+    federation = Federation(small, same, training=SGD, device="cpu")
+    federation.batches = lambda client, round: Federation.batches(federation, 0, round)
+    trained = federation.train(everyone(federation), 0)
+    torch.testing.assert_close(trained.mean(dim=0), trained[0])
+
+
+def test_predict_losses_and_embed_agree_with_the_network(federate, small, split):
+    federation = federate("ocfl-cnn")
+    jobs = everyone(federation)
+    network = models.make("ocfl-cnn", small.shape, 10).eval()
+    vector_to_parameters(federation.initial(), network.parameters())
+    inputs = small.images[split.train[1]].float() / 255
+    with torch.no_grad():
+        hidden = network.hidden(network.flatten(network.features(inputs)))
+        logits = network.classifier(hidden)
+    torch.testing.assert_close(federation.embed(jobs)[1], hidden, rtol=1e-4, atol=1e-6)
+    labels = federation.targets(1, "train")
+    torch.testing.assert_close(
+        federation.losses(jobs)[1], F.cross_entropy(logits, labels, reduction="none")
+    )
+    torch.testing.assert_close(federation.predict(jobs, "train")[1], logits.softmax(1))
+
+
+def test_predictions_come_in_the_order_of_the_labels(federate, small, split):
+    federation = federate()
+    jobs = everyone(federation)
+    assert [len(p) for p in federation.predict(jobs)] == [len(t) for t in split.test]
+    assert torch.equal(federation.targets(3), small.labels[split.test[3]])
+    central = federation.predict(jobs, "central")
+    assert {len(p) for p in central} == {len(small.test_labels)}
+    assert torch.equal(federation.targets(0, "central"), small.test_labels)
+
+
+def test_bad_requests_are_refused(small, split, federate):
+    with pytest.raises(ValueError, match="the partition is of 'mnist'"):
+        Federation(small, Partition("mnist", split.train, split.test, split.clusters, {}))
+    with pytest.raises(ValueError, match="beyond the 1437 samples"):
+        beyond = [*split.train[:-1], np.array([1, 99999])]
+        Federation(small, Partition(small.name, beyond, split.test, split.clusters, {}))
+    with pytest.raises(ValueError, match="unknown engine 'ray'"):
+        federate(engine="ray")
+    with pytest.raises(ValueError, match="unknown model"):
+        federate("lenet")
+    with pytest.raises(ValueError, match="unknown split 'validation'"):
+        federation = federate()
+        federation.predict(everyone(federation), "validation")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "at least 1"),
+        ({"batch_size": 0}, "at least 1"),
+        ({"lr": 0}, "lr must be positive"),
+        ({"lr": float("nan")}, "lr must be positive"),
+        ({"optimizer": "lion"}, "unknown optimizer 'lion'"),
+        ({"optimizer": "adam", "momentum": 0.9}, "belong to sgd"),
+    ],
+)
+def test_local_training_is_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        LocalTraining(**options)

@@ -1,0 +1,172 @@
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cflkit import methods
+from cflkit.federation import LocalTraining
+from cflkit.methods.base import average_updates
+from cflkit.methods.ocfl import rises
+
+temperatures = st.lists(st.floats(0.01, 1), min_size=1, max_size=12)
+
+
+@given(temperatures, st.integers(1, 5))
+def test_the_trigger_is_a_rise_of_the_moving_average(values, window):
+    """Against the averages themselves, with T = +∞ before the first round."""
+    padded = [math.inf] * (window + 1) + values
+    now, before = padded[-window:], padded[-window - 1 : -1]
+    if math.inf in before:
+        assert not rises(values, window)
+    elif not math.isclose(math.fsum(now), math.fsum(before), rel_tol=1e-9):
+        assert rises(values, window) == (math.fsum(now) > math.fsum(before))
+
+
+@given(temperatures)
+def test_a_window_of_one_is_algorithm_1(values):
+    previous = values[-2] if len(values) > 1 else math.inf
+    assert rises(values) == (values[-1] > previous)
+    assert rises(values, strict=False) == (values[-1] >= previous)
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_nothing_fires_before_there_is_something_to_compare(window):
+    assert not any(rises([0.5] * t, window, strict=False) for t in range(1, window + 1))
+    assert rises([0.5] * (window + 1), window, strict=False)
+
+
+def test_average_updates_by_hand():
+    models = torch.tensor([[0.0, 0.0], [10.0, 10.0], [5.0, 5.0]])
+    updates = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 8.0]])
+    labels, weights = torch.tensor([0, 0, 1]), torch.tensor([3.0, 1.0, 7.0])
+    expected = torch.tensor([[1.5, 0.0], [10.0, 18.0], [5.0, 5.0]])
+    assert torch.equal(average_updates(models, updates, labels, weights), expected)
+
+
+def run_round(method, federation, round=0):
+    jobs = method.broadcast(round)
+    trained = federation.train(jobs, round)
+    received = method.models[method.labels].clone()
+    method.aggregate(round, jobs, trained)
+    return received, trained
+
+
+@pytest.mark.parametrize("weighting", ["equal", "samples"])
+def test_fedavg_is_the_weighted_mean_of_what_clients_trained(federate, weighting):
+    federation = federate()
+    method = methods.make("fedavg", weighting=weighting)
+    method.setup(federation, federation.initial())
+    _, trained = run_round(method, federation)
+    shares = torch.ones(6) if weighting == "equal" else federation.sizes
+    expected = (shares / shares.sum()) @ trained
+    torch.testing.assert_close(method.models[0], expected, rtol=1e-5, atol=1e-6)
+    assert 0 < method.scalars["temperature"] < 1
+
+
+@pytest.mark.parametrize("server", ["momentum", "adagrad", "adam", "yogi"])
+def test_server_optimisers_follow_reddi_et_al(server):
+    """Algorithm 2, value by value, in plain Python."""
+    lr, beta1, beta2, tau = 0.1, 0.9, 0.99, 1e-3
+    method = methods.make("fedavg", server=server, server_lr=lr)
+    method.momentum, method.second_moment = torch.zeros(1), torch.full((1,), tau**2)
+    m, v = 0.0, tau**2
+    for delta in (0.5, -0.2, 0.0, 1e-4):
+        if server == "momentum":
+            m = beta1 * m + delta
+            expected = lr * m
+        else:
+            m = beta1 * m + (1 - beta1) * delta
+            if server == "adagrad":
+                v = v + delta**2
+            elif server == "adam":
+                v = beta2 * v + (1 - beta2) * delta**2
+            else:
+                sign = (v > delta**2) - (v < delta**2)
+                v = v - (1 - beta2) * delta**2 * sign
+            expected = lr * m / (v**0.5 + tau)
+        assert method.server_step(torch.tensor([delta])).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_server_learning_rate_scales_the_step(federate):
+    federation = federate()
+    start = federation.initial()
+    ends = []
+    for lr in (1.0, 0.5):
+        method = methods.make("fedavg", server_lr=lr)
+        method.setup(federation, start)
+        run_round(method, federation)
+        ends.append(method.models[0] - start)
+    torch.testing.assert_close(ends[1], ends[0] / 2, rtol=1e-3, atol=1e-6)
+
+
+def test_local_clients_keep_their_own_models(federate):
+    federation = federate()
+    method = methods.make("local")
+    method.setup(federation, federation.initial())
+    _, trained = run_round(method, federation)
+    assert torch.equal(method.models, trained)
+    assert method.broadcast(1).model.tolist() == list(range(6))
+
+
+def test_oracle_averages_within_the_true_clusters(federate):
+    federation = federate()
+    method = methods.make("oracle", weighting="equal")
+    method.setup(federation, federation.initial())
+    _, trained = run_round(method, federation)
+    for cluster in range(3):
+        expected = trained[federation.clusters == cluster].mean(dim=0)
+        torch.testing.assert_close(method.models[cluster], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
+    """Lines 20 to 28 of Algorithm 1 in the round that fires."""
+    federation = federate()
+    method = methods.make("ocfl", clusterer="kmeans")
+    method.setup(federation, federation.initial())
+    for round in range(10):
+        received, trained = run_round(method, federation, round)
+        if method.clustered:
+            break
+        torch.testing.assert_close(method.models[0], trained.mean(dim=0), rtol=1e-5, atol=1e-6)
+    else:
+        pytest.fail("the trigger did not fire within ten rounds")
+    history = method.temperatures
+    assert history[-1] > history[-2]
+    assert all(b <= a for a, b in pairwise(history[:-1]))
+    assert method.labels.tolist() == federation.clusters.tolist()
+    for cluster in range(3):
+        members = method.labels == cluster
+        expected = received[0] + (trained - received)[members].mean(dim=0)
+        torch.testing.assert_close(method.models[cluster], expected, rtol=1e-5, atol=1e-6)
+    run_round(method, federation, round + 1)
+    assert method.temperatures == history  # fired once, never looks again
+    assert method.scalars == {}
+
+
+def test_buffers_enter_update_vectors_when_asked(federate):
+    """BatchNorm's counters dominate: clients look alike (facts of the authors' code)."""
+    federation = federate("resnet34", LocalTraining(epochs=2, batch_size=4, lr=1e-3))
+    with_buffers = methods.make("ocfl", include_buffers=True)
+    without = methods.make("ocfl")
+    for method in (with_buffers, without):
+        method.setup(federation, federation.initial())
+        run_round(method, federation)
+    assert with_buffers.temperatures[0] < 0.5 * without.temperatures[0]
+
+
+def test_bad_requests_are_refused():
+    with pytest.raises(ValueError, match="unknown method 'fedsgd'"):
+        methods.make("fedsgd")
+    with pytest.raises(ValueError, match=r"'ocfl'.*threshold"):
+        methods.make("ocfl", threshold=0.1)
+    with pytest.raises(ValueError, match="unknown clusterer"):
+        methods.make("ocfl", clusterer="dbscan")
+    with pytest.raises(ValueError, match="window"):
+        methods.make("ocfl", window=0)
+    with pytest.raises(ValueError, match="unknown weighting"):
+        methods.make("oracle", weighting="votes")
+    with pytest.raises(ValueError, match="unknown server optimiser"):
+        methods.make("fedavg", server="lamb")

@@ -1,0 +1,81 @@
+import pytest
+import torch
+
+from cflkit import models
+from cflkit.rows import RowModel, join
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        ("linear", (1, 8, 8), 650),
+        ("compact-cnn", (1, 28, 28), 7_740),
+        ("compact-cnn", (3, 32, 32), 9_420),
+        ("ocfl-cnn", (1, 28, 28), 25_404_240),
+        ("resnet34", (3, 32, 32), 21_282_122),
+    ],
+)
+def test_parameter_counts(name, shape, expected):
+    with torch.device("meta"):
+        network = models.make(name, shape, 10)
+    assert models.parameter_count(network) == expected
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 28, 28)])
+def test_outputs_and_named_layers(name, shape):
+    network = models.make(name, shape, 7).eval()
+    assert network(torch.zeros(2, *shape)).shape == (2, 7)
+    assert isinstance(network.get_submodule("classifier"), torch.nn.Linear)
+    if name in models.LAST_CONVOLUTION:
+        convolutions = [m for m in network.modules() if isinstance(m, torch.nn.Conv2d)]
+        last = network.get_submodule(models.LAST_CONVOLUTION[name])
+        assert isinstance(last, torch.nn.Conv2d)
+        assert last.weight.shape[0] == convolutions[-1].weight.shape[0]
+
+
+def test_resnet_keeps_a_small_image_large_until_late():
+    network = models.make("resnet34", (3, 32, 32), 10).eval()
+    assert network.features[:4](torch.zeros(1, 3, 32, 32)).shape == (1, 64, 32, 32)
+
+
+def test_dropout_keeps_the_mean_and_draws_from_its_own_generator():
+    layer = models.Dropout(0.2).train()
+    ones = torch.ones(200, 500)
+    layer.generator = torch.Generator().manual_seed(1)
+    first = layer(ones)
+    layer.generator = torch.Generator().manual_seed(1)
+    assert torch.equal(layer(ones), first)
+    assert first.unique().tolist() == pytest.approx([0, 1.25])
+    assert first.mean() == pytest.approx(1, abs=0.01)
+    assert layer.eval()(ones) is ones
+
+
+def test_unknown_model():
+    with pytest.raises(ValueError, match="unknown model 'lenet'; known are linear"):
+        models.make("lenet", (1, 28, 28), 10)
+
+
+@pytest.mark.parametrize("name", ["compact-cnn", "resnet34"])
+def test_a_row_is_the_whole_model(name):
+    shape = (1, 8, 8)
+    source, target = models.make(name, shape, 10), models.make(name, shape, 10)
+    with torch.no_grad():
+        source.train()(torch.rand(8, *shape))  # moves BatchNorm's statistics
+    inputs = torch.rand(4, *shape)
+    expected = source.eval()(inputs)
+    copied = RowModel(target)
+    copied.load(RowModel(source).row)
+    torch.testing.assert_close(copied.network.eval()(inputs), expected)
+    pieces = copied.split(copied.row)
+    assert set(pieces) == set(source.state_dict())
+    assert torch.equal(join(pieces.values()), copied.row)
+
+
+def test_gradients_are_views_of_one_tensor():
+    row = RowModel(models.make("compact-cnn", (1, 8, 8), 10))
+    row.network(torch.rand(3, 1, 8, 8)).sum().backward()
+    for name, piece in row.split(row.gradient, row.parameter_names).items():
+        assert torch.equal(piece, row.network.get_parameter(name).grad)
+    assert row.gradient.norm() > 0
+    assert row.leaf.grad is row.gradient

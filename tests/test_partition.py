@@ -1,0 +1,212 @@
+import json
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cflkit import datasets, partition
+from cflkit.partition import PartitionError
+
+LABELS = np.random.default_rng(0).integers(0, 10, size=3000)
+SCENARIOS = [(o, b) for o in ("nonoverlapping", "overlapping") for b in ("balanced", "imbalanced")]
+scenarios = st.sampled_from(SCENARIOS)
+
+
+def make(o="nonoverlapping", b="balanced", labels=LABELS, **options):
+    return partition.ocfl(labels, dataset="numbers", overlap=o, balance=b, **options)
+
+
+@given(scenarios, st.integers(3, 40), st.integers(0, 1000), st.sampled_from([8, 9, 10]))
+def test_clients_see_their_clusters_classes_alone(scenario, clients, seed, classes):
+    o, b = scenario
+    labels = LABELS % classes
+    split = make(o, b, labels=labels, clients=clients, seed=seed, draws=30)
+    layout = {"nonoverlapping": partition.NON_OVERLAPPING, "overlapping": partition.OVERLAPPING}
+    for train, test, cluster in zip(split.train, split.test, split.clusters, strict=True):
+        held = np.concatenate([train, test])
+        assert set(labels[held]) <= set(layout[o][classes][cluster])
+        assert len(set(held)) == len(held) <= 30
+        assert len(train) >= 1
+        assert len(test) >= 1
+
+
+@given(scenarios, st.integers(3, 200))
+def test_cluster_sizes_add_up_and_none_is_empty(scenario, clients):
+    sizes = partition.cluster_sizes(clients, scenario[1])
+    assert sum(sizes) == clients
+    assert min(sizes) >= 1
+    if scenario[1] == "balanced":
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_the_papers_cluster_sizes():
+    assert partition.cluster_sizes(15, "balanced") == [5, 5, 5]
+    assert partition.cluster_sizes(30, "balanced") == [10, 10, 10]
+    assert partition.cluster_sizes(15, "imbalanced") == [3, 7, 5]
+    assert partition.cluster_sizes(30, "imbalanced") == [7, 14, 9]
+
+
+def test_non_overlapping_clusters_share_no_sample_and_clients_of_one_do():
+    split = make(clients=15)
+    held = [set(a) | set(b) for a, b in zip(split.train, split.test, strict=True)]
+    unions = [
+        set().union(*(held[c] for c in np.flatnonzero(split.clusters == k))) for k in range(3)
+    ]
+    assert all(a.isdisjoint(b) for a, b in pairwise(unions))
+    assert held[0] & held[1]
+
+
+def test_overlapping_clusters_share_samples():
+    split = make("overlapping", clients=15)
+    held = [set(a) | set(b) for a, b in zip(split.train, split.test, strict=True)]
+    assert held[0] & held[-1]
+
+
+def test_clients_of_an_imbalanced_cluster_share_one_dirichlet_draw():
+    split = make("overlapping", "imbalanced", clients=15, seed=3)
+    counts = partition.class_counts(split, LABELS)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    within = [np.ptp(shares[split.clusters == k], axis=0).max() for k in range(3)]
+    means = np.stack([shares[split.clusters == k].mean(axis=0) for k in range(3)])
+    assert max(within) < np.ptp(means, axis=0).max()
+
+
+def test_seven_tenths_train():
+    split = make(clients=15)
+    for train, test in zip(split.train, split.test, strict=True):
+        assert len(test) == round(0.3 * (len(train) + len(test)))
+
+
+def test_the_number_kept_is_what_draws_with_replacement_leave():
+    split = make(clients=15, draws=400)
+    for cluster in range(3):
+        pool = np.isin(LABELS, partition.NON_OVERLAPPING[10][cluster]).sum()
+        expected = pool * (1 - (1 - 1 / pool) ** 400)
+        for client in np.flatnonzero(split.clusters == cluster):
+            kept = len(split.train[client]) + len(split.test[client])
+            assert kept == pytest.approx(expected, abs=4 * np.sqrt(expected * 0.5))
+
+
+@given(scenarios, st.integers(0, 100))
+def test_seed_and_hash(scenario, seed):
+    one, same, other = (make(*scenario, clients=9, seed=s) for s in (seed, seed, seed + 1))
+    assert one.hash == same.hash
+    assert one.hash != other.hash
+
+
+def test_manifest_round_trip(tmp_path):
+    split = make(clients=5, draws=20)
+    loaded = partition.Partition.load(split.save(tmp_path / "split.json"))
+    assert loaded.hash == split.hash
+    assert loaded.recipe == split.recipe
+    for a, b in zip(loaded.train + loaded.test, split.train + split.test, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("field", ["train", "test", "cluster"])
+def test_an_altered_manifest_is_refused(tmp_path, field):
+    path = make(clients=5, draws=20).save(tmp_path / "split.json")
+    manifest = json.loads(path.read_text())
+    client = manifest["clients"][0]
+    client[field] = 1 if field == "cluster" else client[field][:-1]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(PartitionError, match="was altered"):
+        partition.Partition.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"clients": 3}'])
+def test_what_is_no_manifest_is_refused(tmp_path, text):
+    path = tmp_path / "split.json"
+    path.write_text(text)
+    with pytest.raises(PartitionError, match="not a partition manifest"):
+        partition.Partition.load(path)
+
+
+def test_iid_clients_are_disjoint_and_one_cluster():
+    split = partition.iid(LABELS, dataset="numbers", clients=7)
+    held = np.concatenate(split.train + split.test)
+    assert len(set(held)) == len(held) == 7 * (3000 // 7)
+    assert set(split.clusters) == {0}
+
+
+@given(st.floats(0.05, 100), st.integers(1, 12), st.integers(0, 100))
+def test_dirichlet_deals_every_sample_once(alpha, clients, seed):
+    try:
+        split = partition.dirichlet(
+            LABELS, dataset="numbers", clients=clients, alpha=alpha, seed=seed
+        )
+    except PartitionError:
+        assert alpha < 0.2
+        return
+    held = np.concatenate(split.train + split.test)
+    assert sorted(held) == list(range(3000))
+
+
+def test_dirichlet_is_even_for_a_large_alpha():
+    split = partition.dirichlet(LABELS, dataset="numbers", clients=5, alpha=1e6)
+    counts = partition.class_counts(split, LABELS) + partition.class_counts(split, LABELS, "test")
+    np.testing.assert_allclose(counts, np.tile(np.bincount(LABELS) / 5, (5, 1)), atol=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clients": 2}, "2 clients are too few"),
+        ({"clients": 2000}, "use fewer clients"),
+        ({"draws": 3}, "use fewer clients or more draws"),
+        ({"o": "disjoint"}, "overlap is 'disjoint'"),
+        ({"b": "even"}, "balance is 'even'"),
+        ({"labels": LABELS % 7}, "8, 9 or 10 classes; numbers has 7"),
+        ({"labels": np.zeros(0, dtype=int)}, "8, 9 or 10 classes; numbers has 0"),
+        ({"labels": np.where(LABELS == 5, 6, LABELS)}, "no sample has class 5"),
+    ],
+)
+def test_recipes_that_cannot_be_followed(options, message):
+    with pytest.raises(PartitionError, match=message):
+        make(**options)
+
+
+def test_other_recipes_that_cannot_be_followed():
+    with pytest.raises(PartitionError, match="cannot be had"):
+        partition.iid(LABELS, dataset="numbers", clients=0)
+    with pytest.raises(PartitionError, match="cannot be had"):
+        partition.iid(LABELS, dataset="numbers", clients=10, draws=301)
+    with pytest.raises(PartitionError, match="alpha > 0"):
+        partition.dirichlet(LABELS, dataset="numbers", clients=3, alpha=0)
+    with pytest.raises(PartitionError, match="use fewer clients"):
+        partition.dirichlet(LABELS, dataset="numbers", clients=700, alpha=1)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("clients", [15, 30])
+def test_client_sizes_on_mnist_are_those_of_the_archive(data_root, scenario, clients):
+    """Against the authors' own partitions, within sampling error."""
+    archive = data_root.parent / "published" / "ocfl_partitions.csv"
+    if not archive.exists():
+        pytest.skip("needs the authors' archived partitions beside the data")
+    o, b = scenario
+    table = pd.read_csv(archive)
+    theirs = table[
+        (table["dataset"] == "MNIST")
+        & (table["overlap"] == o)
+        & (table["balance"] == b)
+        & (table["clients"] == clients)
+        & (table["client_id"] != "orchestrator")
+    ]
+    totals = theirs.groupby(theirs["client_id"].astype(int))["total_samples"].sum().to_numpy()
+    labels = datasets.load("mnist").labels.numpy()
+    split = partition.ocfl(labels, dataset="mnist", overlap=o, balance=b, clients=clients)
+    ours = np.array([len(x) + len(y) for x, y in zip(split.train, split.test, strict=True)])
+    assert len(ours) == len(totals)
+    for cluster in range(3):
+        members = split.clusters == cluster
+        if b == "balanced":  # the same expectation; a client's count varies by about 20
+            assert ours[members].mean() == pytest.approx(totals[members].mean(), abs=30)
+        else:  # another Dirichlet draw: at most the draws, at least what one class would leave
+            assert np.all(ours[members] < 60000 // clients)
+            assert ours[members].mean() == pytest.approx(totals[members].mean(), rel=0.2)
+    shares = theirs[theirs["partition"] == "train_set"]["total_samples"].sum() / totals.sum()
+    assert sum(map(len, split.train)) / ours.sum() == pytest.approx(shares, abs=0.002)
