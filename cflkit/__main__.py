@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cflkit import datasets, notebooks
+from cflkit import datasets, notebooks, records
 from cflkit.config import ParameterError
 
 
@@ -64,7 +64,7 @@ def run_notebook(options: argparse.Namespace) -> int:
     """``run``: execute, then print the notebook's report and where everything lies."""
     output = options.output or notebooks.RUNS / options.notebook.name
     report = notebooks.run(options.notebook, dict(options.parameter), options.file, output)
-    print(report + f"notebook  {output}")
+    print(report + f"notebook  {records.shown(output)}")
     return 0
 
 

@@ -8,6 +8,7 @@ cell, exits with success, and runs with the defaults; it passes YAML's ``1e-3`` 
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ import nbformat
 import papermill
 import yaml
 from papermill.exceptions import PapermillExecutionError
+from traitlets.config import Config
 
 from cflkit import config
 from cflkit.config import ParameterError, Parameters
 
+# What passes between this process and the kernel is nobody else's to read
+ENCRYPTED = Config(KernelManager={"transport_encryption": "auto"})
 RUNS = Path(__file__).resolve().parent.parent / "data" / "runs"
 
 
@@ -64,8 +68,9 @@ def run(notebook: Path, given: dict[str, str], file: Path | None, output: Path) 
             output,
             parameters=values,
             cwd=notebook.resolve().parent,
-            progress_bar=False,
+            progress_bar=sys.stderr.isatty(),
             kernel_name="python3",
+            config=ENCRYPTED,
         )
     except PapermillExecutionError as error:
         raise NotebookError(f"{error.ename}: {error.evalue} (see {output})") from error
@@ -116,13 +121,16 @@ def defaults(notebook: nbformat.NotebookNode) -> dict[str, Any]:
         raise NotebookError(f"the notebook has {len(cells)} cells tagged 'parameters', not one")
     values = {}
     for statement in ast.parse(cells[0].source).body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                values[name] = ast.literal_eval(value)
-            case _:
-                raise NotebookError(
-                    f"line {statement.lineno} of the parameters cell is not 'name = literal'"
-                )
+        try:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    values[name] = ast.literal_eval(value)
+                case _:
+                    raise ValueError
+        except ValueError:
+            raise NotebookError(
+                f"line {statement.lineno} of the parameters cell is not 'name = literal'"
+            ) from None
     return values
 
 

@@ -89,6 +89,7 @@ def divergence(
         axes.axhline(border, color="white", linewidth=1)
         axes.axvline(border, color="white", linewidth=1)
     axes.set(xlabel="client", ylabel="client")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     return axes
 
 

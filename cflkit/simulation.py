@@ -131,9 +131,9 @@ def run(
     identity = fingerprint(methods, federation)
     if checkpoint is not None and Path(checkpoint).exists():
         history, start = resume(Path(checkpoint), identity, methods)
-    # Left to tqdm unless refused, so that its own switch, TQDM_DISABLE, works too
-    hidden = {} if progress else {"disable": True}
-    bar = tqdm(range(start, rounds), initial=start, total=rounds, unit="round", **hidden)
+    bar = tqdm(
+        range(start, rounds), initial=start, total=rounds, disable=not progress, unit="round"
+    )
     for round in bar:
         requests = {name: method.broadcast(round) for name, method in methods.items()}
         trained, places = train_once(federation, requests, round, history)

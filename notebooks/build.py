@@ -8,7 +8,6 @@ are written into the notebook, its source and the README; nobody types them.
 from __future__ import annotations
 
 import math
-import os
 import re
 import subprocess
 import sys
@@ -20,9 +19,11 @@ import nbformat
 from nbclient import NotebookClient
 
 from cflkit import records
+from cflkit.notebooks import ENCRYPTED
 
 NOTEBOOKS = Path(__file__).resolve().parent
 README = NOTEBOOKS.parent / "README.md"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) [\d.]+")
 
 
@@ -34,8 +35,12 @@ def build(source: Path) -> None:
         notebook,
         timeout=1800,
         kernel_name="python3",
+        config=ENCRYPTED,
         resources={"metadata": {"path": str(NOTEBOOKS)}},
     ).execute()
+    for cell in notebook.cells:
+        if cell.cell_type == "code":  # a progress bar is a widget, dead once the kernel is gone
+            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
     minutes = math.ceil((perf_counter() - start) / 30) / 2
     stated = rf"\1 {minutes:g}"
     for cell in notebook.cells:
@@ -101,8 +106,6 @@ def write_readme() -> None:
 
 
 if __name__ == "__main__":
-    # A progress bar's text would differ from build to build
-    os.environ["TQDM_DISABLE"] = "1"
     wanted = sys.argv[1:] or sorted(path.stem for path in (NOTEBOOKS / "src").glob("[0-9]*.py"))
     for name in wanted:
         build(NOTEBOOKS / "src" / f"{name}.py")

@@ -1,10 +1,12 @@
 import os
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
-from cflkit import datasets, partition
+from cflkit import datasets, models, partition
 from cflkit.federation import Federation, LocalTraining
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -60,6 +62,22 @@ def federate(small, split):
         return Federation(small, split, model, training, device="cpu", **options)
 
     return build
+
+
+@pytest.fixture
+def normalised(monkeypatch):
+    """The name of a small network with BatchNorm, to stand for ResNet34."""
+
+    def build(shape, classes):
+        parts = OrderedDict(
+            features=nn.Sequential(nn.Conv2d(shape[0], 4, 3), nn.BatchNorm2d(4), nn.ReLU()),
+            flatten=nn.Flatten(),
+            classifier=nn.Linear(4 * (shape[1] - 2) * (shape[2] - 2), classes),
+        )
+        return nn.Sequential(parts)
+
+    monkeypatch.setitem(models.MODELS, "normalised", build)
+    return "normalised"
 
 
 @pytest.fixture(autouse=True)

@@ -53,19 +53,19 @@ def test_each_client_trains_as_a_plain_loop_would(federate, small, engine, train
         torch.testing.assert_close(trained[client], expected, rtol=1e-4, atol=2e-5)
 
 
-def test_both_ways_agree_with_batch_normalisation(federate):
+def test_both_ways_agree_with_batch_normalisation(federate, normalised):
     """Rows hold the running statistics, and batches of unequal size do not disturb them."""
     training = LocalTraining(epochs=1, batch_size=16, lr=0.01)
-    threads = federate("resnet34", training)
-    stacked = federate("resnet34", training, engine="stacked")
+    threads = federate(normalised, training)
+    stacked = federate(normalised, training, engine="stacked")
     assert threads.buffers == stacked.buffers > 0
     jobs = everyone(threads)
     jobs = Jobs(jobs.models, jobs.model[:3], torch.tensor([0, 2, 5]))
     sizes = [len(threads.partition.train[c]) for c in (0, 2, 5)]
     assert len({size % 16 for size in sizes}) > 1
     one, other = threads.train(jobs, 0), stacked.train(jobs, 0)
-    torch.testing.assert_close(one, other, rtol=1e-2, atol=2e-3)
-    pieces = RowModel(models.make("resnet34", (1, 8, 8), 10)).split(one[0])
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    pieces = RowModel(models.make(normalised, (1, 8, 8), 10)).split(one[0])
     counts = {float(v) for name, v in pieces.items() if name.endswith("num_batches_tracked")}
     assert counts == {-(-sizes[0] // 16)}
 
@@ -78,7 +78,7 @@ def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
     for client in range(federation.clients):
         alone = Jobs(federation.initial()[None], torch.zeros(1).long(), torch.tensor([client]))
         torch.testing.assert_close(
-            together[client], federation.train(alone, 0)[0], rtol=1e-4, atol=2e-5
+            together[client], federation.train(alone, 0)[0], rtol=1e-3, atol=1e-3
         )
 
 

@@ -146,9 +146,9 @@ def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
     assert method.scalars == {}
 
 
-def test_buffers_enter_update_vectors_when_asked(federate):
+def test_buffers_enter_update_vectors_when_asked(federate, normalised):
     """BatchNorm's counters dominate: clients look alike (facts of the authors' code)."""
-    federation = federate("resnet34", LocalTraining(epochs=2, batch_size=4, lr=1e-3))
+    federation = federate(normalised, LocalTraining(epochs=2, batch_size=4, lr=1e-3))
     with_buffers = methods.make("ocfl", include_buffers=True)
     without = methods.make("ocfl")
     for method in (with_buffers, without):

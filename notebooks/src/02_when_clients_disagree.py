@@ -90,7 +90,7 @@ for (o, b), split in scenarios.items():
 # row hold? Look for a digit that two rows of a column share.
 
 # %%
-figure, axes = plt.subplots(3, 4, figsize=(6.4, 3.6))
+figure, axes = plt.subplots(3, 4, figsize=(5, 3))
 for column, ((o, b), split) in enumerate(scenarios.items()):
     for cluster in range(3):
         client = int(np.flatnonzero(split.clusters == cluster)[0])

@@ -18,7 +18,7 @@
 # one model for all, and what it loses.
 #
 # **Before this:** `01_federated_averaging` and `02_when_clients_disagree`.
-# **Minutes on two cores:** 3
+# **Minutes on two cores:** 1.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version with explanations ("the extended
@@ -382,10 +382,9 @@ for past in committed:
     )
 
 # %% [markdown]
-# On MNIST the temperature falls before it rises where clusters share classes, as in Figure 3 of the
-# extended paper, and HDBSCAN finds the three groups in both scenarios. These runs are of reduced scale
-# (fewer draws and rounds, a small network); they say that the mechanism works, not that a table of the
-# paper is reproduced.
+# On MNIST the temperature falls before it rises, as in Figure 3 of the extended paper, and HDBSCAN finds the
+# three groups in both scenarios. These runs are of reduced scale (fewer draws and rounds, a small network); they
+# say that the mechanism works, not that a table of the paper is reproduced.
 #
 # ## Deviations from the papers
 #

@@ -1,0 +1,238 @@
+"""The commands: what they run, and how they refuse."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from conftest import PROJECT
+
+from cflkit import config, notebooks, records
+from cflkit.__main__ import main
+
+OCFL = PROJECT / "notebooks" / "03_ocfl_temperature.ipynb"
+TINY = ["-p", "rounds", "2", "-p", "clients", "6", "-p", "draws", "40", "-p", "dataset"]
+
+
+def refuse(capsys, *arguments):
+    """Run a command that must fail; returns its one line."""
+    status = main(arguments)
+    out, err = capsys.readouterr()
+    assert status == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert not records.results().exists() or list(records.results().iterdir()) == []
+    return err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("round", "5", "no parameter 'round'"),
+        ("rounds", "-1", "rounds: Input should be greater than or equal to 1 (is -1)"),
+        ("rounds", "0", "rounds"),
+        ("rounds", "many", "rounds: Input should be a valid integer (is 'many')"),
+        ("rounds", "2.5", "rounds: Input should be a valid integer (is 2.5)"),
+        ("rounds", "true", "rounds: Input should be a valid integer (is True)"),
+        ("rounds", "[1", "rounds: '[1' is not YAML"),
+        ("lr", "fast", "lr: Input should be a valid number (is 'fast')"),
+        ("lr", "-0.1", "lr: Input should be greater than 0"),
+        ("lr", ".nan", "lr"),
+        ("momentum", "1.0", "momentum: Input should be less than 1"),
+        ("clients", "2", "clients: Input should be greater than or equal to 3"),
+        ("draws", "1", "draws"),
+        ("dataset", "svhn", "unknown data set"),
+        ("overlap", "some", "overlap: Input should be 'nonoverlapping' or 'overlapping'"),
+        ("balance", "0.5", "balance"),
+        ("model", "lenet", "unknown model"),
+        ("optimizer", "lion", "optimizer: Input should be 'sgd' or 'adam'"),
+        ("clusterers", "[]", "clusterers"),
+        ("clusterers", "hdbscan", "clusterers: Input should be a valid list"),
+        ("clusterers", "[dbscan]", "unknown clusterer 'dbscan'"),
+        ("window", "0", "window"),
+        ("seed", "-3", "seed"),
+        ("batch_size", "null", "batch_size: Input should be a valid integer (is None)"),
+    ],
+)
+def test_a_wrong_parameter_ends_before_anything_runs(capsys, monkeypatch, name, value, message):
+    monkeypatch.setattr(notebooks.papermill, "execute_notebook", None)
+    assert message in refuse(capsys, "run", str(OCFL), "-p", name, value)
+
+
+def test_parameters_that_contradict_each_other(capsys, monkeypatch):
+    monkeypatch.setattr(notebooks.papermill, "execute_notebook", None)
+    error = refuse(capsys, "run", str(OCFL), "-p", "optimizer", "adam", "-p", "momentum", "0.9")
+    assert "momentum and nesterov belong to sgd" in error
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("rounds: [1", "is not YAML"),
+        ("- rounds", "must hold 'name: value' lines"),
+        ("", "must hold 'name: value' lines"),
+        ("epochs: 3", "no parameter 'epochs'"),
+        ("rounds: ten", "valid integer"),
+        (b"\xff\xfe\x00", "is not YAML"),
+    ],
+)
+def test_a_wrong_parameter_file(capsys, tmp_path, content, message):
+    file = tmp_path / "parameters.yaml"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert message in refuse(capsys, "run", str(OCFL), "-f", str(file))
+
+
+def test_files_that_are_not_there_or_are_no_notebooks(capsys, tmp_path):
+    assert "cannot be read" in refuse(capsys, "run", str(tmp_path / "absent.ipynb"))
+    assert "cannot be read" in refuse(capsys, "run", str(OCFL), "-f", str(tmp_path / "absent"))
+    text = tmp_path / "text.ipynb"
+    text.write_text("no notebook")
+    assert "is not a notebook" in refuse(capsys, "run", str(text))
+
+
+def notebook(tmp_path, *cells):
+    """A notebook of the given (source, tags)."""
+    made = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(source, metadata={"tags": tags}) for source, tags in cells]
+    )
+    path = tmp_path / "made.ipynb"
+    nbformat.write(made, path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([("x = 1", [])], "0 cells tagged 'parameters'"),
+        ([("x = 1", ["parameters"]), ("y = 1", ["parameters"])], "2 cells tagged 'parameters'"),
+        ([("x = 1\ny = x + 1", ["parameters"])], "is not 'name = literal'"),
+        ([("import os", ["parameters"])], "is not 'name = literal'"),
+    ],
+)
+def test_parameters_cells_that_papermill_would_take_silently(capsys, tmp_path, cells, message):
+    assert message in refuse(capsys, "run", notebook(tmp_path, *cells), "-p", "x", "2")
+
+
+def test_without_a_model_the_defaults_give_the_types(capsys, tmp_path):
+    made = notebook(tmp_path, ("x = 1\nname = 'a'", ["parameters"]))
+    assert "is not int" in refuse(capsys, "run", made, "-p", "x", "one")
+    assert "is not str" in refuse(capsys, "run", made, "-p", "name", "3")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("1e-3", 0.001), ("1", 1.0), ("1.0e-7", 1e-7), ("0.5", 0.5)]
+)
+def test_numbers_are_what_was_meant(text, meant):
+    source = notebooks.read(OCFL)
+    values = notebooks.check_parameters(source, {"lr": yaml.safe_load(text)})
+    assert values["lr"] == meant
+    assert isinstance(values["lr"], float)
+
+
+def test_the_notebook_itself_refuses_what_was_injected():
+    namespace = notebooks.defaults(notebooks.read(OCFL)) | {"rounds": "20"}
+    with pytest.raises(config.ParameterError, match="rounds: Input should be a valid integer"):
+        config.OCFLRun.of(namespace)
+    del namespace["rounds"]
+    with pytest.raises(config.ParameterError, match="rounds: Field required"):
+        config.OCFLRun.of(namespace)
+
+
+@pytest.mark.parametrize("file", sorted((PROJECT / "notebooks/params/ocfl").rglob("*.yaml")))
+def test_every_parameter_file_fits_its_notebook(file):
+    notebooks.check_parameters(notebooks.read(OCFL), notebooks.read_yaml(file))
+
+
+def run_command(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "cflkit", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=environment.pop("cwd", None),
+        env=os.environ | {"PYTHONPATH": str(PROJECT)} | environment,
+    )
+
+
+@pytest.mark.slow
+def test_two_runs_from_another_directory_write_the_same_record(tmp_path):
+    """Byte for byte; and another training seed leaves the partition as it was."""
+    made = []
+    for number, seed in enumerate(("0", "0", "1")):
+        results = tmp_path / str(number)
+        done = run_command(
+            *("run", os.path.relpath(OCFL, tmp_path), *TINY, "digits-8x8", "-p", "lr", "1e-1"),
+            *("-p", "seed", seed, "-o", str(tmp_path / f"{number}.ipynb")),
+            cwd=tmp_path,
+            CFLKIT_RESULTS=str(results),
+        )
+        assert done.returncode == 0, done.stderr
+        assert "OCFL hdbscan" in done.stdout
+        assert "clusters in round" in done.stdout
+        assert f"notebook  {tmp_path / f'{number}.ipynb'}" in done.stdout
+        [folder] = results.iterdir()
+        assert str(folder) in done.stdout
+        made.append(records.read(folder))
+    one, same, other = ((record.folder / "rounds.csv").read_bytes() for record in made)
+    assert one == same
+    assert one != other
+    assert len({record.provenance["partition_hash"] for record in made}) == 1
+    assert made[0].parameters["lr"] == 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("parameters", "data", "message"),
+    [
+        (["-p", "clients", "400", "-p", "draws", "null"], None, "use fewer clients or more draws"),
+        (["-p", "dataset", "pacs-64"], None, "pacs-64: not found"),
+        (["-p", "dataset", "mnist"], "absent", "which is not a folder that can be read"),
+        (["-p", "dataset", "fashion-mnist"], "damaged", "is damaged: its MD5 is"),
+        (["-p", "lr", "1e30", "-p", "dataset", "digits-8x8"], None, "diverged in round 1"),
+    ],
+    ids=["too many clients", "missing", "no folder", "damaged", "diverged"],
+)
+def test_what_fails_inside_a_notebook_is_one_line_too(tmp_path, parameters, data, message):
+    folder = tmp_path / (data or "data")
+    if data != "absent":
+        raw = folder / "FashionMNIST" / "raw"
+        raw.mkdir(parents=True)
+        (raw / "train-images-idx3-ubyte.gz").write_bytes(b"not a gzip file")
+    results = tmp_path / "results"
+    output = tmp_path / "out.ipynb"
+    done = run_command(
+        *("run", str(OCFL), *parameters, "-o", str(output)),
+        CFLKIT_DATA=str(folder),
+        CFLKIT_RESULTS=str(results),
+    )
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert str(output) in lines[0]
+    assert "Traceback" not in done.stderr
+    assert not results.exists() or list(results.iterdir()) == []
+
+
+def test_data_lists_and_loads(capsys):
+    assert main(["data"]) == 0
+    assert "digits" in capsys.readouterr().out
+    assert main(["data", "digits-8x8"]) == 0
+    assert "1437 images in the pool" in capsys.readouterr().out
+    assert "unknown data set" in refuse(capsys, "data", "svhn")
+
+
+@pytest.mark.parametrize("command", ["run", "data"])
+def test_help(command, capsys):
+    with pytest.raises(SystemExit) as done:
+        main([command, "--help"])
+    assert done.value.code == 0
+    assert "usage: python -m cflkit" in capsys.readouterr().out
+
+
+def test_checkpoints_lie_in_the_ignored_cache():
+    assert records.checkpoint("run").is_relative_to(PROJECT / "data" / "cache")
+    assert "data/cache/" in Path(PROJECT / ".gitignore").read_text()

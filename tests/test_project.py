@@ -1,0 +1,100 @@
+"""The files around the code: environments, README, and a fresh clone."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import yaml
+from conftest import PROJECT
+
+# Where conda's name of a package differs from PyPI's
+CONDA = {"torch": "pytorch"}
+
+
+def requirements():
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    return project["dependencies"] + project["optional-dependencies"]["dev"], project
+
+
+def test_environment_and_project_name_the_same_packages_and_ranges():
+    wanted, project = requirements()
+    names = [re.match(r"[a-z0-9-]+", line).group() for line in wanted]
+    expected = {CONDA.get(n, n) + line[len(n) :] for n, line in zip(names, wanted, strict=True)}
+    expected |= {"python" + project["requires-python"], "pip"}
+    environment = yaml.safe_load((PROJECT / "environment.yml").read_text())
+    assert {line for line in environment["dependencies"] if isinstance(line, str)} == expected
+
+
+def test_every_requirement_is_pinned_within_its_range():
+    from packaging.requirements import Requirement
+
+    pins = dict(
+        line.split("==")
+        for line in (PROJECT / "constraints.txt").read_text().splitlines()
+        if line and not line.startswith("#")
+    )
+    pins = {name.lower().replace("_", "-"): version for name, version in pins.items()}
+    for line in requirements()[0]:
+        requirement = Requirement(line)
+        assert requirement.specifier.contains(pins[requirement.name]), line
+
+
+def test_the_top_level_is_what_it_should_be():
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    folders = {line.split("/")[0] for line in listed.stdout.splitlines() if "/" in line}
+    assert folders == {"notebooks", "cflkit", "data", "figures", "tests", ".ci"}
+
+
+def test_the_readme_names_commands_and_files_that_exist():
+    text = (PROJECT / "README.md").read_text()
+    targets = set(re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), re.M))
+    assert set(re.findall(r"`?make ([a-z]+)", text)) <= targets
+    assert {"run", "test"} <= set(re.findall(r"make ([a-z]+)", text))
+    for path in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+        assert (PROJECT / path).exists(), path
+
+
+def test_the_readmes_tables_are_what_the_kit_writes():
+    sys.path.insert(0, str(PROJECT / "notebooks"))
+    try:
+        import build
+    finally:
+        sys.path.pop(0)
+    text = (PROJECT / "README.md").read_text()
+    assert build.notebook_table() in text
+    assert build.results_table() in text
+
+
+@pytest.mark.slow
+def test_make_run_in_a_fresh_clone(tmp_path):
+    """The README's first command, on committed files alone; packages come from this environment."""
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    clone, ready = tmp_path / "clone", tmp_path / "ready"
+    subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(clone)], check=True)
+    ready.touch()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("CFLKIT", "MAKE"))}
+    done = subprocess.run(
+        ["make", "--old-file", str(ready), "run", f"BIN={sys.prefix}/bin", f"READY={ready}"],
+        cwd=clone,
+        env=environment | {"PYTHONPATH": str(clone)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^(\S.*?) +(\d+|-) +(-?[\d.]+) +([\d.]+) +([\d.]+)$", done.stdout, re.M)
+    result = {name: (rounds, float(ari), float(pf1)) for name, rounds, ari, pf1, _ in rows}
+    for method in ("OCFL hdbscan", "OCFL kmeans"):
+        rounds, ari, pf1 = result[method]
+        assert int(rounds) <= 5
+        assert ari == 1
+        assert pf1 >= result["FedAvg"][2] + 0.3
+    for kind in ("notebook", "figure", "record"):
+        place = re.search(rf"^{kind} +(\S+)$", done.stdout, re.M).group(1)
+        assert (clone / place).exists()

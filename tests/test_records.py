@@ -1,0 +1,103 @@
+import json
+
+import pytest
+
+from cflkit import config, methods, records, simulation
+
+
+@pytest.fixture
+def finished(federate):
+    """A run, its parameters and what it ran on."""
+    federation = federate()
+    line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans"), "local": methods.make("local")}
+    history = simulation.run(line_up, federation, 3, progress=False)
+    parameters = config.OCFLRun(
+        dataset="digits-8x8",
+        overlap="nonoverlapping",
+        balance="imbalanced",
+        clients=6,
+        draws=120,
+        partition_seed=0,
+        model="compact-cnn",
+        optimizer="sgd",
+        lr=0.1,
+        momentum=0.0,
+        weight_decay=0.0,
+        batch_size=16,
+        local_epochs=2,
+        rounds=3,
+        seed=0,
+        clusterers=["kmeans"],
+        window=1,
+    )
+    return parameters, history, federation
+
+
+def test_a_record_says_what_how_and_where(finished):
+    parameters, history, federation = finished
+    run = records.run_id("ocfl", parameters)
+    record = records.write(run, parameters, history, federation, minutes=1.5)
+    assert record.id == run
+    assert run.startswith("ocfl-digits-8x8-nonoverlapping-imbalanced-m6-seed0-")
+    assert record.parameters == parameters.model_dump()
+    assert record.summary == json.loads(json.dumps(history.summary()))
+    assert record.provenance["partition_hash"] == federation.partition.hash
+    assert record.provenance["seed"] == 0
+    assert record.provenance["minutes"] == 1.5
+    assert record.provenance["trainings_run"] == history.trained
+    assert set(record.provenance["versions"]) == set(records.PACKAGES)
+    rounds = record.rounds
+    assert len(rounds) == 6
+    assert rounds["method"].tolist() == ["OCFL"] * 3 + ["local"] * 3
+    assert rounds["round"].tolist() == [1, 2, 3, 1, 2, 3]
+    assert rounds["clusters"].iloc[-1] == "0|1|2|3|4|5"
+
+
+def test_the_same_run_gives_the_same_file_and_replaces_the_old(finished):
+    parameters, history, federation = finished
+    first = records.write("run", parameters, history, federation, 1)
+    before = (first.folder / "rounds.csv").read_bytes()
+    (first.folder / "stale").write_text("")
+    again = records.write("run", parameters, history, federation, 2)
+    assert (again.folder / "rounds.csv").read_bytes() == before
+    assert sorted(path.name for path in again.folder.iterdir()) == ["record.json", "rounds.csv"]
+    assert [path.name for path in records.results().iterdir()] == ["run"]
+
+
+def test_a_run_killed_while_writing_leaves_no_record(finished, monkeypatch):
+    parameters, history, federation = finished
+
+    def die(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(records, "provenance", lambda *a: {"unwritable": die})
+    with pytest.raises(TypeError):
+        records.write("run", parameters, history, federation, 1)
+    monkeypatch.setattr(records.Path, "write_text", die)
+    monkeypatch.setattr(records, "provenance", lambda *a: {})
+    with pytest.raises(KeyboardInterrupt):
+        records.write("run", parameters, history, federation, 1)
+    assert list(records.results().iterdir()) == []
+
+
+def test_the_id_differs_when_any_parameter_does(finished):
+    parameters = finished[0]
+    other = parameters.model_copy(update={"window": 2})
+    assert records.run_id("ocfl", parameters) != records.run_id("ocfl", other)
+
+
+def test_records_are_found_by_their_parameters(finished):
+    parameters, history, federation = finished
+    records.write("one", parameters, history, federation, 1)
+    assert "one" in [r.id for r in records.find(dataset="digits-8x8", clients=6)]
+    assert records.find(dataset="digits-8x8", clients=7) == []
+
+
+def test_committed_records_show_what_the_readme_says():
+    """MNIST at reduced scale: the trigger by round 5, and HDBSCAN finds the truth."""
+    found = {r.parameters["overlap"]: r for r in records.find(dataset="mnist", draws=400)}
+    for overlap in ("nonoverlapping", "overlapping"):
+        ocfl = found[overlap].summary["OCFL hdbscan"]
+        assert ocfl["clustering_round"] <= 5
+        assert ocfl["ari"] == 1
+        assert ocfl["pf1"] > found[overlap].summary["FedAvg"]["pf1"]
