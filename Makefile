@@ -14,6 +14,7 @@ setup: $(READY) ## Make .venv with the pinned dependencies
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo 'Python 3.11 or newer is needed; name one, as in: make run PYTHON=python3.12'; exit 1; }
+	@echo 'Setting up .venv: about two minutes the first time'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)

@@ -9,8 +9,6 @@ from torch import nn
 from cflkit import datasets, models, partition
 from cflkit.federation import Federation, LocalTraining
 
-PROJECT = Path(__file__).resolve().parent.parent
-
 
 @pytest.fixture(autouse=True)
 def outputs_elsewhere(tmp_path_factory, monkeypatch):

@@ -8,10 +8,10 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
-from conftest import PROJECT
 
 from cflkit import config, notebooks, records
 from cflkit.__main__ import main
+from cflkit.records import PROJECT
 
 OCFL = PROJECT / "notebooks" / "03_ocfl_temperature.ipynb"
 TINY = ["-p", "rounds", "2", "-p", "clients", "6", "-p", "draws", "40", "-p", "dataset"]

@@ -5,9 +5,9 @@ import re
 import jupytext
 import nbformat
 import pytest
-from conftest import PROJECT
 
 from cflkit import notebooks
+from cflkit.records import PROJECT
 
 FOLDER = PROJECT / "notebooks"
 NAMES = sorted(path.stem for path in (FOLDER / "src").glob("[0-9]*.py"))

@@ -9,7 +9,8 @@ import tomllib
 
 import pytest
 import yaml
-from conftest import PROJECT
+
+from cflkit.records import PROJECT
 
 # Where conda's name of a package differs from PyPI's
 CONDA = {"torch": "pytorch"}

@@ -100,7 +100,7 @@ federation = Federation(
 )
 line_up = {
     "one model": methods.make("fedavg", weighting="equal"),
-    "clustered": methods.make("ocfl", clusterer="kmeans"),
+    "clustered": methods.make("ocfl", clusterer="hdbscan"),
 }
 history = simulation.run(line_up, federation, run.rounds)
 
@@ -110,12 +110,14 @@ print("groups found:", *line_up["clustered"].labels.tolist())
 print(f"in round {last['clustering_round']}; agreement with the secret (ARI): {last['ari']:.2f}")
 
 # %% [markdown]
-# The method was told nothing about digits or offices. It read the groups off the models' updates.
+# ARI, the adjusted Rand index, is 1 when two groupings are the same and near 0 for a random one. The method was told
+# nothing about digits or offices, nor how many groups there are: it read them off the models' updates.
 #
 # ## The figure to remember
 #
-# How well does each client's model do on that client's own test images? Each pair of bars is a client; grey is
-# the one model for all, colour the model of the client's group.
+# How well does each client's model do on that client's own test images? F1 balances precision and recall, and is
+# averaged over the classes that occur among labels or answers, so an answer that the client cannot have counts as a
+# class failed. Each pair of bars is a client; grey is the one model for all, colour the model of its group.
 
 
 # %%
@@ -132,16 +134,22 @@ one, grouped = (f1_of_clients(method) for method in line_up.values())
 figure, ax = plt.subplots(figsize=(7, 2.8))
 place = np.arange(run.clients)
 ax.bar(place - 0.2, one, width=0.4, color="0.75", label="one model for all")
-ax.bar(place + 0.2, grouped, width=0.4, color=[plots.COLOURS[k] for k in split.clusters])
+ax.bar(
+    place + 0.2,
+    grouped,
+    width=0.4,
+    color=[plots.COLOURS[k] for k in split.clusters],
+    label="model of the client's group",
+)
 ax.set(xlabel="client (colour: its group)", ylabel="F1 on own test images", ylim=(0, 1.05))
 ax.set_xticks(place)
-ax.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2))
+ax.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=2)
 plots.save(figure, "00_one_model_or_one_for_each_group")
 plt.show()
 
 # %% [markdown]
-# One model must spread itself over ten digits, and the pulls of the three groups undo each other. A group's
-# model has a smaller task and clients who agree. That is the whole promise of clustered federated learning;
+# After these twelve rounds the one model is still torn between ten digits, for the pulls of the three groups undo each
+# other. A group's model has a smaller task and clients who agree. That is the whole promise of clustered federated learning;
 # the rest is the question of *how to find the groups*, without looking at the data, early, and without being
 # told how many there are.
 #
@@ -155,20 +163,20 @@ plt.show()
 # | `03_ocfl_temperature` | when do updates betray the clusters, and what is gained by splitting then? |
 #
 # Read them in order. Each notebook of a paper is both the lesson and the experiment: with its defaults it
-# runs here in a minute or two; with the parameter files in `params/` the same cells run at the paper's scale,
-# for instance
+# runs here in a minute or two; with the parameter files in `params/` the same cells run at the paper's scale, or at a
+# reduced one. For instance, in this folder:
 #
 # `python -m cflkit run 03_ocfl_temperature.ipynb -f params/ocfl/reduced/mnist_15_nonoverlapping_balanced.yaml`
 #
 # ## Summary
 #
-# - Clients of unlike data pull a shared model in unlike directions, and it serves none of them well.
+# - Clients of unlike data pull a shared model in unlike directions, and it serves them late and unevenly.
 # - Their updates alone tell who is like whom; grouping them gives each group a model that fits.
 #
 # ## Exercises
 #
 # 1. Set `rounds = 3`. Are the groups found already? Does clustering pay yet?
-# 2. Set `clients = 30` and `draws = 80`. What happens to the grey bars, and why not to the coloured ones?
+# 2. Set `clients = 30` and `draws = 80`. What happens to the grey bars, what to the coloured ones, and why?
 #
 # ## References
 #
