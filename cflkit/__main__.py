@@ -54,7 +54,9 @@ def parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(command=run_notebook)
 
-    data = commands.add_parser("data", help="list the data sets, and which of them are at hand")
+    data = commands.add_parser(
+        "data", help="list the data sets and the folders searched, or load some"
+    )
     data.add_argument("name", nargs="*", help="load these, downloading what is missing")
     data.set_defaults(command=show_data)
     return top

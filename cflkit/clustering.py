@@ -79,6 +79,10 @@ class KMeans:
     n_clusters: int = 3
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.n_clusters, int) or self.n_clusters < 1:
+            raise ValueError(f"n_clusters must be a positive integer, not {self.n_clusters!r}")
+
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Labels ``[m]`` for distances ``[m, m]``."""
         gamma = checked(distance)

@@ -1,8 +1,9 @@
 """Validated parameters: one pydantic model for each notebook.
 
-A notebook's parameters cell holds literals; the cell after it passes them to its model here, which
-forbids unknown keys and wrong types. `python -m cflkit run` checks with the same model before a
-kernel starts, because papermill itself ignores unknown names and runs on with the defaults.
+A notebook's parameters cell holds literals; the cell after it takes them into its model here, which
+refuses wrong types and values out of bounds. `python -m cflkit run` checks with the same model
+before a kernel starts, and unknown names too, which papermill ignores: it runs on with the
+defaults.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Balance = Literal["balanced", "imbalanced"]
 class Parameters(BaseModel):
     """What every notebook's parameters share: strict types, no unknown names."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     @classmethod
     def of(cls, namespace: dict) -> Self:

@@ -2,7 +2,8 @@
 
 ``load("digits")`` needs no network: the images ship inside scikit-learn. Every other set is looked
 for in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``, and downloaded into the cache
-when it is in neither. Every file is checked against its published checksum each time it is read.
+when it is in neither. Every file is checked against its checksum each time it is read. (PACS has no
+published checksums: its images are counted. The reduced and rebuilt sets are not for download.)
 
 A set that is reduced or rebuilt has a name that says so (``cifar10-subset``,
 ``bloodmnist-rebuilt``, ``pacs-64``, ``kmnist-test``), so that no result made on it passes for one
@@ -116,7 +117,10 @@ def roots() -> list[Path]:
 
 def locate(name: str, relative: str) -> Path | None:
     """The first file or folder ``relative`` below one of the `roots`, or None."""
-    return next((root / relative for root in roots() if (root / relative).exists()), None)
+    try:
+        return next((root / relative for root in roots() if (root / relative).exists()), None)
+    except OSError as error:
+        raise DatasetError(f"{name}: {error.filename} cannot be read ({error.strerror})") from error
 
 
 def verified(name: str, path: Path, md5: str) -> Path:
@@ -154,7 +158,10 @@ def fetch(name: str, relative: str, md5: str, urls: list[str]) -> Path:
     if found is not None:
         return verified(name, found, md5)
     target = CACHE / relative
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatasetError(f"{name}: {CACHE} cannot be written ({error.strerror})") from error
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         for url in urls:
             try:
@@ -267,7 +274,8 @@ def load_cifar10(name: str) -> ImageSet:
         except (URLError, OSError, RuntimeError) as error:
             raise missing(name, source.base_folder, f"unpack {source.url}") from error
         found = CACHE / source.base_folder
-    for filename, md5 in [*source.train_list, *source.test_list]:
+    names = (source.meta["filename"], source.meta["md5"])
+    for filename, md5 in [*source.train_list, *source.test_list, names]:
         if not (found / filename).exists():
             raise missing(name, f"{source.base_folder}/{filename}", f"unpack {source.url}")
         verified(name, found / filename, md5)
@@ -363,11 +371,17 @@ def load_pacs(name: str, side: int) -> ImageSet:
             "https://domaingeneralization.github.io",
         )
     images, labels, domains = [], [], []
-    for number, domain in enumerate(("art_painting", "cartoon", "photo", "sketch")):
+    counts = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
+    for number, (domain, count) in enumerate(counts.items()):
         try:
             members = torchvision.datasets.ImageFolder(folder / domain)
         except FileNotFoundError as error:
             raise missing(name, f"PACS/{domain}", "unpack the whole of PACS") from error
+        if len(members.classes) != 7 or len(members) != count:
+            raise DatasetError(
+                f"{name}: {folder / domain} holds {len(members)} images of {len(members.classes)} "
+                f"classes, not {count} of 7; unpack the whole of PACS again"
+            )
         for path, label in members.samples:
             try:
                 image = torchvision.io.decode_image(path, mode="RGB")

@@ -46,6 +46,8 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
     Zuziak et al., extended OCFL paper, Definitions 4 to 6, equations 6 to 8.
     """
     vectors = torch.as_tensor(updates)
+    if vectors.device.type == "mps":
+        vectors = vectors.cpu()  # Apple's GPUs have no float64
     if vectors.ndim != 2:
         raise ValueError(f"updates must be a matrix [m, P], not of shape {tuple(vectors.shape)}")
     broken = (~torch.isfinite(vectors).all(dim=1)).nonzero().flatten().tolist()
@@ -79,7 +81,8 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     p : float
         At least 1.
     scale : float, optional
-        λ; by default the largest value that the norm can take, so that T is in [0, 1].
+        λ; by default the paper's Maximal Divergence Constant, an upper bound of the norm, so
+        that T is in [0, 1].
 
     Returns
     -------
@@ -98,6 +101,6 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     n = len(gamma)
     if n < 2:
         return 0.0
-    largest = 2 * (n * (n - 1)) ** (1 / p)
+    bound = 2 * (n * (n - 1)) ** (1 / p)
     norm = np.linalg.norm(gamma.ravel(), ord=p)
-    return float(norm / (largest if scale is None else scale))
+    return float(norm / (bound if scale is None else scale))

@@ -5,14 +5,16 @@ network. Each takes a batch of `Jobs` (which model with which client) and decide
 
 - *threads*, the default on a CPU: clients side by side on as many threads as there are cores, each
   thread computing alone;
-- *stacked*, the default on a GPU: all models as one stacked tensor, by ``torch.func.vmap``.
+- *stacked*, the default on a GPU: many models train as one stacked tensor, by ``torch.func.vmap``.
 
 The batch order of a client depends on (seed, client, round) alone, never on the method that asks,
-on scheduling, or on a global generator.
+on scheduling, or on a global generator. So does dropout on threads; stacked models draw their masks
+together, so there a network with dropout depends on what else is in the stack.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +33,8 @@ from cflkit.partition import Partition
 from cflkit.rows import RowModel, join
 
 ENGINES = ("threads", "stacked")
+# Bound of a stack's parameters, gradients, optimiser state and copies, taken as six rows a job
+STACK_BYTES = 8 * 2**30
 SPLITS = ("train", "test", "central")
 
 # Children of a federation's one seed
@@ -71,8 +75,12 @@ class LocalTraining:
             raise ValueError(
                 f"epochs and batch_size must be at least 1, not {self.epochs} and {self.batch_size}"
             )
-        if not self.lr > 0:
-            raise ValueError(f"lr must be positive, not {self.lr}")
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr must be positive and finite, not {self.lr}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must not be negative, but is {self.weight_decay}")
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs momentum")
         if self.optimizer not in ("sgd", "adam"):
             raise ValueError(f"unknown optimizer {self.optimizer!r}; known are sgd, adam")
         if self.optimizer == "adam" and (self.momentum or self.nesterov):
@@ -193,10 +201,11 @@ class Federation:
             return RowModel(models.make(model, images.shape, images.classes).to(self.device))
 
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(stream(seed, INITIALISATION).generate_state(1, np.uint64)[0]))
+            child = stream(seed, INITIALISATION).generate_state(1, np.uint64)[0]
+            torch.default_generator.manual_seed(int(child))
             first = build()
             self._initial = first.row.clone()
-            threads = (os.cpu_count() or 1) if self.engine == "threads" else 1
+            threads = min(usable_cores(), self.clients) if self.engine == "threads" else 1
             self._networks = [first, *(build() for _ in range(threads - 1))]
         self.parameters = first.parameters
         self.buffers = len(first.row) - first.parameters
@@ -223,7 +232,9 @@ class Federation:
             ``[J, P + Q]``, the trained models.
         """
         if self.engine == "stacked":
-            return self._train_stacked(jobs, round)
+            size = max(1, STACK_BYTES // (6 * jobs.models[0].nbytes))
+            parts = zip(jobs.model.split(size), jobs.client.split(size), strict=True)
+            return torch.cat([self._train_stacked(Jobs(jobs.models, *p), round) for p in parts])
 
         def train_one(network: RowModel, job: int) -> Tensor:
             client = int(jobs.client[job])
@@ -396,6 +407,13 @@ class Federation:
         for (job, _), part in zip(tasks, self._side_by_side(evaluate_one, tasks), strict=True):
             parts[job].append(part)
         return [torch.cat(part).clone() for part in parts]
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, where the system says so; else all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def default_device() -> torch.device:

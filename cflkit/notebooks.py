@@ -8,6 +8,7 @@ cell, exits with success, and runs with the defaults; it passes YAML's ``1e-3`` 
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import nbformat
 import papermill
 import yaml
+from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
 
@@ -61,7 +63,15 @@ def run(notebook: Path, given: dict[str, str], file: Path | None, output: Path) 
     values |= {name: parse_yaml(name, text) for name, text in given.items()}
     values = check_parameters(source, values)
     output = output.resolve()
-    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with output.open("a"):
+            pass
+    except OSError as error:
+        raise NotebookError(f"{output} cannot be written ({error.strerror})") from error
+    for name in ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES"):
+        if os.environ.get(name):  # the kernel runs in the notebook's folder, not in this one
+            os.environ[name] = str(Path(os.environ[name]).expanduser().resolve())
     try:
         executed = papermill.execute_notebook(
             notebook,
@@ -74,6 +84,10 @@ def run(notebook: Path, given: dict[str, str], file: Path | None, output: Path) 
         )
     except PapermillExecutionError as error:
         raise NotebookError(f"{error.ename}: {error.evalue} (see {output})") from error
+    except DeadKernelError as error:
+        raise NotebookError(
+            f"the kernel died, of too little memory perhaps (see {output})"
+        ) from error
     return "".join(
         item["text"]
         for cell in executed.cells
@@ -89,14 +103,14 @@ def read(notebook: Path) -> nbformat.NotebookNode:
         return nbformat.read(notebook, as_version=4)
     except OSError as error:
         raise NotebookError(f"{notebook} cannot be read ({error.strerror})") from error
-    except (nbformat.reader.NotJSONError, nbformat.ValidationError) as error:
+    except (ValueError, AttributeError, nbformat.ValidationError) as error:
         raise NotebookError(f"{notebook} is not a notebook") from error
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
     """A file of parameters."""
     try:
-        values = yaml.safe_load(file.read_text())
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ParameterError(f"{file} cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -120,7 +134,7 @@ def defaults(notebook: nbformat.NotebookNode) -> dict[str, Any]:
     if len(cells) != 1:
         raise NotebookError(f"the notebook has {len(cells)} cells tagged 'parameters', not one")
     values = {}
-    for statement in ast.parse(cells[0].source).body:
+    for statement in parsed(cells[0]).body:
         try:
             match statement:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -134,12 +148,20 @@ def defaults(notebook: nbformat.NotebookNode) -> dict[str, Any]:
     return values
 
 
+def parsed(cell: nbformat.NotebookNode) -> ast.Module:
+    """The syntax tree of a code cell."""
+    try:
+        return ast.parse(cell.source)
+    except SyntaxError as error:
+        raise NotebookError(f"a cell is not Python: {error.text or error.msg}") from error
+
+
 def parameter_model(notebook: nbformat.NotebookNode) -> type[Parameters] | None:
     """The model of `config` that the notebook validates its parameters with, if it names one."""
     for cell in notebook.cells:
         if cell.cell_type != "code" or "config." not in cell.source:
             continue
-        for node in ast.walk(ast.parse(cell.source)):
+        for node in ast.walk(parsed(cell)):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "config":
                 found = getattr(config, node.attr, None)
                 if isinstance(found, type) and issubclass(found, Parameters):
@@ -180,6 +202,6 @@ def as_meant(value: Any, default: Any) -> Any:
     if isinstance(default, float) and isinstance(value, str | int) and not isinstance(value, bool):
         try:
             return float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             return value
     return value

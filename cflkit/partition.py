@@ -252,7 +252,7 @@ def by_class_sets(
                 f"no sample has class {nobody[0]}; there are classes 0 to {classes - 1}"
             )
     draws = len(targets) // m if draws is None else draws
-    if draws < 4:
+    if draws < 4 or m > len(targets):
         raise PartitionError(
             f"{m} clients on {len(targets)} samples with {draws} draws each: a client needs at "
             "least 4 draws to hold a training and a test set; use fewer clients or more draws"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import pandas as pd
@@ -31,6 +30,8 @@ from cflkit.federation import Federation
 from cflkit.simulation import History
 
 PROJECT = Path(__file__).resolve().parent.parent
+# What decides about a result; outputs lie elsewhere
+CODE = ("cflkit", "notebooks/src", "pyproject.toml", "constraints.txt")
 PACKAGES = ("cflkit", "torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
 
 
@@ -86,34 +87,19 @@ def checkpoint(run: str) -> Path:
     return PROJECT / "data" / "cache" / "checkpoints" / f"{run}.pt"
 
 
-class Stopwatch:
-    """Minutes since it was made."""
-
-    def __init__(self) -> None:
-        self.start = perf_counter()
-
-    def minutes(self) -> float:
-        """Elapsed wall-clock minutes."""
-        return (perf_counter() - self.start) / 60
-
-
-def write(
-    run: str, parameters: FederatedRun, history: History, federation: Federation, minutes: float
-) -> Record:
-    """Write the record of a finished run; one of the same id is replaced as a whole.
+def write(run: str, parameters: FederatedRun, history: History, federation: Federation) -> Record:
+    """Write the record of a finished run and drop its checkpoint.
 
     Parameters
     ----------
     run : str
-        The run's id, see `run_id`.
+        The run's id, see `run_id`. A record of the same id is replaced as a whole.
     parameters : FederatedRun
         The validated parameters.
     history : History
         What the simulation returned.
     federation : Federation
         What it ran on.
-    minutes : float
-        Wall-clock minutes of the simulation.
 
     Returns
     -------
@@ -123,26 +109,41 @@ def write(
     root.mkdir(parents=True, exist_ok=True)
     contents = {
         "parameters": parameters.model_dump(),
-        "summary": history.summary(),
-        "provenance": provenance(federation, history, minutes),
+        "summary": finite(history.summary()),
+        "provenance": provenance(federation, history),
     }
     draft = Path(tempfile.mkdtemp(prefix=f".{run}.", dir=root))
     try:
         draft.chmod(0o755)
         history.table().to_csv(draft / "rounds.csv", index=False, float_format="%.9g")
         (draft / "record.json").write_text(json.dumps(contents, indent=2) + "\n")
-        place = root / run
-        if place.exists():
-            replaced = draft / "replaced"
-            place.replace(replaced)
-            draft.replace(place)
-            shutil.rmtree(place / "replaced")
-        else:
-            draft.replace(place)
-    except BaseException:
+        replace(draft, root / run)
+    finally:
         shutil.rmtree(draft, ignore_errors=True)
+    checkpoint(run).unlink(missing_ok=True)
+    return read(root / run)
+
+
+def replace(draft: Path, place: Path) -> None:
+    """Rename a folder to ``place``; what was there goes only once the new one stands."""
+    if not place.exists():
+        draft.replace(place)
+        return
+    old = draft.with_name(f"{draft.name}.old")
+    place.replace(old)
+    try:
+        draft.replace(place)
+    except BaseException:
+        old.replace(place)
         raise
-    return read(place)
+    shutil.rmtree(old)
+
+
+def finite(value: Any) -> Any:
+    """``value`` with None for NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: finite(member) for name, member in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def shown(path: Path) -> str:
@@ -161,29 +162,29 @@ def read(folder: str | Path) -> Record:
 def find(**parameters: Any) -> list[Record]:
     """Every record with these parameters, by id: the committed ones and those of `results`."""
     places = {PROJECT / "data" / "results", results()}
-    folders = sorted(path.parent for place in places for path in place.glob("[!.]*/record.json"))
+    found = {path.parent.name: path.parent for p in places for path in p.glob("[!.]*/record.json")}
     return [
         record
-        for record in map(read, folders)
+        for record in (read(found[name]) for name in sorted(found))
         if all(record.parameters.get(name) == value for name, value in parameters.items())
     ]
 
 
-def provenance(federation: Federation, history: History, minutes: float) -> dict[str, Any]:
+def provenance(federation: Federation, history: History) -> dict[str, Any]:
     """The circumstances of a run: code, versions, machine, cost, seed and partition."""
     device = federation.device
     revision = git("rev-parse", "HEAD")
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "git_revision": revision,
-        "git_clean": None if revision is None else not git("status", "--porcelain", "--", "cflkit"),
+        "git_clean": None if revision is None else not git("status", "--porcelain", "--", *CODE),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in PACKAGES},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "cores": os.cpu_count(),
         "engine": federation.engine,
-        "minutes": round(minutes, 2),
-        "peak_memory_gib": round(peak_memory(), 2),
+        "minutes": round(history.minutes, 2),
+        "peak_memory_gib": peak_memory(device),
         "seed": federation.seed,
         "partition_hash": federation.partition.hash,
         "parameters_of_model": federation.parameters,
@@ -203,7 +204,13 @@ def git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def peak_memory() -> float:
-    """Largest resident memory of this process so far, in GiB."""
+def peak_memory(device: torch.device) -> float | None:
+    """Most memory used so far, in GiB: the GPU's on CUDA, else this process's (not on Windows)."""
+    if device.type == "cuda":
+        return round(torch.cuda.max_memory_allocated(device) / 2**30, 2)
+    try:
+        import resource
+    except ImportError:
+        return None
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 2)

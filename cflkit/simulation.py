@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -46,11 +48,14 @@ class History:
         ``clusters``, the cluster of each client joined by ``|``. Models are those after the round.
     requested, trained : int
         Local trainings that the methods asked for, and those that were run.
+    minutes : float
+        Wall-clock minutes of the rounds, those before an interruption included.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     requested: int = 0
     trained: int = 0
+    minutes: float = 0.0
 
     def table(self) -> pd.DataFrame:
         """The rows as a table, methods together, rounds ascending."""
@@ -104,8 +109,8 @@ def run(
     rounds : int
         At least 1.
     checkpoint : path, optional
-        Where the state after each round is kept. If the file exists the run goes on from it; it is
-        removed when the run is complete.
+        Where the state after each round is kept. If the file exists the run goes on from it. It
+        stays when the run is complete, until a record holds the result (`records.write`).
     progress : bool
         Whether to show a bar with the round, the temperature and the number of clusters.
 
@@ -118,7 +123,8 @@ def run(
     Diverged
         A trained model is not finite; the message names round, method and client.
     CheckpointMismatch
-        The checkpoint is of another run: other methods, options, seed or partition.
+        The checkpoint is damaged or of another run: other methods, options, seed or partition, or
+        more rounds.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")
@@ -130,11 +136,12 @@ def run(
     history, start = History(), 0
     identity = fingerprint(methods, federation)
     if checkpoint is not None and Path(checkpoint).exists():
-        history, start = resume(Path(checkpoint), identity, methods)
+        history, start = resume(Path(checkpoint), identity, methods, rounds, federation.device)
     bar = tqdm(
         range(start, rounds), initial=start, total=rounds, disable=not progress, unit="round"
     )
     for round in bar:
+        begin = perf_counter()
         requests = {name: method.broadcast(round) for name, method in methods.items()}
         trained, places = train_once(federation, requests, round, history)
         for name, method in methods.items():
@@ -142,11 +149,10 @@ def run(
             check_finite(results, requests[name], name, round)
             method.aggregate(round, requests[name], results)
         history.rows += evaluate(methods, federation, round)
+        history.minutes += (perf_counter() - begin) / 60
         bar.set_postfix_str(headline(methods))
         if checkpoint is not None:
             save_checkpoint(Path(checkpoint), identity, history, round + 1, methods)
-    if checkpoint is not None:
-        Path(checkpoint).unlink(missing_ok=True)
     return history
 
 
@@ -294,13 +300,20 @@ def save_checkpoint(
         draft.unlink(missing_ok=True)
 
 
-def resume(path: Path, identity: str, methods: Mapping[str, Method]) -> tuple[History, int]:
+def resume(
+    path: Path, identity: str, methods: Mapping[str, Method], rounds: int, device: torch.device
+) -> tuple[History, int]:
     """Restore the methods from a checkpoint; returns the history and the rounds already run."""
-    state = torch.load(path, weights_only=True)
-    if state["identity"] != identity:
+    try:
+        # Tensors of a GPU that is not there; labels and indices stay on the CPU
+        elsewhere = {"cuda:0": str(device), "mps:0": str(device)}
+        state = torch.load(path, weights_only=True, map_location=elsewhere)
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
+        raise CheckpointMismatch(f"{path} is damaged; delete it to start anew") from error
+    if state["identity"] != identity or state["rounds"] > rounds:
         raise CheckpointMismatch(
-            f"{path} is the checkpoint of another run (other methods, options, seed or partition); "
-            "delete it to start anew"
+            f"{path} is the checkpoint of another run (other methods, options, seed or partition, "
+            "or more rounds); delete it to start anew"
         )
     for name, method in methods.items():
         method.restore(state["methods"][name])

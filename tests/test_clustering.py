@@ -106,6 +106,8 @@ def test_bad_requests_are_refused():
         clustering.make("hdbscan", noise="drop")
     with pytest.raises(ValueError, match="at least 2"):
         clustering.make("hdbscan", min_cluster_size=1)
+    with pytest.raises(ValueError, match="n_clusters must be"):
+        clustering.make("kmeans", n_clusters=0)
     with pytest.raises(ValueError, match="NaN"):
         clustering.make("kmeans").fit_predict(np.full((3, 3), np.nan))
     with pytest.raises(ValueError, match="square"):

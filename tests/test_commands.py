@@ -42,6 +42,9 @@ def refuse(capsys, *arguments):
         ("lr", "fast", "lr: Input should be a valid number (is 'fast')"),
         ("lr", "-0.1", "lr: Input should be greater than 0"),
         ("lr", ".nan", "lr"),
+        ("lr", ".inf", "lr"),
+        ("lr", "1" + "0" * 400, "lr"),
+        ("weight_decay", "-1", "weight_decay"),
         ("momentum", "1.0", "momentum: Input should be less than 1"),
         ("clients", "2", "clients: Input should be greater than or equal to 3"),
         ("draws", "1", "draws"),
@@ -89,9 +92,15 @@ def test_a_wrong_parameter_file(capsys, tmp_path, content, message):
 def test_files_that_are_not_there_or_are_no_notebooks(capsys, tmp_path):
     assert "cannot be read" in refuse(capsys, "run", str(tmp_path / "absent.ipynb"))
     assert "cannot be read" in refuse(capsys, "run", str(OCFL), "-f", str(tmp_path / "absent"))
-    text = tmp_path / "text.ipynb"
-    text.write_text("no notebook")
-    assert "is not a notebook" in refuse(capsys, "run", str(text))
+    for content in (b"no notebook", b"[]", b"\xff\xfe\x00\x80"):
+        text = tmp_path / "text.ipynb"
+        text.write_bytes(content)
+        assert "is not a notebook" in refuse(capsys, "run", str(text))
+
+
+def test_an_output_that_cannot_be_written(capsys, tmp_path):
+    for place in (tmp_path, OCFL / "out.ipynb"):
+        assert "cannot be written" in refuse(capsys, "run", str(OCFL), "-o", str(place))
 
 
 def notebook(tmp_path, *cells):
@@ -111,6 +120,7 @@ def notebook(tmp_path, *cells):
         ([("x = 1", ["parameters"]), ("y = 1", ["parameters"])], "2 cells tagged 'parameters'"),
         ([("x = 1\ny = x + 1", ["parameters"])], "is not 'name = literal'"),
         ([("import os", ["parameters"])], "is not 'name = literal'"),
+        ([("x = = 1", ["parameters"])], "a cell is not Python"),
     ],
 )
 def test_parameters_cells_that_papermill_would_take_silently(capsys, tmp_path, cells, message):

@@ -79,6 +79,18 @@ def test_pacs_domains(data_root):
         datasets.load("pacs")
 
 
+def test_half_of_pacs_is_refused(data_root, tmp_path, monkeypatch):
+    """Without a class, those behind it would take its number."""
+    for domain in ("art_painting", "cartoon"):
+        source = data_root / "PACS" / domain
+        (tmp_path / "PACS" / domain).mkdir(parents=True)
+        for folder in sorted(source.iterdir())[1 if domain == "cartoon" else 0 :]:
+            (tmp_path / "PACS" / domain / folder.name).symlink_to(folder)
+    monkeypatch.setenv("CFLKIT_DATA", str(tmp_path))
+    with pytest.raises(DatasetError, match=r"cartoon holds \d+ images of 6 classes, not 2344 of 7"):
+        datasets.load("pacs-64")
+
+
 def test_unknown_name():
     with pytest.raises(DatasetError, match="unknown data set 'svhn'; known are bloodmnist"):
         datasets.load("svhn")

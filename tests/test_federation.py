@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from cflkit import federation as federation_module
 from cflkit import models
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.partition import Partition
@@ -80,6 +81,13 @@ def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
         torch.testing.assert_close(
             together[client], federation.train(alone, 0)[0], rtol=1e-3, atol=1e-3
         )
+
+
+def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
+    whole = federate(engine="stacked")
+    expected = whole.train(everyone(whole), 0)
+    monkeypatch.setattr(federation_module, "STACK_BYTES", 6 * 4 * whole.parameters * 4)  # four jobs
+    torch.testing.assert_close(whole.train(everyone(whole), 0), expected, rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("model", ["compact-cnn", "ocfl-cnn"])
@@ -176,6 +184,9 @@ def test_bad_requests_are_refused(small, split, federate):
         ({"lr": float("nan")}, "lr must be positive"),
         ({"optimizer": "lion"}, "unknown optimizer 'lion'"),
         ({"optimizer": "adam", "momentum": 0.9}, "belong to sgd"),
+        ({"lr": float("inf")}, "lr must be positive"),
+        ({"nesterov": True}, "nesterov needs momentum"),
+        ({"weight_decay": -1}, "weight_decay must not be negative"),
     ],
 )
 def test_local_training_is_checked(options, message):

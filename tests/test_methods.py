@@ -168,5 +168,7 @@ def test_bad_requests_are_refused():
         methods.make("ocfl", window=0)
     with pytest.raises(ValueError, match="unknown weighting"):
         methods.make("oracle", weighting="votes")
+    with pytest.raises(ValueError, match="server_lr > 0"):
+        methods.make("fedavg", server_lr=0)
     with pytest.raises(ValueError, match="unknown server optimiser"):
         methods.make("fedavg", server="lamb")

@@ -157,6 +157,7 @@ def test_dirichlet_is_even_for_a_large_alpha():
         ({"clients": 2}, "2 clients are too few"),
         ({"clients": 2000}, "use fewer clients"),
         ({"draws": 3}, "use fewer clients or more draws"),
+        ({"clients": 3001, "draws": 10}, "use fewer clients or more draws"),
         ({"o": "disjoint"}, "overlap is 'disjoint'"),
         ({"b": "even"}, "balance is 'even'"),
         ({"labels": LABELS % 7}, "8, 9 or 10 classes; numbers has 7"),

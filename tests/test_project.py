@@ -89,7 +89,9 @@ def test_make_run_in_a_fresh_clone(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    rows = re.findall(r"^(\S.*?) +(\d+|-) +(-?[\d.]+) +([\d.]+) +([\d.]+)$", done.stdout, re.M)
+    rows = re.findall(
+        r"^(\S.*?) +(\d+|-) +(-?[\d.]+) +([\d.]+) +([\d.]+) +[\d.]+$", done.stdout, re.M
+    )
     result = {name: (rounds, float(ari), float(pf1)) for name, rounds, ari, pf1, _ in rows}
     for method in ("OCFL hdbscan", "OCFL kmeans"):
         rounds, ari, pf1 = result[method]

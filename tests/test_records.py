@@ -36,7 +36,8 @@ def finished(federate):
 def test_a_record_says_what_how_and_where(finished):
     parameters, history, federation = finished
     run = records.run_id("ocfl", parameters)
-    record = records.write(run, parameters, history, federation, minutes=1.5)
+    history.minutes = 1.5
+    record = records.write(run, parameters, history, federation)
     assert record.id == run
     assert run.startswith("ocfl-digits-8x8-nonoverlapping-imbalanced-m6-seed0-")
     assert record.parameters == parameters.model_dump()
@@ -55,13 +56,53 @@ def test_a_record_says_what_how_and_where(finished):
 
 def test_the_same_run_gives_the_same_file_and_replaces_the_old(finished):
     parameters, history, federation = finished
-    first = records.write("run", parameters, history, federation, 1)
+    first = records.write("run", parameters, history, federation)
     before = (first.folder / "rounds.csv").read_bytes()
     (first.folder / "stale").write_text("")
-    again = records.write("run", parameters, history, federation, 2)
+    again = records.write("run", parameters, history, federation)
     assert (again.folder / "rounds.csv").read_bytes() == before
     assert sorted(path.name for path in again.folder.iterdir()) == ["record.json", "rounds.csv"]
     assert [path.name for path in records.results().iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("fails", [1, 2])
+def test_a_failure_while_replacing_keeps_the_old_record(finished, monkeypatch, fails):
+    parameters, history, federation = finished
+    kept = records.write("run", parameters, history, federation)
+    before = (kept.folder / "record.json").read_bytes()
+    rename, calls = records.Path.replace, []
+
+    def die(path, target):
+        calls.append(target)
+        if len(calls) == fails:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    monkeypatch.setattr(records.Path, "replace", die)
+    with pytest.raises(KeyboardInterrupt):
+        records.write("run", parameters, history, federation)
+    assert [path.name for path in records.results().iterdir()] == ["run"]
+    assert (kept.folder / "record.json").read_bytes() == before
+
+
+def test_a_written_record_drops_the_checkpoint_and_a_failed_one_keeps_it(
+    finished, monkeypatch, tmp_path
+):
+    parameters, history, federation = finished
+    state = tmp_path / "state.pt"
+    state.write_text("")
+    monkeypatch.setattr(records, "checkpoint", lambda run: state)
+    with monkeypatch.context() as broken:
+        broken.setattr(records, "provenance", lambda *a: {"unwritable": object()})
+        with pytest.raises(TypeError):
+            records.write("run", parameters, history, federation)
+    assert state.exists()
+    records.write("run", parameters, history, federation)
+    assert not state.exists()
+
+
+def test_nan_is_null_in_a_record():
+    assert records.finite({"a": {"b": float("nan"), "c": 1.0}}) == {"a": {"b": None, "c": 1.0}}
 
 
 def test_a_run_killed_while_writing_leaves_no_record(finished, monkeypatch):
@@ -72,11 +113,11 @@ def test_a_run_killed_while_writing_leaves_no_record(finished, monkeypatch):
 
     monkeypatch.setattr(records, "provenance", lambda *a: {"unwritable": die})
     with pytest.raises(TypeError):
-        records.write("run", parameters, history, federation, 1)
+        records.write("run", parameters, history, federation)
     monkeypatch.setattr(records.Path, "write_text", die)
     monkeypatch.setattr(records, "provenance", lambda *a: {})
     with pytest.raises(KeyboardInterrupt):
-        records.write("run", parameters, history, federation, 1)
+        records.write("run", parameters, history, federation)
     assert list(records.results().iterdir()) == []
 
 
@@ -88,7 +129,7 @@ def test_the_id_differs_when_any_parameter_does(finished):
 
 def test_records_are_found_by_their_parameters(finished):
     parameters, history, federation = finished
-    records.write("one", parameters, history, federation, 1)
+    records.write("one", parameters, history, federation)
     assert "one" in [r.id for r in records.find(dataset="digits-8x8", clients=6)]
     assert records.find(dataset="digits-8x8", clients=7) == []
 

@@ -71,19 +71,27 @@ def test_a_killed_run_goes_on_to_the_same_history(federate, tmp_path, monkeypatc
     assert rounds_trained == list(range(after, 5))
     assert history.table().to_csv() == expected.table().to_csv()
     assert (history.requested, history.trained) == (expected.requested, expected.trained)
-    assert list(tmp_path.iterdir()) == []
+    # Kept until a record holds the result; the run is complete, so nothing is trained again
+    assert list(tmp_path.iterdir()) == [checkpoint]
+    again = run(line_up(), federation, rounds=5, checkpoint=checkpoint)
+    assert rounds_trained == list(range(after, 5))
+    assert again.table().to_csv() == expected.table().to_csv()
 
 
-def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path, monkeypatch):
+def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
     checkpoint = tmp_path / "run.pt"
-    monkeypatch.setattr(simulation.Path, "unlink", lambda *a, **k: None)
-    run({"KM": methods.make("ocfl", clusterer="kmeans")}, federate(), 1, checkpoint=checkpoint)
+    run({"KM": methods.make("ocfl", clusterer="kmeans")}, federate(), 2, checkpoint=checkpoint)
     other = {"KM": methods.make("ocfl", clusterer="kmeans", window=2)}
     with pytest.raises(CheckpointMismatch, match="delete it to start anew"):
         run(other, federate(), 2, checkpoint=checkpoint)
     with pytest.raises(CheckpointMismatch):
         same = {"KM": methods.make("ocfl", clusterer="kmeans")}
         run(same, federate(seed=1), 2, checkpoint=checkpoint)
+    with pytest.raises(CheckpointMismatch, match="or more rounds"):
+        run(same, federate(), 1, checkpoint=checkpoint)
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    with pytest.raises(CheckpointMismatch, match="is damaged; delete it"):
+        run(same, federate(), 2, checkpoint=checkpoint)
 
 
 def test_a_diverged_run_says_where(federate):

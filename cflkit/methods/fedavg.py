@@ -52,6 +52,11 @@ class FedAvg(Method):
                 f"known are {', '.join(SERVER_OPTIMISERS)}"
             )
 
+        if not (
+            self.server_lr > 0 and self.tau > 0 and 0 <= self.beta1 < 1 and 0 <= self.beta2 < 1
+        ):
+            raise ValueError("needs server_lr > 0, tau > 0, and beta1 and beta2 in [0, 1)")
+
     def setup(self, federation: Federation, initial: Tensor) -> None:
         """Start from one model, with zero momentum and v₋₁ = τ²."""
         super().setup(federation, initial)

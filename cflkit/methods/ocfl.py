@@ -34,7 +34,7 @@ class OCFL(Method):
     p : float
         The norm of the temperature.
     scale : float, optional
-        λ of the temperature; by default its largest value, so that T is in [0, 1].
+        λ of the temperature; by default the upper bound of the norm, so that T is in [0, 1].
     strict : bool
         Whether the temperature must rise (``>``, the authors' code) or need only not fall (``≥``,
         as the papers print).

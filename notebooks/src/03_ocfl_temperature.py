@@ -138,7 +138,7 @@ for t in range(min(6, run.rounds)):
 # The package's function and the two lines above must agree, here on the updates of the last round:
 
 # %% tags=["nbval-check-output"]
-by_hand = divergence_from_scratch(updates.double().cpu().numpy())
+by_hand = divergence_from_scratch(updates.cpu().double().numpy())
 print("same matrix:", np.allclose(by_hand, gammas[-1], atol=1e-9))
 
 # %% [markdown]
@@ -250,9 +250,7 @@ line_up = {
     "oracle": methods.make("oracle", weighting="equal"),
     "local": methods.make("local"),
 }
-watch = records.Stopwatch()
 history = simulation.run(line_up, federation, run.rounds, checkpoint=records.checkpoint(run_name))
-minutes = watch.minutes()
 table, summary = history.table(), history.summary()
 print(f"{history.requested} local trainings asked for, {history.trained} run")
 
@@ -338,7 +336,7 @@ for w in (1, 2, 3, 5):
 # partition.
 
 # %%
-record = records.write(run_name, run, history, federation, minutes)
+record = records.write(run_name, run, history, federation)
 
 # %% tags=["report"]
 heads = f"{'ARI':>6s} {'PF1':>6s} {'GF1':>6s} {'accuracy':>9s}"
