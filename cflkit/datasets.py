@@ -27,7 +27,7 @@ import torch
 import torchvision
 from torch import Tensor
 from torchvision.datasets.utils import calculate_md5, download_url
-from torchvision.transforms.v2.functional import resize
+from torchvision.transforms.v2.functional import pil_to_tensor, resize
 
 CACHE = Path(__file__).resolve().parent.parent / "data" / "cache"
 
@@ -384,8 +384,8 @@ def load_pacs(name: str, side: int) -> ImageSet:
             )
         for path, label in members.samples:
             try:
-                image = torchvision.io.decode_image(path, mode="RGB")
-            except RuntimeError as error:
+                image = pil_to_tensor(members.loader(path))
+            except OSError as error:
                 raise DatasetError(f"{name}: {path} is damaged ({error})") from error
             if image.shape != (3, side, side):
                 raise DatasetError(

@@ -44,6 +44,10 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
+class Diverged(Exception):
+    """Training gave NaN or infinity; the message says where."""
+
+
 @dataclass(frozen=True)
 class LocalTraining:
     """What a client does with a model in one round; the optimiser starts fresh each time.
@@ -230,11 +234,29 @@ class Federation:
         -------
         Tensor
             ``[J, P + Q]``, the trained models.
+
+        Raises
+        ------
+        Diverged
+            A trained model is not finite; the message names the round (from 1) and the clients.
         """
         if self.engine == "stacked":
             size = max(1, STACK_BYTES // (6 * jobs.models[0].nbytes))
             parts = zip(jobs.model.split(size), jobs.client.split(size), strict=True)
-            return torch.cat([self._train_stacked(Jobs(jobs.models, *p), round) for p in parts])
+            trained = torch.cat([self._train_stacked(Jobs(jobs.models, *p), round) for p in parts])
+        else:
+            trained = self._train_on_threads(jobs, round)
+        broken = ~torch.isfinite(trained).all(dim=1).cpu()
+        if broken.any():
+            raise Diverged(
+                f"training diverged in round {round + 1}: the models of clients "
+                f"{sorted(set(jobs.client[broken].tolist()))} are no longer finite; lower the "
+                "learning rate"
+            )
+        return trained
+
+    def _train_on_threads(self, jobs: Jobs, round: int) -> Tensor:
+        """One job a task, each an ordinary training loop."""
 
         def train_one(network: RowModel, job: int) -> Tensor:
             client = int(jobs.client[job])

@@ -26,10 +26,6 @@ from cflkit.federation import Federation, Jobs
 from cflkit.methods.base import Method
 
 
-class Diverged(Exception):
-    """Training gave NaN or infinity; the message says where."""
-
-
 class CheckpointMismatch(Exception):
     """A checkpoint that belongs to another run."""
 
@@ -121,7 +117,7 @@ def run(
     Raises
     ------
     Diverged
-        A trained model is not finite; the message names round, method and client.
+        A trained model is not finite; the message names round and clients.
     CheckpointMismatch
         The checkpoint is damaged or of another run: other methods, options, seed or partition, or
         more rounds.
@@ -145,9 +141,7 @@ def run(
         requests = {name: method.broadcast(round) for name, method in methods.items()}
         trained, places = train_once(federation, requests, round, history)
         for name, method in methods.items():
-            results = trained[places[name]]
-            check_finite(results, requests[name], name, round)
-            method.aggregate(round, requests[name], results)
+            method.aggregate(round, requests[name], trained[places[name]])
         history.rows += evaluate(methods, federation, round)
         history.minutes += (perf_counter() - begin) / 60
         bar.set_postfix_str(headline(methods))
@@ -239,17 +233,6 @@ def evaluate(
             }
         )
     return result
-
-
-def check_finite(trained: Tensor, jobs: Jobs, name: str, round: int) -> None:
-    """Raise `Diverged` if a trained model holds NaN or infinity."""
-    broken = ~torch.isfinite(trained).all(dim=1).cpu()
-    if broken.any():
-        clients = sorted(set(jobs.client[broken].tolist()))
-        raise Diverged(
-            f"{name} diverged in round {round + 1}: the models of clients {clients} are no longer "
-            "finite; lower the learning rate"
-        )
 
 
 def headline(methods: Mapping[str, Method]) -> str:

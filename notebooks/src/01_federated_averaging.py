@@ -86,6 +86,7 @@ federation = Federation(images, alike, "linear", training, seed=run.seed)
 pixels, labels = images.images.float() / 255, images.labels
 
 
+# %%
 def train_locally(network, client, t):
     optimizer = torch.optim.SGD(network.parameters(), lr=run.lr)
     for batch in federation.batches(client, t):
@@ -121,9 +122,11 @@ from_scratch = theta
 # `simulation.run`. Both must give the same 650 numbers, up to the rounding of float32: the package averages updates
 # where the lines above average parameters, and rounds in other places.
 
-# %% tags=["nbval-check-output"]
+# %%
 fedavg = methods.make("fedavg", weighting="samples")
 history = simulation.run({"FedAvg": fedavg}, federation, run.rounds)
+
+# %% tags=["nbval-check-output"]
 largest = (fedavg.models[0] - from_scratch).abs().max()
 print("same parameters to 1e-5:", bool(largest < 1e-5))
 
@@ -134,8 +137,8 @@ ax.set(ylim=(0, 1), xticks=range(1, run.rounds + 1))
 plt.show()
 
 # %% [markdown]
-# Three rounds of communication take the model to about 90 %; the rest of the curve wavers around that. No client
-# has seen more than its own 161 images.
+# A few rounds of communication take the model nearly as far as it gets; the rest of the curve wavers around that. No
+# client has seen more than its own images.
 #
 # ## Client drift
 #
@@ -235,7 +238,7 @@ axes[0].legend(loc="upper left", bbox_to_anchor=(0, 1.35), ncols=2)
 plt.show()
 
 # %% [markdown]
-# Most of what like clients do survives. Of unlike clients' work about a quarter does, less than if they pulled in
+# Most of what like clients do survives. Of unlike clients' work a small part does, less than if they pulled in
 # unrelated directions: they pull *against* each other. More local epochs do not change that share much, but they make
 # what is lost larger: on the right each unlike client trains itself out of the classes that it does not see, the more
 # so the longer it trains alone. On this convex loss the mean (dashed) repairs the damage, by undoing the work. Deep

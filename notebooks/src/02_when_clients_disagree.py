@@ -213,10 +213,10 @@ ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 plt.show()
 
 # %% [markdown]
-# The mean hides what happens. With the defaults the model learns next to nothing for six rounds. Then accuracy passes
-# back and forth: the average lands nearer to one group's optimum, then to another's, and cluster 0 has to wait until
-# round 14, and loses nearly everything again in round 18. By round 20 all three are above 0.8: the model gets there,
-# late and unsteadily. Now look *what* it answered in the most lopsided round of the second half. Rows are true classes
+# The mean hides what happens. With the defaults the model learns next to nothing in the first rounds. Then accuracy
+# passes back and forth: the average lands nearer to one group's optimum, then to another's; a cluster that has waited
+# for long can lose nearly everything again a few rounds later. In the end all three are served, late and unsteadily.
+# Now look *what* it answered in the most lopsided round of the second half. Rows are true classes
 # of the central test set, columns answers.
 
 # %%

@@ -270,8 +270,7 @@ plt.show()
 # %% [markdown]
 # What counts is the first rise, not the height. On these digits the temperature rises at once, the second of the two
 # behaviours that the extended paper describes (theirs on Fashion-MNIST), up to nearly the 0.63 of three clusters
-# at 120°; from round 4 it cools, shortly before FedAvg's accuracy takes off, and then goes up and down. On MNIST it
-# falls first (last section). Either way the trigger comes early: the groups are visible long before the model
+# at 120°; then it cools, shortly before FedAvg takes off, and goes up and down. On MNIST it falls first (last section). Either way the trigger comes early: the groups are visible long before the model
 # is good.
 #
 # ### Personalisation and generalisation
@@ -327,7 +326,7 @@ for w in (1, 2, 3, 5):
 
 # %% [markdown]
 # With the defaults every window fires as soon as it can look back, for the temperature stays above its first value
-# until round 7. A window pays where single rounds jitter around a falling curve.
+# for longer than the widest of them. A window pays where single rounds jitter around a falling curve.
 #
 # ## Record
 #
