@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.nn.utils import parameters_to_vector
 
 from cflkit import models
 from cflkit.rows import RowModel, join
@@ -64,18 +65,22 @@ def test_a_row_is_the_whole_model(name):
         source.train()(torch.rand(8, *shape))  # moves BatchNorm's statistics
     inputs = torch.rand(4, *shape)
     expected = source.eval()(inputs)
+    plain = parameters_to_vector(source.parameters())
     copied = RowModel(target)
     copied.load(RowModel(source).row)
     torch.testing.assert_close(copied.network.eval()(inputs), expected)
     pieces = copied.split(copied.row)
     assert set(pieces) == set(source.state_dict())
     assert torch.equal(join(pieces.values()), copied.row)
+    assert torch.equal(copied.row[: copied.parameters], plain)
 
 
 def test_gradients_are_views_of_one_tensor():
     row = RowModel(models.make("compact-cnn", (1, 8, 8), 10))
     row.network(torch.rand(3, 1, 8, 8)).sum().backward()
-    for name, piece in row.split(row.gradient, row.parameter_names).items():
-        assert torch.equal(piece, row.network.get_parameter(name).grad)
+    gradients = [parameter.grad for parameter in row.network.parameters()]
+    assert row.gradient.sum() == pytest.approx(sum(float(g.sum()) for g in gradients), rel=1e-4)
     assert row.gradient.norm() > 0
+    row.gradient.zero_()
+    assert all(float(gradient.norm()) == 0 for gradient in gradients)
     assert row.leaf.grad is row.gradient
