@@ -18,7 +18,7 @@
 # one model for all, and what it loses.
 #
 # **Before this:** `01_federated_averaging` and `02_when_clients_disagree`.
-# **Minutes on two cores:** 1.5
+# **Minutes on two cores:** 1
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version with explanations ("the extended
