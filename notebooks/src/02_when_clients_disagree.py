@@ -214,8 +214,8 @@ plt.show()
 
 # %% [markdown]
 # The mean hides what happens. With the defaults the model learns next to nothing in the first rounds. Then accuracy
-# passes back and forth: the average lands nearer to one group's optimum, then to another's; a cluster that has waited
-# for long can lose nearly everything again a few rounds later. In the end all three are served, late and unsteadily.
+# passes back and forth: the average lands nearer to one group's optimum, then to another's, and a cluster that has
+# gained can lose it again a round later. The mean creeps up, but in every single round some cluster pays.
 # Now look *what* it answered in the most lopsided round of the second half. Rows are true classes
 # of the central test set, columns answers.
 
