@@ -289,18 +289,9 @@ def iid(
         )
     generator = np.random.default_rng(seed)
     order = generator.permutation(len(targets))
-    splits = [
-        local_split(np.sort(order[client * draws : (client + 1) * draws]), generator)
-        for client in range(clients)
-    ]
+    parts = [np.sort(order[client * draws : (client + 1) * draws]) for client in range(clients)]
     recipe = {"name": "iid", "clients": clients, "draws": draws, "seed": seed}
-    return Partition(
-        dataset,
-        [train for train, _ in splits],
-        [test for _, test in splits],
-        np.zeros(clients, dtype=np.int64),
-        recipe,
-    )
+    return without_clusters(dataset, parts, recipe, generator)
 
 
 def dirichlet(
@@ -332,15 +323,17 @@ def dirichlet(
             f"{clients} clients with alpha = {alpha} on {len(targets)} samples: some client always "
             "stays below 4 samples; use fewer clients or a larger alpha"
         )
-    splits = [local_split(part, generator) for part in indices]
     recipe = {"name": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
-    return Partition(
-        dataset,
-        [train for train, _ in splits],
-        [test for _, test in splits],
-        np.zeros(clients, dtype=np.int64),
-        recipe,
-    )
+    return without_clusters(dataset, indices, recipe, generator)
+
+
+def without_clusters(
+    dataset: str, parts: list[Indices], recipe: dict, generator: np.random.Generator
+) -> Partition:
+    """A partition whose clients, each with its part of the pool, form one true cluster."""
+    splits = [local_split(part, generator) for part in parts]
+    train, test = ([split[side] for split in splits] for side in (0, 1))
+    return Partition(dataset, train, test, np.zeros(len(parts), dtype=np.int64), recipe)
 
 
 def local_split(indices: Indices, generator: np.random.Generator) -> tuple[Indices, Indices]:
