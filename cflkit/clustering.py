@@ -13,13 +13,17 @@ from typing import Any, Protocol
 import hdbscan
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
 from sklearn.cluster import AffinityPropagation as SklearnAffinityPropagation
+from sklearn.cluster import AgglomerativeClustering
 from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.cluster import MeanShift as SklearnMeanShift
 from sklearn.exceptions import ConvergenceWarning
 
 Labels = NDArray[np.int64]
 NOISE_POLICIES = ("own cluster", "singletons", "nearest")
+LINKAGES = ("average", "complete", "single")
 
 
 class Clusterer(Protocol):
@@ -107,9 +111,17 @@ class MeanShift:
 
 @dataclass(frozen=True)
 class AffinityPropagation:
-    """Affinity propagation on −Γ (OCFL-AFF); clients that it leaves undecided form one cluster."""
+    """Affinity propagation on −Γ (OCFL-AFF); clients that it leaves undecided form one cluster.
+
+    Attributes
+    ----------
+    wrong_sign : bool
+        Pass Γ itself where similarities belong, as the OCFL authors' code does: far clients then
+        count as alike.
+    """
 
     seed: int = 0
+    wrong_sign: bool = False
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Labels ``[m]`` for distances ``[m, m]``."""
@@ -118,7 +130,64 @@ class AffinityPropagation:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # then every label is −1
             warnings.filterwarnings("ignore", message="All samples have mutually equal")
-            return in_order(estimator.fit_predict(-gamma))
+            return in_order(estimator.fit_predict(gamma if self.wrong_sign else -gamma))
+
+
+@dataclass(frozen=True)
+class Agglomerative:
+    """Agglomerative hierarchical clustering, cut at a distance or into a number of clusters.
+
+    Attributes
+    ----------
+    threshold : float, optional
+        Clusters at least this far apart are not joined (Briggs et al. 2020).
+    n_clusters : int, optional
+        Joining ends with so many clusters (2 for the bipartition of Sattler et al. 2021).
+    linkage : {"average", "complete", "single"}
+        How far apart two clusters are: the mean, largest or smallest distance between members.
+    wrong_sign : bool
+        Pass the cosine similarity 1 − Γ where distances belong, as the OCFL authors' code does for
+        Briggs et al.: the most unlike clients are then joined first.
+    """
+
+    threshold: float | None = None
+    n_clusters: int | None = None
+    linkage: str = "average"
+    wrong_sign: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.threshold is None) == (self.n_clusters is None):
+            raise ValueError("needs either threshold or n_clusters")
+        if self.threshold is not None and not 0 < self.threshold < np.inf:
+            raise ValueError(f"threshold must be positive and finite, not {self.threshold}")
+        if self.n_clusters is not None and self.n_clusters < 1:
+            raise ValueError(f"n_clusters must be at least 1, not {self.n_clusters}")
+        if self.linkage not in LINKAGES:
+            raise ValueError(f"unknown linkage {self.linkage!r}; known are {', '.join(LINKAGES)}")
+
+    def fit_predict(self, distance: ArrayLike) -> Labels:
+        """Labels ``[m]`` for distances ``[m, m]``."""
+        gamma = checked(distance)
+        if len(gamma) == 1:
+            return np.zeros(1, dtype=np.int64)
+        estimator = AgglomerativeClustering(
+            n_clusters=None if self.n_clusters is None else min(self.n_clusters, len(gamma)),
+            distance_threshold=self.threshold,
+            metric="precomputed",
+            linkage=self.linkage,
+        )
+        return in_order(estimator.fit_predict(1 - gamma if self.wrong_sign else gamma))
+
+
+def merge_heights(distance: ArrayLike, linkage: str = "average") -> NDArray[np.float64]:
+    """``[m − 1]``, ascending: the distances at which agglomerative clustering joins clusters.
+
+    A threshold between two of them leaves as many clusters as heights lie above it, and one more.
+    """
+    gamma = checked(distance)
+    if len(gamma) == 1:
+        return np.zeros(0)
+    return hierarchy.linkage(squareform(gamma, checks=False), linkage)[:, 2]
 
 
 CLUSTERERS: dict[str, type] = {
@@ -126,11 +195,12 @@ CLUSTERERS: dict[str, type] = {
     "kmeans": KMeans,
     "meanshift": MeanShift,
     "affinity": AffinityPropagation,
+    "agglomerative": Agglomerative,
 }
 
 
 def make(name: str, **options: Any) -> Clusterer:
-    """Build a clusterer by name: ``hdbscan``, ``kmeans``, ``meanshift`` or ``affinity``.
+    """Build a clusterer by its name in `CLUSTERERS`.
 
     Raises
     ------

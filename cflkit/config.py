@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from cflkit import clustering, datasets, models
+from cflkit import datasets, models
 from cflkit.federation import LocalTraining
 
 
@@ -21,6 +21,7 @@ class ParameterError(Exception):
 
 
 Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0)]
 Overlap = Literal["nonoverlapping", "overlapping"]
 Balance = Literal["balanced", "imbalanced"]
@@ -83,7 +84,7 @@ class Splits(Scenario):
 
     local_epochs: Count
     batch_size: Count
-    lr: Annotated[float, Field(gt=0)]
+    lr: Positive
     rounds: Count
     seed: Seed
 
@@ -93,7 +94,7 @@ class FederatedRun(Scenario):
 
     model: str
     optimizer: Literal["sgd", "adam"]
-    lr: Annotated[float, Field(gt=0)]
+    lr: Positive
     momentum: Annotated[float, Field(ge=0, lt=1)]
     weight_decay: Annotated[float, Field(ge=0)]
     batch_size: Count
@@ -128,18 +129,16 @@ class FederatedRun(Scenario):
 
 
 class OCFLRun(FederatedRun):
-    """Parameters of ``03_ocfl_temperature``."""
+    """Parameters of ``03_ocfl_temperature`` and ``04_sattler_and_briggs``."""
 
-    clusterers: Annotated[list[str], Field(min_length=1)]
     window: Count
-
-    @field_validator("clusterers")
-    @classmethod
-    def known_clusterers(cls, names: list[str]) -> list[str]:
-        """Names that `clustering.make` knows."""
-        for name in names:
-            clustering.make(name)
-        return names
+    sattler_eps1: Positive | None
+    sattler_eps2: Positive | None
+    sattler_rounds: Annotated[int, Field(ge=0)]
+    briggs_rounds: Annotated[int, Field(ge=0)]
+    briggs_threshold: Annotated[float, Field(gt=0, le=2)]
+    include_buffers: bool
+    central_every: Count
 
 
 class FirstRun(Parameters):
@@ -158,5 +157,5 @@ class AveragingRun(Parameters):
     rounds: Count
     local_epochs: Count
     batch_size: Count
-    lr: Annotated[float, Field(gt=0)]
+    lr: Positive
     seed: Seed

@@ -42,6 +42,7 @@ class History:
         own test set), ``gf1`` and ``central_accuracy`` (the same models on the central test set),
         ``learning_gap`` (mean over clients of |F1 own − F1 central|), the method's scalars, and
         ``clusters``, the cluster of each client joined by ``|``. Models are those after the round.
+        Where the central test set was skipped its measures and the gap are NaN.
     requested, trained : int
         Local trainings that the methods asked for, and those that were run.
     minutes : float
@@ -90,6 +91,7 @@ def run(
     federation: Federation,
     rounds: int,
     *,
+    central_every: int = 1,
     checkpoint: str | Path | None = None,
     progress: bool = True,
 ) -> History:
@@ -104,6 +106,9 @@ def run(
         Trains and evaluates.
     rounds : int
         At least 1.
+    central_every : int
+        Rounds from one evaluation on the central test set to the next, which on a CPU can cost more
+        than the training; the last round always has one.
     checkpoint : path, optional
         Where the state after each round is kept. If the file exists the run goes on from it. It
         stays when the run is complete, until a record holds the result (`records.write`).
@@ -124,6 +129,8 @@ def run(
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")
+    if central_every < 1:
+        raise ValueError(f"central_every must be at least 1, not {central_every}")
     if not methods:
         raise ValueError("there is no method to run")
     initial = federation.initial()
@@ -142,7 +149,8 @@ def run(
         trained, places = train_once(federation, requests, round, history)
         for name, method in methods.items():
             method.aggregate(round, requests[name], trained[places[name]])
-        history.rows += evaluate(methods, federation, round)
+        central = (round + 1) % central_every == 0 or round + 1 == rounds
+        history.rows += evaluate(methods, federation, round, central)
         history.minutes += (perf_counter() - begin) / 60
         bar.set_postfix_str(headline(methods))
         if checkpoint is not None:
@@ -182,7 +190,7 @@ def train_once(
 
 
 def evaluate(
-    methods: Mapping[str, Method], federation: Federation, round: int
+    methods: Mapping[str, Method], federation: Federation, round: int, central: bool = True
 ) -> list[dict[str, Any]]:
     """A row of measures for each method; each distinct model meets each test set once."""
     models: dict[bytes, Tensor] = {}
@@ -203,19 +211,19 @@ def evaluate(
             pairs, federation.predict(Jobs(stacked, model, client)), strict=True
         )
     }
-    everyone = torch.arange(len(stacked))
-    central = [
+    everyone = torch.arange(len(stacked) if central else 0)
+    general = [
         metrics.scores(federation.targets(0, "central").cpu(), probabilities.cpu())
         for probabilities in federation.predict(
             Jobs(stacked, everyone, torch.zeros_like(everyone)), "central"
         )
-    ]
+    ] or [(np.nan, np.nan)] * len(stacked)
     truth = federation.clusters.numpy()
     result = []
     for name, method in methods.items():
         held = [number[key] for key in holders[name]]
         pf1, accuracy = np.array([own[model, client] for client, model in enumerate(held)]).T
-        gf1, central_accuracy = np.array([central[model] for model in held]).T
+        gf1, central_accuracy = np.array([general[model] for model in held]).T
         labels = method.labels.tolist()
         result.append(
             {

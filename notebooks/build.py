@@ -85,7 +85,7 @@ def results_table() -> str:
     for record in records.find(clients=15):
         if record.parameters["dataset"].startswith("digits"):
             continue  # made anew by `make run`, not committed
-        p, ocfl = record.parameters, record.summary["OCFL hdbscan"]
+        p, ocfl = record.parameters, record.summary["OCFL-HDB"]
         lines.append(
             f"| {p['dataset']}, {p['overlap']}, {p['balance']} | {p['model']} | "
             f"{p['draws'] or 'all'} | {p['rounds']} | {ocfl['clustering_round']} | "

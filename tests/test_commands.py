@@ -53,9 +53,12 @@ def refuse(capsys, *arguments):
         ("balance", "0.5", "balance"),
         ("model", "lenet", "unknown model"),
         ("optimizer", "lion", "optimizer: Input should be 'sgd' or 'adam'"),
-        ("clusterers", "[]", "clusterers"),
-        ("clusterers", "hdbscan", "clusterers: Input should be a valid list"),
-        ("clusterers", "[dbscan]", "unknown clusterer 'dbscan'"),
+        ("sattler_eps1", "0", "sattler_eps1: Input should be greater than 0"),
+        ("sattler_eps2", "-1", "sattler_eps2: Input should be greater than 0"),
+        ("sattler_rounds", "-1", "sattler_rounds"),
+        ("briggs_threshold", "2.5", "briggs_threshold: Input should be less than or equal to 2"),
+        ("include_buffers", "1", "include_buffers: Input should be a valid boolean"),
+        ("central_every", "0", "central_every"),
         ("window", "0", "window"),
         ("seed", "-3", "seed"),
         ("batch_size", "null", "batch_size: Input should be a valid integer (is None)"),
@@ -180,7 +183,7 @@ def test_two_runs_from_another_directory_write_the_same_record(tmp_path):
             CFLKIT_RESULTS=str(results),
         )
         assert done.returncode == 0, done.stderr
-        assert "OCFL hdbscan" in done.stdout
+        assert "OCFL-HDB" in done.stdout
         assert "clusters in round" in done.stdout
         assert f"notebook  {tmp_path / f'{number}.ipynb'}" in done.stdout
         [folder] = results.iterdir()

@@ -93,7 +93,7 @@ def test_make_run_in_a_fresh_clone(tmp_path):
         r"^(\S.*?) +(\d+|-) +(-?[\d.]+) +([\d.]+) +([\d.]+) +[\d.]+$", done.stdout, re.M
     )
     result = {name: (rounds, float(ari), float(pf1)) for name, rounds, ari, pf1, _ in rows}
-    for method in ("OCFL hdbscan", "OCFL kmeans"):
+    for method in ("OCFL-HDB", "OCFL-KM"):
         rounds, ari, pf1 = result[method]
         assert int(rounds) <= 5
         assert ari == 1

@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from cflkit.methods.base import Method
+from cflkit.methods.briggs import Briggs
 from cflkit.methods.fedavg import FedAvg
 from cflkit.methods.local import Local
 from cflkit.methods.ocfl import OCFL
 from cflkit.methods.oracle import Oracle
+from cflkit.methods.sattler import Sattler
 
 METHODS: dict[str, type[Method]] = {
+    "briggs": Briggs,
     "fedavg": FedAvg,
     "local": Local,
     "ocfl": OCFL,
     "oracle": Oracle,
+    "sattler": Sattler,
 }
 
 
@@ -34,4 +38,4 @@ def make(name: str, **options: Any) -> Method:
         raise ValueError(f"method {name!r}: {error}") from error
 
 
-__all__ = ["METHODS", "OCFL", "FedAvg", "Local", "Method", "Oracle", "make"]
+__all__ = ["METHODS", "OCFL", "Briggs", "FedAvg", "Local", "Method", "Oracle", "Sattler", "make"]

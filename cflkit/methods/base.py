@@ -28,14 +28,15 @@ class Method:
         ``[K, P + Q]``, the models on the server.
     labels : Tensor
         ``[m]``, int64: the model, that is the cluster, of each client.
-    scalars : dict of str to float
-        What is worth plotting of the last round (temperature, norms).
+    scalars : dict of str to float or str
+        What is worth plotting of the last round: the temperature; norms, a value a cluster joined
+        by ``|``.
     """
 
     federation: Federation
     models: Tensor
     labels: Tensor
-    scalars: dict[str, float]
+    scalars: dict[str, float | str]
 
     def setup(self, federation: Federation, initial: Tensor) -> None:
         """Start from one model, ``initial`` (``[P + Q]``), for every client."""

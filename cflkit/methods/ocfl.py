@@ -41,6 +41,9 @@ class OCFL(Method):
     window : int
         Rounds of the moving average that the trigger watches (extended paper, section 6.3); 1 is
         Algorithm 1.
+    before : float
+        T₋₁, the temperature before the first round: +∞ (extended paper and code) or −∞ (Algorithm 1
+        of the first paper, which thus clusters at once).
     include_buffers : bool
         Whether update vectors hold BatchNorm's statistics and batch counters too, as in the
         authors' code.
@@ -54,6 +57,7 @@ class OCFL(Method):
     scale: float | None = None
     strict: bool = True
     window: int = 1
+    before: float = math.inf
     include_buffers: bool = False
     weighting: str = "equal"
 
@@ -78,7 +82,7 @@ class OCFL(Method):
             gamma = cosine_divergence(compared)
             self.temperatures.append(temperature(gamma, self.p, self.scale))
             self.scalars["temperature"] = self.temperatures[-1]
-            if rises(self.temperatures, self.window, self.strict):
+            if rises(self.temperatures, self.window, self.strict, self.before):
                 found = clustering.make(self.clusterer, **self.options).fit_predict(gamma)
                 self.labels = torch.from_numpy(found)
                 # Each cluster goes on from the global model, with its own members' updates
@@ -88,7 +92,12 @@ class OCFL(Method):
         self.models = average_updates(self.models, updates, self.labels, weights)
 
 
-def rises(temperatures: Sequence[float], window: int = 1, strict: bool = True) -> bool:
+def rises(
+    temperatures: Sequence[float],
+    window: int = 1,
+    strict: bool = True,
+    before: float = math.inf,
+) -> bool:
     """Whether the moving average of the temperature rose in the last round (line 20).
 
     Parameters
@@ -99,16 +108,18 @@ def rises(temperatures: Sequence[float], window: int = 1, strict: bool = True) -
         w, the rounds averaged; 1 compares T_t with T_{t−1}.
     strict : bool
         ``>`` rather than ``≥``.
+    before : float
+        What temperatures before the first round count as; with +∞ nothing fires before round w
+        (from 0).
 
     Returns
     -------
     bool
-        Temperatures before the first round count as +∞, so nothing fires before round w (from 0).
 
     Notes
     -----
     Two averages over w rounds, one round apart, share all but their ends: the average rises exactly
     when T_t > T_{t−w}. The window thus says how many rounds back the trigger looks.
     """
-    before = temperatures[-1 - window] if len(temperatures) > window else math.inf
-    return temperatures[-1] > before if strict else temperatures[-1] >= before
+    past = temperatures[-1 - window] if len(temperatures) > window else before
+    return temperatures[-1] > past if strict else temperatures[-1] >= past

@@ -18,7 +18,7 @@
 # one model for all, and what it loses.
 #
 # **Before this:** `01_federated_averaging` and `02_when_clients_disagree`.
-# **Minutes on two cores:** 1
+# **Minutes on two cores:** 1.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version with explanations ("the extended
@@ -34,10 +34,10 @@ from cflkit import (
     clustering,
     config,
     datasets,
-    methods,
     metrics,
     partition,
     plots,
+    published,
     records,
     simulation,
 )
@@ -68,8 +68,14 @@ weight_decay = 0.0  # of either optimiser
 batch_size = 16  # samples a local step
 local_epochs = 3  # passes over a client's data in a round
 rounds = 20  # of communication
-clusterers = ["hdbscan", "meanshift", "kmeans", "affinity"]  # OCFL with each of these
 window = 1  # rounds of the trigger's moving average; 1 is Algorithm 1
+sattler_eps1 = None  # Sattler's ε₁; None: a tenth of the largest mean update so far
+sattler_eps2 = None  # Sattler's ε₂; None: ten times ε₁
+sattler_rounds = 10  # rounds before Sattler's method may split
+briggs_rounds = 10  # rounds before Briggs' method clusters
+briggs_threshold = 0.95  # cosine distance at which Briggs' method cuts
+include_buffers = False  # compare BatchNorm's state too, as the authors' code does
+central_every = 1  # rounds between evaluations on the central test set
 seed = 0  # initial model, batch orders
 
 # %%
@@ -208,7 +214,8 @@ print("the trigger fires in round", None if fired is None else fired + 1)
 
 # %%
 gamma = gammas[fired if fired is not None else -1]
-found = {name: clustering.make(name).fit_predict(gamma) for name in run.clusterers}
+names = ("hdbscan", "meanshift", "kmeans", "affinity")
+found = {name: clustering.make(name).fit_predict(gamma) for name in names}
 strips = {"truth": split.clusters, **found}
 figure, ax = plt.subplots(figsize=(6, 0.4 * len(strips) + 0.6))
 ax.imshow(np.array(list(strips.values())), cmap="tab10", vmin=0, vmax=9, aspect="auto")
@@ -241,16 +248,14 @@ for name, labels in found.items():
 # variants that found the same clusters do so afterwards: each is run once and shared.
 
 # %%
-line_up = {
-    "FedAvg": methods.make("fedavg", weighting="equal"),
-    **{
-        f"OCFL {name}": methods.make("ocfl", clusterer=name, window=run.window)
-        for name in run.clusterers
-    },
-    "oracle": methods.make("oracle", weighting="equal"),
-    "local": methods.make("local"),
-}
-history = simulation.run(line_up, federation, run.rounds, checkpoint=records.checkpoint(run_name))
+line_up = published.line_up(run)
+history = simulation.run(
+    line_up,
+    federation,
+    run.rounds,
+    central_every=run.central_every,
+    checkpoint=records.checkpoint(run_name),
+)
 table, summary = history.table(), history.summary()
 print(f"{history.requested} local trainings asked for, {history.trained} run")
 
@@ -262,7 +267,7 @@ print(f"{history.requested} local trainings asked for, {history.trained} run")
 
 # %%
 curve = table[table["method"] == "FedAvg"]["temperature"].tolist()
-trigger = summary[f"OCFL {run.clusterers[0]}"]["clustering_round"]
+trigger = summary["OCFL-HDB"]["clustering_round"]
 figure, ax = plt.subplots(figsize=(5, 2.6))
 plots.temperature(curve, trigger, ax)
 plt.show()
@@ -375,20 +380,18 @@ for number, past in enumerate(committed):
     label = f"{p['overlap']}, {p['balance']}; {p['model']}, {p['draws'] or 'all'} draws"
     heat = past.rounds[past.rounds["method"] == "FedAvg"]
     axes[0].plot(heat["round"], heat["temperature"], color=plots.COLOURS[number], label=label)
-    for method, line in (("FedAvg", ":"), ("OCFL hdbscan", "-")):
+    for method, line in (("FedAvg", ":"), ("OCFL-HDB", "-")):
         rows = past.rounds[past.rounds["method"] == method]
         axes[1].plot(rows["round"], rows["pf1"], line, color=plots.COLOURS[number])
 axes[0].set(xlabel="round", ylabel="temperature $T$", title="FedAvg")
-axes[1].set(
-    xlabel="round", ylabel="PF1", ylim=(0, 1.02), title="dotted: FedAvg; line: OCFL hdbscan"
-)
+axes[1].set(xlabel="round", ylabel="PF1", ylim=(0, 1.02), title="dotted: FedAvg; line: OCFL-HDB")
 if committed:
     axes[0].legend(loc="upper left", bbox_to_anchor=(0, -0.2))
 plt.show()
 
 # %%
 for past in committed:
-    ocfl = past.summary["OCFL hdbscan"]
+    ocfl = past.summary["OCFL-HDB"]
     print(past.id)
     print(
         f"   clusters in round {ocfl['clustering_round']}, ARI {ocfl['ari']:.2f}, PF1 {ocfl['pf1']:.2f}"

@@ -1,0 +1,156 @@
+"""Clustered federated learning by recursive bipartition (SCL of the OCFL papers).
+
+F. Sattler, K.-R. Müller, W. Samek: Clustered federated learning: model-agnostic distributed
+multitask optimization under privacy constraints. IEEE Transactions on Neural Networks and Learning
+Systems 32(8), 2021.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cflkit import clustering
+from cflkit.divergence import cosine_divergence
+from cflkit.federation import Federation, Jobs
+from cflkit.methods.base import Method, average_updates, check_weighting, client_weights
+
+
+@dataclass
+class Sattler(Method):
+    """Split a cluster in two where its mean update has vanished but its members' have not.
+
+    Parameters
+    ----------
+    eps1 : float, optional
+        ε₁, in the units of the parameters: the norm below which a cluster's mean update counts as
+        vanished. By default `recommended_thresholds` of the mean updates seen so far.
+    eps2 : float, optional
+        ε₂: some member's update must be larger than that. By default ten times ε₁, the upper end of
+        the paper's interval.
+    min_rounds : int
+        Rounds before the first split; not in the paper, but in its authors' code, which has 20.
+    include_buffers : bool
+        Whether updates hold BatchNorm's statistics and batch counters too, as in the OCFL authors'
+        code.
+    weighting : {"equal", "samples"}
+        Members weigh alike in the authors' code.
+
+    Notes
+    -----
+    A cluster of one or two clients is never split. As in the authors' code, the separation
+    condition of the paper's equation on γ_max is not checked, and there is no pause after a split.
+    """
+
+    eps1: float | None = None
+    eps2: float | None = None
+    min_rounds: int = 20
+    include_buffers: bool = False
+    weighting: str = "equal"
+
+    def __post_init__(self) -> None:
+        check_weighting(self.weighting)
+        for name, value in (("eps1", self.eps1), ("eps2", self.eps2)):
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite, not {value}")
+        if self.min_rounds < 0:
+            raise ValueError(f"min_rounds must not be negative, but is {self.min_rounds}")
+
+    def setup(self, federation: Federation, initial: Tensor) -> None:
+        """One cluster of all clients; no norm seen yet."""
+        super().setup(federation, initial)
+        self.mean_norms: list[float] = []
+
+    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
+        """Split what may be split, then average the updates within each cluster."""
+        updates = trained - self.models[self.labels]
+        compared = updates if self.include_buffers else updates[:, : self.federation.parameters]
+        clusters = [(self.labels == c).nonzero().flatten() for c in range(len(self.models))]
+        norms = [update_norms(compared[members]) for members in clusters]
+        self.mean_norms += [mean for mean, _ in norms]
+        eps1, eps2 = self.thresholds()
+
+        parents = list(range(len(clusters)))
+        labels = self.labels.clone()
+        for cluster, (members, (mean, largest)) in enumerate(zip(clusters, norms, strict=True)):
+            stationary, incongruent = mean < eps1, largest > eps2
+            if stationary and incongruent and len(members) > 2 and round >= self.min_rounds:
+                labels[members[bipartition(compared[members])]] = len(parents)
+                parents.append(cluster)
+        self.labels = labels
+        self.scalars = {
+            "mean_norm": "|".join(f"{mean:.4g}" for mean, _ in norms),
+            "max_norm": "|".join(f"{largest:.4g}" for _, largest in norms),
+            "eps1": eps1,
+            "eps2": eps2,
+        }
+
+        # Both halves go on from their parent's model, with their own members' updates
+        weights = client_weights(self.federation, self.weighting)
+        self.models = average_updates(self.models[parents], updates, self.labels, weights)
+
+    def thresholds(self) -> tuple[float, float]:
+        """ε₁ and ε₂ as given, or by the paper's rule from the norms so far."""
+        eps1 = recommended_thresholds(self.mean_norms)[0] if self.eps1 is None else self.eps1
+        return eps1, 10 * eps1 if self.eps2 is None else self.eps2
+
+
+def update_norms(updates: Tensor) -> tuple[float, float]:
+    """The norm of the mean of ``updates`` ``[n, P]``, and the largest norm of one of them."""
+    return float(updates.mean(dim=0).norm()), float(updates.norm(dim=1).max())
+
+
+def bipartition(updates: Tensor) -> Tensor:
+    """``[n]``, bool: who leaves the cluster.
+
+    Two groups by complete linkage on the negated cosine similarity, so that the largest similarity
+    across them is small (an approximation of the paper's optimal bipartition, as in its code).
+    """
+    halves = clustering.make("agglomerative", n_clusters=2, linkage="complete")
+    return torch.from_numpy(halves.fit_predict(cosine_divergence(updates))) == 1
+
+
+def recommended_thresholds(mean_norms: Sequence[float]) -> tuple[float, float]:
+    """The paper's rule: ε₁ = max over rounds of the mean update's norm, over 10; ε₂ ≤ 10 ε₁.
+
+    Returns
+    -------
+    tuple of float
+        ε₁, and the upper end of the interval [ε₁, 10 ε₁] for ε₂.
+    """
+    largest = max(mean_norms)
+    return largest / 10, largest
+
+
+def central_norms(federation: Federation, rounds: int) -> list[float]:
+    """‖θᵗ⁺¹ − θᵗ‖ of centralised training: what the OCFL authors set ε₁ and ε₂ from.
+
+    Parameters
+    ----------
+    federation : Federation
+        Of one client, who holds all the data: ``partition.iid(…, clients=1)``.
+    rounds : int
+        Each of the federation's local epochs.
+
+    Returns
+    -------
+    list of float
+        A norm a round, for `recommended_thresholds`.
+
+    References
+    ----------
+    Zuziak et al., extended OCFL paper, appendix A.2 and Figure 9.
+    """
+    if federation.clients != 1:
+        raise ValueError(f"centralised training has one client, not {federation.clients}")
+    theta, norms = federation.initial()[None], []
+    client = torch.zeros(1, dtype=torch.int64)
+    for round in range(rounds):
+        trained = federation.train(Jobs(theta, client, client), round)
+        norms.append(float((trained - theta)[:, : federation.parameters].norm()))
+        theta = trained
+    return norms
