@@ -1,4 +1,4 @@
-"""The commands: ``python -m cflkit run`` and ``python -m cflkit data``."""
+"""The commands: ``python -m cflkit run``, ``data`` and ``ledger``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cflkit import datasets, notebooks, records
+from cflkit import datasets, ledger, notebooks, records
 from cflkit.config import ParameterError
 
 
@@ -59,6 +59,20 @@ def parser() -> argparse.ArgumentParser:
     )
     data.add_argument("name", nargs="*", help="load these, downloading what is missing")
     data.set_defaults(command=show_data)
+
+    book = commands.add_parser(
+        "ledger",
+        help="the papers' numbers beside ours",
+        description="Join the papers' tables with the run records, write the result as CSV, and "
+        "print it: each published number, ours as mean [smallest, largest] over seeds, and whether "
+        "it was reproduced (in that interval, or within 0.02 of the mean), close (within 0.05), "
+        "not reproduced or not run; at the paper's scale, and apart from it at a reduced one.",
+    )
+    book.add_argument("--paper", choices=list(ledger.RUNS), help="this paper alone")
+    book.add_argument("--table", help="this table alone")
+    book.add_argument("--all", action="store_true", help="print also what was not run")
+    book.add_argument("-o", "--output", type=Path, default=ledger.LEDGER, help="the CSV file")
+    book.set_defaults(command=show_ledger)
     return top
 
 
@@ -67,6 +81,26 @@ def run_notebook(options: argparse.Namespace) -> int:
     output = options.output or notebooks.RUNS / options.notebook.name
     report = notebooks.run(options.notebook, dict(options.parameter), options.file, output)
     print(report + f"notebook  {records.shown(output)}")
+    return 0
+
+
+def show_ledger(options: argparse.Namespace) -> int:
+    """``ledger``: write everything, print what was asked for."""
+    table = ledger.ledger()
+    for name in ("paper", "table"):
+        wanted = getattr(options, name)
+        if wanted is not None and wanted not in set(table[name]):
+            raise ParameterError(f"no {name} {wanted!r}; there are {', '.join(set(table[name]))}")
+    path = ledger.write(table, options.output)
+    for name in ("paper", "table"):
+        wanted = getattr(options, name)
+        table = table if wanted is None else table[table[name] == wanted]
+    run = (table["status"] != "not run") | (table["reduced_status"] != "not run")
+    listed = table if options.all else table[run]
+    if len(listed):
+        print(ledger.shown(listed).to_string(index=False), end="\n\n")
+    print(ledger.counts(table).to_string(), end="\n\n")
+    print(f"ledger    {records.shown(path.resolve())}")
     return 0
 
 

@@ -123,3 +123,27 @@ def rises(
     """
     past = temperatures[-1 - window] if len(temperatures) > window else before
     return temperatures[-1] > past if strict else temperatures[-1] >= past
+
+
+def attribute(update: Tensor, updates: Tensor, labels: Tensor) -> int:
+    """The cluster of a client that joins after the clustering (extended paper, section 6.2).
+
+    Parameters
+    ----------
+    update : Tensor
+        ``[P]``, what the newcomer makes of the model that the others started from when they were
+        clustered; the server keeps it.
+    updates : Tensor
+        ``[m, P]``, what they made of it.
+    labels : Tensor
+        ``[m]``, their clusters.
+
+    Returns
+    -------
+    int
+        The cluster whose members' updates are nearest by mean cosine distance.
+    """
+    distances = torch.from_numpy(cosine_divergence(torch.cat([updates, update[None]]))[-1, :-1])
+    clusters = labels.unique()
+    nearest = torch.stack([distances[labels == cluster].mean() for cluster in clusters]).argmin()
+    return int(clusters[nearest])

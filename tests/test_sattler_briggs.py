@@ -1,0 +1,261 @@
+"""The two baselines, on updates made by hand."""
+
+import math
+from itertools import combinations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import pdist, squareform
+
+from cflkit import methods, partition
+from cflkit.divergence import cosine_divergence, pairwise
+from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.methods import sattler
+
+# Two pairs of clients that pull against each other, and what remains of their mean
+OPPOSED = torch.tensor([[3.0, 0.1], [3.0, -0.1], [3.0, 0.0], [-3.0, 0.1], [-3.0, -0.1]])
+NEVER = 10**6
+
+
+def federation(m, width=2):
+    return SimpleNamespace(clients=m, parameters=width, sizes=torch.arange(1.0, m + 1))
+
+
+def play(method, updates, rounds=1, start=0):
+    """Rounds in which the clients answer any model with the same updates."""
+    if not hasattr(method, "labels"):
+        method.setup(federation(*updates.shape), torch.zeros(updates.shape[1]))
+    for round in range(start, start + rounds):
+        received = method.models[method.labels]
+        method.aggregate(round, Jobs(*[torch.empty(0)] * 3), received + updates)
+    return method
+
+
+def make(**options):
+    return methods.make("sattler", **{"eps1": 1.0, "eps2": 2.0, "min_rounds": 0} | options)
+
+
+# --- Sattler et al. ------------------------------------------------------------------------------
+
+
+def test_the_norms_by_hand():
+    mean, largest = sattler.update_norms(torch.tensor([[3.0, 4.0], [-3.0, 0.0]]))
+    assert mean == 2
+    assert largest == 5
+
+
+def test_a_stationary_incongruent_cluster_is_split_and_its_halves_go_on_from_it():
+    method = play(make(), OPPOSED)
+    assert method.labels.tolist() == [0, 0, 0, 1, 1]
+    torch.testing.assert_close(method.models, torch.tensor([[3.0, 0.0], [-3.0, 0.0]]))
+    assert method.scalars["eps1"], method.scalars["eps2"] == (1.0, 2.0)
+    assert method.scalars["mean_norm"] == "0.6"
+    assert float(method.scalars["max_norm"]) == pytest.approx(math.hypot(3, 0.1), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"eps1": 0.5}, {"eps2": 4.0}, {"min_rounds": 1}],
+    ids=["not stationary", "no large update", "too early"],
+)
+def test_each_condition_alone_prevents_a_split(options):
+    method = play(make(**options), OPPOSED)
+    assert method.labels.tolist() == [0] * 5
+    torch.testing.assert_close(method.models, OPPOSED.mean(dim=0)[None])
+
+
+def test_the_first_split_comes_after_min_rounds():
+    method = make(min_rounds=3)
+    for round in range(3):
+        assert len(set(play(method, OPPOSED, start=round).labels.tolist())) == 1
+    assert len(set(play(method, OPPOSED, start=3).labels.tolist())) == 2
+
+
+def test_splitting_goes_on_within_the_parts():
+    corners = torch.tensor([[1.0, 0], [-1.0, 0], [0, 1.0], [0, -1.0]]).repeat_interleave(3, 0) * 3
+    jitter = 0.1 * torch.randn(12, 2, generator=torch.Generator().manual_seed(0))
+    method = play(make(eps1=2.5), corners + jitter, rounds=4)
+    together = method.labels[:, None] == method.labels
+    assert all(together[3 * c : 3 * c + 3, 3 * c : 3 * c + 3].all() for c in range(4))
+    assert int(method.labels.max()) == 3
+    assert len(method.scalars["mean_norm"].split("|")) == 4
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_one_client_or_two_are_never_split(m):
+    method = play(make(), OPPOSED[[0, 4]][:m], rounds=3)
+    assert method.labels.tolist() == [0] * m
+
+
+def test_zero_updates_split_nothing():
+    method = play(make(), torch.zeros(5, 2), rounds=2)
+    assert method.labels.tolist() == [0] * 5
+    assert method.scalars["mean_norm"] == "0"
+
+
+def test_updates_that_are_not_finite_are_named():
+    broken = OPPOSED.clone()
+    broken[3, 0] = math.nan
+    with pytest.raises(ValueError, match=r"clients \[3\]"):
+        sattler.bipartition(broken)
+
+
+@given(st.integers(0, 1000), st.integers(3, 8), st.integers(1, 7))
+def test_the_bipartition_is_optimal_where_two_groups_are_clear(seed, m, cut):
+    """Against all bipartitions: the one whose largest similarity across is smallest."""
+    cut = min(cut, m - 1)
+    generator = torch.Generator().manual_seed(seed)
+    direction = torch.randn(8, generator=generator)
+    sign = torch.ones(m, 1)
+    sign[cut:] = -1
+    updates = sign * direction + 0.1 * torch.randn(m, 8, generator=generator)
+    similarity = 1 - cosine_divergence(updates)
+    best = min(
+        (set(group) for size in range(1, m) for group in combinations(range(m), size)),
+        key=lambda group: similarity[np.ix_(sorted(group), sorted(set(range(m)) - group))].max(),
+    )
+    leaving = set(sattler.bipartition(updates).nonzero().flatten().tolist())
+    assert leaving in (best, set(range(m)) - best)
+
+
+def test_the_papers_rule_for_the_thresholds():
+    assert sattler.recommended_thresholds([1.0, 4.0, 2.0]) == (0.4, 4.0)
+    method = make(eps1=None, eps2=None, min_rounds=NEVER)
+    play(method, OPPOSED)
+    play(method, OPPOSED / 2, start=1)
+    assert (method.scalars["eps1"], method.scalars["eps2"]) == pytest.approx((0.06, 0.6))
+
+
+def test_the_proxy_is_the_step_of_centralised_training(small):
+    """With one client FedAvg is centralised training: the norms of its mean updates."""
+    whole = partition.iid(small.labels, dataset=small.name, clients=1, draws=100)
+    alone = Federation(small, whole, "linear", LocalTraining(1, 20), device="cpu")
+    norms = sattler.central_norms(alone, rounds=3)
+    method = make(min_rounds=NEVER)
+    method.setup(alone, alone.initial())
+    for round in range(3):
+        jobs = method.broadcast(round)
+        method.aggregate(round, jobs, alone.train(jobs, round))
+    assert norms == pytest.approx(method.mean_norms, rel=1e-5)
+
+
+def test_the_proxy_needs_one_client(federate):
+    with pytest.raises(ValueError, match="one client, not 6"):
+        sattler.central_norms(federate(), rounds=1)
+
+
+def test_batch_counters_keep_the_mean_norm_up(federate, normalised):
+    """Three local epochs' steps, the same for clients of one size: no mean can cancel them."""
+    trained = {}
+    for include in (False, True):
+        engine = federate(normalised)
+        method = make(min_rounds=NEVER, include_buffers=include)
+        method.setup(engine, engine.initial())
+        jobs = method.broadcast(0)
+        method.aggregate(0, jobs, engine.train(jobs, 0))
+        trained[include] = method.mean_norms[0]
+    steps = [len(engine.batches(client, 0)) for client in range(engine.clients)]
+    assert trained[True] > np.mean(steps) > 5 * trained[False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"eps1": 0.0}, "eps1 must be positive"),
+        ({"eps1": -0.4}, "eps1 must be positive"),
+        ({"eps2": math.inf}, "eps2 must be positive and finite"),
+        ({"eps1": math.nan}, "eps1"),
+        ({"min_rounds": -1}, "min_rounds"),
+        ({"weighting": "loss"}, "unknown weighting"),
+    ],
+)
+def test_sattlers_thresholds_out_of_range(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+# --- Briggs et al. -------------------------------------------------------------------------------
+
+
+def briggs(**options):
+    return methods.make("briggs", **{"rounds": 2, "threshold": 0.5} | options)
+
+
+def test_fedavg_then_one_cut_then_fedavg_in_each_cluster():
+    method, fedavg = briggs(), methods.make("fedavg")
+    for round in range(2):
+        play(method, OPPOSED, start=round)
+        play(fedavg, OPPOSED, start=round)
+        assert torch.equal(method.models, fedavg.models)
+        assert method.scalars == {}
+    before = method.models[0].clone()
+    play(method, OPPOSED, start=2)
+    assert method.labels.tolist() == [0, 0, 0, 1, 1]
+    sizes = torch.arange(1.0, 6.0)
+    for cluster, members in enumerate(([0, 1, 2], [3, 4])):
+        shares = sizes[members] / sizes[members].sum()
+        expected = before + shares @ OPPOSED[members]
+        torch.testing.assert_close(method.models[cluster], expected)
+    assert len(method.scalars["merge_heights"].split("|")) == 4
+    labels = method.labels.clone()
+    play(method, -OPPOSED.flip(0), start=3)
+    assert torch.equal(method.labels, labels)
+    assert method.scalars == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "clusters"),
+    [
+        ({}, 2),
+        ({"threshold": 2.5}, 1),
+        ({"threshold": 1e-9}, 5),
+        ({"wrong_sign": True}, 1),
+        ({"metric": "euclidean", "threshold": 1.0}, 2),
+        ({"metric": "manhattan", "threshold": 0.25}, 2),
+        ({"linkage": "single", "threshold": 0.01}, 2),
+    ],
+)
+def test_what_a_cut_finds(options, clusters):
+    method = play(briggs(rounds=0, **options), OPPOSED)
+    assert int(method.labels.max()) + 1 == clusters
+
+
+def test_one_client_is_one_cluster():
+    method = play(briggs(rounds=0), OPPOSED[:1])
+    assert method.labels.tolist() == [0]
+    assert method.scalars == {"merge_heights": ""}
+
+
+def test_zero_updates_have_no_direction_and_stay_apart_from_each_other():
+    """Their cosine distance is 1: a threshold below that leaves singletons, one above it all."""
+    assert len(play(briggs(rounds=0), torch.zeros(4, 2)).labels.unique()) == 4
+    assert len(play(briggs(rounds=0, threshold=1.5), torch.zeros(4, 2)).labels.unique()) == 1
+
+
+@pytest.mark.parametrize(("metric", "scipys"), [("euclidean", None), ("manhattan", "cityblock")])
+@given(seed=st.integers(0, 100))
+def test_distances_are_scipys(metric, scipys, seed):
+    vectors = np.random.default_rng(seed).normal(size=(7, 30))
+    expected = squareform(pdist(vectors, scipys or metric))
+    np.testing.assert_allclose(pairwise(vectors, metric), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rounds": -1}, "rounds must not be negative"),
+        ({"threshold": 0.0}, "threshold must be positive"),
+        ({"threshold": math.nan}, "threshold must be positive"),
+        ({"metric": "hamming"}, "unknown metric 'hamming'"),
+        ({"linkage": "ward"}, "unknown linkage 'ward'"),
+        ({"metric": "euclidean", "wrong_sign": True}, "cosine similarity"),
+        ({"weighting": "loss"}, "unknown weighting"),
+    ],
+)
+def test_briggs_options_out_of_range(options, message):
+    with pytest.raises(ValueError, match=message):
+        briggs(**options)
