@@ -159,3 +159,9 @@ class AveragingRun(Parameters):
     batch_size: Count
     lr: Positive
     seed: Seed
+
+
+class LedgerView(Parameters):
+    """Parameters of ``90_ledger``."""
+
+    paper: Literal["ocfl", "ocfl-extended"]

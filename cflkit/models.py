@@ -49,20 +49,28 @@ def compact_cnn(shape: Shape, classes: int) -> nn.Module:
 
     Two blocks of two 3×3 convolutions of 10 channels, each block halving the image.
     """
+    return tiny_vgg(shape, classes, lambda: None)
+
+
+def compact_bn(shape: Shape, classes: int) -> nn.Module:
+    """The compact network with BatchNorm after each convolution: 7,820 parameters, 84 buffers.
+
+    It shows in a minute what BatchNorm's state does to methods that compare updates; the papers'
+    network with BatchNorm is ResNet34.
+    """
+    return tiny_vgg(shape, classes, lambda: nn.BatchNorm2d(10))
+
+
+def tiny_vgg(shape: Shape, classes: int, after: Callable[[], nn.Module | None]) -> nn.Module:
+    """Two blocks of two convolutions, each followed by ``after()`` and ReLU; one linear layer."""
     channels, height, width = shape
-
-    def block(inputs: int) -> list[nn.Module]:
-        return [
-            nn.Conv2d(inputs, 10, kernel_size=3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(10, 10, kernel_size=3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-        ]
-
+    layers: list[nn.Module | None] = []
+    for inputs, last in ((channels, False), (10, True), (10, False), (10, True)):
+        layers += [nn.Conv2d(inputs, 10, kernel_size=3, padding=1), after(), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] if last else []
     return nn.Sequential(
         OrderedDict(
-            features=nn.Sequential(*block(channels), *block(10)),
+            features=nn.Sequential(*(layer for layer in layers if layer is not None)),
             flatten=nn.Flatten(),
             classifier=nn.Linear(10 * (height // 4) * (width // 4), classes),
         )
@@ -119,11 +127,13 @@ def resnet34(shape: Shape, classes: int) -> nn.Module:
 MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "linear": linear,
     "compact-cnn": compact_cnn,
+    "compact-bn": compact_bn,
     "ocfl-cnn": ocfl_cnn,
     "resnet34": resnet34,
 }
 LAST_CONVOLUTION = {
     "compact-cnn": "features.7",
+    "compact-bn": "features.10",
     "ocfl-cnn": "features.4",
     "resnet34": "features.layer4.2.conv2",
 }

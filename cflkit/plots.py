@@ -110,6 +110,20 @@ def temperature(
     return axes
 
 
+def band(curves: Sequence[ArrayLike], colour: str, label: str, axes: Axes | None = None) -> Axes:
+    """The mean of curves of one length against the round, and twice its standard error."""
+    axes = axes or plt.gca()
+    stacked = np.asarray(curves, dtype=float)
+    rounds = np.arange(1, stacked.shape[1] + 1)
+    mean = stacked.mean(axis=0)
+    axes.plot(rounds, mean, color=colour, label=f"{label} ({len(stacked)} runs)")
+    if len(stacked) > 1:
+        error = 2 * stacked.std(axis=0, ddof=1) / np.sqrt(len(stacked))
+        axes.fill_between(rounds, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
+    axes.set(xlabel="round", ylabel="temperature $T$")
+    return axes
+
+
 def over_rounds(table: pd.DataFrame, measure: str, label: str, axes: Axes | None = None) -> Axes:
     """A measure of a history's table against the round, a line a method.
 
@@ -140,6 +154,29 @@ def learning_gap(summary: Mapping[str, Mapping[str, float]], axes: Axes | None =
         axes.plot(position, ends[1], "o", color=colour)
     axes.set(ylabel="F1, mean over rounds", ylim=(0, 1))
     axes.set_xticks(range(len(summary)), list(summary), rotation=30, ha="right")
+    return axes
+
+
+def grid(
+    values: ArrayLike,
+    rows: Sequence[object],
+    columns: Sequence[object],
+    texts: Sequence[Sequence[str]],
+    axes: Axes | None = None,
+) -> Axes:
+    """Values ``[rows, columns]`` in [0, 1] as coloured cells (NaN is grey), a text in each."""
+    axes = axes or plt.gca()
+    shades = np.asarray(values, dtype=float)
+    colours = plt.get_cmap("viridis").with_extremes(bad="0.92")
+    axes.imshow(np.ma.masked_invalid(shades), cmap=colours, vmin=0, vmax=1, aspect="auto")
+    for (row, column), value in np.ndenumerate(shades):
+        colour = "white" if value < 0.6 else "black"
+        text = texts[row][column]
+        axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)
+    axes.set_xticks(range(len(columns)), [str(name) for name in columns])
+    axes.set_yticks(range(len(rows)), [str(name) for name in rows])
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
     return axes
 
 

@@ -8,12 +8,14 @@ MKZuziak/OCFL_IEEE_BigData2024, read by us.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from cflkit import methods
+from cflkit import methods, metrics
 from cflkit.config import OCFLRun
 from cflkit.methods import Method
 
@@ -152,3 +154,29 @@ def line_up(run: OCFLRun) -> dict[str, Method]:
         "oracle": methods.make("oracle", weighting="equal"),
         "local": methods.make("local"),
     }
+
+
+def corrected(clusters: Sequence[Sequence[str]], sizes: Sequence[int]) -> dict[str, float]:
+    """What Table 1 of the extended paper would say of a run by the measures' own names.
+
+    Parameters
+    ----------
+    clusters : sequence of sequences of str
+        The clients' clusters after each round.
+    sizes : sequence of int
+        Clients of each true cluster, who are numbered cluster by cluster.
+
+    Returns
+    -------
+    dict of str to float
+        ``ari``, ``ami``, ``homogeneity`` and ``completeness`` as means over rounds 1 to 50, and
+        with the prefix ``last_`` after the last round.
+    """
+    truth = np.repeat(np.arange(len(sizes)), sizes)
+    known: dict[tuple[str, ...], dict[str, float]] = {}  # most rounds repeat the one before
+    for labels in map(tuple, clusters):
+        if labels not in known:
+            known[labels] = metrics.agreement(truth, labels)
+    rounds = pd.DataFrame([known[tuple(labels)] for labels in clusters])
+    last = rounds.iloc[-1].add_prefix("last_")
+    return {**rounds.head(metrics.TABLE_ROUNDS).mean(), **last}

@@ -12,6 +12,7 @@ from cflkit.rows import RowModel, join
         ("linear", (1, 8, 8), 650),
         ("compact-cnn", (1, 28, 28), 7_740),
         ("compact-cnn", (3, 32, 32), 9_420),
+        ("compact-bn", (1, 28, 28), 7_820),
         ("ocfl-cnn", (1, 28, 28), 25_404_240),
         ("resnet34", (3, 32, 32), 21_282_122),
     ],
