@@ -71,7 +71,9 @@ def parser() -> argparse.ArgumentParser:
     book.add_argument("--paper", choices=list(ledger.RUNS), help="this paper alone")
     book.add_argument("--table", help="this table alone")
     book.add_argument("--all", action="store_true", help="print also what was not run")
-    book.add_argument("-o", "--output", type=Path, default=ledger.LEDGER, help="the CSV file")
+    book.add_argument(
+        "-o", "--output", type=Path, default=notebooks.RUNS / "ledger.csv", help="the CSV file"
+    )
     book.set_defaults(command=show_ledger)
     return top
 
@@ -87,14 +89,14 @@ def run_notebook(options: argparse.Namespace) -> int:
 def show_ledger(options: argparse.Namespace) -> int:
     """``ledger``: write everything, print what was asked for."""
     table = ledger.ledger()
-    for name in ("paper", "table"):
-        wanted = getattr(options, name)
-        if wanted is not None and wanted not in set(table[name]):
-            raise ParameterError(f"no {name} {wanted!r}; there are {', '.join(set(table[name]))}")
     path = ledger.write(table, options.output)
-    for name in ("paper", "table"):
-        wanted = getattr(options, name)
-        table = table if wanted is None else table[table[name] == wanted]
+    if options.paper is not None:
+        table = table[table["paper"] == options.paper]
+    if options.table is not None:
+        known = ", ".join(sorted(table["table"].unique()))
+        table = table[table["table"] == options.table]
+        if table.empty:
+            raise ParameterError(f"no table {options.table!r}; there are {known}")
     run = (table["status"] != "not run") | (table["reduced_status"] != "not run")
     listed = table if options.all else table[run]
     if len(listed):

@@ -61,8 +61,9 @@ class HDBSCAN:
     def __post_init__(self) -> None:
         if self.noise not in NOISE_POLICIES:
             raise ValueError(f"unknown noise policy {self.noise!r}; known are {NOISE_POLICIES}")
-        if self.min_cluster_size is not None and self.min_cluster_size < 2:
-            raise ValueError(f"min_cluster_size must be at least 2, not {self.min_cluster_size}")
+        size = self.min_cluster_size
+        if size is not None and (not isinstance(size, int) or size < 2):
+            raise ValueError(f"min_cluster_size must be an integer from 2, not {size!r}")
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Labels ``[m]`` for distances ``[m, m]``."""
@@ -111,13 +112,18 @@ class MeanShift:
 
 @dataclass(frozen=True)
 class AffinityPropagation:
-    """Affinity propagation on −Γ (OCFL-AFF); clients that it leaves undecided form one cluster.
+    """Affinity propagation on −Γ (OCFL-AFF).
 
     Attributes
     ----------
     wrong_sign : bool
         Pass Γ itself where similarities belong, as the OCFL authors' code does: far clients then
         count as alike.
+
+    Notes
+    -----
+    Where the messages do not settle, scikit-learn gives what they say at the end, or −1 to everyone
+    if they name no exemplar: then all clients are one cluster.
     """
 
     seed: int = 0
@@ -128,7 +134,7 @@ class AffinityPropagation:
         gamma = checked(distance)
         estimator = SklearnAffinityPropagation(affinity="precomputed", random_state=self.seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # then every label is −1
+            warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.filterwarnings("ignore", message="All samples have mutually equal")
             return in_order(estimator.fit_predict(gamma if self.wrong_sign else -gamma))
 
@@ -160,8 +166,9 @@ class Agglomerative:
             raise ValueError("needs either threshold or n_clusters")
         if self.threshold is not None and not 0 < self.threshold < np.inf:
             raise ValueError(f"threshold must be positive and finite, not {self.threshold}")
-        if self.n_clusters is not None and self.n_clusters < 1:
-            raise ValueError(f"n_clusters must be at least 1, not {self.n_clusters}")
+        count = self.n_clusters
+        if count is not None and (not isinstance(count, int) or count < 1):
+            raise ValueError(f"n_clusters must be a positive integer, not {count!r}")
         if self.linkage not in LINKAGES:
             raise ValueError(f"unknown linkage {self.linkage!r}; known are {', '.join(LINKAGES)}")
 
@@ -238,7 +245,7 @@ def in_order(labels: ArrayLike) -> Labels:
 
 
 def checked(distance: ArrayLike) -> NDArray[np.float64]:
-    """``distance`` as a float64 matrix, if it is one of distances."""
+    """``distance`` as a float64 matrix, if it is square and finite."""
     gamma = np.asarray(distance, dtype=np.float64)
     if gamma.ndim != 2 or gamma.shape[0] != gamma.shape[1] or not len(gamma):
         raise ValueError(f"distance must be a square matrix, not of shape {gamma.shape}")

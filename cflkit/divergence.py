@@ -47,14 +47,7 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
     ----------
     Zuziak et al., extended OCFL paper, Definitions 4 to 6, equations 6 to 8.
     """
-    vectors = torch.as_tensor(updates)
-    if vectors.device.type == "mps":
-        vectors = vectors.cpu()  # Apple's GPUs have no float64
-    if vectors.ndim != 2:
-        raise ValueError(f"updates must be a matrix [m, P], not of shape {tuple(vectors.shape)}")
-    broken = (~torch.isfinite(vectors).all(dim=1)).nonzero().flatten().tolist()
-    if broken:
-        raise ValueError(f"updates of clients {broken} are not finite")
+    vectors = finite_updates(updates)
     m = len(vectors)
     # One scale for everyone leaves angles as they are and keeps squares within range
     scale = vectors.abs().max().double() if vectors.numel() else torch.tensor(1.0)
@@ -84,17 +77,44 @@ def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
     -------
     ndarray
         ``[m, m]``, float64, symmetric, zero on the diagonal.
+
+    Raises
+    ------
+    ValueError
+        An unknown metric; not a matrix, or an update with NaN or infinity.
     """
     if metric not in METRICS:
         raise ValueError(f"unknown metric {metric!r}; known are {', '.join(METRICS)}")
     order = METRICS[metric]
     if order is None:
         return cosine_divergence(updates)
+    vectors = finite_updates(updates)
+    powers = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
+    for chunk in vectors.split(CHUNK, dim=1):
+        part = chunk.double()
+        # The faster way by a matrix product cancels digits that near vectors need
+        distances = torch.cdist(part, part, p=order, compute_mode="donot_use_mm_for_euclid_dist")
+        powers += distances**order
+    return (powers ** (1 / order)).cpu().numpy()
+
+
+def finite_updates(updates: Tensor | ArrayLike) -> Tensor:
+    """``updates`` as a tensor ``[m, P]`` on a device with float64, if they can be compared.
+
+    Raises
+    ------
+    ValueError
+        Not a matrix, or an update with NaN or infinity; the message names the clients.
+    """
     vectors = torch.as_tensor(updates)
-    # The faster way by a matrix product cancels digits that near vectors need
-    exact = "donot_use_mm_for_euclid_dist"
-    distances = torch.cdist(vectors, vectors, p=order, compute_mode=exact)
-    return distances.cpu().double().numpy()
+    if vectors.device.type == "mps":
+        vectors = vectors.cpu()  # Apple's GPUs have no float64
+    if vectors.ndim != 2:
+        raise ValueError(f"updates must be a matrix [m, P], not of shape {tuple(vectors.shape)}")
+    broken = (~torch.isfinite(vectors).all(dim=1)).nonzero().flatten().tolist()
+    if broken:
+        raise ValueError(f"updates of clients {broken} are not finite")
+    return vectors
 
 
 def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None) -> float:

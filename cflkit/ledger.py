@@ -20,13 +20,14 @@ from cflkit.published import AS_PUBLISHED
 from cflkit.records import PROJECT, Record
 
 PUBLISHED = PROJECT / "data" / "published"
+# Of the committed records; `notebooks/build.py` writes it
 LEDGER = PROJECT / "data" / "ledger.csv"
 STATUS = ("reproduced", "close", "not reproduced", "not run")
 SCENARIO = ["dataset", "overlap", "balance", "clients"]
 CELL = ["paper", "table", *SCENARIO, "method", "measure"]
 
-# How far from the published value our mean may lie
-REPRODUCED, CLOSE = 0.02, 0.05
+# How far our mean may lie from a published score, and from a published round
+SCORES, ROUNDS = (0.02, 0.05), (0.0, 1.0)
 # Half a unit of the digits printed
 ROUNDING = 0.005
 
@@ -41,7 +42,7 @@ PROTOCOLS: dict[str, Callable[[pd.DataFrame], float | None]] = {
     "mean-50-ari": table_measure("RAND"),
     "mean-50-ami": table_measure("AMI"),
     "mean-50-homogeneity": table_measure("COM"),
-    "clustering-round": metrics.clustering_round,
+    "clustering-round": metrics.round_as_in_the_ocfl_tables,
 }
 # A paper's name for a method, and ours for what its code did and for what was meant
 METHODS = {
@@ -52,13 +53,14 @@ METHODS = {
     "OCFL-MS": ("OCFL-MS", "OCFL-MS"),
     "OCFL-HDB": ("OCFL-HDB", "OCFL-HDB"),
 }
-# What a subset stands for, in runs of reduced scale
-STANDS_FOR = {"cifar10-subset": "cifar10", "bloodmnist-rebuilt": "bloodmnist"}
-# The paper's parameter files and the notebook that takes them
+# The paper's parameter files, and the notebook that takes them
 RUNS = {
     "ocfl": ("ocfl", "03_ocfl_temperature"),
     "ocfl-extended": ("ocfl", "03_ocfl_temperature"),
 }
+# Parameters in which runs of one scale may differ: seeds; how often something is measured that no
+# table has; and a threshold that is ours, of a method that the tables have with another one
+FREE = {"seed", "partition_seed", "central_every", "briggs_threshold"}
 
 
 def published() -> pd.DataFrame:
@@ -67,12 +69,12 @@ def published() -> pd.DataFrame:
     return pd.concat([pd.read_csv(f, dtype={"table": str}) for f in files], ignore_index=True)
 
 
-def status(value: float, ours: Iterable[float]) -> str:
+def status(value: float, ours: Iterable[float], within: tuple[float, float] = SCORES) -> str:
     """One of `STATUS` for a published value and ours, a value a seed.
 
     Reproduced: the value lies in the interval of ours (smallest to largest; three seeds carry no
-    finer one) up to the rounding of print, or within 0.02 of their mean. Close: within 0.05 of it.
-    A value or a run that is NaN never clustered, and only agrees with another.
+    finer one) up to the rounding of print, or within the first bound of their mean. Close: within
+    the second. A value or a run that is NaN never clustered, and only agrees with another.
     """
     runs = np.array(list(ours), dtype=float)
     if not len(runs):
@@ -81,40 +83,53 @@ def status(value: float, ours: Iterable[float]) -> str:
         return "reproduced" if np.isnan(value) and np.isnan(runs).all() else "not reproduced"
     distance = abs(runs.mean() - value)
     inside = runs.min() - ROUNDING <= value <= runs.max() + ROUNDING
-    # The tolerances themselves belong to what they bound, whatever binary fractions make of them
-    if inside or distance <= REPRODUCED + 1e-9:
+    # The bounds themselves belong to what they bound, whatever binary fractions make of them
+    if inside or distance <= within[0] + 1e-9:
         return "reproduced"
-    return "close" if distance <= CLOSE + 1e-9 else "not reproduced"
+    return "close" if distance <= within[1] + 1e-9 else "not reproduced"
 
 
-def scale(record: Record, paper: str) -> str:
-    """What a run has otherwise than the paper: ``""`` at the paper's scale, else ``"name value"``s.
+def scale(record: Record, paper: str) -> str | None:
+    """``paper`` or ``reduced``, as the parameters are those of the one or the other file.
 
-    Seeds do not count, nor what does not touch a table's numbers.
+    None for all other parameters (`FREE` ones apart): such a run is an experiment of its own, and
+    no table's.
     """
     folder, notebook = RUNS[paper]
-    given, wanted = record.parameters, paper_parameters(folder, scenario_of(record))
-    if wanted is None:
-        return "a scenario that the paper does not have"
-    full = defaults(notebook) | wanted
-    free = {"seed", "partition_seed", "central_every", "briggs_threshold"}
-    other = [f"{k} {given[k]}" for k in full if k not in free and given.get(k) != full[k]]
-    return ", ".join(other)
+    for name in ("paper", "reduced"):
+        wanted = file_parameters(folder, name, scenario_of(record))
+        if wanted is not None:
+            full = defaults(notebook) | wanted
+            if all(record.parameters.get(k) == full[k] for k in full if k not in FREE):
+                return name
+    return None
 
 
 def scenario_of(record: Record) -> tuple[str, str, str, int]:
-    """The scenario of a run, under the name of the data set that it stands for."""
+    """The scenario of a run."""
     p = record.parameters
-    dataset = STANDS_FOR.get(p["dataset"], p["dataset"])
-    return dataset, p["overlap"], p["balance"], p["clients"]
+    return p["dataset"], p["overlap"], p["balance"], p["clients"]
+
+
+def reduction(paper: str, scenario: tuple[str, str, str, int]) -> str:
+    """What the reduced scale has otherwise than the paper's, as ``"name value"``s."""
+    folder, notebook = RUNS[paper]
+    full = file_parameters(folder, "paper", scenario) or {}
+    less = file_parameters(folder, "reduced", scenario) or {}
+    usual = defaults(notebook)
+    return ", ".join(
+        f"{name} {less[name]}"
+        for name in less
+        if name not in FREE and less[name] != full.get(name, usual[name])
+    )
 
 
 @cache
-def paper_parameters(folder: str, scenario: tuple[str, str, str, int]) -> dict | None:
-    """The parameter file of a scenario at the paper's scale."""
+def file_parameters(folder: str, scale: str, scenario: tuple[str, str, str, int]) -> dict | None:
+    """The parameter file of a scenario at one of the two scales, if there is one."""
     dataset, overlap, balance, clients = scenario
-    file = f"{dataset}_{clients}_{overlap}_{balance}.yaml"
-    path = PROJECT / "notebooks" / "params" / folder / file
+    place = PROJECT / "notebooks" / "params" / folder / ("" if scale == "paper" else scale)
+    path = place / f"{dataset}_{clients}_{overlap}_{balance}.yaml"
     return yaml.safe_load(path.read_text()) if path.exists() else None
 
 
@@ -136,17 +151,6 @@ def command(record: Record, paper: str = "ocfl") -> str:
     return " ".join([f"python -m cflkit run notebooks/{notebook}.ipynb", *given])
 
 
-def values(runs: list[Record], method: str, protocol: str) -> list[float]:
-    """A method's number in each run that has the method; NaN where it never clustered."""
-    found = []
-    for run in runs:
-        rows = run.rounds[run.rounds["method"] == method]
-        if len(rows):
-            number = PROTOCOLS[protocol](rows)
-            found.append(np.nan if number is None else float(number))
-    return found
-
-
 def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
     """The published cells, each beside our runs of the scenario.
 
@@ -158,54 +162,68 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The columns of `published`, then for runs at the paper's scale ``ours`` (mean over seeds of
-        the method as the paper's code has it), ``low``, ``high``, ``seeds``, ``status``,
-        ``intended`` (the mean of the method as meant, where that is another) and ``runs`` (their
-        ids); the same with the prefix ``reduced_`` for runs at a reduced scale, of which
-        ``reduced_scale`` says what differs. Where there are several reduced scales the one with
-        most runs counts.
+        The columns of `published`, then for runs at the paper's scale those of `compared`; and the
+        same with the prefix ``reduced_`` for runs at the reduced scale, of which ``reduced_scale``
+        says what differs.
     """
     cells = published()
-    known = records.find() if runs is None else runs
-    grouped: dict[tuple, dict[str, list[Record]]] = {}
-    for paper in cells["paper"].unique():
-        for run in known:
+    grouped: dict[tuple, list[Record]] = {}
+    for run in records.find() if runs is None else runs:
+        for paper in cells["paper"].unique():
             if run.id.startswith(RUNS[paper][0] + "-"):
-                scales = grouped.setdefault((paper, *scenario_of(run)), {})
-                scales.setdefault(scale(run, paper), []).append(run)
+                grouped.setdefault((paper, scenario_of(run), scale(run, paper)), []).append(run)
     rows = []
     for cell in cells.to_dict("records"):
-        scales = grouped.get((cell["paper"], *(cell[name] for name in SCENARIO)), {})
-        reduced = max((s for s in scales if s), key=lambda s: len(scales[s]), default="")
-        rows.append(
-            cell
-            | compared(cell, scales.get("", []), "")
-            | compared(cell, scales.get(reduced, []) if reduced else [], "reduced_")
-            | {"reduced_scale": reduced}
-        )
+        paper, scenario = cell["paper"], tuple(cell[name] for name in SCENARIO)
+        full, less = (grouped.get((paper, scenario, name), []) for name in ("paper", "reduced"))
+        reduced = {f"reduced_{name}": value for name, value in compared(cell, less).items()}
+        differs = reduction(paper, scenario) if less else ""
+        rows.append(cell | compared(cell, full) | reduced | {"reduced_scale": differs})
     return pd.DataFrame(rows)
 
 
-def compared(cell: dict, runs: list[Record], prefix: str) -> dict[str, object]:
-    """One published cell against the runs of one scale."""
+def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
+    """One published cell against the runs of one scale.
+
+    Returns
+    -------
+    dict of str to object
+        ``ours``, ``low`` and ``high`` (mean, smallest and largest over seeds of the method as the
+        paper's code has it), ``seeds``, ``never`` (how many of them found no clusters, where that
+        is what the number is about), ``status``, ``intended`` (the mean of the method as meant,
+        where that is another) and ``runs`` (their ids).
+    """
     as_published, intended = METHODS[cell["method"]]
-    # A dash is a score of zero, but in a column of rounds there is no such round
-    rounds = cell["protocol"] == "clustering-round"
-    value = (np.nan if rounds else 0.0) if pd.isna(cell["value"]) else cell["value"]
-    ours = values(runs, as_published, cell["protocol"])
-    if not rounds:
-        ours = [number for number in ours if not np.isnan(number)]  # too short for the protocol
-    meant = values(runs, intended, cell["protocol"]) if intended != as_published else []
-    some = [number for number in ours if not np.isnan(number)]
+    ours = values(runs, as_published, cell)
+    meant = values(runs, intended, cell) if intended != as_published else []
+    some, some_meant = ([v for v in found if not np.isnan(v)] for found in (ours, meant))
+    within = ROUNDS if cell["protocol"] == "clustering-round" else SCORES
     return {
-        f"{prefix}ours": np.mean(some) if some else np.nan,
-        f"{prefix}low": min(some, default=np.nan),
-        f"{prefix}high": max(some, default=np.nan),
-        f"{prefix}seeds": len(ours),
-        f"{prefix}status": status(value, ours),
-        f"{prefix}intended": np.mean(meant) if meant else np.nan,
-        f"{prefix}runs": " ".join(run.id for run in runs) if ours else "",
+        "ours": np.mean(some) if some else np.nan,
+        "low": min(some, default=np.nan),
+        "high": max(some, default=np.nan),
+        "seeds": len(ours),
+        "never": len(ours) - len(some),
+        "status": status(cell["value"], ours, within),
+        "intended": np.mean(some_meant) if some_meant else np.nan,
+        "runs": " ".join(run.id for run in runs) if ours else "",
     }
+
+
+def values(runs: list[Record], method: str, cell: dict) -> list[float]:
+    """A method's number in each run that has the method, by the cell's protocol.
+
+    NaN stands for no clusters: no round of clustering; or, against a printed dash, one cluster from
+    the first round to the last (a score of zero can also come of several).
+    """
+    found = []
+    for run in runs:
+        rows = run.rounds[run.rounds["method"] == method]
+        if len(rows):
+            number = PROTOCOLS[cell["protocol"]](rows)
+            dashed = pd.isna(cell["value"]) and (rows["n_clusters"] == 1).all()
+            found.append(np.nan if number is None or dashed else float(number))
+    return found
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
@@ -225,28 +243,37 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """A ledger for the eye: texts, a number as ``mean [low, high]`` with its seeds and status."""
+    scales = {"paper's scale": "", "reduced scale": "reduced_"}
 
     def ours(row: pd.Series, prefix: str) -> str:
         if row[f"{prefix}status"] == "not run":
             return "not run"
-        mean, low, high = (row[f"{prefix}{name}"] for name in ("ours", "low", "high"))
-        number = "never" if pd.isna(mean) else f"{mean:.2f} [{low:.2f}, {high:.2f}]"
-        return f"{number} n={row[f'{prefix}seeds']} {row[f'{prefix}status']}"
+        mean, low, high, seeds, never = (
+            row[f"{prefix}{name}"] for name in ("ours", "low", "high", "seeds", "never")
+        )
+        number = [] if pd.isna(mean) else [f"{mean:.2f} [{low:.2f}, {high:.2f}]"]
+        absent = [f"never in {never}"] if never else []
+        return f"{', '.join(number + absent)} n={seeds} {row[f'{prefix}status']}"
 
     return pd.DataFrame(
         {
             **{name: table[name] for name in CELL},
             "published": ["–" if pd.isna(v) else f"{v:g}" for v in table["value"]],
-            "paper's scale": [ours(row, "") for _, row in table.iterrows()],
-            "reduced scale": [ours(row, "reduced_") for _, row in table.iterrows()],
-            "as meant, reduced": [
-                "" if pd.isna(v) else f"{v:.2f}" for v in table["reduced_intended"]
-            ],
+            **{
+                name: [ours(row, prefix) for _, row in table.iterrows()]
+                for name, prefix in scales.items()
+            },
+            **{
+                f"as meant, {name}": [
+                    "" if pd.isna(v) else f"{v:.2f}" for v in table[f"{prefix}intended"]
+                ]
+                for name, prefix in scales.items()
+            },
         }
     )
 
 
-def write(table: pd.DataFrame, path: Path = LEDGER) -> Path:
+def write(table: pd.DataFrame, path: Path) -> Path:
     """Write the ledger as CSV, numbers to four digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     table.to_csv(path, index=False, float_format="%.4g")

@@ -58,15 +58,13 @@ def scores(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, float]:
 TABLE_ROUNDS = 50
 
 
-def as_in_the_ocfl_tables(rounds: pd.DataFrame, hdbscan: bool = False) -> dict[str, float]:
+def as_in_the_ocfl_tables(rounds: pd.DataFrame) -> dict[str, float]:
     """RAND, AMI and COM of a run, by the protocol behind Table I and Table 1 of the OCFL papers.
 
     Parameters
     ----------
     rounds : DataFrame
         A method's rows of a history in order of rounds, with ``ari``, ``ami`` and ``homogeneity``.
-    hdbscan : bool
-        Whether it is the row of OCFL-HDB.
 
     Returns
     -------
@@ -75,28 +73,28 @@ def as_in_the_ocfl_tables(rounds: pd.DataFrame, hdbscan: bool = False) -> dict[s
         so that who clusters in round r gets at most (51 − r) / 50. NaN if there are fewer rounds.
 
         - ``RAND``: the *adjusted* Rand index.
-        - ``AMI``: adjusted mutual information; but the ARI again in the row of OCFL-HDB.
+        - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB the tables have RAND again.
         - ``COM``: *homogeneity*. The authors call scikit-learn's completeness with its arguments
           exchanged. True completeness of a single cluster would be 1.
 
     Notes
     -----
     From the authors' archived labels these rules give every number of the extended paper's Table 1
-    that could be checked (a golden test counts them). The right measures of a whole run are the
-    means of `agreement`, those of its outcome the last round's.
+    that can be read and checked (a golden test counts them). The right measures of a whole run are
+    the means of `agreement`, those of its outcome the last round's.
     """
     if len(rounds) < TABLE_ROUNDS:
         return {"RAND": np.nan, "AMI": np.nan, "COM": np.nan}
     means = rounds[["ari", "ami", "homogeneity"]].head(TABLE_ROUNDS).mean()
     return {
         "RAND": float(means["ari"]),
-        "AMI": float(means["ari" if hdbscan else "ami"]),
+        "AMI": float(means["ami"]),
         "COM": float(means["homogeneity"]),
     }
 
 
-def clustering_round(rounds: pd.DataFrame) -> int | None:
-    """The round (from 1) in which a method clustered, as in the extended OCFL paper's Table 2.
+def round_as_in_the_ocfl_tables(rounds: pd.DataFrame) -> int | None:
+    """The round (from 1) in which a method clustered, by the protocol of the extended Table 2.
 
     Parameters
     ----------

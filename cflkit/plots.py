@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -140,20 +140,21 @@ def over_rounds(table: pd.DataFrame, measure: str, label: str, axes: Axes | None
     return axes
 
 
-def learning_gap(summary: Mapping[str, Mapping[str, float]], axes: Axes | None = None) -> Axes:
-    """A segment a method, from GF1 (hollow) to PF1 (filled), means over all rounds.
+def learning_gap(table: pd.DataFrame, axes: Axes | None = None) -> Axes:
+    """A segment a method of a history's table, from GF1 (hollow) to PF1 (filled).
 
-    As Figure 2 of both OCFL papers, whose segments have GF1 below and PF1 above.
+    Both are means over the same rounds, those with an evaluation on the central test set. As Figure
+    2 of both OCFL papers, whose segments have GF1 below and PF1 above.
     """
     axes = axes or plt.gca()
-    for position, measures in enumerate(summary.values()):
-        ends = measures["mean_gf1"], measures["mean_pf1"]
-        colour = COLOURS[position % len(COLOURS)]
-        axes.plot([position, position], ends, color=colour, linewidth=3, alpha=0.5)
-        axes.plot(position, ends[0], "o", color=colour, markerfacecolor="white")
-        axes.plot(position, ends[1], "o", color=colour)
+    both = table.dropna(subset=["gf1", "pf1"])
+    means = both.groupby("method", sort=False)[["gf1", "pf1"]].mean()
+    places, colour = range(len(means)), COLOURS[0]
+    axes.vlines(places, means["gf1"], means["pf1"], color=colour, linewidth=3, alpha=0.5)
+    axes.plot(places, means["gf1"], "o", color=colour, markerfacecolor="white")
+    axes.plot(places, means["pf1"], "o", color=colour)
     axes.set(ylabel="F1, mean over rounds", ylim=(0, 1))
-    axes.set_xticks(range(len(summary)), list(summary), rotation=30, ha="right")
+    axes.set_xticks(places, list(means.index), rotation=30, ha="right")
     return axes
 
 

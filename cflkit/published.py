@@ -1,9 +1,9 @@
 """What the papers' code did where it differs from their text, and the line-up of their tables.
 
-Each difference is a named option of a method or clusterer, so that both ways can be run; `SWITCHES`
-lists them all with their sources. Sources are the OCFL papers (the first: IEEE BigData 2024; the
-extended one) and their authors' public code, MKZuziak/Clustered-Federated-Learning and
-MKZuziak/OCFL_IEEE_BigData2024, read by us.
+Each difference in a method is a named option, so that both ways can be run; `SWITCHES` lists them
+with their sources: the OCFL papers (the first: IEEE BigData 2024; the extended one) and their
+authors' public code, MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_BigData2024, read
+by us. (Measures that differ from their names are in `metrics`, splits in `partition`.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cflkit.methods import Method
 
 @dataclass(frozen=True)
 class Switch:
-    """One difference between what was published or run and what was meant.
+    """One difference between what was published and what was meant.
 
     Attributes
     ----------
@@ -31,7 +31,10 @@ class Switch:
     option : str
         Its option.
     published, intended : object
-        The option's value as in the papers' results, and as meant.
+        The option's value as published, and as the rest of the papers, or the method's own authors,
+        have it.
+    by : {"code", "text"}
+        Whether the authors' code, and so their results, have the published value, or a text alone.
     what, source : str
         What the difference is, and where it can be read.
     """
@@ -40,6 +43,7 @@ class Switch:
     option: str
     published: Any
     intended: Any
+    by: str
     what: str
     source: str
 
@@ -48,64 +52,71 @@ SWITCHES = (
     Switch(
         "affinity",
         "wrong_sign",
-        True,
-        False,
-        "affinity propagation, which takes similarities, is given distances",
-        "code: OCFL with affinity propagation",
+        published=True,
+        intended=False,
+        by="code",
+        what="affinity propagation, which takes similarities, is given distances",
+        source="OCFL with affinity propagation",
     ),
     Switch(
         "briggs",
         "wrong_sign",
-        True,
-        False,
-        "agglomerative clustering, which takes distances, is given cosine similarities",
-        "code: Briggs et al.'s method",
+        published=True,
+        intended=False,
+        by="code",
+        what="agglomerative clustering, which takes distances, is given cosine similarities",
+        source="Briggs et al.'s method",
     ),
     *(
         Switch(
             method,
             "include_buffers",
-            True,
-            False,
-            "update vectors hold BatchNorm's statistics and batch counters beside the parameters",
-            "code: state after minus state before; the papers speak of parameters",
+            published=True,
+            intended=False,
+            by="code",
+            what="updates hold BatchNorm's statistics and batch counters beside the parameters",
+            source="state after minus state before; the papers speak of parameters",
         )
         for method in ("ocfl", "sattler", "briggs")
     ),
     Switch(
         "hdbscan",
         "noise",
-        "own cluster",
-        "nearest",
-        "clients that HDBSCAN leaves out as noise train together as one more cluster",
-        "code: labels are taken in sorted order, −1 first; the papers do not say",
+        published="own cluster",
+        intended="nearest",
+        by="code",
+        what="clients that HDBSCAN leaves out as noise train together as one more cluster",
+        source="labels in sorted order, −1 first; the papers do not say, the other value is ours",
     ),
     Switch(
         "ocfl",
         "strict",
-        True,
-        False,
-        "the temperature must rise, where the text lets it stay equal",
-        "code: >; Algorithm 1 of both papers, line 20: ≥",
+        published=False,
+        intended=True,
+        by="text",
+        what="the trigger fires also where the temperature stays equal",
+        source="Algorithm 1 (the first paper's line 18, the extended one's 20): ≥; the code: >",
     ),
     Switch(
         "ocfl",
         "before",
-        float("-inf"),
-        float("inf"),
-        "any first temperature exceeds the one before it, so that round 1 clusters",
-        "first paper, Algorithm 1; the extended paper (line 6) and the code have +∞",
+        published=float("-inf"),
+        intended=float("inf"),
+        by="text",
+        what="any first temperature exceeds the one before it, so that round 1 clusters",
+        source="first paper, Algorithm 1; the extended paper (line 6) and the code: +∞",
     ),
     *(
         Switch(
             method,
             "weighting",
-            "equal",
-            "samples",
-            "clients weigh alike in an average, whatever their number of samples",
-            "code, and Algorithm 1, line 27; FedAvg and Briggs et al. weigh by samples",
+            published="equal",
+            intended="samples",
+            by="code",
+            what="clients weigh alike in an average, whatever their number of samples",
+            source="as in OCFL's own Algorithm 1; this method's authors weigh by samples",
         )
-        for method in ("fedavg", "ocfl", "briggs")
+        for method in ("fedavg", "briggs")
     ),
 )
 

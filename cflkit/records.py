@@ -170,6 +170,12 @@ def find(**parameters: Any) -> list[Record]:
     ]
 
 
+def committed() -> list[Record]:
+    """The records that git tracks, by id: those that the project publishes."""
+    listed = git("ls-files", "--", "data/results/*/record.json") or ""
+    return [read((PROJECT / line).parent) for line in sorted(listed.splitlines())]
+
+
 def provenance(federation: Federation, history: History) -> dict[str, Any]:
     """The circumstances of a run: code, versions, machine, cost, seed and partition."""
     device = federation.device

@@ -62,7 +62,7 @@ class History:
         return table.assign(order=order).sort_values(["order", "round"]).drop(columns="order")
 
     def summary(self) -> dict[str, dict[str, float | int | None]]:
-        """Method → measure → value at the last round; with the prefix ``mean_`` over all rounds.
+        """Method → measure → value at the last round; with ``mean_`` over the rounds measured.
 
         ``clustering_round`` is the first round (from 1) that ends with more than one cluster.
         """

@@ -2,8 +2,8 @@
 
 ``python notebooks/build.py [NAME ...]`` builds those named (all by default): each ``src/NAME.py``
 is executed at its default scale and written as ``NAME.ipynb`` with outputs. The measured minutes
-are written into the notebook, its source and the README; nobody types them. The ledger is written
-anew, too.
+are written into the notebook, its source and the README; nobody types them. The ledger of the
+records that git tracks is written anew, too: add new ones before.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def results_table() -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     scenarios: dict[tuple, list[records.Record]] = {}
-    for record in records.find(clients=15):
-        if not record.parameters["dataset"].startswith("digits"):  # those `make run` makes anew
+    for record in records.committed():
+        if record.id.startswith("ocfl-") and ledger.scale(record, "ocfl"):
             scenarios.setdefault(ledger.scenario_of(record), []).append(record)
     for (dataset, overlap, balance, _), runs in scenarios.items():
         ocfl = [run.summary["OCFL-HDB"] for run in runs]
@@ -117,17 +117,19 @@ def results_table() -> str:
 
 
 def headline() -> str:
-    """The README's count of the papers' numbers, and what runs have made of them."""
-    table = ledger.ledger()
-    full, reduced = (table[name].value_counts() for name in ("status", "reduced_status"))
-    run = len(table) - reduced.get("not run", 0)
-    return (
-        f"Of the {len(table)} numbers in the papers' tables so far in the ledger, "
-        f"{len(table) - full.get('not run', 0)} have been run at the papers' own scale, which "
-        f"wants a GPU. At a reduced scale, which counts apart, {run} have been run: "
-        f"{reduced.get('reproduced', 0)} reproduced, {reduced.get('close', 0)} close, "
-        f"{reduced.get('not reproduced', 0)} not reproduced."
-    )
+    """The README's count of the papers' numbers, and what committed runs have made of them."""
+    counts = ledger.counts(ledger.ledger(records.committed())).drop(columns="not run")
+    lines = [
+        "| paper, table | numbers | run at the paper's scale | run at the reduced scale | "
+        + " | ".join(counts.columns)
+        + " |",
+        "|---|" + "---|" * (3 + len(counts.columns)),
+    ]
+    for table, cells in ledger.published().groupby(["paper", "table"]):
+        full, reduced = (counts.loc[(scale, *table)] for scale in ("paper's", "reduced"))
+        numbers = [len(cells), full.sum(), reduced.sum(), *reduced]
+        lines.append(f"| {', '.join(table)} | {' | '.join(map(str, numbers))} |")
+    return "\n".join(lines)
 
 
 def write_readme() -> None:
@@ -146,5 +148,5 @@ if __name__ == "__main__":
     wanted = sys.argv[1:] or sorted(path.stem for path in (NOTEBOOKS / "src").glob("[0-9]*.py"))
     for name in wanted:
         build(NOTEBOOKS / "src" / f"{name}.py")
-    ledger.write(ledger.ledger())
+    ledger.write(ledger.ledger(records.committed()), ledger.LEDGER)
     write_readme()

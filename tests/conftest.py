@@ -4,10 +4,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from torch import nn
 
 from cflkit import datasets, models, partition
 from cflkit.federation import Federation, LocalTraining
+
+# A busy machine fails no property
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)

@@ -52,7 +52,7 @@ def test_a_stationary_incongruent_cluster_is_split_and_its_halves_go_on_from_it(
     method = play(make(), OPPOSED)
     assert method.labels.tolist() == [0, 0, 0, 1, 1]
     torch.testing.assert_close(method.models, torch.tensor([[3.0, 0.0], [-3.0, 0.0]]))
-    assert method.scalars["eps1"], method.scalars["eps2"] == (1.0, 2.0)
+    assert (method.scalars["eps1"], method.scalars["eps2"]) == (1.0, 2.0)
     assert method.scalars["mean_norm"] == "0.6"
     assert float(method.scalars["max_norm"]) == pytest.approx(math.hypot(3, 0.1), abs=1e-3)
 
@@ -102,6 +102,8 @@ def test_updates_that_are_not_finite_are_named():
     broken[3, 0] = math.nan
     with pytest.raises(ValueError, match=r"clients \[3\]"):
         sattler.bipartition(broken)
+    with pytest.raises(ValueError, match=r"clients \[3\]"):
+        play(make(), broken)
 
 
 @given(st.integers(0, 1000), st.integers(3, 8), st.integers(1, 7))
@@ -143,7 +145,11 @@ def test_the_proxy_is_the_step_of_centralised_training(small):
     assert norms == pytest.approx(method.mean_norms, rel=1e-5)
 
 
-def test_the_proxy_needs_one_client(federate):
+def test_the_rule_and_its_proxy_need_a_round_and_one_client(federate):
+    with pytest.raises(ValueError, match="norm of one round at least"):
+        sattler.recommended_thresholds([])
+    with pytest.raises(ValueError, match="rounds must be at least 1"):
+        sattler.central_norms(federate(), rounds=0)
     with pytest.raises(ValueError, match="one client, not 6"):
         sattler.central_norms(federate(), rounds=1)
 
@@ -170,7 +176,7 @@ def test_batch_counters_keep_the_mean_norm_up(federate, normalised):
         ({"eps2": math.inf}, "eps2 must be positive and finite"),
         ({"eps1": math.nan}, "eps1"),
         ({"min_rounds": -1}, "min_rounds"),
-        ({"weighting": "loss"}, "unknown weighting"),
+        ({"min_rounds": 2.5}, "min_rounds must be an integer"),
     ],
 )
 def test_sattlers_thresholds_out_of_range(options, message):
@@ -211,7 +217,7 @@ def test_fedavg_then_one_cut_then_fedavg_in_each_cluster():
     ("options", "clusters"),
     [
         ({}, 2),
-        ({"threshold": 2.5}, 1),
+        ({"threshold": 2.0}, 1),
         ({"threshold": 1e-9}, 5),
         ({"wrong_sign": True}, 1),
         ({"metric": "euclidean", "threshold": 1.0}, 2),
@@ -244,10 +250,26 @@ def test_distances_are_scipys(metric, scipys, seed):
     np.testing.assert_allclose(pairwise(vectors, metric), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize(("metric", "expected"), [("euclidean", 1e-3), ("manhattan", 1.0)])
+def test_distances_of_long_updates_are_summed_without_loss(metric, expected):
+    """A million differences of 1e-6 in float32, in more than one chunk."""
+    near = torch.zeros(2, 10**6 + 2**20)
+    near[1, -(10**6) :] = 1e-6
+    np.testing.assert_allclose(pairwise(near, metric)[0, 1], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "manhattan"])
+def test_no_distance_between_updates_that_are_not_finite(metric):
+    with pytest.raises(ValueError, match=r"clients \[1\]"):
+        pairwise(torch.tensor([[1.0, 2.0], [math.inf, 0.0]]), metric)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rounds": -1}, "rounds must not be negative"),
+        ({"rounds": -1}, "rounds must be an integer and not negative"),
+        ({"rounds": 2.5}, "rounds must be an integer"),
+        ({"threshold": 2.5}, "cosine distances end at 2"),
         ({"threshold": 0.0}, "threshold must be positive"),
         ({"threshold": math.nan}, "threshold must be positive"),
         ({"metric": "hamming"}, "unknown metric 'hamming'"),

@@ -127,7 +127,19 @@ def test_rows_hold_what_they_say(federate):
     )
 
 
+def test_the_central_test_set_is_met_every_so_many_rounds_and_last(federate):
+    every = run(line_up(), federate(), rounds=5).table()
+    some = run(line_up(), federate(), rounds=5, central_every=2).table()
+    met = some["round"].isin([2, 4, 5])
+    for name in ("gf1", "central_accuracy", "learning_gap"):
+        assert some[name][~met].isna().all()
+        assert some[name][met].tolist() == every[name][met].tolist()
+    assert some["pf1"].tolist() == every["pf1"].tolist()
+
+
 def test_bad_requests_are_refused(federate):
+    with pytest.raises(ValueError, match="central_every must be at least 1"):
+        run(line_up(), federate(), central_every=0)
     with pytest.raises(ValueError, match="rounds must be at least 1"):
         run(line_up(), federate(), rounds=0)
     with pytest.raises(ValueError, match="no method"):

@@ -51,10 +51,14 @@ class Briggs(Method):
     def __post_init__(self) -> None:
         check_weighting(self.weighting)
         self.clusterer()
-        if self.rounds < 0:
-            raise ValueError(f"rounds must not be negative, but is {self.rounds}")
+        if not isinstance(self.rounds, int) or self.rounds < 0:
+            raise ValueError(f"rounds must be an integer and not negative, not {self.rounds!r}")
         if self.metric not in METRICS:
             raise ValueError(f"unknown metric {self.metric!r}; known are {', '.join(METRICS)}")
+        if self.metric == "cosine" and self.threshold > 2:
+            raise ValueError(
+                f"cosine distances end at 2; a threshold of {self.threshold} cuts none"
+            )
         if self.wrong_sign and self.metric != "cosine":
             raise ValueError(f"wrong_sign is about cosine similarity, not {self.metric} distance")
 
@@ -68,7 +72,10 @@ class Briggs(Method):
         )
 
     def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
-        """Cluster in round n (from 0), where all clients trained the global model; average."""
+        """Cluster in round n (from 0), where all clients trained the global model; average.
+
+        The heights kept in ``scalars`` are those of the distances, whatever sign was clustered.
+        """
         updates = trained - self.models[self.labels]
         self.scalars = {}
         if round == self.rounds:

@@ -48,7 +48,7 @@ class OCFL(Method):
         Whether update vectors hold BatchNorm's statistics and batch counters too, as in the
         authors' code.
     weighting : {"equal", "samples"}
-        Algorithm 1, line 27 weighs members alike.
+        Algorithm 1, line 28 weighs members alike.
     """
 
     clusterer: str = "hdbscan"
@@ -64,8 +64,14 @@ class OCFL(Method):
     def __post_init__(self) -> None:
         check_weighting(self.weighting)
         clustering.make(self.clusterer, **self.options)
-        if self.window < 1 or self.p < 1:
-            raise ValueError(f"needs window ≥ 1 and p ≥ 1, not {self.window} and {self.p}")
+        if not isinstance(self.window, int) or self.window < 1:
+            raise ValueError(f"window must be a positive integer, not {self.window!r}")
+        if not self.p >= 1:
+            raise ValueError(f"p must be at least 1, not {self.p}")
+        if self.scale is not None and not 0 < self.scale < math.inf:
+            raise ValueError(f"scale must be positive and finite, not {self.scale}")
+        if math.isnan(self.before):
+            raise ValueError("before must not be NaN, which no temperature exceeds")
 
     def setup(self, federation: Federation, initial: Tensor) -> None:
         """One cluster of all clients; nothing clustered yet."""

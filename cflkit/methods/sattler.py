@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from cflkit import clustering
-from cflkit.divergence import cosine_divergence
+from cflkit.divergence import cosine_divergence, finite_updates
 from cflkit.federation import Federation, Jobs
-from cflkit.methods.base import Method, average_updates, check_weighting, client_weights
+from cflkit.methods.base import Method, average_updates, client_weights
 
 
 @dataclass
@@ -37,11 +37,10 @@ class Sattler(Method):
     include_buffers : bool
         Whether updates hold BatchNorm's statistics and batch counters too, as in the OCFL authors'
         code.
-    weighting : {"equal", "samples"}
-        Members weigh alike in the authors' code.
 
     Notes
     -----
+    Members weigh alike in a cluster's average, as in the authors' code.
     A cluster of one or two clients is never split. As in the authors' code, the separation
     condition of the paper's equation on γ_max is not checked, and there is no pause after a split.
     """
@@ -50,15 +49,15 @@ class Sattler(Method):
     eps2: float | None = None
     min_rounds: int = 20
     include_buffers: bool = False
-    weighting: str = "equal"
 
     def __post_init__(self) -> None:
-        check_weighting(self.weighting)
         for name, value in (("eps1", self.eps1), ("eps2", self.eps2)):
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite, not {value}")
-        if self.min_rounds < 0:
-            raise ValueError(f"min_rounds must not be negative, but is {self.min_rounds}")
+        if not isinstance(self.min_rounds, int) or self.min_rounds < 0:
+            raise ValueError(
+                f"min_rounds must be an integer and not negative, not {self.min_rounds!r}"
+            )
 
     def setup(self, federation: Federation, initial: Tensor) -> None:
         """One cluster of all clients; no norm seen yet."""
@@ -68,7 +67,9 @@ class Sattler(Method):
     def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
         """Split what may be split, then average the updates within each cluster."""
         updates = trained - self.models[self.labels]
-        compared = updates if self.include_buffers else updates[:, : self.federation.parameters]
+        compared = finite_updates(
+            updates if self.include_buffers else updates[:, : self.federation.parameters]
+        )
         clusters = [(self.labels == c).nonzero().flatten() for c in range(len(self.models))]
         norms = [update_norms(compared[members]) for members in clusters]
         self.mean_norms += [mean for mean, _ in norms]
@@ -90,7 +91,7 @@ class Sattler(Method):
         }
 
         # Both halves go on from their parent's model, with their own members' updates
-        weights = client_weights(self.federation, self.weighting)
+        weights = client_weights(self.federation, "equal")
         self.models = average_updates(self.models[parents], updates, self.labels, weights)
 
     def thresholds(self) -> tuple[float, float]:
@@ -121,7 +122,14 @@ def recommended_thresholds(mean_norms: Sequence[float]) -> tuple[float, float]:
     -------
     tuple of float
         ε₁, and the upper end of the interval [ε₁, 10 ε₁] for ε₂.
+
+    Raises
+    ------
+    ValueError
+        No norms.
     """
+    if not len(mean_norms):
+        raise ValueError("the rule needs the norm of one round at least")
     largest = max(mean_norms)
     return largest / 10, largest
 
@@ -145,6 +153,8 @@ def central_norms(federation: Federation, rounds: int) -> list[float]:
     ----------
     Zuziak et al., extended OCFL paper, appendix A.2 and Figure 9.
     """
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, not {rounds}")
     if federation.clients != 1:
         raise ValueError(f"centralised training has one client, not {federation.clients}")
     theta, norms = federation.initial()[None], []
