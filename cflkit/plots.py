@@ -116,7 +116,7 @@ def band(curves: Sequence[ArrayLike], colour: str, label: str, axes: Axes | None
     stacked = np.asarray(curves, dtype=float)
     rounds = np.arange(1, stacked.shape[1] + 1)
     mean = stacked.mean(axis=0)
-    axes.plot(rounds, mean, color=colour, label=f"{label} ({len(stacked)} runs)")
+    axes.plot(rounds, mean, color=colour, label=label)
     if len(stacked) > 1:
         error = 2 * stacked.std(axis=0, ddof=1) / np.sqrt(len(stacked))
         axes.fill_between(rounds, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)

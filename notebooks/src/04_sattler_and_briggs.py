@@ -148,7 +148,7 @@ for ax, (name, (eps1, eps2)) in zip(axes, pairs.items(), strict=True):
     for t in np.flatnonzero(may):
         ax.axvspan(t + 0.5, t + 1.5, color="0.9", zorder=0)
     ax.set(xlabel="round", yscale="log", title=f"{name}: {eps1:.2f}, {eps2:.2f}")
-axes[0].legend(loc="lower left")
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 plt.show()
 
 # %% [markdown]
@@ -482,7 +482,8 @@ with pd.option_context("display.max_colwidth", None):
 # (seed 0; the mean solid, the largest dashed) with the papers' thresholds, dotted.
 
 # %%
-committed = [r for r in records.find(clients=15, rounds=50) if "OCFL-AFF" in r.summary]
+known = [record for record in records.find(clients=15) if record.id.startswith("ocfl-")]
+committed = [record for record in known if ledger.scale(record, "ocfl") == "reduced"]
 figure, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True)
 for ax, name in zip(axes, ("mnist", "fashion-mnist"), strict=True):
     runs = [r for r in committed if (r.parameters["dataset"], r.parameters["seed"]) == (name, 0)]
@@ -495,6 +496,7 @@ for ax, name in zip(axes, ("mnist", "fashion-mnist"), strict=True):
     for threshold in (0.35, 1.0):
         ax.axhline(threshold, color="black", linestyle=":", linewidth=1)
     ax.set(xlabel="round", title=name, yscale="log")
+axes[0].set(ylabel="norm")
 if committed:
     axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1))
 plt.show()
