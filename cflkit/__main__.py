@@ -1,13 +1,14 @@
-"""The commands: ``python -m cflkit run``, ``data`` and ``ledger``."""
+"""The commands: ``python -m cflkit run``, ``grid``, ``data`` and ``ledger``."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cflkit import datasets, ledger, notebooks, records
+from cflkit import datasets, grid, ledger, notebooks, records
 from cflkit.config import ParameterError
 
 
@@ -52,7 +53,34 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "-o", "--output", type=Path, help="the executed notebook (default: data/runs/NOTEBOOK)"
     )
+    run.add_argument(
+        "--missing", action="store_true", help="do nothing if the notebook's record is there"
+    )
     run.set_defaults(command=run_notebook)
+
+    grids = commands.add_parser(
+        "grid",
+        help="list or run all that a paper's table needs",
+        description="The runs of a grid under notebooks/params. 'list' says which are done, begun "
+        "(interrupted, with a checkpoint) or missing; 'run' runs the rest on this machine, and may "
+        "be given again at any time.",
+    )
+    grids.add_argument("action", choices=["list", "run"])
+    grids.add_argument("table", help=f"one of {', '.join(grid.tables())}")
+    grids.add_argument(
+        "-w",
+        "--where",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="only runs with this value, as 'scale reduced'; may be repeated",
+    )
+    grids.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time (default: 1)")
+    grids.add_argument(
+        "-n", "--dry-run", action="store_true", help="print the commands of what is not done"
+    )
+    grids.set_defaults(command=walk_grid)
 
     data = commands.add_parser(
         "data", help="list the data sets and the folders searched, or load some"
@@ -65,8 +93,9 @@ def parser() -> argparse.ArgumentParser:
         help="the papers' numbers beside ours",
         description="Join the papers' tables with the run records, write the result as CSV, and "
         "print it: each published number, ours as mean [smallest, largest] over seeds, and whether "
-        "it was reproduced (in that interval, or within 0.02 of the mean), close (within 0.05), "
-        "not reproduced or not run; at the paper's scale, and apart from it at a reduced one.",
+        "it was reproduced (in that interval, or within 0.02 of the mean), close (within 0.05; of "
+        "rounds, within one), not reproduced or not run; at the paper's scale, and apart from it "
+        "at a reduced one. A dash stands for one cluster from first to last.",
     )
     book.add_argument("--paper", choices=list(ledger.RUNS), help="this paper alone")
     book.add_argument("--table", help="this table alone")
@@ -81,8 +110,36 @@ def parser() -> argparse.ArgumentParser:
 def run_notebook(options: argparse.Namespace) -> int:
     """``run``: execute, then print the notebook's report and where everything lies."""
     output = options.output or notebooks.RUNS / options.notebook.name
-    report = notebooks.run(options.notebook, dict(options.parameter), options.file, output)
-    print(report + f"notebook  {records.shown(output)}")
+    report = notebooks.run(
+        options.notebook, dict(options.parameter), options.file, output, options.missing
+    )
+    if report is None:
+        print("the record is there already")
+    else:
+        print(report + f"notebook  {records.shown(output)}")
+    return 0
+
+
+def walk_grid(options: argparse.Namespace) -> int:
+    """``grid``: list what there is, or run what there is not; 1 if a run failed."""
+    if options.jobs < 1:
+        raise ParameterError(f"--jobs must be at least 1, not {options.jobs}")
+    jobs = grid.read(options.table, dict(options.where))
+    left = [job for job in jobs if job.status != "done"]
+    if options.action == "list":
+        for job in jobs:
+            print(f"{job.status:8s}{job.run}")
+    elif options.dry_run:
+        for job in left:
+            print(shlex.join(["python", "-m", "cflkit", *job.command()]))
+    else:
+        failed = grid.run(jobs, options.jobs)
+        for run, reason in failed.items():
+            print(f"{run}: {reason}", file=sys.stderr)
+        left = [job for job in jobs if job.status != "done"]
+        print(f"{len(jobs) - len(left)} of {len(jobs)} done, {len(failed)} failed")
+        return 1 if failed else 0
+    print(f"{len(jobs) - len(left)} of {len(jobs)} done", file=sys.stderr)
     return 0
 
 

@@ -70,10 +70,11 @@ class HDBSCAN:
         gamma = checked(distance)
         size = self.min_cluster_size or max(2, round(0.2 * len(gamma)))
         if len(gamma) < 2 * size:
-            return np.zeros(len(gamma), dtype=np.int64)  # no room for two clusters
-        labels = hdbscan.HDBSCAN(
-            metric="precomputed", min_cluster_size=size, min_samples=size - 1
-        ).fit_predict(gamma.copy())
+            labels = np.full(len(gamma), -1)  # no room for two clusters: all are noise
+        else:
+            labels = hdbscan.HDBSCAN(
+                metric="precomputed", min_cluster_size=size, min_samples=size - 1
+            ).fit_predict(gamma.copy())
         return in_order(settle_noise(gamma, labels, self.noise))
 
 

@@ -8,6 +8,7 @@ defaults.
 
 from __future__ import annotations
 
+from string import Formatter
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -159,6 +160,26 @@ class AveragingRun(Parameters):
     batch_size: Count
     lr: Positive
     seed: Seed
+
+
+class GridFile(Parameters):
+    """A grid of runs, see `grid`."""
+
+    notebook: str
+    file: str
+    alike: dict[str, str] = {}
+    grids: list[dict[str, list[str | int | float | bool]]]
+
+    @model_validator(mode="after")
+    def known_names(self) -> Self:
+        """Whatever ``file`` and ``alike`` refer to must be in every grid."""
+        needed = {name for _, name, _, _ in Formatter().parse(self.file) if name}
+        needed |= set(self.alike.values())
+        for lists in self.grids:
+            absent = sorted(needed - set(lists))
+            if absent:
+                raise ValueError(f"a grid without {', '.join(absent)}, which file or alike name")
+        return self
 
 
 class LedgerView(Parameters):

@@ -432,7 +432,9 @@ class Federation:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, where the system says so; else all."""
+    """``CFLKIT_THREADS``, or the cores that this process may use where the system says so."""
+    if os.environ.get("CFLKIT_THREADS"):
+        return int(os.environ["CFLKIT_THREADS"])
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -44,23 +44,21 @@ PROTOCOLS: dict[str, Callable[[pd.DataFrame], float | None]] = {
     "mean-50-homogeneity": table_measure("COM"),
     "clustering-round": metrics.round_as_in_the_ocfl_tables,
 }
-# A paper's name for a method, and ours for what its code did and for what was meant
+# A paper's names for methods, and ours; a run has a method "as published", too, where what the
+# paper's code did is another thing than what was meant
 METHODS = {
-    "SCL": ("Sattler", "Sattler"),
-    "BCL": ("Briggs" + AS_PUBLISHED, "Briggs"),
-    "OCFL-KM": ("OCFL-KM", "OCFL-KM"),
-    "OCFL-AFF": ("OCFL-AFF" + AS_PUBLISHED, "OCFL-AFF"),
-    "OCFL-MS": ("OCFL-MS", "OCFL-MS"),
-    "OCFL-HDB": ("OCFL-HDB", "OCFL-HDB"),
+    "SCL": "Sattler",
+    "BCL": "Briggs",
+    **{name: name for name in ("OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB")},
 }
 # The paper's parameter files, and the notebook that takes them
 RUNS = {
     "ocfl": ("ocfl", "03_ocfl_temperature"),
     "ocfl-extended": ("ocfl", "03_ocfl_temperature"),
 }
-# Parameters in which runs of one scale may differ: seeds; how often something is measured that no
-# table has; and a threshold that is ours, of a method that the tables have with another one
-FREE = {"seed", "partition_seed", "central_every", "briggs_threshold"}
+# Parameters in which runs of one scale may differ: seeds, and how often something is measured that
+# no table has
+FREE = {"seed", "partition_seed", "central_every"}
 
 
 def published() -> pd.DataFrame:
@@ -74,7 +72,7 @@ def status(value: float, ours: Iterable[float], within: tuple[float, float] = SC
 
     Reproduced: the value lies in the interval of ours (smallest to largest; three seeds carry no
     finer one) up to the rounding of print, or within the first bound of their mean. Close: within
-    the second. A value or a run that is NaN never clustered, and only agrees with another.
+    the second. A value or a run that is NaN stayed one cluster, and only agrees with another.
     """
     runs = np.array(list(ours), dtype=float)
     if not len(runs):
@@ -114,21 +112,18 @@ def scenario_of(record: Record) -> tuple[str, str, str, int]:
 def reduction(paper: str, scenario: tuple[str, str, str, int]) -> str:
     """What the reduced scale has otherwise than the paper's, as ``"name value"``s."""
     folder, notebook = RUNS[paper]
-    full = file_parameters(folder, "paper", scenario) or {}
-    less = file_parameters(folder, "reduced", scenario) or {}
-    usual = defaults(notebook)
-    return ", ".join(
-        f"{name} {less[name]}"
-        for name in less
-        if name not in FREE and less[name] != full.get(name, usual[name])
+    full, less = (
+        defaults(notebook) | (file_parameters(folder, name, scenario) or {})
+        for name in ("paper", "reduced")
     )
+    return ", ".join(f"{n} {less[n]}" for n in less if n not in FREE and less[n] != full[n])
 
 
 @cache
 def file_parameters(folder: str, scale: str, scenario: tuple[str, str, str, int]) -> dict | None:
     """The parameter file of a scenario at one of the two scales, if there is one."""
     dataset, overlap, balance, clients = scenario
-    place = PROJECT / "notebooks" / "params" / folder / ("" if scale == "paper" else scale)
+    place = PROJECT / "notebooks" / "params" / folder / scale
     path = place / f"{dataset}_{clients}_{overlap}_{balance}.yaml"
     return yaml.safe_load(path.read_text()) if path.exists() else None
 
@@ -167,15 +162,19 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
         says what differs.
     """
     cells = published()
-    grouped: dict[tuple, list[Record]] = {}
+    grouped: dict[tuple, dict[tuple, Record]] = {}
     for run in records.find() if runs is None else runs:
+        seeds = run.parameters.get("seed"), run.parameters.get("partition_seed")
         for paper in cells["paper"].unique():
             if run.id.startswith(RUNS[paper][0] + "-"):
-                grouped.setdefault((paper, scenario_of(run), scale(run, paper)), []).append(run)
+                key = paper, scenario_of(run), scale(run, paper)
+                grouped.setdefault(key, {}).setdefault(seeds, run)  # a seed counts once
     rows = []
     for cell in cells.to_dict("records"):
         paper, scenario = cell["paper"], tuple(cell[name] for name in SCENARIO)
-        full, less = (grouped.get((paper, scenario, name), []) for name in ("paper", "reduced"))
+        full, less = (
+            list(grouped.get((paper, scenario, name), {}).values()) for name in ("paper", "reduced")
+        )
         reduced = {f"reduced_{name}": value for name, value in compared(cell, less).items()}
         differs = reduction(paper, scenario) if less else ""
         rows.append(cell | compared(cell, full) | reduced | {"reduced_scale": differs})
@@ -189,41 +188,33 @@ def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
     -------
     dict of str to object
         ``ours``, ``low`` and ``high`` (mean, smallest and largest over seeds of the method as the
-        paper's code has it), ``seeds``, ``never`` (how many of them found no clusters, where that
-        is what the number is about), ``status``, ``intended`` (the mean of the method as meant,
-        where that is another) and ``runs`` (their ids).
+        paper's code has it; of a round, over the seeds that have one), ``seeds``, ``never`` (in how
+        many of them all clients stayed one cluster), ``status``, ``intended`` (the mean of the
+        method as meant, where that is another) and ``runs`` (their ids).
     """
-    as_published, intended = METHODS[cell["method"]]
-    ours = values(runs, as_published, cell)
-    meant = values(runs, intended, cell) if intended != as_published else []
-    some, some_meant = ([v for v in found if not np.isnan(v)] for found in (ours, meant))
-    within = ROUNDS if cell["protocol"] == "clustering-round" else SCORES
+    name = METHODS[cell["method"]]
+    as_meant = [run.rounds[run.rounds["method"] == name] for run in runs]
+    twins = [run.rounds[run.rounds["method"] == name + AS_PUBLISHED] for run in runs]
+    both = [(twin if len(twin) else meant) for twin, meant in zip(twins, as_meant, strict=True)]
+    rows = [method for method in both if len(method)]
+    protocol = PROTOCOLS[cell["protocol"]]
+    ours = np.array([protocol(method) for method in rows], dtype=float)
+    # Against print, one cluster from first to last is a dash; a table's score of 0 has several
+    whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
+    rounds = cell["protocol"] == "clustering-round"
+    against_print = ours if rounds else np.where(whole, np.nan, ours)
+    some = ours[~np.isnan(ours)]
+    meant = [protocol(method) for method in as_meant if len(method)] if any(map(len, twins)) else []
     return {
-        "ours": np.mean(some) if some else np.nan,
-        "low": min(some, default=np.nan),
-        "high": max(some, default=np.nan),
-        "seeds": len(ours),
-        "never": len(ours) - len(some),
-        "status": status(cell["value"], ours, within),
-        "intended": np.mean(some_meant) if some_meant else np.nan,
-        "runs": " ".join(run.id for run in runs) if ours else "",
+        "ours": some.mean() if len(some) else np.nan,
+        "low": some.min() if len(some) else np.nan,
+        "high": some.max() if len(some) else np.nan,
+        "seeds": len(rows),
+        "never": int(np.isnan(ours).sum() if rounds else whole.sum()),
+        "status": status(cell["value"], against_print, ROUNDS if rounds else SCORES),
+        "intended": pd.Series(meant, dtype=float).mean(),
+        "runs": " ".join(run.id for run in runs) if rows else "",
     }
-
-
-def values(runs: list[Record], method: str, cell: dict) -> list[float]:
-    """A method's number in each run that has the method, by the cell's protocol.
-
-    NaN stands for no clusters: no round of clustering; or, against a printed dash, one cluster from
-    the first round to the last (a score of zero can also come of several).
-    """
-    found = []
-    for run in runs:
-        rows = run.rounds[run.rounds["method"] == method]
-        if len(rows):
-            number = PROTOCOLS[cell["protocol"]](rows)
-            dashed = pd.isna(cell["value"]) and (rows["n_clusters"] == 1).all()
-            found.append(np.nan if number is None or dashed else float(number))
-    return found
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:

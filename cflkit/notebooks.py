@@ -10,9 +10,11 @@ from __future__ import annotations
 import ast
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import filelock
 import nbformat
 import papermill
 import yaml
@@ -20,8 +22,8 @@ from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
 
-from cflkit import config
-from cflkit.config import ParameterError, Parameters
+from cflkit import config, records
+from cflkit.config import FederatedRun, ParameterError, Parameters
 
 # What passes between this process and the kernel is nobody else's to read
 ENCRYPTED = Config(KernelManager={"transport_encryption": "auto"})
@@ -32,8 +34,16 @@ class NotebookError(Exception):
     """A notebook that cannot be run, or that failed while it ran."""
 
 
-def run(notebook: Path, given: dict[str, str], file: Path | None, output: Path) -> str:
+def run(
+    notebook: Path,
+    given: dict[str, str],
+    file: Path | None,
+    output: Path,
+    missing: bool = False,
+) -> str | None:
     """Run a notebook with parameters.
+
+    While a notebook that writes a record runs, no other process can run it with the same ones.
 
     Parameters
     ----------
@@ -45,23 +55,64 @@ def run(notebook: Path, given: dict[str, str], file: Path | None, output: Path) 
         YAML, a mapping of names to values.
     output : Path
         Where the executed notebook is written; parent folders are made.
+    missing : bool
+        Do nothing if the notebook's record is there already.
 
     Returns
     -------
-    str
-        What the cells tagged ``report`` printed.
+    str or None
+        What the cells tagged ``report`` printed; None if there was nothing to do.
 
     Raises
     ------
     ParameterError
         An unknown name, a wrong type or a value out of bounds; nothing has run.
     NotebookError
-        No notebook, no parameters cell, or an error of one of its cells.
+        No notebook, no parameters cell, or an error of one of its cells; or another process runs
+        the same.
     """
     source = read(notebook)
     values = {} if file is None else read_yaml(file)
     values |= {name: parse_yaml(name, text) for name, text in given.items()}
     values = check_parameters(source, values)
+    name = record_id(source, values)
+    if name is None:
+        if missing:
+            raise NotebookError(f"{notebook} writes no record that could be missing")
+        return execute(notebook, values, output)
+    try:
+        with alone(name):
+            if missing and records.folder(name) is not None:
+                return None
+            return execute(notebook, values, output)
+    except filelock.Timeout as error:
+        raise NotebookError(f"{name} is being run by another process") from error
+
+
+def record_id(notebook: nbformat.NotebookNode, values: dict[str, Any]) -> str | None:
+    """The id of the record that the notebook writes with these parameters, if it writes one.
+
+    The notebook calls ``records.run_id("paper", ...)``, whose first argument is read here.
+    """
+    model = parameter_model(notebook)
+    for node in calls(notebook, "records.run_id"):
+        match node.args:
+            case [ast.Constant(value=str(paper)), _]:
+                checked = None if model is None else model.checked(defaults(notebook) | values)
+                if isinstance(checked, FederatedRun):
+                    return records.run_id(paper, checked)
+    return None
+
+
+def alone(run: str) -> filelock.BaseFileLock:
+    """The lock that one process at a time has on a run; it falls with the process."""
+    path = records.checkpoint(run).with_suffix(".lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return filelock.FileLock(path, timeout=0)
+
+
+def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
+    """Run a notebook with parameters that were checked; returns its report."""
     output = output.resolve()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +120,7 @@ def run(notebook: Path, given: dict[str, str], file: Path | None, output: Path) 
             pass
     except OSError as error:
         raise NotebookError(f"{output} cannot be written ({error.strerror})") from error
-    for name in ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES"):
+    for name in ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE"):
         if os.environ.get(name):  # the kernel runs in the notebook's folder, not in this one
             os.environ[name] = str(Path(os.environ[name]).expanduser().resolve())
     try:
@@ -158,15 +209,23 @@ def parsed(cell: nbformat.NotebookNode) -> ast.Module:
 
 def parameter_model(notebook: nbformat.NotebookNode) -> type[Parameters] | None:
     """The model of `config` that the notebook validates its parameters with, if it names one."""
+    for call in calls(notebook, "config.", ".of"):
+        found = getattr(config, ast.unparse(call.func).split(".")[1], None)
+        if isinstance(found, type) and issubclass(found, Parameters):
+            return found
+    return None
+
+
+def calls(notebook: nbformat.NotebookNode, start: str, end: str = "") -> Iterator[ast.Call]:
+    """The calls in a notebook's code of functions whose dotted name starts and ends so."""
     for cell in notebook.cells:
-        if cell.cell_type != "code" or "config." not in cell.source:
+        if cell.cell_type != "code" or start not in cell.source:
             continue
         for node in ast.walk(parsed(cell)):
-            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "config":
-                found = getattr(config, node.attr, None)
-                if isinstance(found, type) and issubclass(found, Parameters):
-                    return found
-    return None
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                if name.startswith(start) and name.endswith(end):
+                    yield node
 
 
 def check_parameters(notebook: nbformat.NotebookNode, values: dict[str, Any]) -> dict[str, Any]:

@@ -124,6 +124,13 @@ SWITCHES = (
 # extended paper gives the range searched, 0.05 to 0.4)
 BRIGGS_THRESHOLD = 0.05
 AS_PUBLISHED = " as published"
+# The papers' names for OCFL by its clusterer
+CLUSTERERS = {
+    "OCFL-KM": "kmeans",
+    "OCFL-AFF": "affinity",
+    "OCFL-MS": "meanshift",
+    "OCFL-HDB": "hdbscan",
+}
 
 
 def switches() -> pd.DataFrame:
@@ -134,37 +141,34 @@ def switches() -> pd.DataFrame:
 def line_up(run: OCFLRun) -> dict[str, Method]:
     """The methods of the OCFL papers' tables and figures, and two yardsticks.
 
-    What rests on a wrong sign is there twice: as meant, and under its name with "as published".
+    Each as meant; and once more under its name with "as published", where the authors' code did
+    another thing: a wrong sign, or BatchNorm's state inside the updates (``include_buffers``).
     """
-    ocfl = {"window": run.window, "include_buffers": run.include_buffers}
-    briggs = {
-        "rounds": run.briggs_rounds,
-        "include_buffers": run.include_buffers,
-        "weighting": "equal",
+    sattler = {
+        "eps1": run.sattler_eps1,
+        "eps2": run.sattler_eps2,
+        "min_rounds": run.sattler_rounds,
     }
-    return {
-        "FedAvg": methods.make("fedavg", weighting="equal"),
-        "Sattler": methods.make(
-            "sattler",
-            eps1=run.sattler_eps1,
-            eps2=run.sattler_eps2,
-            min_rounds=run.sattler_rounds,
-            include_buffers=run.include_buffers,
-        ),
-        "Briggs": methods.make("briggs", threshold=run.briggs_threshold, **briggs),
-        "Briggs" + AS_PUBLISHED: methods.make(
-            "briggs", threshold=BRIGGS_THRESHOLD, wrong_sign=True, **briggs
-        ),
-        "OCFL-KM": methods.make("ocfl", clusterer="kmeans", **ocfl),
-        "OCFL-AFF": methods.make("ocfl", clusterer="affinity", **ocfl),
-        "OCFL-AFF" + AS_PUBLISHED: methods.make(
-            "ocfl", clusterer="affinity", options={"wrong_sign": True}, **ocfl
-        ),
-        "OCFL-MS": methods.make("ocfl", clusterer="meanshift", **ocfl),
-        "OCFL-HDB": methods.make("ocfl", clusterer="hdbscan", **ocfl),
-        "oracle": methods.make("oracle", weighting="equal"),
-        "local": methods.make("local"),
+    briggs = {"rounds": run.briggs_rounds, "weighting": "equal"}
+    slip = {"threshold": BRIGGS_THRESHOLD, "wrong_sign": True}
+    pairs: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+        "Sattler": ("sattler", sattler, sattler),
+        "Briggs": ("briggs", briggs | {"threshold": run.briggs_threshold}, briggs | slip),
     }
+    for name, clusterer in CLUSTERERS.items():
+        meant = {"clusterer": clusterer, "window": run.window}
+        wrong = {"options": {"wrong_sign": True}} if clusterer == "affinity" else {}
+        pairs[name] = ("ocfl", meant, meant | wrong)
+
+    lines = {"FedAvg": methods.make("fedavg", weighting="equal")}
+    for name, (method, meant, published) in pairs.items():
+        lines[name] = methods.make(method, **meant)
+        if published != meant or run.include_buffers:
+            published = published | {"include_buffers": run.include_buffers}
+            lines[name + AS_PUBLISHED] = methods.make(method, **published)
+    lines["oracle"] = methods.make("oracle", weighting="equal")
+    lines["local"] = methods.make("local")
+    return lines
 
 
 def corrected(clusters: Sequence[Sequence[str]], sizes: Sequence[int]) -> dict[str, float]:

@@ -82,9 +82,18 @@ def run_id(paper: str, parameters: FederatedRun) -> str:
     )
 
 
+def folder(run: str) -> Path | None:
+    """Where the record of a run lies, if there is one."""
+    for place in (results(), PROJECT / "data" / "results"):
+        if (place / run / "record.json").exists():
+            return place / run
+    return None
+
+
 def checkpoint(run: str) -> Path:
-    """Where the run's state is kept while it runs."""
-    return PROJECT / "data" / "cache" / "checkpoints" / f"{run}.pt"
+    """Where the run's state is kept while it runs: in ``data/cache``, or ``CFLKIT_CACHE``."""
+    cache = Path(os.environ.get("CFLKIT_CACHE") or PROJECT / "data" / "cache").expanduser()
+    return cache / "checkpoints" / f"{run}.pt"
 
 
 def write(run: str, parameters: FederatedRun, history: History, federation: Federation) -> Record:

@@ -96,39 +96,36 @@ def notebook_table() -> str:
 def results_table() -> str:
     """The README's results: each scenario with committed records, means over seeds."""
     lines = [
-        "| data | split | seeds | clusters in round | ARI | PF1 | PF1 of FedAvg | minutes a run |",
-        "|---|---|---|---|---|---|---|---|",
+        "| data | clients | split | scale | seeds | clusters in round | ARI | PF1 | PF1 of FedAvg | "
+        "minutes a run |",
+        "|---|" + "---|" * 9,
     ]
     scenarios: dict[tuple, list[records.Record]] = {}
     for record in records.committed():
-        if record.id.startswith("ocfl-") and ledger.scale(record, "ocfl"):
-            scenarios.setdefault(ledger.scenario_of(record), []).append(record)
-    for (dataset, overlap, balance, _), runs in scenarios.items():
+        if record.id.startswith("ocfl-") and (scale := ledger.scale(record, "ocfl")):
+            scenarios.setdefault((*ledger.scenario_of(record), scale), []).append(record)
+    for (dataset, overlap, balance, clients, scale), runs in scenarios.items():
         ocfl = [run.summary["OCFL-HDB"] for run in runs]
-        fired = sorted({measures["clustering_round"] for measures in ocfl})
+        fired = [measures["clustering_round"] for measures in ocfl]
         columns = [
-            ", ".join(map(str, fired)),
+            ", ".join("never" if round is None else str(round) for round in fired),
             *(f"{fmean(measures[name] for measures in ocfl):.2f}" for name in ("ari", "pf1")),
             f"{fmean(run.summary['FedAvg']['pf1'] for run in runs):.2f}",
             f"{fmean(run.provenance['minutes'] for run in runs):.0f}",
         ]
-        lines.append(f"| {dataset} | {overlap}, {balance} | {len(runs)} | {' | '.join(columns)} |")
+        first = f"{dataset} | {clients} | {overlap}, {balance} | {scale} | {len(runs)}"
+        lines.append(f"| {first} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
 
 def headline() -> str:
     """The README's count of the papers' numbers, and what committed runs have made of them."""
-    counts = ledger.counts(ledger.ledger(records.committed())).drop(columns="not run")
-    lines = [
-        "| paper, table | numbers | run at the paper's scale | run at the reduced scale | "
-        + " | ".join(counts.columns)
-        + " |",
-        "|---|" + "---|" * (3 + len(counts.columns)),
-    ]
-    for table, cells in ledger.published().groupby(["paper", "table"]):
-        full, reduced = (counts.loc[(scale, *table)] for scale in ("paper's", "reduced"))
-        numbers = [len(cells), full.sum(), reduced.sum(), *reduced]
-        lines.append(f"| {', '.join(table)} | {' | '.join(map(str, numbers))} |")
+    counts = ledger.counts(ledger.ledger(records.committed()))
+    named = counts.columns.drop("not run")
+    lines = [f"| paper, table | scale | numbers | run | {' | '.join(named)} |", "|---" * 7 + "|"]
+    for (scale, *table), row in counts.iterrows():
+        numbers = [row.sum(), row[named].sum(), *row[named]]
+        lines.append(f"| {', '.join(table)} | {scale} | {' | '.join(map(str, numbers))} |")
     return "\n".join(lines)
 
 
@@ -144,7 +141,16 @@ def write_readme() -> None:
     README.write_text(text)
 
 
+def check_committed() -> None:
+    """End if a notebook would show records that the README and the ledger do not."""
+    tracked = {record.id for record in records.committed()}
+    scaled = [r.id for r in records.find() if r.id.startswith("ocfl-") and ledger.scale(r, "ocfl")]
+    if strangers := sorted(set(scaled) - tracked):
+        sys.exit(f"first add these records to git, or move them away: {', '.join(strangers)}")
+
+
 if __name__ == "__main__":
+    check_committed()
     wanted = sys.argv[1:] or sorted(path.stem for path in (NOTEBOOKS / "src").glob("[0-9]*.py"))
     for name in wanted:
         build(NOTEBOOKS / "src" / f"{name}.py")

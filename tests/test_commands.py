@@ -155,7 +155,7 @@ def test_the_notebook_itself_refuses_what_was_injected():
         config.OCFLRun.of(namespace)
 
 
-@pytest.mark.parametrize("file", sorted((PROJECT / "notebooks/params/ocfl").rglob("*.yaml")))
+@pytest.mark.parametrize("file", sorted((PROJECT / "notebooks/params/ocfl").glob("*/*.yaml")))
 def test_every_parameter_file_fits_its_notebook(file):
     notebooks.check_parameters(notebooks.read(OCFL), notebooks.read_yaml(file))
 

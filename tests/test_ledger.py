@@ -13,11 +13,13 @@ from cflkit.records import PROJECT, Record
 
 SCENARIO = ("mnist", "nonoverlapping", "balanced", 15)
 NOTEBOOK = "03_ocfl_temperature"
+METHODS = [*ledger.METHODS.values(), "Briggs as published", "OCFL-AFF as published"]
 
 
 def parameters(reduced=False, **changes):
     folder = PROJECT / "notebooks" / "params" / "ocfl"
-    file = (folder / "reduced" if reduced else folder) / "mnist_15_nonoverlapping_balanced.yaml"
+    scale = "reduced" if reduced else "paper"
+    file = folder / scale / "mnist_15_nonoverlapping_balanced.yaml"
     return ledger.defaults(NOTEBOOK) | yaml.safe_load(file.read_text()) | changes
 
 
@@ -40,7 +42,7 @@ def record(number=0, fired=3, **options):
                 "homogeneity": after,
             }
         )
-        for method in ["FedAvg", *{m for pair in ledger.METHODS.values() for m in pair}]
+        for method in ["FedAvg", *METHODS]
     ]
     name = PROJECT / f"ocfl-run-{number}"
     return Record(name, given, {}, {}, pd.concat(rows))
@@ -110,6 +112,12 @@ def test_a_run_at_the_papers_scale_meets_its_cells():
     assert (table["status"] != "not run").sum() == 6 * (3 + 3 + 1)
 
 
+def test_a_seed_counts_once():
+    again = record(0)
+    again.parameters["central_every"] = 5
+    assert row(ledger.ledger([record(0), again]), "OCFL-HDB", "RAND")["seeds"] == 1
+
+
 def test_a_reduced_run_is_kept_apart():
     table = ledger.ledger([record(reduced=True)])
     assert set(table["status"]) == {"not run"}
@@ -120,7 +128,7 @@ def test_a_reduced_run_is_kept_apart():
     }
 
 
-@pytest.mark.parametrize("name", ["seed", "partition_seed", "central_every", "briggs_threshold"])
+@pytest.mark.parametrize("name", ["seed", "partition_seed", "central_every"])
 def test_a_scale_leaves_some_parameters_free(name):
     for reduced in (False, True):
         run = record(reduced=reduced)
@@ -146,6 +154,11 @@ def test_a_dash_is_reproduced_by_one_cluster_from_first_to_last():
         cell = row(ledger.ledger(runs), "BCL", "RAND")
         assert np.isnan(cell["value"])
         assert cell["status"] == expected
+        assert (cell["never"], cell["seeds"]) == (1, len(runs))
+    assert (cell["low"], cell["ours"], cell["high"]) == pytest.approx((0, 0.48, 0.96))
+    assert cell["intended"] == pytest.approx(0.48)
+    # Nor does one cluster reproduce a number
+    assert row(ledger.ledger([whole]), "OCFL-AFF", "RAND")["status"] == "not reproduced"
     # Several clusters without any agreement with the truth score zero, too, and are no dash
     astray = record(2, fired=3)
     astray.rounds[["ari", "ami", "homogeneity"]] = 0.0
@@ -187,7 +200,7 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     assert main(["ledger", "--paper", "ocfl", "--table", "I", "-o", str(path)]) == 0
     printed = capsys.readouterr().out
     assert str(path) in printed
-    assert "not run" in printed
+    assert " n=" in printed
     assert len(pd.read_csv(path)) == len(ledger.published())
     assert main(["ledger", "--paper", "ocfl", "--table", "1", "-o", str(path)]) == 2
     assert "no table '1'; there are I" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist, squareform
 
 from cflkit import methods, partition
@@ -281,3 +282,72 @@ def test_no_distance_between_updates_that_are_not_finite(metric):
 def test_briggs_options_out_of_range(options, message):
     with pytest.raises(ValueError, match=message):
         briggs(**options)
+
+
+# --- Updates that no method likes ----------------------------------------------------------------
+
+AT_ONCE = {"before": -math.inf}
+CLUSTERING = {
+    "sattler": lambda: make(),
+    "briggs": lambda: briggs(rounds=0),
+    **{
+        f"ocfl, {name}": lambda name=name: methods.make("ocfl", clusterer=name, **AT_ONCE)
+        for name in ("hdbscan", "kmeans", "meanshift", "affinity")
+    },
+}
+each = pytest.mark.parametrize("method", list(CLUSTERING))
+
+
+@each
+def test_a_client_alone_is_one_cluster_whose_model_it_trains(method):
+    done = play(CLUSTERING[method](), OPPOSED[:1], rounds=2)
+    assert done.labels.tolist() == [0]
+    torch.testing.assert_close(done.models, 2 * OPPOSED[:1])
+
+
+@each
+def test_two_opposed_clients_stay_or_part(method):
+    done = play(CLUSTERING[method](), OPPOSED[[0, 4]])
+    parted = {"sattler": False, "briggs": True, "ocfl, kmeans": True, "ocfl, meanshift": True}
+    parted["ocfl, affinity"] = True
+    assert len(done.models) == (2 if parted.get(method, False) else 1)
+    expected = OPPOSED[[0, 4]] if len(done.models) == 2 else OPPOSED[[0, 4]].mean(0)[None]
+    if method != "briggs":  # which weighs by samples
+        torch.testing.assert_close(done.models, expected)
+
+
+@each
+def test_zero_updates_leave_every_model_where_it_was(method):
+    done = play(CLUSTERING[method](), torch.zeros(6, 3), rounds=2)
+    assert torch.equal(done.models, torch.zeros(len(done.models), 3))
+    assert done.labels.max() + 1 == len(done.models)
+
+
+@each
+def test_updates_with_nan_end_the_round_and_name_the_client(method):
+    broken = OPPOSED.clone()
+    broken[2, 1] = math.nan
+    with pytest.raises(ValueError, match=r"updates of clients \[2\] are not finite"):
+        play(CLUSTERING[method](), broken)
+
+
+@pytest.mark.parametrize(("noise", "clusters"), [("own cluster", 1), ("singletons", 5)])
+def test_ocfl_whose_clusterer_finds_noise_alone(noise, clusters):
+    """Five clients of whom no three are near: with one cluster it goes on as FedAvg."""
+    apart = 3 * torch.eye(5)
+    options = {"min_cluster_size": 3, "noise": noise}
+    done = play(methods.make("ocfl", clusterer="hdbscan", options=options, **AT_ONCE), apart)
+    assert done.clustered
+    assert len(done.models) == clusters
+    if clusters == 1:
+        torch.testing.assert_close(done.models, apart.mean(dim=0)[None])
+
+
+@pytest.mark.parametrize("linkage", ["complete", "average"])
+def test_the_bipartition_is_complete_linkages_where_linkages_differ(linkage):
+    updates = torch.randn(9, 4, generator=torch.Generator().manual_seed(3))
+    tree = hierarchy.linkage(squareform(cosine_divergence(updates), checks=False), linkage)
+    theirs = hierarchy.fcluster(tree, 2, "maxclust") == 2
+    ours = sattler.bipartition(updates).numpy()
+    same = (ours == theirs).all() or (ours == ~theirs).all()
+    assert same == (linkage == "complete")

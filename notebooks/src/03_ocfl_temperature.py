@@ -430,7 +430,7 @@ print(f"\nfigure    {records.shown(saved)}\nrecord    {records.shown(record.fold
 #
 # ## At full scale
 #
-# In this folder, `python -m cflkit run 03_ocfl_temperature.ipynb -f params/ocfl/mnist_15_nonoverlapping_balanced.yaml` is
+# In this folder, `python -m cflkit run 03_ocfl_temperature.ipynb -f params/ocfl/paper/mnist_15_nonoverlapping_balanced.yaml` is
 # the papers' experiment: MNIST, their 25-million-parameter network, 4,000 draws a client, 50 rounds. It
 # wants a GPU. The folder `params/ocfl/reduced/` holds scenarios at a size for two cores. The next
 # cell draws what has been committed of MNIST and Fashion-MNIST with 15 clients: FedAvg's temperature (a line a seed, the

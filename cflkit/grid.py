@@ -1,0 +1,182 @@
+"""A grid of runs: which a table needs, which of them there are, and running the rest.
+
+A grid file lies beside a paper's parameter files. It names the notebook, lists of values whose
+products are the runs, and the parameter file of each::
+
+    notebook: 03_ocfl_temperature.ipynb
+    file: "{scale}/{dataset}_{clients}_{overlap}_{balance}.yaml"
+    alike: {partition_seed: seed}
+    grids:
+      - scale: [reduced]
+        dataset: [mnist, fashion-mnist]
+        ...
+
+Names that the notebook has as parameters are passed on; others only pick the file. ``alike`` gives
+a parameter the value of another.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from cflkit import notebooks, records
+from cflkit.config import GridFile, ParameterError
+from cflkit.federation import usable_cores
+from cflkit.records import PROJECT
+
+NOTEBOOKS = PROJECT / "notebooks"
+PARAMS = NOTEBOOKS / "params"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a grid.
+
+    Attributes
+    ----------
+    run : str
+        The id of its record.
+    notebook, file : Path
+        What is run, and the parameter file.
+    given : dict
+        Parameters over those of the file.
+    """
+
+    run: str
+    notebook: Path
+    file: Path
+    given: dict[str, Any]
+
+    @property
+    def status(self) -> str:
+        """``done`` (there is a record), ``begun`` (a checkpoint) or ``missing``."""
+        if records.folder(self.run) is not None:
+            return "done"
+        return "begun" if records.checkpoint(self.run).exists() else "missing"
+
+    def command(self) -> list[str]:
+        """Arguments of ``python -m cflkit`` that make the record, if it is still missing."""
+        given = [word for name, value in self.given.items() for word in ("-p", name, str(value))]
+        written = notebooks.RUNS / f"{self.run}.ipynb"
+        notebook, file, output = map(records.shown, (self.notebook, self.file, written))
+        return ["run", notebook, "-f", file, *given, "-o", output, "--missing"]
+
+
+def tables() -> list[str]:
+    """The names of all grids, as ``paper/table``."""
+    return sorted(f"{path.parent.name}/{path.stem}" for path in PARAMS.glob("*/*.yaml"))
+
+
+def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
+    """The runs of a grid, in the order of its file.
+
+    Parameters
+    ----------
+    table : str
+        One of `tables`.
+    where : mapping of str to str, optional
+        Only runs that have these values, by the names in the grid file.
+
+    Raises
+    ------
+    ParameterError
+        No such grid; a name or a value that it does not have; a parameter file that is absent or
+        that the notebook refuses.
+    """
+    if table not in tables():
+        raise ParameterError(f"no grid {table!r}; there are {', '.join(tables())}")
+    path = PARAMS / f"{table}.yaml"
+    grid = GridFile.checked(notebooks.read_yaml(path))
+    notebook = NOTEBOOKS / grid.notebook
+    source = notebooks.read(notebook)
+    usual = notebooks.defaults(source)
+    jobs = []
+    for point in points(grid, where or {}):
+        file = path.parent / grid.file.format(**point)
+        listed = notebooks.read_yaml(file)
+        wanted = {name: value for name, value in point.items() if name in usual}
+        wanted |= {name: point[other] for name, other in grid.alike.items()}
+        run = notebooks.record_id(source, notebooks.check_parameters(source, listed | wanted))
+        if run is None:
+            raise ParameterError(f"{grid.notebook} writes no record")
+        given = {n: v for n, v in wanted.items() if v != listed.get(n, usual[n])}
+        jobs.append(Job(run, notebook, file, given))
+    if not jobs:
+        raise ParameterError(f"no run of {table} has {dict(where or {})}")
+    return jobs
+
+
+def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """The products of a grid's lists that have the values of ``where``."""
+    known = {name for lists in grid.grids for name in lists}
+    unknown = [name for name in where if name not in known]
+    if unknown:
+        raise ParameterError(
+            f"the grid has no {', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
+        )
+    for lists in grid.grids:
+        for values in itertools.product(*lists.values()):
+            point = dict(zip(lists, values, strict=True))
+            if all(str(point.get(name)) == value for name, value in where.items()):
+                yield point
+
+
+def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
+    """Run what has no record, some at a time, each in a process of its own.
+
+    A run that fails does not end the others; one that was interrupted goes on from its checkpoint.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        Those that are done are left alone.
+    side_by_side : int
+        Runs at a time, which share the cores.
+
+    Returns
+    -------
+    dict of str to str
+        Why each run that failed did, by its id.
+    """
+    left = [job for job in jobs if job.status != "done"]
+    failed = {}
+    pool = ThreadPoolExecutor(side_by_side)
+    try:
+        begun = {pool.submit(run_one, job, side_by_side): job for job in left}
+        for number, future in enumerate(as_completed(begun), 1):
+            job, (reason, minutes) = begun[future], future.result()
+            if reason:
+                failed[job.run] = reason
+            outcome = "failed" if reason else "done"
+            print(f"[{number}/{len(left)}] {outcome}  {job.run}  {minutes:.1f} min", flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)  # on Ctrl-C the runs have had it, too
+    return failed
+
+
+def run_one(job: Job, side_by_side: int) -> tuple[str, float]:
+    """Run a job; returns why it failed (empty if it did not) and the minutes."""
+    begin = perf_counter()
+    threads = str(max(1, usable_cores() // side_by_side))
+    done = subprocess.run(
+        [sys.executable, "-m", "cflkit", *job.command()],
+        cwd=PROJECT,
+        env=os.environ | {"CFLKIT_THREADS": threads, "OMP_NUM_THREADS": threads},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    minutes = (perf_counter() - begin) / 60
+    if done.returncode == 0:
+        return "", minutes
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    return (errors or [f"ended with exit status {done.returncode}"])[-1], minutes

@@ -1,0 +1,238 @@
+"""Grids of runs: what they hold, and that they survive anything."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from cflkit import config, grid, notebooks, records
+from cflkit.__main__ import main
+from cflkit.config import ParameterError
+from cflkit.records import PROJECT
+
+TABLE = "ocfl/table-1"
+KILLS = int(os.environ.get("CFLKIT_KILLS", "5"))  # more take minutes
+TINY = {
+    "dataset": "digits-8x8",
+    "model": "linear",
+    "clients": 6,
+    "draws": 60,
+    "rounds": 12,
+    "local_epochs": 1,
+    "briggs_rounds": 3,
+    "central_every": 5,
+}
+
+
+@pytest.fixture
+def small_grid(tmp_path, monkeypatch):
+    """A grid of four short runs, its files and all that it writes in a folder of its own."""
+    params = tmp_path / "params"
+    (params / "own" / "tiny").mkdir(parents=True)
+    for balance in ("balanced", "imbalanced"):
+        scenario = TINY | {"balance": balance}
+        (params / "own" / "tiny" / f"{balance}.yaml").write_text(yaml.safe_dump(scenario))
+    description = {
+        "notebook": "03_ocfl_temperature.ipynb",
+        "file": "tiny/{balance}.yaml",
+        "alike": {"partition_seed": "seed"},
+        "grids": [{"balance": ["balanced", "imbalanced"], "seed": [0, 1]}],
+    }
+    (params / "own" / "tiny.yaml").write_text(yaml.safe_dump(description))
+    monkeypatch.setattr(grid, "PARAMS", params)
+    for name in ("RESULTS", "CACHE", "FIGURES"):
+        monkeypatch.setenv(f"CFLKIT_{name}", str(tmp_path / name.lower()))
+    monkeypatch.setattr(notebooks, "RUNS", tmp_path / "runs")
+    return params
+
+
+def test_the_grid_of_table_1_holds_every_scenario_at_both_scales():
+    jobs = grid.read(TABLE)
+    assert len(jobs) == 3 * (40 + 8)
+    assert len({job.run for job in jobs}) == len(jobs)
+    assert {job.file for job in jobs} == set((grid.PARAMS / "ocfl").glob("*/*.yaml"))
+    for job in jobs:
+        assert job.given.get("seed", 0) == job.given.get("partition_seed", 0)
+
+
+def test_every_committed_record_of_a_table_is_a_run_of_its_grid():
+    known = {job.run for job in grid.read(TABLE, {"scale": "reduced"})}
+    done = {job.run for job in grid.read(TABLE) if job.status == "done"}
+    assert done
+    assert done <= known
+
+
+def test_where_chooses():
+    chosen = grid.read(TABLE, {"scale": "reduced", "dataset": "mnist", "seed": "1"})
+    assert len(chosen) == 4
+    assert all("-mnist-" in job.run and "-seed1-" in job.run for job in chosen)
+    with pytest.raises(ParameterError, match="has no 'sead'; it has balance"):
+        grid.read(TABLE, {"sead": "1"})
+    with pytest.raises(ParameterError, match="no run of"):
+        grid.read(TABLE, {"seed": "7"})
+    with pytest.raises(ParameterError, match="no grid 'ocfl/table-9'; there are"):
+        grid.read("ocfl/table-9")
+
+
+def test_a_job_names_the_record_that_its_command_writes():
+    for job in grid.read(TABLE, {"scale": "reduced", "seed": "2"}):
+        words = job.command()
+        values = notebooks.read_yaml(PROJECT / words[words.index("-f") + 1])
+        values |= {n: yaml.safe_load(v) for n, v in given(words).items()}
+        source = notebooks.read(PROJECT / words[1])
+        run = config.OCFLRun.checked(notebooks.defaults(source) | values)
+        assert records.run_id("ocfl", run) == job.run
+
+
+def given(words):
+    return {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
+
+
+def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(small_grid, capsys):
+    def listed():
+        assert main(["grid", "run", "own/tiny", "--dry-run"]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    jobs = grid.read("own/tiny")
+    assert [job.status for job in jobs] == ["missing"] * 4
+    assert len(listed()) == 4
+    for job in jobs[:3]:
+        place = records.results() / job.run
+        place.mkdir(parents=True)
+        (place / "record.json").write_text("{}")
+    [left] = listed()
+    assert jobs[3].run in left
+    # Another learning rate in one scenario's file: its two runs are to do again, the others not
+    file = small_grid / "own" / "tiny" / "balanced.yaml"
+    file.write_text(file.read_text() + "lr: 0.05\n")
+    assert [job.status for job in grid.read("own/tiny")] == [
+        "missing",
+        "missing",
+        "done",
+        "missing",
+    ]
+    assert len(listed()) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"file": "{scale}.yaml"}, "a grid without scale"),
+        ({"alike": {"seed": "partition_seed"}}, "a grid without partition_seed"),
+        ({"alike": {"sead": "seed"}}, "no parameter 'sead'"),
+        ({"notebook": "01_federated_averaging.ipynb"}, "the notebook has no parameter"),
+        ({"grids": [{"balance": ["even"], "seed": [0]}]}, "cannot be read"),
+    ],
+)
+def test_a_grid_file_with_a_mistake(small_grid, change, message):
+    path = small_grid / "own" / "tiny.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
+    with pytest.raises(ParameterError, match=message):
+        grid.read("own/tiny")
+
+
+def test_a_notebook_without_record_is_never_missing_one(capsys):
+    notebook = str(PROJECT / "notebooks" / "00_start_here.ipynb")
+    assert main(["run", notebook, "--missing"]) == 2
+    assert "writes no record" in capsys.readouterr().err
+    assert main(["grid", "run", TABLE, "--jobs", "0"]) == 2
+
+
+def test_no_two_processes_run_the_same(small_grid):
+    job = grid.read("own/tiny")[0]
+    hold = "import sys, time; from cflkit import notebooks\n"
+    hold += "with notebooks.alone(sys.argv[1]): print('held', flush=True); time.sleep(60)"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold, job.run], stdout=subprocess.PIPE, text=True, cwd=PROJECT
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(notebooks.NotebookError, match="is being run by another process"):
+            notebooks.run(job.notebook, {}, job.file, notebooks.RUNS / "out.ipynb")
+    finally:
+        holder.kill()
+        holder.wait()
+    with notebooks.alone(job.run):
+        pass  # the lock fell with its process
+
+
+# --- The kill test -------------------------------------------------------------------------------
+
+
+def tables_of(folder):
+    return {path.parent.name: path.read_bytes() for path in folder.glob("*/rounds.csv")}
+
+
+def start(params, **environment):
+    """The grid command in a process group of its own, on the grids under ``params``."""
+    code = (
+        "import sys, pathlib; from cflkit import grid, notebooks; from cflkit.__main__ import main;"
+    )
+    code += "grid.PARAMS = pathlib.Path(sys.argv[1]); notebooks.RUNS = grid.PARAMS.parent / 'runs';"
+    code += "sys.exit(main(['grid', 'run', 'own/tiny', '--jobs', '2']))"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(params)],
+        env=os.environ | {"PYTHONPATH": str(PROJECT)} | environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=PROJECT,
+    )
+
+
+@pytest.mark.slow
+def test_a_grid_that_is_killed_again_and_again_ends_as_if_it_was_not(small_grid, tmp_path):
+    """All processes of the grid, or its first alone, get SIGKILL at random moments."""
+    undisturbed = start(small_grid, CFLKIT_RESULTS=str(tmp_path / "calm"))
+    out, _ = undisturbed.communicate()
+    assert undisturbed.returncode == 0, out
+    expected = tables_of(tmp_path / "calm")
+    assert len(expected) == 4
+
+    chance = random.Random(0)
+    for number in range(KILLS):
+        process = start(small_grid)
+        time.sleep(chance.uniform(4, 12))
+        if number % 3 == 2:  # its runs go on, and the next grid must leave them alone
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for folder in records.results().glob("[!.]*"):
+            records.read(folder)  # whatever is there is whole
+    for _ in range(5):
+        process = start(small_grid)
+        out, _ = process.communicate()
+        if process.returncode == 0:
+            break
+        assert "is being run by another process" in out, out
+        time.sleep(5)
+    assert process.returncode == 0, out
+    assert tables_of(records.results()) == expected
+    assert not list(records.checkpoint("x").parent.glob("*.pt"))
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_a_clear_error_and_leaves_no_half_record(small_grid):
+    """A bound on the size of files stands for the disk."""
+    job = grid.read("own/tiny")[0]
+    bound = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000));"
+    bound += "from cflkit.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", bound, "run", str(job.notebook), "-f", str(job.file)]
+    done = subprocess.run(
+        [*command, "-o", str(notebooks.RUNS / "out.ipynb")],
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+    )
+    assert done.returncode == 2
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert "File too large" in line
+    assert not list(records.results().glob("*")) if records.results().exists() else True
