@@ -178,5 +178,7 @@ def run_one(job: Job, side_by_side: int) -> tuple[str, float]:
     minutes = (perf_counter() - begin) / 60
     if done.returncode == 0:
         return "", minutes
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    return (errors or [f"ended with exit status {done.returncode}"])[-1], minutes
+    lines = done.stderr.split("\n") if done.returncode == 2 else []
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    unexpected = f"exit status {done.returncode}, at last {done.stderr.strip()[-200:]!r}"
+    return (errors or [unexpected])[-1], minutes

@@ -131,6 +131,7 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
             cwd=notebook.resolve().parent,
             progress_bar=sys.stderr.isatty(),
             kernel_name="python3",
+            language="python",
             config=ENCRYPTED,
         )
     except PapermillExecutionError as error:

@@ -126,6 +126,9 @@ def write(run: str, parameters: FederatedRun, history: History, federation: Fede
         draft.chmod(0o755)
         history.table().to_csv(draft / "rounds.csv", index=False, float_format="%.9g")
         (draft / "record.json").write_text(json.dumps(contents, indent=2) + "\n")
+        for path in draft.iterdir():  # the name must not outlive a power cut without the contents
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
         replace(draft, root / run)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

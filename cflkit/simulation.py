@@ -273,20 +273,29 @@ def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
 def save_checkpoint(
     path: Path, identity: str, history: History, rounds: int, methods: Mapping[str, Method]
 ) -> None:
-    """Write the state after ``rounds`` rounds beside its place and rename it."""
+    """Write the state after ``rounds`` rounds beside its place and rename it.
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.part")
     try:
-        torch.save(
-            {
-                "identity": identity,
-                "rounds": rounds,
-                "history": vars(history),
-                "methods": {name: method.state() for name, method in methods.items()},
-            },
-            draft,
-        )
+        state = {
+            "identity": identity,
+            "rounds": rounds,
+            "history": vars(history),
+            "methods": {name: method.state() for name, method in methods.items()},
+        }
+        with draft.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())  # the name must not outlive a power cut without the contents
         draft.replace(path)
+    except (OSError, RuntimeError) as error:  # torch's writer knows no OSError
+        raise OSError(f"{path} cannot be written; is the disk full? ({error})") from error
     finally:
         draft.unlink(missing_ok=True)
 

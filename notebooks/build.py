@@ -96,8 +96,8 @@ def notebook_table() -> str:
 def results_table() -> str:
     """The README's results: each scenario with committed records, means over seeds."""
     lines = [
-        "| data | clients | split | scale | seeds | clusters in round | ARI | PF1 | PF1 of FedAvg | "
-        "minutes a run |",
+        "| data | clients | split | scale | seeds | clusters in round | ARI | PF1 | "
+        "PF1 of FedAvg | minutes a run |",
         "|---|" + "---|" * 9,
     ]
     scenarios: dict[tuple, list[records.Record]] = {}
