@@ -1,93 +1,249 @@
-"""Seconds a round on one fixed job, in one run and as ratios.
+"""What a round costs: our ways against plain ones, how it grows, and what the lockstep saves.
 
-The job: 15 clients with 400 training images each (MNIST where ``CFLKIT_DATA`` has it, else noise of
-the same shape: the values do not change the time), 3 local epochs, batches of 32, compact CNN.
+``make bench`` prints four tables, and writes them to ``data/benchmark.csv`` with the machine's name
+and drawn to ``figures/benchmark.png``. All of it runs on noise: the values do not change the time.
 """
 
+import dataclasses
 import os
 import platform
+import resource
 import statistics
+import subprocess
+import sys
+from pathlib import Path
 from time import perf_counter
 
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
-from torch.nn.utils import vector_to_parameters
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.flop_counter import FlopCounterMode
 
-from cflkit import datasets, models, partition
-from cflkit.datasets import DatasetError, ImageSet
+from cflkit import (
+    clustering,
+    config,
+    datasets,
+    methods,
+    models,
+    notebooks,
+    partition,
+    plots,
+    published,
+    simulation,
+)
+from cflkit.datasets import ImageSet
+from cflkit.divergence import cosine_divergence
 from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.records import PROJECT
 
-CLIENTS, DRAWS, REPEATS = 15, 572, 5  # 70 % of 572 are 400
-TRAINING = LocalTraining(epochs=3, batch_size=32, lr=0.01)
-
-
-def pool() -> ImageSet:
-    """MNIST, or noise of its shape."""
-    try:
-        return datasets.load("mnist")
-    except DatasetError:
-        generator = torch.Generator().manual_seed(0)
-        images = torch.randint(256, (10_000, 1, 28, 28), generator=generator, dtype=torch.uint8)
-        labels = torch.randint(10, (10_000,), generator=generator)
-        return ImageSet("noise", images, labels, images[:100], labels[:100], classes=10)
+REPEATS = 5
+# Clients, training samples a client, local epochs, batch size, image shape: what takes seconds each
+WORK = {
+    "compact-cnn": (15, 400, 3, 32, (1, 28, 28)),
+    "ocfl-cnn": (4, 64, 1, 32, (1, 28, 28)),
+    "resnet34": (2, 32, 1, 16, (3, 32, 32)),
+}
+PLAIN, LOADER = "plain loop, tensors in memory", "plain loop, a DataLoader a client"
+THREADS, STACKED = "cflkit, threads (default on a CPU)", "cflkit, stacked (default on a GPU)"
+LINES = ["FedAvg", "Sattler", "Briggs", "OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB"]
 
 
-def plain_loop(batches_of_client, start):
+def noise(shape, count=10_000):
+    """Images that only have a shape, in ten classes."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (count, *shape), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(count) % 10
+    return ImageSet("noise", images, labels, images[:100], labels[:100], classes=10)
+
+
+def federate(model, clients, samples, epochs, batch_size, shape, engine="threads"):
+    """A federation on noise, 70 % of whose draws are training samples."""
+    images = noise(shape, count=max(10_000, clients * samples))
+    draws = round(samples / 0.7) + 1
+    split = partition.iid(images.labels, dataset="noise", clients=clients, draws=draws)
+    split = dataclasses.replace(split, train=[indices[:samples] for indices in split.train])
+    training = LocalTraining(epochs=epochs, batch_size=batch_size, lr=0.01)
+    device = "cpu" if engine == "threads" or not torch.cuda.is_available() else "cuda"
+    return images, Federation(images, split, model, training, device=device, engine=engine)
+
+
+def everyone(federation):
+    """One round's jobs: every client trains the initial model."""
+    clients = torch.arange(federation.clients)
+    return Jobs(federation.initial()[None], torch.zeros_like(clients), clients)
+
+
+def plain_loop(model, shape, training, batches_of_client):
     """One client after the other, one ordinary network and optimiser."""
     for batches in batches_of_client:
-        network = models.make("compact-cnn", (1, 28, 28), 10)
-        vector_to_parameters(start.clone(), network.parameters())
-        optimizer = torch.optim.SGD(network.parameters(), lr=TRAINING.lr)
+        network = models.make(model, shape, 10)
+        optimizer = torch.optim.SGD(network.parameters(), lr=training.lr)
         for inputs, labels in batches():
             optimizer.zero_grad()
             F.cross_entropy(network(inputs), labels).backward()
             optimizer.step()
 
 
-def main() -> None:
-    """Measure each way in turn, several times over, and print medians and ratios."""
-    images = pool()
-    split = partition.iid(images.labels, dataset=images.name, clients=CLIENTS, draws=DRAWS)
-    threads = Federation(images, split, training=TRAINING, device="cpu", engine="threads")
-    stacked = Federation(images, split, training=TRAINING, device="cpu", engine="stacked")
-    start = threads.initial()
-    everyone = torch.arange(CLIENTS)
-    jobs = Jobs(start[None], torch.zeros_like(everyone), everyone)
-    pixels = images.images.float() / 255
+def seconds_of(ways):
+    """Medians of `REPEATS`, in turn, so that a busy machine slows all alike."""
+    seconds = {name: [] for name in ways}
+    for way in ways.values():
+        way()  # once unmeasured: caches, threads, kernels
+    for _ in range(REPEATS):
+        for name, way in ways.items():
+            begin = perf_counter()
+            way()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            seconds[name].append(perf_counter() - begin)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def matrix_speed():
+    """Operations a second of large float32 matrix products, the machine's best."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a = torch.randn(2048, 2048, device=device)
+    return 2 * 2048**3 / seconds_of({"mm": lambda: a @ a})["mm"]
+
+
+def operations(model, federation, shape):
+    """Multiplications and additions of one round, forwards and backwards."""
+    network = models.make(model, shape, 10)
+    inputs = torch.zeros(16, *shape)
+    with FlopCounterMode(display=False) as counter:
+        network(inputs).sum().backward()
+    return (
+        counter.get_total_flops() / 16 * float(federation.sizes.sum()) * federation.training.epochs
+    )
+
+
+def ways(model):
+    """Seconds a round of each way, its ratio to ours, and its share of the matrix speed."""
+    *_, shape = work = WORK[model]
+    images, threads = federate(model, *work)
+    pixels, jobs = images.images.float() / 255, everyone(threads)
+    indices, training = threads.partition.train, threads.training
 
     def in_memory(client):
         return lambda: ((pixels[b], images.labels[b]) for b in threads.batches(client, 0))
 
     def by_loader(client):
-        data = TensorDataset(pixels[split.train[client]], images.labels[split.train[client]])
-        loader = DataLoader(data, batch_size=TRAINING.batch_size, shuffle=True)
-        return lambda: (batch for _ in range(TRAINING.epochs) for batch in loader)
+        data = TensorDataset(pixels[indices[client]], images.labels[indices[client]])
+        loader = DataLoader(data, batch_size=training.batch_size, shuffle=True)
+        return lambda: (batch for _ in range(training.epochs) for batch in loader)
 
-    ways = {
-        "plain loop, tensors in memory": lambda: plain_loop(map(in_memory, range(CLIENTS)), start),
-        "plain loop, a DataLoader a client": lambda: plain_loop(
-            map(by_loader, range(CLIENTS)), start
-        ),
-        "cflkit, threads (default on a CPU)": lambda: threads.train(jobs, 0),
-        "cflkit, stacked (default on a GPU)": lambda: stacked.train(jobs, 0),
+    def plain(loader):
+        return lambda: plain_loop(model, shape, training, map(loader, range(threads.clients)))
+
+    measured = {PLAIN: plain(in_memory), LOADER: plain(by_loader)}
+    measured[THREADS] = lambda: threads.train(jobs, 0)
+    if model == "compact-cnn" or torch.cuda.is_available():
+        _, stacked = federate(model, *work, engine="stacked")
+        theirs = everyone(stacked)
+        measured[STACKED] = lambda: stacked.train(theirs, 0)
+    table = pd.Series(seconds_of(measured), name="seconds").rename_axis("way").reset_index()
+    ours = table.loc[table["way"] == THREADS, "seconds"].item()
+    table["ratio"] = table["seconds"] / ours
+    table["share"] = operations(model, threads, shape) / table["seconds"] / matrix_speed()
+    table.insert(0, "network", model)
+    return table
+
+
+def growth():
+    """Seconds of a round's parts as the number of clients grows; peak memory of the process."""
+    rows = []
+    for clients in (15, 50, 150, 500):
+        _, federation = federate("compact-cnn", clients, 60, 1, 32, (1, 28, 28))
+        jobs = everyone(federation)
+        updates = federation.train(jobs, 0) - jobs.models
+        gamma = cosine_divergence(updates)
+        parts = {
+            "training": lambda f=federation, j=jobs: f.train(j, 0),
+            "divergence": lambda u=updates: cosine_divergence(u),
+            "clustering": lambda g=gamma: clustering.make("hdbscan").fit_predict(g),
+        }
+        peak = float(command("--peak", "compact-cnn", str(clients)))
+        rows.append({"clients": clients, **seconds_of(parts), "peak GiB": peak})
+    rows.append({"clients": "15, ocfl-cnn", "peak GiB": float(command("--peak", "ocfl-cnn", "15"))})
+    return pd.DataFrame(rows)
+
+
+def command(*arguments):
+    """What this file prints in a process of its own."""
+    words = [sys.executable, __file__, *arguments]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def peak(model, clients):
+    """Print the memory of two rounds of OCFL, in GiB."""
+    _, federation = federate(model, int(clients), 32, 1, 32, (1, 28, 28))
+    line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans", before=-np.inf)}
+    simulation.run(line_up, federation, 2, progress=False)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+
+
+def lockstep():
+    """Seven methods of the default scenario together, and each alone."""
+    lesson = notebooks.read(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
+    run = config.OCFLRun.checked(notebooks.defaults(lesson))
+    images = datasets.load(run.dataset)
+    given = run.model_dump(include={"dataset", "overlap", "balance", "clients", "draws"})
+    split = partition.ocfl(images.labels, **given, seed=run.partition_seed)
+    federation = Federation(images, split, run.model, run.training(), seed=run.seed)
+    rows = []
+    for names in (LINES, *([name] for name in LINES)):
+        line_up = {name: published.line_up(run)[name] for name in names}
+        history = simulation.run(line_up, federation, run.rounds, progress=False)
+        name = "seven in lockstep" if len(names) > 1 else names[0]
+        rows.append({"methods": name, "trainings": history.trained, "minutes": history.minutes})
+    table = pd.DataFrame(rows)
+    alone = table.iloc[1:][["trainings", "minutes"]].sum()
+    table.loc[len(table)] = {"methods": "seven one by one", **alone}
+    return table.assign(ratio=table["trainings"] / alone["trainings"])
+
+
+def draw(tables):
+    """The ways of each network beside each other, and the growth with the clients."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
+    measured = tables["ways"].pivot(index="network", columns="way", values="ratio")
+    measured.loc[list(WORK)].plot.bar(ax=left, rot=0, xlabel="", ylabel="time, ours = 1", width=0.8)
+    left.legend(fontsize=6)
+    grown = tables["growth"].iloc[:-1].astype(float).set_index("clients")
+    grown[["training", "divergence", "clustering"]].plot(ax=right, marker="o", logx=True, logy=True)
+    right.set(xlabel="clients", ylabel="seconds a round")
+    return plots.save(figure, "benchmark")
+
+
+def main() -> None:
+    """Measure, print, write and draw."""
+    plots.style()
+    tables = {
+        "ways": pd.concat([ways(model) for model in WORK], ignore_index=True),
+        "growth": growth(),
+        "lockstep": lockstep(),
     }
-    seconds = {name: [] for name in ways}
-    for _ in range(REPEATS):  # in turn, so that a busy machine slows all alike
-        for name, way in ways.items():
-            begin = perf_counter()
-            way()
-            seconds[name].append(perf_counter() - begin)
-    ours = statistics.median(seconds["cflkit, threads (default on a CPU)"])
-    print(f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, {images.name}")
-    print(
-        f"{'one round of ' + str(CLIENTS) + ' clients':36s} {'median s':>9s} {'range':>13s} ratio"
-    )
-    for name, values in seconds.items():
-        median = statistics.median(values)
-        span = f"{min(values):.1f} to {max(values):.1f}"
-        print(f"{name:36s} {median:9.2f} {span:>13s} {median / ours:5.2f}")
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
+    print(f"{device}, {os.cpu_count()} cores, torch {torch.__version__}")
+    for name, table in tables.items():
+        print(f"\n{name}\n{table.round(3).to_string(index=False)}")
+    lines = [table.assign(part=name, machine=device) for name, table in tables.items()]
+    path = PROJECT / "data" / "benchmark.csv"
+    pd.concat(lines).to_csv(path, index=False, float_format="%.4g")
+    print(f"\ntable     {path}\nfigure    {draw(tables)}")
+
+
+def processor() -> str:
+    """The processor's name where the system says it."""
+    lines = Path("/proc/cpuinfo")
+    names = [line for line in lines.read_text().splitlines() if line.startswith("model name")]
+    return names[0].split(": ")[1] if names else platform.processor()
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--peak"]:
+        peak(*sys.argv[2:])
+    else:
+        main()
