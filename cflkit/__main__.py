@@ -133,12 +133,16 @@ def walk_grid(options: argparse.Namespace) -> int:
         for job in left:
             print(shlex.join(["python", "-m", "cflkit", *job.command()]))
     else:
-        failed = grid.run(jobs, options.jobs)
-        for run, reason in failed.items():
-            print(f"{run}: {reason}", file=sys.stderr)
+        try:
+            failed = grid.run(jobs, options.jobs)
+        except KeyboardInterrupt:
+            print("interrupted; the same command goes on", file=sys.stderr)
+            return 130
         left = [job for job in jobs if job.status != "done"]
         print(f"{len(jobs) - len(left)} of {len(jobs)} done, {len(failed)} failed")
-        return 1 if failed else 0
+        for run, reason in failed.items():
+            print(f"{run}: {reason}", file=sys.stderr)
+        return 1 if left else 0
     print(f"{len(jobs) - len(left)} of {len(jobs)} done", file=sys.stderr)
     return 0
 

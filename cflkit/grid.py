@@ -17,6 +17,7 @@ a parameter the value of another.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import subprocess
@@ -27,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+import filelock
 
 from cflkit import notebooks, records
 from cflkit.config import GridFile, ParameterError
@@ -147,17 +150,23 @@ def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
     dict of str to str
         Why each run that failed did, by its id.
     """
-    left = [job for job in jobs if job.status != "done"]
+    left = []
+    for job in jobs:
+        if job.status != "done":
+            left.append(job)
+        elif records.checkpoint(job.run).exists():  # killed between record and clearing up
+            with contextlib.suppress(filelock.Timeout), notebooks.alone(job.run):
+                records.sweep(job.run)
     failed = {}
     pool = ThreadPoolExecutor(side_by_side)
     try:
         begun = {pool.submit(run_one, job, side_by_side): job for job in left}
         for number, future in enumerate(as_completed(begun), 1):
             job, (reason, minutes) = begun[future], future.result()
+            outcome = f"failed  {job.run}: {reason}" if reason else f"done  {job.run}"
+            print(f"[{number}/{len(left)}] {outcome}  {minutes:.1f} min", flush=True)
             if reason:
                 failed[job.run] = reason
-            outcome = "failed" if reason else "done"
-            print(f"[{number}/{len(left)}] {outcome}  {job.run}  {minutes:.1f} min", flush=True)
     finally:
         pool.shutdown(cancel_futures=True)  # on Ctrl-C the runs have had it, too
     return failed
@@ -167,14 +176,18 @@ def run_one(job: Job, side_by_side: int) -> tuple[str, float]:
     """Run a job; returns why it failed (empty if it did not) and the minutes."""
     begin = perf_counter()
     threads = str(max(1, usable_cores() // side_by_side))
-    done = subprocess.run(
-        [sys.executable, "-m", "cflkit", *job.command()],
-        cwd=PROJECT,
-        env=os.environ | {"CFLKIT_THREADS": threads, "OMP_NUM_THREADS": threads},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    share = {"CFLKIT_THREADS": threads, "OMP_NUM_THREADS": threads}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "cflkit", *job.command()],
+            cwd=PROJECT,
+            env=os.environ | notebooks.places() | share,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        return f"cannot be started ({error})", 0.0
     minutes = (perf_counter() - begin) / 60
     if done.returncode == 0:
         return "", minutes

@@ -43,7 +43,8 @@ def run(
 ) -> str | None:
     """Run a notebook with parameters.
 
-    While a notebook that writes a record runs, no other process can run it with the same ones.
+    While a notebook that writes a record runs, no other process can run it with the same ones; with
+    ``missing`` it waits, and then finds the record.
 
     Parameters
     ----------
@@ -81,12 +82,15 @@ def run(
             raise NotebookError(f"{notebook} writes no record that could be missing")
         return execute(notebook, values, output)
     try:
-        with alone(name):
+        with alone(name, wait=missing):
+            records.sweep(name)
             if missing and records.folder(name) is not None:
                 return None
             return execute(notebook, values, output)
     except filelock.Timeout as error:
         raise NotebookError(f"{name} is being run by another process") from error
+    except OSError as error:
+        raise NotebookError(f"{name}: {error}") from error
 
 
 def record_id(notebook: nbformat.NotebookNode, values: dict[str, Any]) -> str | None:
@@ -104,11 +108,17 @@ def record_id(notebook: nbformat.NotebookNode, values: dict[str, Any]) -> str | 
     return None
 
 
-def alone(run: str) -> filelock.BaseFileLock:
-    """The lock that one process at a time has on a run; it falls with the process."""
+def alone(run: str, wait: bool = False) -> filelock.BaseFileLock:
+    """The lock that one process at a time has on a run; it falls with the process.
+
+    Raises
+    ------
+    filelock.Timeout
+        On entering, if another process has it and we do not ``wait``.
+    """
     path = records.checkpoint(run).with_suffix(".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
-    return filelock.FileLock(path, timeout=0)
+    return filelock.FileLock(path, timeout=-1 if wait else 0)
 
 
 def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
@@ -120,9 +130,7 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
             pass
     except OSError as error:
         raise NotebookError(f"{output} cannot be written ({error.strerror})") from error
-    for name in ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE"):
-        if os.environ.get(name):  # the kernel runs in the notebook's folder, not in this one
-            os.environ[name] = str(Path(os.environ[name]).expanduser().resolve())
+    os.environ.update(places())
     try:
         executed = papermill.execute_notebook(
             notebook,
@@ -136,6 +144,8 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
         )
     except PapermillExecutionError as error:
         raise NotebookError(f"{error.ename}: {error.evalue} (see {output})") from error
+    except OSError as error:  # papermill writes the notebook after each cell
+        raise NotebookError(f"{output} cannot be written; is the disk full? ({error})") from error
     except DeadKernelError as error:
         raise NotebookError(
             f"the kernel died, of too little memory perhaps (see {output})"
@@ -147,6 +157,13 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
         for item in cell.outputs
         if item.get("name") == "stdout"
     )
+
+
+def places() -> dict[str, str]:
+    """The environment's folders as absolute paths: a kernel runs in another folder than we do."""
+    names = ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE")
+    given = {name: os.environ.get(name) for name in names}
+    return {name: str(Path(p).expanduser().resolve()) for name, p in given.items() if p}
 
 
 def read(notebook: Path) -> nbformat.NotebookNode:

@@ -15,7 +15,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -33,6 +32,22 @@ PROJECT = Path(__file__).resolve().parent.parent
 # What decides about a result; outputs lie elsewhere
 CODE = ("cflkit", "notebooks/src", "pyproject.toml", "constraints.txt")
 PACKAGES = ("cflkit", "torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
+
+
+def git(*arguments: str) -> str | None:
+    """What git says in the project's folder, or None where there is no git or no repository."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+# Of the code as it was loaded, which a commit during a run does not change
+REVISION = git("rev-parse", "HEAD")
+CLEAN = None if REVISION is None else not git("status", "--porcelain", "--", *CODE)
 
 
 @dataclass(frozen=True)
@@ -115,21 +130,22 @@ def write(run: str, parameters: FederatedRun, history: History, federation: Fede
     Record
     """
     root = results()
-    root.mkdir(parents=True, exist_ok=True)
     contents = {
         "parameters": parameters.model_dump(),
         "summary": finite(history.summary()),
         "provenance": provenance(federation, history),
     }
-    draft = Path(tempfile.mkdtemp(prefix=f".{run}.", dir=root))
+    draft = root / f".{run}.{os.getpid()}"
     try:
-        draft.chmod(0o755)
+        draft.mkdir(parents=True, exist_ok=True)
         history.table().to_csv(draft / "rounds.csv", index=False, float_format="%.9g")
         (draft / "record.json").write_text(json.dumps(contents, indent=2) + "\n")
         for path in draft.iterdir():  # the name must not outlive a power cut without the contents
             with path.open("rb") as file:
                 os.fsync(file.fileno())
         replace(draft, root / run)
+    except OSError as error:
+        raise OSError(f"{root / run} cannot be written; is the disk full? ({error})") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     checkpoint(run).unlink(missing_ok=True)
@@ -149,6 +165,17 @@ def replace(draft: Path, place: Path) -> None:
         old.replace(place)
         raise
     shutil.rmtree(old)
+
+
+def sweep(run: str) -> None:
+    """Remove what killed processes left of a run; only for whom holds `notebooks.alone`."""
+    state = checkpoint(run)
+    for part in state.parent.glob(f"{run}.*.part"):
+        part.unlink(missing_ok=True)
+    for draft in results().glob(f".{run}.*"):
+        shutil.rmtree(draft, ignore_errors=True)
+    if folder(run) is not None:
+        state.unlink(missing_ok=True)
 
 
 def finite(value: Any) -> Any:
@@ -191,11 +218,10 @@ def committed() -> list[Record]:
 def provenance(federation: Federation, history: History) -> dict[str, Any]:
     """The circumstances of a run: code, versions, machine, cost, seed and partition."""
     device = federation.device
-    revision = git("rev-parse", "HEAD")
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git_revision": revision,
-        "git_clean": None if revision is None else not git("status", "--porcelain", "--", *CODE),
+        "git_revision": REVISION,
+        "git_clean": CLEAN,
         "python": platform.python_version(),
         "versions": {name: version(name) for name in PACKAGES},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
@@ -209,17 +235,6 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
         "trainings_requested": history.requested,
         "trainings_run": history.trained,
     }
-
-
-def git(*arguments: str) -> str | None:
-    """What git says in the project's folder, or None where there is no git or no repository."""
-    try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
 
 
 def peak_memory(device: torch.device) -> float | None:

@@ -259,12 +259,13 @@ def digests(models: Tensor) -> list[bytes]:
 
 
 def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
-    """What a run is: its methods with their options, partition, training, seed and architecture."""
+    """What a run is: methods with options, partition, training, seed, engine and architecture."""
     parts = [
         *(f"{name}: {method!r}" for name, method in methods.items()),
         federation.partition.hash,
         repr(asdict(federation.training)),
         str(federation.seed),
+        f"{federation.engine} on {federation.device.type}",
         digests(federation.initial()[None])[0].hex(),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -280,15 +281,15 @@ def save_checkpoint(
     OSError
         It cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {
+        "identity": identity,
+        "rounds": rounds,
+        "history": vars(history),
+        "methods": {name: method.state() for name, method in methods.items()},
+    }
     draft = path.with_suffix(f".{os.getpid()}.part")
     try:
-        state = {
-            "identity": identity,
-            "rounds": rounds,
-            "history": vars(history),
-            "methods": {name: method.state() for name, method in methods.items()},
-        }
+        path.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("wb") as file:
             torch.save(state, file)
             file.flush()
@@ -308,7 +309,9 @@ def resume(
         # Tensors of a GPU that is not there; labels and indices stay on the CPU
         elsewhere = {"cuda:0": str(device), "mps:0": str(device)}
         state = torch.load(path, weights_only=True, map_location=elsewhere)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise CheckpointMismatch(f"{path} is damaged; delete it to start anew") from error
     if state["identity"] != identity or state["rounds"] > rounds:
         raise CheckpointMismatch(

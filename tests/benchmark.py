@@ -1,13 +1,13 @@
 """What a round costs: our ways against plain ones, how it grows, and what the lockstep saves.
 
-``make bench`` prints four tables, and writes them to ``data/benchmark.csv`` with the machine's name
-and drawn to ``figures/benchmark.png``. All of it runs on noise: the values do not change the time.
+``make bench`` prints three tables, writes them to ``data/benchmark.csv`` with the machine's name and
+draws them to ``figures/benchmark.png``. Most of it runs on noise: the values do not change the time.
 """
 
+import copy
 import dataclasses
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -61,8 +61,8 @@ def noise(shape, count=10_000):
 
 def federate(model, clients, samples, epochs, batch_size, shape, engine="threads"):
     """A federation on noise, 70 % of whose draws are training samples."""
-    images = noise(shape, count=max(10_000, clients * samples))
     draws = round(samples / 0.7) + 1
+    images = noise(shape, count=max(10_000, clients * draws))
     split = partition.iid(images.labels, dataset="noise", clients=clients, draws=draws)
     split = dataclasses.replace(split, train=[indices[:samples] for indices in split.train])
     training = LocalTraining(epochs=epochs, batch_size=batch_size, lr=0.01)
@@ -76,10 +76,10 @@ def everyone(federation):
     return Jobs(federation.initial()[None], torch.zeros_like(clients), clients)
 
 
-def plain_loop(model, shape, training, batches_of_client):
+def plain_loop(model, training, batches_of_client):
     """One client after the other, one ordinary network and optimiser."""
     for batches in batches_of_client:
-        network = models.make(model, shape, 10)
+        network = copy.deepcopy(model)
         optimizer = torch.optim.SGD(network.parameters(), lr=training.lr)
         for inputs, labels in batches():
             optimizer.zero_grad()
@@ -102,9 +102,8 @@ def seconds_of(ways):
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def matrix_speed():
-    """Operations a second of large float32 matrix products, the machine's best."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+def matrix_speed(device):
+    """Operations a second of large float32 matrix products, the device's best."""
     a = torch.randn(2048, 2048, device=device)
     return 2 * 2048**3 / seconds_of({"mm": lambda: a @ a})["mm"]
 
@@ -115,9 +114,8 @@ def operations(model, federation, shape):
     inputs = torch.zeros(16, *shape)
     with FlopCounterMode(display=False) as counter:
         network(inputs).sum().backward()
-    return (
-        counter.get_total_flops() / 16 * float(federation.sizes.sum()) * federation.training.epochs
-    )
+    samples = float(federation.sizes.sum()) * federation.training.epochs
+    return counter.get_total_flops() / len(inputs) * samples
 
 
 def ways(model):
@@ -126,6 +124,7 @@ def ways(model):
     images, threads = federate(model, *work)
     pixels, jobs = images.images.float() / 255, everyone(threads)
     indices, training = threads.partition.train, threads.training
+    network = models.make(model, shape, 10)
 
     def in_memory(client):
         return lambda: ((pixels[b], images.labels[b]) for b in threads.batches(client, 0))
@@ -136,7 +135,7 @@ def ways(model):
         return lambda: (batch for _ in range(training.epochs) for batch in loader)
 
     def plain(loader):
-        return lambda: plain_loop(model, shape, training, map(loader, range(threads.clients)))
+        return lambda: plain_loop(network, training, map(loader, range(threads.clients)))
 
     measured = {PLAIN: plain(in_memory), LOADER: plain(by_loader)}
     measured[THREADS] = lambda: threads.train(jobs, 0)
@@ -147,7 +146,11 @@ def ways(model):
     table = pd.Series(seconds_of(measured), name="seconds").rename_axis("way").reset_index()
     ours = table.loc[table["way"] == THREADS, "seconds"].item()
     table["ratio"] = table["seconds"] / ours
-    table["share"] = operations(model, threads, shape) / table["seconds"] / matrix_speed()
+    gpu = torch.cuda.is_available()
+    table["device"] = ["cuda" if gpu and way == STACKED else "cpu" for way in table["way"]]
+    speed = {device: matrix_speed(device) for device in table["device"].unique()}
+    count = operations(model, threads, shape)
+    table["share"] = count / table["seconds"] / table["device"].map(speed)
     table.insert(0, "network", model)
     return table
 
@@ -174,7 +177,7 @@ def growth():
 def command(*arguments):
     """What this file prints in a process of its own."""
     words = [sys.executable, __file__, *arguments]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def peak(model, clients):
@@ -182,7 +185,9 @@ def peak(model, clients):
     _, federation = federate(model, int(clients), 32, 1, 32, (1, 28, 28))
     line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans", before=-np.inf)}
     simulation.run(line_up, federation, 2, progress=False)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+    # Not getrusage, whose maximum a process inherits from its parent
+    [line] = [x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x]
+    print(float(line.split()[1]) / 2**20)
 
 
 def lockstep():

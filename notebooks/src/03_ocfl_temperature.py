@@ -76,7 +76,9 @@ sattler_eps2 = None  # Sattler's ε₂; None: ten times ε₁
 sattler_rounds = 10  # rounds before Sattler's method may split
 briggs_rounds = 10  # rounds before Briggs' method clusters
 briggs_threshold = 0.95  # cosine distance at which Briggs' method cuts
-include_buffers = False  # compare BatchNorm's state too, as the authors' code does
+include_buffers = (
+    False  # also run each method with BatchNorm's state in its updates, as the authors' code does
+)
 central_every = 1  # rounds between evaluations on the central test set
 seed = 0  # initial model, batch orders
 
@@ -309,7 +311,7 @@ axes[0].set(ylim=(-0.05, 1.05), title="ARI: clusters")
 axes[1].set_title("PF1: own test sets")
 axes[2].set_title("GF1: central test set")
 figure.legend(*axes[1].get_legend_handles_labels(), loc="outside right")
-saved = plots.save(figure, f"03_{run.dataset}_{run.overlap}_{run.balance}_{run.clients}")
+saved = plots.save(figure, f"03_{run_name}")
 plt.show()
 
 # %% [markdown]
@@ -571,7 +573,7 @@ for way, runs in sorted(ways.items()):
 # 2. **First value.** The first paper's Algorithm 1 starts from $T_{-1} = -\infty$, which would fire at once;
 #    the extended paper's and the code's $+\infty$ (its line 6) is used here.
 # 3. **What an update holds.** The authors' code compares all state, BatchNorm's statistics and batch
-#    counters included; here trainable parameters only (`include_buffers=True` compares all). Networks
+#    counters included; here trainable parameters only (`include_buffers=True` runs each method both ways). Networks
 #    without BatchNorm, as both CNNs here, do not feel it.
 # 4. **Affinity propagation** gets similarities, $-\Gamma$. The authors' code passes $\Gamma$ itself, so that
 #    far clients count as alike.
