@@ -1,7 +1,7 @@
 """What a round costs: our ways against plain ones, how it grows, and what the lockstep saves.
 
-``make bench`` prints three tables, writes them to ``data/benchmark.csv`` with the machine's name and
-draws them to ``figures/benchmark.png``. Most of it runs on noise: the values do not change the time.
+``make bench`` prints three tables, writes them to ``data/benchmark.csv`` with the machine's name,
+and draws ``figures/benchmark.png``. Most of it runs on noise: the values do not change the time.
 """
 
 import copy
