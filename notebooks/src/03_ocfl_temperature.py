@@ -529,10 +529,10 @@ if len(book):
     print(cells.to_string())
 
 # %% [markdown]
-# Mind Fashion-MNIST, overlapping, balanced: OCFL-HDB scores about half of what is printed, and not for clustering late
-# but for clustering wrongly. Is it the method or our scale? The same scenario with four times the draws a client, and, since
-# more draws also mean more local steps, with the same draws and four local epochs; the first five rounds alone, black is the
-# authors' run:
+# Mind Fashion-MNIST, overlapping, balanced: OCFL-HDB scores far below what is printed, less for clustering late than for
+# clustering wrongly. Is it the method or our scale? The same scenario with four times the draws a client, and, since more
+# draws also mean more local steps, with the same draws and four local epochs; the first five rounds alone, a line a seed, black is
+# the authors' run:
 
 # %%
 given = {"dataset": "fashion-mnist", "overlap": "overlapping", "balance": "balanced"}
@@ -554,14 +554,15 @@ plt.show()
 
 # %%
 for way, runs in sorted(ways.items()):
-    fired = [past.summary["OCFL-HDB"]["clustering_round"] for past in runs]
-    fifth = [
-        past.rounds.query("method == 'OCFL-HDB' and round == 5")["ari"].item() for past in runs
-    ]
-    print(f"{way}: clusters in round {fired}, ARI after round 5 {np.round(fifth, 2).tolist()}")
+    found = [past.summary["OCFL-HDB"] for past in runs]
+    fired, aris = ([of[name] for of in found] for name in ("clustering_round", "ari"))
+    print(f"{way}: clusters in round {fired}, ARI {np.round(aris, 2).tolist()}")
 
 # %% [markdown]
-# EVIDENCE
+# Both help, and data more than steps. With four times the draws the trigger fires earlier, about where the authors' does, and
+# the clusters are right but for single clients; more epochs go part of the way. k-means, which is told the number of
+# clusters, mostly finds the groups at the reduced scale as well (OCFL-KM in the table above): the matrix shows them, but
+# with less room between them than HDBSCAN needs, which leaves clients out as noise.
 #
 # These runs are of reduced scale (fewer draws, one local epoch of three, a small network, another learning rate and
 # batch size): they say that the mechanism works as published, and no more.
@@ -588,7 +589,9 @@ for way, runs in sorted(ways.items()):
 # 9. **Central test set.** The papers call it uniform over classes; the authors', and ours, has the natural
 #    frequencies of the official test set.
 # 10. **Means.** The papers' tables average over rounds; the table of the record is of the last round.
-# 11. **Scale.** SCALE
+# 11. **Scale.** At the reduced scale OCFL-HDB falls short of Table 1 on Fashion-MNIST with overlapping classes, by wrong
+#     clusters; with more draws a client it does not (the lines above). Mean shift also breaks clusters up on
+#     Fashion-MNIST without overlap.
 #
 # ## Exercises
 #
