@@ -18,7 +18,7 @@
 # one model for all, and what it loses, and let clients join who come too late for the clustering.
 #
 # **Before this:** `01_federated_averaging` and `02_when_clients_disagree`.
-# **Minutes on two cores:** 4.5
+# **Minutes on two cores:** 1.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version with explanations ("the extended
