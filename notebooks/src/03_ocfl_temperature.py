@@ -539,7 +539,7 @@ given = {"dataset": "fashion-mnist", "overlap": "overlapping", "balance": "balan
 ways = {}
 for past in records.find(clients=15, **given):
     run_as = past.parameters["draws"], past.parameters["local_epochs"]
-    ways.setdefault(f"{run_as[0]} draws, {run_as[1]} epochs", []).append(past)
+    ways.setdefault(f"{run_as[0]} draws, local epochs: {run_as[1]}", []).append(past)
 figure, ax = plt.subplots(figsize=(5, 2.6))
 for number, (way, runs) in enumerate(sorted(ways.items())):
     for past in runs:
