@@ -76,9 +76,7 @@ sattler_eps2 = None  # Sattler's ε₂; None: ten times ε₁
 sattler_rounds = 10  # rounds before Sattler's method may split
 briggs_rounds = 10  # rounds before Briggs' method clusters
 briggs_threshold = 0.95  # cosine distance at which Briggs' method cuts
-include_buffers = (
-    False  # also run each method with BatchNorm's state in its updates, as the authors' code does
-)
+include_buffers = False  # also run each method with BatchNorm's state in its updates
 central_every = 1  # rounds between evaluations on the central test set
 seed = 0  # initial model, batch orders
 

@@ -34,19 +34,8 @@ from IPython.display import display
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from cflkit import (
-    clustering,
-    config,
-    datasets,
-    ledger,
-    methods,
-    metrics,
-    partition,
-    plots,
-    published,
-    records,
-    simulation,
-)
+from cflkit import clustering, config, datasets, ledger, methods, metrics
+from cflkit import partition, plots, published, records, simulation
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Federation, Jobs
 from cflkit.methods import sattler

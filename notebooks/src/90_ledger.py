@@ -123,6 +123,7 @@ def draw(grid, ax):
         ax.axhline(row - 0.5, color="white", linewidth=0.4)
 
 
+# %%
 patches = [Patch(color=colour, label=f"{marks[name]} {name}") for name, colour in colours.items()]
 for scale, prefix in scales.items():
     ratios = [3 if table != "2" else 1 for table in tables]
