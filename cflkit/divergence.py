@@ -50,7 +50,8 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
     vectors = finite_updates(updates)
     m = len(vectors)
     # One scale for everyone leaves angles as they are and keeps squares within range
-    scale = vectors.abs().max().double() if vectors.numel() else torch.tensor(1.0)
+    low, high = vectors.aminmax() if vectors.numel() else (torch.tensor(-1.0), torch.tensor(1.0))
+    scale = torch.maximum(-low, high).double()
     gram = torch.zeros(m, m, dtype=torch.float64, device=vectors.device)
     for chunk in vectors.split(CHUNK, dim=1):
         part = chunk.double() / scale.clamp_min(torch.finfo(torch.float64).tiny)

@@ -257,8 +257,9 @@ class Federation:
 
     def _train_on_threads(self, jobs: Jobs, round: int) -> Tensor:
         """One job a task, each an ordinary training loop."""
+        trained = torch.empty(len(jobs), jobs.models.shape[1], device=self.device)
 
-        def train_one(network: RowModel, job: int) -> Tensor:
+        def train_one(network: RowModel, job: int) -> None:
             client = int(jobs.client[job])
             network.load(jobs.models[jobs.model[job]])
             network.network.train()
@@ -269,9 +270,10 @@ class Federation:
                 inputs, labels = self._samples(self._pool, batch)
                 F.cross_entropy(network.network(inputs), labels).backward()
                 optimizer.step()
-            return network.row
+            network.store(trained[job])
 
-        return torch.stack(self._side_by_side(train_one, range(len(jobs))))
+        self._side_by_side(train_one, range(len(jobs)))
+        return trained
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
         """Cross-entropy of each job's model on each sample of its client; J tensors ``[n]``."""

@@ -67,6 +67,11 @@ class RowModel:
         for name, piece in self.split(row).items():
             self.views[name].copy_(piece)
 
+    def store(self, row: Tensor) -> None:
+        """Copy the model into ``row`` (``[P + Q]``)."""
+        for name, piece in self.split(row).items():
+            piece.copy_(self.views[name])
+
     def split(self, row: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Views of a row (``[P + Q]``) by name, or of the part of it that holds only ``names``."""
         pieces, start = {}, 0

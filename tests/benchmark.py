@@ -39,12 +39,12 @@ from cflkit.divergence import cosine_divergence
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.records import PROJECT
 
-REPEATS = 5
+REPEATS = 3
 # Clients, training samples a client, local epochs, batch size, image shape: what takes seconds each
 WORK = {
     "compact-cnn": (15, 400, 3, 32, (1, 28, 28)),
-    "ocfl-cnn": (4, 64, 1, 32, (1, 28, 28)),
-    "resnet34": (2, 32, 1, 16, (3, 32, 32)),
+    "ocfl-cnn": (4, 192, 1, 32, (1, 28, 28)),
+    "resnet34": (2, 64, 1, 32, (3, 32, 32)),
 }
 PLAIN, LOADER = "plain loop, tensors in memory", "plain loop, a DataLoader a client"
 THREADS, STACKED = "cflkit, threads (default on a CPU)", "cflkit, stacked (default on a GPU)"

@@ -79,6 +79,17 @@ def client_weights(federation: Federation, weighting: str) -> Tensor:
     return torch.ones_like(sizes) if weighting == "equal" else sizes
 
 
+def local_updates(trained: Tensor, models: Tensor, labels: Tensor) -> Tensor:
+    """What clients changed: ``trained`` (``[m, D]``) minus the model that each received.
+
+    ``models[labels]`` would be a copy of the received model for every client; rows are not.
+    """
+    updates = trained.clone()
+    for update, label in zip(updates, labels.tolist(), strict=True):
+        update -= models[label]
+    return updates
+
+
 def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """Federated averaging within each cluster: add the weighted mean of its members' updates.
 

@@ -14,7 +14,13 @@ from torch import Tensor
 from cflkit import clustering
 from cflkit.divergence import METRICS, pairwise
 from cflkit.federation import Jobs
-from cflkit.methods.base import Method, average_updates, check_weighting, client_weights
+from cflkit.methods.base import (
+    Method,
+    average_updates,
+    check_weighting,
+    client_weights,
+    local_updates,
+)
 
 
 @dataclass
@@ -76,7 +82,7 @@ class Briggs(Method):
 
         The heights kept in ``scalars`` are those of the distances, whatever sign was clustered.
         """
-        updates = trained - self.models[self.labels]
+        updates = local_updates(trained, self.models, self.labels)
         self.scalars = {}
         if round == self.rounds:
             compared = updates if self.include_buffers else updates[:, : self.federation.parameters]

@@ -17,7 +17,13 @@ from torch import Tensor
 from cflkit import clustering
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Federation, Jobs
-from cflkit.methods.base import Method, average_updates, check_weighting, client_weights
+from cflkit.methods.base import (
+    Method,
+    average_updates,
+    check_weighting,
+    client_weights,
+    local_updates,
+)
 
 
 @dataclass
@@ -81,7 +87,7 @@ class OCFL(Method):
 
     def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
         """Lines 14 to 28 of Algorithm 1."""
-        updates = trained - self.models[self.labels]
+        updates = local_updates(trained, self.models, self.labels)
         self.scalars = {}
         if not self.clustered:
             compared = updates if self.include_buffers else updates[:, : self.federation.parameters]

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from cflkit.federation import Federation, Jobs
-from cflkit.methods.base import Method, average_updates, check_weighting, client_weights
+from cflkit.methods.base import (
+    Method,
+    average_updates,
+    check_weighting,
+    client_weights,
+    local_updates,
+)
 
 
 @dataclass
@@ -33,6 +39,6 @@ class Oracle(Method):
 
     def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the updates within each cluster."""
-        updates = trained - self.models[self.labels]
+        updates = local_updates(trained, self.models, self.labels)
         weights = client_weights(self.federation, self.weighting)
         self.models = average_updates(self.models, updates, self.labels, weights)

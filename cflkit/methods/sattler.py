@@ -17,7 +17,7 @@ from torch import Tensor
 from cflkit import clustering
 from cflkit.divergence import cosine_divergence, finite_updates
 from cflkit.federation import Federation, Jobs
-from cflkit.methods.base import Method, average_updates, client_weights
+from cflkit.methods.base import Method, average_updates, client_weights, local_updates
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Sattler(Method):
 
     def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
         """Split what may be split, then average the updates within each cluster."""
-        updates = trained - self.models[self.labels]
+        updates = local_updates(trained, self.models, self.labels)
         compared = finite_updates(
             updates if self.include_buffers else updates[:, : self.federation.parameters]
         )
