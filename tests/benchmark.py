@@ -219,6 +219,8 @@ def draw(tables):
     grown = tables["growth"].iloc[:-1].astype(float).set_index("clients")
     grown[["training", "divergence", "clustering"]].plot(ax=right, marker="o", logx=True, logy=True)
     right.set(xlabel="clients", ylabel="seconds a round")
+    right.set_xticks(grown.index, grown.index.astype(int))
+    right.minorticks_off()
     return plots.save(figure, "benchmark")
 
 
