@@ -149,8 +149,7 @@ def walk_grid(options: argparse.Namespace) -> int:
 
 def show_ledger(options: argparse.Namespace) -> int:
     """``ledger``: write everything, print what was asked for."""
-    table = ledger.ledger()
-    path = ledger.write(table, options.output)
+    book = table = ledger.ledger()
     if options.paper is not None:
         table = table[table["paper"] == options.paper]
     if options.table is not None:
@@ -158,6 +157,7 @@ def show_ledger(options: argparse.Namespace) -> int:
         table = table[table["table"] == options.table]
         if table.empty:
             raise ParameterError(f"no table {options.table!r}; there are {known}")
+    path = ledger.write(book, options.output)
     run = (table["status"] != "not run") | (table["reduced_status"] != "not run")
     listed = table if options.all else table[run]
     if len(listed):

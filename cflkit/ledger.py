@@ -91,9 +91,11 @@ def scale(record: Record, paper: str) -> str | None:
     """``paper`` or ``reduced``, as the parameters are those of the one or the other file.
 
     None for all other parameters (`FREE` ones apart): such a run is an experiment of its own, and
-    no table's.
+    no table's. None, too, for a run of another paper's methods.
     """
     folder, notebook = RUNS[paper]
+    if not record.id.startswith(f"{folder}-"):
+        return None
     for name in ("paper", "reduced"):
         wanted = file_parameters(folder, name, scenario_of(record))
         if wanted is not None:
@@ -166,9 +168,9 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
     for run in records.find() if runs is None else runs:
         seeds = run.parameters.get("seed"), run.parameters.get("partition_seed")
         for paper in cells["paper"].unique():
-            if run.id.startswith(RUNS[paper][0] + "-"):
-                key = paper, scenario_of(run), scale(run, paper)
-                grouped.setdefault(key, {}).setdefault(seeds, run)  # a seed counts once
+            if (of := scale(run, paper)) is not None:
+                # A seed counts once
+                grouped.setdefault((paper, scenario_of(run), of), {}).setdefault(seeds, run)
     rows = []
     for cell in cells.to_dict("records"):
         paper, scenario = cell["paper"], tuple(cell[name] for name in SCENARIO)

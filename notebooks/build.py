@@ -102,7 +102,7 @@ def results_table() -> str:
     ]
     scenarios: dict[tuple, list[records.Record]] = {}
     for record in records.committed():
-        if record.id.startswith("ocfl-") and (scale := ledger.scale(record, "ocfl")):
+        if scale := ledger.scale(record, "ocfl"):
             scenarios.setdefault((*ledger.scenario_of(record), scale), []).append(record)
     for (dataset, overlap, balance, clients, scale), runs in scenarios.items():
         ocfl = [run.summary["OCFL-HDB"] for run in runs]
@@ -144,8 +144,8 @@ def write_readme() -> None:
 def check_committed() -> None:
     """End if a notebook would show records that the README and the ledger do not."""
     tracked = {record.id for record in records.committed()}
-    scaled = [r.id for r in records.find() if r.id.startswith("ocfl-") and ledger.scale(r, "ocfl")]
-    if strangers := sorted(set(scaled) - tracked):
+    scaled = {record.id for record in records.find() if ledger.scale(record, "ocfl")}
+    if strangers := sorted(scaled - tracked):
         sys.exit(f"first add these records to git, or move them away: {', '.join(strangers)}")
 
 
