@@ -102,6 +102,8 @@ class FederatedRun(Scenario):
     local_epochs: Count
     rounds: Count
     seed: Seed
+    # What came later than some records has a default here: what those were run with (records.LATER)
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
 
     @field_validator("model")
     @classmethod

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TypeVar
@@ -33,8 +34,7 @@ from cflkit.partition import Partition
 from cflkit.rows import RowModel, join
 
 ENGINES = ("threads", "stacked")
-# Bound of a stack's parameters, gradients, optimiser state and copies, taken as six rows a job
-STACK_BYTES = 8 * 2**30
+PRECISIONS = ("float32", "tf32", "bfloat16")
 SPLITS = ("train", "test", "central")
 
 # Children of a federation's one seed
@@ -90,12 +90,12 @@ class LocalTraining:
         if self.optimizer == "adam" and (self.momentum or self.nesterov):
             raise ValueError("momentum and nesterov belong to sgd, not to adam")
 
-    def build(self, leaf: nn.Parameter) -> torch.optim.Optimizer:
-        """A fresh optimiser of one flat tensor; every rule here works value by value."""
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """A fresh optimiser; every rule here works value by value, so models can be stacked."""
         if self.optimizer == "adam":
-            return torch.optim.Adam([leaf], lr=self.lr, weight_decay=self.weight_decay)
+            return torch.optim.Adam(parameters, lr=self.lr, weight_decay=self.weight_decay)
         return torch.optim.SGD(
-            [leaf],
+            parameters,
             lr=self.lr,
             momentum=self.momentum,
             weight_decay=self.weight_decay,
@@ -149,6 +149,10 @@ class Federation:
         A GPU where there is one, else the CPU.
     engine : {"threads", "stacked"}, optional
         How jobs run; by default threads on a CPU and stacked on anything else.
+    precision : {"float32", "tf32", "bfloat16"}
+        Of matrix products and convolutions. ``tf32`` rounds their factors to 10 bits, on NVIDIA
+        GPUs alone; ``bfloat16`` runs the network under ``torch.autocast``, with parameters,
+        gradients and losses in float32. Neither is meant for records that must be exact.
 
     Attributes
     ----------
@@ -172,6 +176,7 @@ class Federation:
         seed: int = 0,
         device: str | torch.device | None = None,
         engine: str | None = None,
+        precision: str = "float32",
     ) -> None:
         if partition.dataset != images.name:
             raise ValueError(
@@ -187,6 +192,11 @@ class Federation:
         self.engine = engine or ("threads" if self.device.type == "cpu" else "stacked")
         if self.engine not in ENGINES:
             raise ValueError(f"unknown engine {self.engine!r}; known are {', '.join(ENGINES)}")
+        if precision not in PRECISIONS:
+            raise ValueError(f"unknown precision {precision!r}; known are {', '.join(PRECISIONS)}")
+        if precision == "tf32" and self.device.type != "cuda":
+            raise ValueError(f"precision tf32 needs an NVIDIA GPU, and this is {self.device}")
+        self.precision = precision
         self.seed = seed
         self.training = training or LocalTraining()
         self.partition = partition
@@ -197,8 +207,8 @@ class Federation:
         self._pool = images.images.to(self.device), images.labels.to(self.device)
         self._central = images.test_images.to(self.device), images.test_labels.to(self.device)
         self._indices = {
-            "train": [torch.from_numpy(i).to(self.device) for i in partition.train],
-            "test": [torch.from_numpy(i).to(self.device) for i in partition.test],
+            "train": [torch.from_numpy(i) for i in partition.train],
+            "test": [torch.from_numpy(i) for i in partition.test],
         }
 
         def build() -> RowModel:
@@ -240,13 +250,16 @@ class Federation:
         Diverged
             A trained model is not finite; the message names the round (from 1) and the clients.
         """
-        if self.engine == "stacked":
-            size = max(1, STACK_BYTES // (6 * jobs.models[0].nbytes))
-            parts = zip(jobs.model.split(size), jobs.client.split(size), strict=True)
-            trained = torch.cat([self._train_stacked(Jobs(jobs.models, *p), round) for p in parts])
-        else:
-            trained = self._train_on_threads(jobs, round)
-        broken = ~torch.isfinite(trained).all(dim=1).cpu()
+        trained = torch.empty(len(jobs), jobs.models.shape[1], device=self.device)
+        with self._tf32():
+            if self.engine == "stacked":
+                for part in torch.arange(len(jobs)).split(self._stack_size()):
+                    some = Jobs(jobs.models, jobs.model[part], jobs.client[part])
+                    trained[part[0] : part[-1] + 1] = self._train_stacked(some, round)
+            else:
+                self._train_on_threads(jobs, round, trained)
+        # Smallest and largest in one pass over the memory; NaN is both
+        broken = ~torch.isfinite(torch.stack(torch.aminmax(trained, dim=1))).all(dim=0).cpu()
         if broken.any():
             raise Diverged(
                 f"training diverged in round {round + 1}: the models of clients "
@@ -255,25 +268,25 @@ class Federation:
             )
         return trained
 
-    def _train_on_threads(self, jobs: Jobs, round: int) -> Tensor:
-        """One job a task, each an ordinary training loop."""
-        trained = torch.empty(len(jobs), jobs.models.shape[1], device=self.device)
+    def _train_on_threads(self, jobs: Jobs, round: int, trained: Tensor) -> None:
+        """One job a task, each an ordinary training loop; fills ``trained``."""
 
         def train_one(network: RowModel, job: int) -> None:
             client = int(jobs.client[job])
             network.load(jobs.models[jobs.model[job]])
             network.network.train()
             self._seed_dropout(network, client, round)
-            optimizer = self.training.build(network.leaf)
+            optimizer = self.training.build(network.network.parameters())
             for batch in self.batches(client, round):
-                network.gradient.zero_()
+                optimizer.zero_grad()
                 inputs, labels = self._samples(self._pool, batch)
-                F.cross_entropy(network.network(inputs), labels).backward()
+                with self._autocast():
+                    loss = F.cross_entropy(network.network(inputs), labels)
+                loss.backward()
                 optimizer.step()
             network.store(trained[job])
 
         self._side_by_side(train_one, range(len(jobs)))
-        return trained
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
         """Cross-entropy of each job's model on each sample of its client; J tensors ``[n]``."""
@@ -307,7 +320,7 @@ class Federation:
         """``[n]``: the labels that belong to the primitives' outputs on this split."""
         if split == "central":
             return self._central[1]
-        return self._pool[1][self._indices[split][client]]
+        return self._pool[1][self._indices[split][client].to(self.device)]
 
     # --- How they run ----------------------------------------------------------------------------
 
@@ -317,9 +330,32 @@ class Federation:
         indices = self._indices["train"][client]
         batches: list[Tensor] = []
         for _ in range(self.training.epochs):
-            order = torch.from_numpy(generator.permutation(len(indices))).to(self.device)
+            order = torch.from_numpy(generator.permutation(len(indices)))
             batches += indices[order].split(self.training.batch_size)
         return batches
+
+    def _autocast(self) -> torch.autocast:
+        """Where the network computes; bfloat16 if asked for."""
+        # Without its cache, which would keep weights from before the optimiser's step
+        return torch.autocast(
+            self.device.type, torch.bfloat16, self.precision == "bfloat16", cache_enabled=False
+        )
+
+    @contextmanager
+    def _tf32(self) -> Iterator[None]:
+        """Say whether TF32 is wanted: torch's own default has it on in convolutions."""
+        if self.device.type != "cuda":
+            yield
+            return
+        switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+        before = [switch.fp32_precision for switch in switches]
+        try:
+            for switch in switches:
+                switch.fp32_precision = "tf32" if self.precision == "tf32" else "ieee"
+            yield
+        finally:
+            for switch, value in zip(switches, before, strict=True):
+                switch.fp32_precision = value
 
     def _seed_dropout(self, network: RowModel, client: int, round: int) -> None:
         """Give dropout a generator that depends on (seed, client, round) alone."""
@@ -329,11 +365,10 @@ class Federation:
             if isinstance(layer, models.Dropout):
                 layer.generator = generator
 
-    def _samples(
-        self, source: tuple[Tensor, Tensor], index: Tensor | slice
-    ) -> tuple[Tensor, Tensor]:
+    def _samples(self, source: tuple[Tensor, Tensor], index: Tensor) -> tuple[Tensor, Tensor]:
         """A batch as the networks take it: float in [0, 1], and labels."""
         images, labels = source
+        index = index.to(self.device)
         inputs = images[index].float().div_(255)
         if self.engine == "threads":
             # As the kernels lie in memory (see RowModel)
@@ -365,6 +400,28 @@ class Federation:
         finally:
             torch.set_num_threads(before)
 
+    def _stack_size(self) -> int:
+        """How many jobs train at once: as many as fit half of a GPU's memory, or 8 GiB elsewhere.
+
+        A job takes six rows (parameters, gradients, optimiser state and copies) and, twice, what
+        the backward pass keeps of a batch.
+        """
+        network, shape = self._networks[0], self._pool[0].shape[1:]
+        kept = [0, 0]
+        for samples in (2, 4):  # BatchNorm cannot train on one
+
+            def count(tensor: Tensor, samples: int = samples) -> Tensor:
+                kept[samples // 4] += tensor.nbytes
+                return tensor
+
+            inputs = torch.zeros(samples, *shape, device=self.device)
+            network.network.train()
+            with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+                network.network(inputs)
+        batch = min(self.training.batch_size, int(self.sizes.max())) * (kept[1] - kept[0]) / 2
+        job = 6 * 4 * (self.parameters + self.buffers) + 2 * batch
+        return max(1, int(stack_bytes(self.device) / job))
+
     def _train_stacked(self, jobs: Jobs, round: int) -> Tensor:
         """All jobs at once: one stacked model, one optimiser, one call a size of batch."""
         network = self._networks[0]
@@ -372,9 +429,9 @@ class Federation:
         self._seed_dropout(network, self.clients, round)
         rows = jobs.models[jobs.model]
         leaf = nn.Parameter(rows[:, : self.parameters].clone())
-        leaf.grad = torch.zeros_like(leaf)
+        stack = leaf.detach()  # the same memory
         buffers = rows[:, self.parameters :].clone()
-        optimizer = self.training.build(leaf)
+        optimizer = self.training.build([leaf])
 
         def loss(
             parameters: Tensor, statistics: Tensor, x: Tensor, y: Tensor
@@ -382,27 +439,31 @@ class Federation:
             weights = network.split(parameters, network.parameter_names)
             views = network.split(statistics, network.buffer_names).items()
             moved = {name: view.clone() for name, view in views}  # in place, by BatchNorm
-            outputs = torch.func.functional_call(network.network, {**weights, **moved}, (x,))
-            return F.cross_entropy(outputs, y), join(moved.values()) if moved else statistics
+            with self._autocast():
+                outputs = torch.func.functional_call(network.network, {**weights, **moved}, (x,))
+                value = F.cross_entropy(outputs, y)
+            return value, join(moved.values()) if moved else statistics
 
         gradients = torch.func.vmap(torch.func.grad(loss, has_aux=True), randomness="different")
         batches = [self.batches(int(client), round) for client in jobs.client]
         for step in range(max(map(len, batches))):
-            active = [job for job in range(len(jobs)) if step < len(batches[job])]
+            done = [job for job in range(len(jobs)) if step >= len(batches[job])]
+            finished = stack[done]
             # Clients end their epochs with batches of different sizes, and padding would enter
             # BatchNorm's statistics: only batches of equal size run together
-            for size in sorted({len(batches[job][step]) for job in active}):
-                group = [job for job in active if len(batches[job][step]) == size]
+            for group in by_size(batches, step):
                 index = torch.stack([batches[job][step] for job in group])
                 inputs, labels = self._samples(self._pool, index)
-                leaf.grad[group], buffers[group] = gradients(
-                    leaf.detach()[group], buffers[group], inputs, labels
-                )
-            done = [job for job in range(len(jobs)) if step >= len(batches[job])]
-            finished = leaf.detach()[done]
+                if len(group) == len(jobs):
+                    leaf.grad, buffers = gradients(stack, buffers, inputs, labels)
+                else:
+                    leaf.grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                    leaf.grad[group], buffers[group] = gradients(
+                        stack[group], buffers[group], inputs, labels
+                    )
             optimizer.step()
-            leaf.detach()[done] = finished  # momentum and weight decay must not move them on
-        return torch.cat([leaf.detach(), buffers], dim=1)
+            stack[done] = finished  # momentum and weight decay must not move them on
+        return torch.cat([stack, buffers], dim=1)
 
     def _evaluate(
         self, jobs: Jobs, split: str, output: Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -414,7 +475,7 @@ class Federation:
         tasks: list[tuple[int, Tensor]] = []
         for job in range(len(jobs)):
             if split == "central":
-                index = torch.arange(len(self._central[1]), device=self.device)
+                index = torch.arange(len(self._central[1]))
             else:
                 index = self._indices[split][int(jobs.client[job])]
             tasks += [(job, part) for part in index.split(chunk)]
@@ -425,12 +486,31 @@ class Federation:
             network.load(jobs.models[jobs.model[job]])
             network.network.eval()
             source = self._central if split == "central" else self._pool
-            return output(network.network, *self._samples(source, index))
+            with self._autocast():
+                return output(network.network, *self._samples(source, index)).float()
 
         parts: list[list[Tensor]] = [[] for _ in range(len(jobs))]
-        for (job, _), part in zip(tasks, self._side_by_side(evaluate_one, tasks), strict=True):
+        with self._tf32():
+            results = self._side_by_side(evaluate_one, tasks)
+        for (job, _), part in zip(tasks, results, strict=True):
             parts[job].append(part)
         return [torch.cat(part).clone() for part in parts]
+
+
+def by_size(batches: Sequence[Sequence[Tensor]], step: int) -> list[list[int]]:
+    """The jobs that have a batch at this step, those with batches of one size together."""
+    groups: dict[int, list[int]] = {}
+    for job, own in enumerate(batches):
+        if step < len(own):
+            groups.setdefault(len(own[step]), []).append(job)
+    return list(groups.values())
+
+
+def stack_bytes(device: torch.device) -> int:
+    """The memory that a stack may take."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory // 2
+    return 8 * 2**30
 
 
 def usable_cores() -> int:

@@ -32,6 +32,12 @@ PROJECT = Path(__file__).resolve().parent.parent
 # What decides about a result; outputs lie elsewhere
 CODE = ("cflkit", "notebooks/src", "pyproject.toml", "constraints.txt")
 PACKAGES = ("cflkit", "torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
+# Parameters that some records are older than, with the values that those were run with
+LATER = {
+    name: field.default
+    for name, field in FederatedRun.model_fields.items()
+    if not field.is_required()
+}
 
 
 def git(*arguments: str) -> str | None:
@@ -83,7 +89,7 @@ def results() -> Path:
 
 def run_id(paper: str, parameters: FederatedRun) -> str:
     """A name that says what the run is and differs when any parameter does."""
-    values = json.dumps(parameters.model_dump(), sort_keys=True)
+    values = json.dumps(parameters.model_dump(exclude_defaults=True), sort_keys=True)
     return "-".join(
         [
             paper,
@@ -194,6 +200,7 @@ def read(folder: str | Path) -> Record:
     """Read one record."""
     folder = Path(folder)
     contents = json.loads((folder / "record.json").read_text())
+    contents["parameters"] = LATER | contents["parameters"]
     rounds = pd.read_csv(folder / "rounds.csv", dtype={"clusters": str})
     return Record(folder, rounds=rounds, **contents)
 

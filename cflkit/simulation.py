@@ -271,7 +271,7 @@ def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
         federation.partition.hash,
         repr(asdict(federation.training)),
         str(federation.seed),
-        f"{federation.engine} on {federation.device.type}",
+        f"{federation.engine} on {federation.device.type} in {federation.precision}",
         digests(federation.initial()[None])[0].hex(),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -86,8 +86,37 @@ def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
 def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
     whole = federate(engine="stacked")
     expected = whole.train(everyone(whole), 0)
-    monkeypatch.setattr(federation_module, "STACK_BYTES", 6 * 4 * whole.parameters * 4)  # four jobs
+    whole_size = whole._stack_size()
+    four = federation_module.stack_bytes(whole.device) / whole_size * 4.5
+    monkeypatch.setattr(federation_module, "stack_bytes", lambda device: four)
+    assert whole._stack_size() == 4 < whole.clients
     torch.testing.assert_close(whole.train(everyone(whole), 0), expected, rtol=1e-4, atol=2e-5)
+
+
+def test_a_stack_counts_what_the_backward_pass_keeps(federate):
+    """Twice the batch, twice the activations, and no more jobs than memory holds."""
+    small, large = (
+        federate(training=LocalTraining(batch_size=b), engine="stacked") for b in (8, 16)
+    )
+    rows = 6 * 4 * small.parameters
+    room = federation_module.stack_bytes(small.device)
+    bytes_of = [room / f._stack_size() - rows for f in (small, large)]
+    assert bytes_of[1] / bytes_of[0] == pytest.approx(2, rel=0.01)
+    # At least the outputs of four convolutions of ten channels, at 8×8 and 4×4
+    assert bytes_of[0] > 8 * 4 * 10 * (2 * 64 + 2 * 16)
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_bfloat16_is_coarser_and_points_the_same_way(federate, engine):
+    exact = federate(engine=engine)
+    coarse = federate(engine=engine, precision="bfloat16")
+    jobs = everyone(exact)
+    one, other = (f.train(jobs, 0) - jobs.models for f in (exact, coarse))
+    assert one.dtype == other.dtype == torch.float32
+    difference = ((one - other).norm(dim=1) / one.norm(dim=1)).max()
+    assert 1e-4 < difference < 0.1
+    assert not torch.equal(exact.predict(jobs)[0], coarse.predict(jobs)[0])
+    assert {t.dtype for t in (coarse.predict(jobs)[0], coarse.embed(jobs)[0])} == {torch.float32}
 
 
 @pytest.mark.parametrize("model", ["compact-cnn", "ocfl-cnn"])
@@ -168,6 +197,10 @@ def test_bad_requests_are_refused(small, split, federate):
         Federation(small, Partition(small.name, beyond, split.test, split.clusters, {}))
     with pytest.raises(ValueError, match="unknown engine 'ray'"):
         federate(engine="ray")
+    with pytest.raises(ValueError, match="unknown precision 'float8'"):
+        federate(precision="float8")
+    with pytest.raises(ValueError, match="tf32 needs an NVIDIA GPU"):
+        federate(precision="tf32")
     with pytest.raises(ValueError, match="unknown model"):
         federate("lenet")
     with pytest.raises(ValueError, match="unknown split 'validation'"):

@@ -74,14 +74,3 @@ def test_a_row_is_the_whole_model(name):
     assert set(pieces) == set(source.state_dict())
     assert torch.equal(join(pieces.values()), copied.row)
     assert torch.equal(copied.row[: copied.parameters], plain)
-
-
-def test_gradients_are_views_of_one_tensor():
-    row = RowModel(models.make("compact-cnn", (1, 8, 8), 10))
-    row.network(torch.rand(3, 1, 8, 8)).sum().backward()
-    gradients = [parameter.grad for parameter in row.network.parameters()]
-    assert row.gradient.sum() == pytest.approx(sum(float(g.sum()) for g in gradients), rel=1e-4)
-    assert row.gradient.norm() > 0
-    row.gradient.zero_()
-    assert all(float(gradient.norm()) == 0 for gradient in gradients)
-    assert row.leaf.grad is row.gradient

@@ -79,6 +79,7 @@ briggs_threshold = 0.95  # cosine distance at which Briggs' method cuts
 include_buffers = False  # also run each method with BatchNorm's state in its updates
 central_every = 1  # rounds between evaluations on the central test set
 seed = 0  # initial model, batch orders
+precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
 # %%
 run = config.OCFLRun.of(globals())
@@ -103,7 +104,9 @@ split = partition.ocfl(
     draws=run.draws,
     seed=run.partition_seed,
 )
-federation = Federation(images, split, run.model, run.training(), seed=run.seed)
+federation = Federation(
+    images, split, run.model, run.training(), seed=run.seed, precision=run.precision
+)
 print(f"{federation.clients} clients, {federation.parameters:,} parameters a model")
 print("true clusters:", *split.clusters)
 

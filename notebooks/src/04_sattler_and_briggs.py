@@ -65,6 +65,7 @@ batch_size = 32  # samples a local step
 local_epochs = 3  # passes over a client's data in a round
 rounds = 20  # of communication
 seed = 0  # initial model, batch orders
+precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
 # %% tags=["nbval-check-output"]
 run = config.FederatedRun.of(globals())
@@ -78,7 +79,9 @@ split = partition.ocfl(
     draws=run.draws,
     seed=run.partition_seed,
 )
-federation = Federation(images, split, run.model, run.training(), seed=run.seed)
+federation = Federation(
+    images, split, run.model, run.training(), seed=run.seed, precision=run.precision
+)
 print("true clusters:", *split.clusters)
 
 # %% [markdown]
