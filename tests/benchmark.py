@@ -48,6 +48,7 @@ WORK = {
 }
 PLAIN, LOADER = "plain loop, tensors in memory", "plain loop, a DataLoader a client"
 THREADS, STACKED = "cflkit, threads (default on a CPU)", "cflkit, stacked (default on a GPU)"
+COARSE = "cflkit, threads, bfloat16"
 LINES = ["FedAvg", "Sattler", "Briggs", "OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB"]
 
 
@@ -59,15 +60,16 @@ def noise(shape, count=10_000):
     return ImageSet("noise", images, labels, images[:100], labels[:100], classes=10)
 
 
-def federate(model, clients, samples, epochs, batch_size, shape, engine="threads"):
+def federate(model, clients, samples, epochs, batch_size, shape, **options):
     """A federation on noise, 70 % of whose draws are training samples."""
     draws = round(samples / 0.7) + 1
     images = noise(shape, count=max(10_000, clients * draws))
     split = partition.iid(images.labels, dataset="noise", clients=clients, draws=draws)
     split = dataclasses.replace(split, train=[indices[:samples] for indices in split.train])
     training = LocalTraining(epochs=epochs, batch_size=batch_size, lr=0.01)
-    device = "cpu" if engine == "threads" or not torch.cuda.is_available() else "cuda"
-    return images, Federation(images, split, model, training, device=device, engine=engine)
+    stacked = options.setdefault("engine", "threads") == "stacked"
+    device = "cuda" if stacked and torch.cuda.is_available() else "cpu"
+    return images, Federation(images, split, model, training, device=device, **options)
 
 
 def everyone(federation):
@@ -139,6 +141,8 @@ def ways(model):
 
     measured = {PLAIN: plain(in_memory), LOADER: plain(by_loader)}
     measured[THREADS] = lambda: threads.train(jobs, 0)
+    _, coarse = federate(model, *work, precision="bfloat16")
+    measured[COARSE] = lambda: coarse.train(jobs, 0)
     if model == "compact-cnn" or torch.cuda.is_available():
         _, stacked = federate(model, *work, engine="stacked")
         theirs = everyone(stacked)
