@@ -109,8 +109,8 @@ class FederatedRun(Scenario):
     @classmethod
     def known_model(cls, name: str) -> str:
         """A name that `models.make` knows."""
-        if name not in models.MODELS:
-            raise ValueError(f"unknown model; known are {', '.join(models.MODELS)}")
+        if name not in models.names():
+            raise ValueError(f"unknown model; known are {', '.join(models.names())}")
         return name
 
     @model_validator(mode="after")

@@ -1,19 +1,25 @@
-"""How far clients' updates point apart, and the one number that says when to cluster.
+"""How far clients are apart, and the one number that says when to cluster.
 
-Definitions 5 to 7 of the extended OCFL paper (equations 1 to 4 of the first).
+By their updates: Definitions 5 to 7 of the extended OCFL paper (equations 1 to 4 of the first). By
+their data: earth mover's distance (EMD-CFL, equation 3) and principal angles (PACFL).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import ot
 import torch
 from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics.pairwise import cosine_distances, euclidean_distances
 from torch import Tensor
 
 Matrix = NDArray[np.float64]
 
 # Distances between updates by name: the order of the norm of their difference, but for the cosine
 METRICS = {"cosine": None, "euclidean": 2.0, "manhattan": 1.0}
+COSTS = {"cosine": cosine_distances, "euclidean": euclidean_distances}
 # Values of each update that enter one matrix product: bounds the float64 copy to m × 8 MiB
 CHUNK = 2**20
 
@@ -97,6 +103,95 @@ def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
         distances = torch.cdist(part, part, p=order, compute_mode="donot_use_mm_for_euclid_dist")
         powers += distances**order
     return (powers ** (1 / order)).cpu().numpy()
+
+
+def earth_movers_distance(
+    a: ArrayLike, b: ArrayLike, sinkhorn: float | None = None, cost: str = "cosine"
+) -> float:
+    r"""The least cost of moving one sample's mass to another's, by POT.
+
+    .. math:: W(a, b) = \min_{T \ge 0} \sum_{ij} T_{ij} c(a_i, b_j), \quad
+              \sum_j T_{ij} = 1/n_a, \; \sum_i T_{ij} = 1/n_b
+
+    Parameters
+    ----------
+    a, b : array_like
+        ``[n_a, d]`` and ``[n_b, d]``; points weigh alike within a sample.
+    sinkhorn : float, optional
+        Regularisation of Sinkhorn's approximation, whose plan is then charged with the cost alone;
+        exact for None.
+    cost : {"cosine", "euclidean"}
+        What it costs to move mass from a point to another. A zero vector has cosine distance 1 to
+        every vector (as in scikit-learn).
+
+    Returns
+    -------
+    float
+        In the units of the cost; with cosines in [0, 2].
+
+    Raises
+    ------
+    ValueError
+        An empty sample, samples of different dimension, values that are not finite, an unknown
+        cost, or a regularisation that is not positive.
+    """
+    if cost not in COSTS:
+        raise ValueError(f"unknown cost {cost!r}; known are {', '.join(COSTS)}")
+    if sinkhorn is not None and not 0 < sinkhorn < np.inf:
+        raise ValueError(f"sinkhorn must be positive and finite, not {sinkhorn}")
+    one, other = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if one.ndim != 2 or other.ndim != 2 or one.shape[1] != other.shape[1]:
+        raise ValueError(
+            f"samples must be [n, d] with the same d, not {one.shape} and {other.shape}"
+        )
+    if not len(one) or not len(other):
+        raise ValueError("an empty sample has no distance to anything")
+    if not (np.isfinite(one).all() and np.isfinite(other).all()):
+        raise ValueError("a sample is not finite")
+    costs = COSTS[cost](one, other)
+    masses = np.full(len(one), 1 / len(one)), np.full(len(other), 1 / len(other))
+    if sinkhorn is None:
+        return float(ot.emd2(*masses, costs, numItermax=1_000_000))
+    return float(ot.sinkhorn2(*masses, costs, sinkhorn, numItermax=10_000))
+
+
+def principal_angles(bases: Sequence[ArrayLike]) -> Matrix:
+    """Smallest angles between subspaces of pixels, the distance of PACFL.
+
+    S. Vahidian et al.: Efficient distribution similarity identification in clustered federated
+    learning via principal angles between client data subspaces. AAAI 2023.
+
+    Parameters
+    ----------
+    bases : sequence of array_like
+        For each client ``[d, p_i]``: unit vectors, see `class_directions`.
+
+    Returns
+    -------
+    ndarray
+        ``[m, m]``, degrees: the smallest angle between any direction of one client and any of the
+        other; zero on the diagonal.
+    """
+    angles = np.zeros((len(bases), len(bases)))
+    for i, one in enumerate(bases):
+        for j, other in enumerate(bases[:i]):
+            # A singular vector's sign is arbitrary: of both signs the one that is nearer
+            largest = np.clip(np.abs(np.asarray(one).T @ np.asarray(other)).max(), 0, 1)
+            angles[i, j] = angles[j, i] = np.degrees(np.arccos(largest))
+    return angles
+
+
+def class_directions(images: ArrayLike, labels: ArrayLike, p: int = 3) -> Matrix:
+    """``[d, ≤ p · classes]``: the first p left singular vectors of each class's pixels.
+
+    ``images`` are ``[n, d]``, a row an image.
+    """
+    pixels, targets = np.asarray(images, dtype=np.float64), np.asarray(labels)
+    parts = [
+        np.linalg.svd(pixels[targets == label].T, full_matrices=False)[0][:, :p]
+        for label in np.unique(targets)
+    ]
+    return np.concatenate(parts, axis=1)
 
 
 def finite_updates(updates: Tensor | ArrayLike) -> Tensor:

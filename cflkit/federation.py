@@ -35,10 +35,9 @@ from cflkit.rows import RowModel, join
 
 ENGINES = ("threads", "stacked")
 PRECISIONS = ("float32", "tf32", "bfloat16")
-SPLITS = ("train", "test", "central")
 
 # Children of a federation's one seed
-INITIALISATION, BATCHES, DROPOUT = range(3)
+INITIALISATION, BATCHES, DROPOUT, PARTICIPATION, SAMPLES, PROJECTION = range(6)
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -115,14 +114,23 @@ class Jobs:
         ``[J]``, int64: the row of ``models`` of each job.
     client : Tensor
         ``[J]``, int64: the client of each job.
+    proximal : Tensor, optional
+        ``[J]``: μ of the term μ/2 ‖θ − θ₀‖² that local training adds to each job's loss, θ₀ being
+        the job's model; 0 everywhere for None.
     """
 
     models: Tensor
     model: Tensor
     client: Tensor
+    proximal: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.client)
+
+    def part(self, which: Tensor) -> Jobs:
+        """Some of the jobs."""
+        proximal = None if self.proximal is None else self.proximal[which]
+        return Jobs(self.models, self.model[which], self.client[which], proximal)
 
 
 def stream(seed: int, *key: int) -> np.random.SeedSequence:
@@ -149,6 +157,10 @@ class Federation:
         A GPU where there is one, else the CPU.
     engine : {"threads", "stacked"}, optional
         How jobs run; by default threads on a CPU and stacked on anything else.
+    participants : int, optional
+        Clients that train in a round, drawn anew each time; all by default.
+    weights : {"imagenet"}, optional
+        What the initial model starts from, see `models.make`.
     precision : {"float32", "tf32", "bfloat16"}
         Of matrix products and convolutions. ``tf32`` rounds their factors to 10 bits, on NVIDIA
         GPUs alone; ``bfloat16`` runs the network under ``torch.autocast``, with parameters,
@@ -176,15 +188,16 @@ class Federation:
         seed: int = 0,
         device: str | torch.device | None = None,
         engine: str | None = None,
+        participants: int | None = None,
+        weights: str | None = None,
         precision: str = "float32",
     ) -> None:
         if partition.dataset != images.name:
             raise ValueError(
                 f"the partition is of {partition.dataset!r}, the images {images.name!r}"
             )
-        if max(int(i.max(initial=0)) for i in (*partition.train, *partition.test)) >= len(
-            images.labels
-        ):
+        held = [indices for parts in partition.splits.values() for indices in parts]
+        if max(int(indices.max(initial=0)) for indices in held) >= len(images.labels):
             raise ValueError(
                 f"the partition points beyond the {len(images.labels)} samples of the pool"
             )
@@ -199,6 +212,11 @@ class Federation:
         self.precision = precision
         self.seed = seed
         self.training = training or LocalTraining()
+        if participants is not None and not 0 < participants <= partition.clients:
+            raise ValueError(
+                f"participants must be from 1 to {partition.clients}, not {participants}"
+            )
+        self.participating = participants or partition.clients
         self.partition = partition
         self.clients = partition.clients
         self.clusters = torch.from_numpy(partition.clusters)
@@ -207,17 +225,18 @@ class Federation:
         self._pool = images.images.to(self.device), images.labels.to(self.device)
         self._central = images.test_images.to(self.device), images.test_labels.to(self.device)
         self._indices = {
-            "train": [torch.from_numpy(i) for i in partition.train],
-            "test": [torch.from_numpy(i) for i in partition.test],
+            name: [torch.from_numpy(indices) for indices in parts]
+            for name, parts in partition.splits.items()
         }
 
-        def build() -> RowModel:
-            return RowModel(models.make(model, images.shape, images.classes).to(self.device))
+        def build(weights: str | None = None) -> RowModel:
+            network = models.make(model, images.shape, images.classes, weights)
+            return RowModel(network.to(self.device))
 
         with torch.random.fork_rng(devices=[]):
             child = stream(seed, INITIALISATION).generate_state(1, np.uint64)[0]
             torch.default_generator.manual_seed(int(child))
-            first = build()
+            first = build(weights)
             self._initial = first.row
             threads = min(usable_cores(), self.clients) if self.engine == "threads" else 1
             self._networks = [first, *(build() for _ in range(threads - 1))]
@@ -227,6 +246,16 @@ class Federation:
     def initial(self) -> Tensor:
         """``[P + Q]``: the model that every client starts from, the same for the same seed."""
         return self._initial.clone()
+
+    def participants(self, round: int) -> Tensor:
+        """The clients that train in a round, ascending."""
+        generator = np.random.default_rng(stream(self.seed, PARTICIPATION, round))
+        drawn = generator.choice(self.clients, self.participating, replace=False)
+        return torch.from_numpy(np.sort(drawn))
+
+    def samples(self, client: int, split: str = "train") -> int:
+        """How many samples a client has in a split; none where the partition lacks the split."""
+        return len(self._indices[split][client]) if split in self._indices else 0
 
     # --- The four primitives ---------------------------------------------------------------------
 
@@ -254,7 +283,7 @@ class Federation:
         with self._tf32():
             if self.engine == "stacked":
                 for part in torch.arange(len(jobs)).split(self._stack_size()):
-                    some = Jobs(jobs.models, jobs.model[part], jobs.client[part])
+                    some = jobs.part(part)
                     trained[part[0] : part[-1] + 1] = self._train_stacked(some, round)
             else:
                 self._train_on_threads(jobs, round, trained)
@@ -283,6 +312,8 @@ class Federation:
                 with self._autocast():
                     loss = F.cross_entropy(network.network(inputs), labels)
                 loss.backward()
+                if jobs.proximal is not None:
+                    network.pull(jobs.models[jobs.model[job]], float(jobs.proximal[job]))
                 optimizer.step()
             network.store(trained[job])
 
@@ -294,8 +325,14 @@ class Federation:
             jobs, split, lambda net, x, y: F.cross_entropy(net(x), y, reduction="none")
         )
 
-    def embed(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
-        """What enters the last linear layer of each job's model; J tensors ``[n, d]``."""
+    def embed(
+        self, jobs: Jobs, split: str = "train", most: int | None = None, training: bool = False
+    ) -> list[Tensor]:
+        """What enters the last linear layer of each job's model; J tensors ``[n, d]``.
+
+        Of no more than ``most`` samples of the client, the same ones whatever the model; with the
+        network in ``training`` mode if asked for, all samples in one batch then.
+        """
 
         def embedding(net: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
             caught: list[Tensor] = []
@@ -306,7 +343,7 @@ class Federation:
                 net(inputs)
             return caught[0]
 
-        return self._evaluate(jobs, split, embedding)
+        return self._evaluate(jobs, split, embedding, most, training)
 
     def predict(self, jobs: Jobs, split: str = "test") -> list[Tensor]:
         """Class probabilities of each job's model; J tensors ``[n, classes]``.
@@ -318,6 +355,7 @@ class Federation:
 
     def targets(self, client: int, split: str = "test") -> Tensor:
         """``[n]``: the labels that belong to the primitives' outputs on this split."""
+        self._check(split)
         if split == "central":
             return self._central[1]
         return self._pool[1][self._indices[split][client].to(self.device)]
@@ -432,6 +470,7 @@ class Federation:
         stack = leaf.detach()  # the same memory
         buffers = rows[:, self.parameters :].clone()
         optimizer = self.training.build([leaf])
+        pull = None if jobs.proximal is None else jobs.proximal[:, None].to(self.device)
 
         def loss(
             parameters: Tensor, statistics: Tensor, x: Tensor, y: Tensor
@@ -461,30 +500,53 @@ class Federation:
                     leaf.grad[group], buffers[group] = gradients(
                         stack[group], buffers[group], inputs, labels
                     )
+            if pull is not None:
+                assert leaf.grad is not None
+                leaf.grad += pull * (stack - rows[:, : self.parameters])
             optimizer.step()
             stack[done] = finished  # momentum and weight decay must not move them on
         return torch.cat([stack, buffers], dim=1)
 
+    def _check(self, split: str) -> None:
+        """Raise ValueError unless there is such a split."""
+        known = (*self._indices, "central")
+        if split not in known:
+            raise ValueError(f"unknown split {split!r}; known are {', '.join(known)}")
+
+    def _chosen(self, split: str, client: int, most: int | None) -> Tensor:
+        """A client's samples of a split, or ``most`` of them."""
+        index = self._indices[split][client]
+        if most is None or len(index) <= most:
+            return index
+        key = (SAMPLES, list(self._indices).index(split), client)
+        generator = np.random.default_rng(stream(self.seed, *key))
+        return index[torch.from_numpy(np.sort(generator.permutation(len(index))[:most]))]
+
     def _evaluate(
-        self, jobs: Jobs, split: str, output: Callable[[nn.Module, Tensor, Tensor], Tensor]
+        self,
+        jobs: Jobs,
+        split: str,
+        output: Callable[[nn.Module, Tensor, Tensor], Tensor],
+        most: int | None = None,
+        training: bool = False,
     ) -> list[Tensor]:
-        """``output`` of each job's model, in evaluation mode, on every sample of the split."""
-        if split not in SPLITS:
-            raise ValueError(f"unknown split {split!r}; known are {', '.join(SPLITS)}")
+        """``output`` of each job's model on every sample of the split, or on ``most`` of them."""
+        self._check(split)
         chunk = 512 if self.engine == "threads" else 4096
         tasks: list[tuple[int, Tensor]] = []
         for job in range(len(jobs)):
             if split == "central":
                 index = torch.arange(len(self._central[1]))
             else:
-                index = self._indices[split][int(jobs.client[job])]
-            tasks += [(job, part) for part in index.split(chunk)]
+                index = self._chosen(split, int(jobs.client[job]), most)
+            tasks += [(job, part) for part in index.split(len(index) if training else chunk)]
 
         @torch.inference_mode()
         def evaluate_one(network: RowModel, task: tuple[int, Tensor]) -> Tensor:
             job, index = task
             network.load(jobs.models[jobs.model[job]])
-            network.network.eval()
+            network.network.train(training)
+            self._seed_dropout(network, int(jobs.client[job]), 0)
             source = self._central if split == "central" else self._pool
             with self._autocast():
                 return output(network.network, *self._samples(source, index)).float()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +57,8 @@ class Partition:
         ``[m]``, the true cluster of each client, from 0.
     recipe : dict
         What made it: the recipe's name and arguments, the seed among them.
+    more : dict of str to list of ndarray
+        Further splits by name (``validation``, ``backdoor``), as ``train`` and ``test``.
     """
 
     dataset: str
@@ -64,6 +66,7 @@ class Partition:
     test: list[Indices]
     clusters: Indices
     recipe: dict
+    more: dict[str, list[Indices]] = field(default_factory=dict)
 
     @property
     def clients(self) -> int:
@@ -71,10 +74,16 @@ class Partition:
         return len(self.train)
 
     @property
+    def splits(self) -> dict[str, list[Indices]]:
+        """All splits by name, ``train`` and ``test`` first."""
+        return {"train": self.train, "test": self.test, **self.more}
+
+    @property
     def hash(self) -> str:
         """SHA-256 over data set, indices and true clusters: equal for equal partitions alone."""
         digest = hashlib.sha256(self.dataset.encode())
-        for indices in (*self.train, *self.test, self.clusters):
+        further = [indices for name in sorted(self.more) for indices in self.more[name]]
+        for indices in (*self.train, *self.test, self.clusters, *further):
             digest.update(len(indices).to_bytes(8, "little"))
             digest.update(np.asarray(indices, dtype="<i8").tobytes())
         return digest.hexdigest()
@@ -86,8 +95,9 @@ class Partition:
             "recipe": self.recipe,
             "hash": self.hash,
             "clients": [
-                {"cluster": int(cluster), "train": train.tolist(), "test": test.tolist()}
-                for cluster, train, test in zip(self.clusters, self.train, self.test, strict=True)
+                {"cluster": int(self.clusters[client])}
+                | {name: parts[client].tolist() for name, parts in self.splits.items()}
+                for client in range(self.clients)
             ],
         }
         path = Path(path)
@@ -106,15 +116,21 @@ class Partition:
         try:
             manifest = json.loads(Path(path).read_text())
             clients = manifest["clients"]
+            splits = {
+                name: [np.array(client[name], dtype=np.int64) for client in clients]
+                for name in clients[0]
+                if name != "cluster"
+            }
             partition = cls(
                 dataset=manifest["dataset"],
-                train=[np.array(client["train"], dtype=np.int64) for client in clients],
-                test=[np.array(client["test"], dtype=np.int64) for client in clients],
+                train=splits.pop("train"),
+                test=splits.pop("test"),
                 clusters=np.array([client["cluster"] for client in clients], dtype=np.int64),
                 recipe=manifest["recipe"],
+                more=splits,
             )
             stated = manifest["hash"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise PartitionError(f"{path} is not a partition manifest ({error!r})") from error
         if partition.hash != stated:
             raise PartitionError(

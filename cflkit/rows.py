@@ -55,6 +55,13 @@ class RowModel:
         for name, piece in self.split(row).items():
             piece.copy_(self.values[name])
 
+    def pull(self, row: Tensor, mu: float) -> None:
+        """Add μ (θ − ``row``) to the gradients: those of μ/2 ‖θ − ``row``‖²."""
+        centre = self.split(row[: self.parameters], self.parameter_names)
+        for name, parameter in self.network.named_parameters():
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter.detach() - centre[name], alpha=mu)
+
     def split(self, row: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Views of a row (``[P + Q]``) by name, or of the part of it that holds only ``names``."""
         pieces, start = {}, 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -40,9 +40,12 @@ class History:
         ``method``, ``round`` (from 1), ``n_clusters``, the measures of `metrics.agreement`, ``pf1``
         and ``accuracy`` (mean over clients of macro-F1 and accuracy of the client's model on its
         own test set), ``gf1`` and ``central_accuracy`` (the same models on the central test set),
-        ``learning_gap`` (mean over clients of |F1 own − F1 central|), the method's scalars, and
+        ``learning_gap`` (mean over clients of |F1 own − F1 central|), ``worst_accuracy`` (the
+        smallest of the clients'), the method's scalars, and
         ``clusters``, the cluster of each client joined by ``|``. Models are those after the round.
-        Where the central test set was skipped its measures and the gap are NaN.
+        Where the central test set was skipped, or there is none, its measures and the gap are NaN.
+        With a backdoor: ``clean_accuracy`` and ``backdoor_accuracy``, means over the clients that
+        are to be fooled, on their test samples as they are and manipulated.
     requested, trained : int
         Local trainings that the methods asked for, and those that were run.
     minutes : float
@@ -73,7 +76,7 @@ class History:
                 "clustering_round": int(split.iloc[0]) if len(split) else None,
                 "n_clusters": int(rows["n_clusters"].iloc[-1]),
             }
-            for name in MEASURES:
+            for name in (name for name in MEASURES if name in rows and rows[name].notna().any()):
                 measures[name] = float(rows[name].iloc[-1])
                 measures[f"mean_{name}"] = float(rows[name].mean())
             result[str(method)] = measures
@@ -82,7 +85,8 @@ class History:
 
 MEASURES = (
     *("ari", "ami", "homogeneity", "completeness"),
-    *("pf1", "gf1", "learning_gap", "accuracy", "central_accuracy"),
+    *("pf1", "gf1", "learning_gap", "accuracy", "worst_accuracy", "central_accuracy"),
+    *("clean_accuracy", "backdoor_accuracy"),
 )
 
 
@@ -171,22 +175,24 @@ def train_once(
         For each method, ``[J]``: where the result of each of its jobs lies in ``trained``.
     """
     models: dict[bytes, tuple[int, Tensor]] = {}
-    jobs: dict[tuple[int, int], int] = {}
+    jobs: dict[tuple[int, int, float], int] = {}
     places = {}
     for name, request in requests.items():
         rows = [
             models.setdefault(digest, (len(models), row))[0]
             for digest, row in zip(digests(request.models), request.models, strict=True)
         ]
-        wanted = zip(request.model.tolist(), request.client.tolist(), strict=True)
+        mu = torch.zeros(len(request)) if request.proximal is None else request.proximal
+        wanted = zip(request.model.tolist(), request.client.tolist(), mu.tolist(), strict=True)
         places[name] = torch.tensor(
-            [jobs.setdefault((rows[model], client), len(jobs)) for model, client in wanted]
+            [jobs.setdefault((rows[k], client, mu), len(jobs)) for k, client, mu in wanted]
         )
-    pairs = torch.tensor(list(jobs))
+    model, client, pull = (torch.tensor(column) for column in zip(*jobs, strict=True))
     distinct = torch.stack([row for _, row in models.values()])
     history.requested += sum(map(len, requests.values()))
     history.trained += len(jobs)
-    return federation.train(Jobs(distinct, pairs[:, 0], pairs[:, 1]), round), places
+    trained = federation.train(Jobs(distinct, model, client, pull if pull.any() else None), round)
+    return trained, places
 
 
 def chosen(trained: Tensor, places: Tensor) -> Tensor:
@@ -210,43 +216,55 @@ def evaluate(
     stacked = torch.stack(list(models.values()))
 
     pairs = sorted({(number[k], c) for keys in holders.values() for c, k in enumerate(keys)})
-    model, client = torch.tensor(pairs).T
-    own = {
-        pair: metrics.scores(federation.targets(pair[1]).cpu(), probabilities.cpu())
-        for pair, probabilities in zip(
-            pairs, federation.predict(Jobs(stacked, model, client)), strict=True
-        )
-    }
-    everyone = torch.arange(len(stacked) if central else 0)
-    general = [
-        metrics.scores(federation.targets(0, "central").cpu(), probabilities.cpu())
-        for probabilities in federation.predict(
-            Jobs(stacked, everyone, torch.zeros_like(everyone)), "central"
-        )
-    ] or [(np.nan, np.nan)] * len(stacked)
+    own = on_clients(federation, stacked, pairs, "test")
+    fooled = [pair for pair in pairs if federation.samples(pair[1], "backdoor")]
+    deceived = on_clients(federation, stacked, fooled, "backdoor")
+    if central and len(federation.targets(0, "central")):
+        everywhere = [(model, 0) for model in range(len(stacked))]
+        general = on_clients(federation, stacked, everywhere, "central")
+    else:
+        general = {}
     truth = federation.clusters.numpy()
     result = []
     for name, method in methods.items():
-        held = [number[key] for key in holders[name]]
-        pf1, accuracy = np.array([own[model, client] for client, model in enumerate(held)]).T
-        gf1, central_accuracy = np.array([general[model] for model in held]).T
+        held = [(number[key], client) for client, key in enumerate(holders[name])]
+        pf1, accuracy = np.array([own[pair] for pair in held]).T
+        gf1, central_accuracy = np.array(
+            [general.get((model, 0), (np.nan, np.nan)) for model, _ in held]
+        ).T
         labels = method.labels.tolist()
-        result.append(
-            {
-                "method": name,
-                "round": round + 1,
-                "n_clusters": len(set(labels)),
-                **metrics.agreement(truth, labels),
-                "pf1": float(pf1.mean()),
-                "gf1": float(gf1.mean()),
-                "learning_gap": float(np.abs(pf1 - gf1).mean()),
-                "accuracy": float(accuracy.mean()),
-                "central_accuracy": float(central_accuracy.mean()),
-                **method.scalars,
-                "clusters": "|".join(map(str, labels)),
-            }
-        )
+        row = {
+            "method": name,
+            "round": round + 1,
+            "n_clusters": len(set(labels)),
+            **metrics.agreement(truth, labels),
+            "pf1": float(pf1.mean()),
+            "gf1": float(gf1.mean()),
+            "learning_gap": float(np.abs(pf1 - gf1).mean()),
+            "accuracy": float(accuracy.mean()),
+            "worst_accuracy": float(accuracy.min()),
+            "central_accuracy": float(central_accuracy.mean()),
+        }
+        if fooled:
+            targets = [pair for pair in held if pair in deceived]
+            row["clean_accuracy"] = float(np.mean([own[pair][1] for pair in targets]))
+            row["backdoor_accuracy"] = float(np.mean([deceived[pair][1] for pair in targets]))
+        result.append(row | method.scalars | {"clusters": "|".join(map(str, labels))})
     return result
+
+
+def on_clients(
+    federation: Federation, models: Tensor, pairs: Sequence[tuple[int, int]], split: str
+) -> dict[tuple[int, int], tuple[float, float]]:
+    """Macro-F1 and accuracy of pairs of a model and a client, on the client's part of a split."""
+    if not pairs:
+        return {}
+    model, client = torch.tensor(pairs).T
+    found = federation.predict(Jobs(models, model, client), split)
+    return {
+        pair: metrics.scores(federation.targets(pair[1], split).cpu(), probabilities.cpu())
+        for pair, probabilities in zip(pairs, found, strict=True)
+    }
 
 
 def headline(methods: Mapping[str, Method]) -> str:

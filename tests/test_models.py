@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from cflkit import models
@@ -74,3 +75,44 @@ def test_a_row_is_the_whole_model(name):
     assert set(pieces) == set(source.state_dict())
     assert torch.equal(join(pieces.values()), copied.row)
     assert torch.equal(copied.row[: copied.parameters], plain)
+
+
+@pytest.mark.parametrize("name", models.PRETRAINED)
+def test_networks_of_torchvision_take_images_of_any_size(name):
+    network = models.make(name, (3, 32, 32), 7, weights=None).eval()
+    with torch.no_grad():
+        assert network(torch.rand(1, 3, 32, 32)).shape == (1, 7)
+    widths = {"resnet18": 512, "resnet50": 2048, "efficientnet_b3": 1536, "vit_b_16": 768}
+    assert network.classifier.in_features == widths.get(name, 1024)
+    assert not any(isinstance(layer, nn.Dropout) for layer in network.modules())
+
+
+def test_weights_that_cannot_be_had_are_a_clear_error(monkeypatch):
+    def offline(*_, **__):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
+    monkeypatch.setenv("TORCH_HOME", "/nonexistent")
+    with pytest.raises(ValueError, match="weights of resnet18 cannot be had"):
+        models.make("resnet18", (3, 32, 32), 7, weights="imagenet")
+    with pytest.raises(ValueError, match="unknown weights 'cifar'"):
+        models.make("resnet18", (3, 32, 32), 7, weights="cifar")
+    with pytest.raises(ValueError, match="compact-cnn has no weights"):
+        models.make("compact-cnn", (3, 32, 32), 7, weights="imagenet")
+
+
+def test_dropped_rows_are_whole_and_the_rest_is_scaled():
+    layer = models.Dropout(0.5, rows=True).train()
+    layer.generator = torch.Generator().manual_seed(0)
+    found = layer(torch.ones(64, 2, 3))
+    assert set(found.unique().tolist()) == {0.0, 2.0}
+    assert (found.flatten(1) == found[:, :1, 0]).all()
+    assert torch.equal(layer.eval()(torch.ones(4, 2)), torch.ones(4, 2))
+
+
+def test_the_papers_network_standardises_its_pixels():
+    network = models.make("emd-cnn", (1, 28, 28), 10)
+    assert models.parameter_count(network) == 3_287_178  # 3.3 million
+    pixels = torch.rand(2, 1, 28, 28)
+    expected = (pixels - 0.1307) / 0.3081
+    torch.testing.assert_close(network.standardise(pixels), expected)

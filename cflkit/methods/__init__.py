@@ -6,7 +6,9 @@ from typing import Any
 
 from cflkit.methods.base import Method
 from cflkit.methods.briggs import Briggs
+from cflkit.methods.emd_cfl import EMDCFL
 from cflkit.methods.fedavg import FedAvg
+from cflkit.methods.fedprox import FedProx
 from cflkit.methods.local import Local
 from cflkit.methods.ocfl import OCFL
 from cflkit.methods.oracle import Oracle
@@ -14,7 +16,9 @@ from cflkit.methods.sattler import Sattler
 
 METHODS: dict[str, type[Method]] = {
     "briggs": Briggs,
+    "emd-cfl": EMDCFL,
     "fedavg": FedAvg,
+    "fedprox": FedProx,
     "local": Local,
     "ocfl": OCFL,
     "oracle": Oracle,

@@ -7,7 +7,7 @@ A round is: `Method.broadcast` says which model goes to which client, the federa
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ class Method:
 
     Attributes
     ----------
+    partial : bool
+        Whether a round may leave clients out.
     federation : Federation
         Whose clients take part.
     models : Tensor
@@ -33,21 +35,31 @@ class Method:
         by ``|``.
     """
 
+    partial: ClassVar[bool] = False
     federation: Federation
     models: Tensor
     labels: Tensor
     scalars: dict[str, float | str]
 
     def setup(self, federation: Federation, initial: Tensor) -> None:
-        """Start from one model, ``initial`` (``[P + Q]``), for every client."""
+        """Start from one model, ``initial`` (``[P + Q]``), for every client.
+
+        Raises
+        ------
+        ValueError
+            Only some clients take part in a round, and the method is not defined for that.
+        """
+        if federation.participating < federation.clients and not self.partial:
+            raise ValueError(f"{type(self).__name__} is not defined for partial participation")
         self.federation = federation
         self.models = initial[None]
         self.labels = torch.zeros(federation.clients, dtype=torch.int64)
         self.scalars = {}
 
     def broadcast(self, round: int) -> Jobs:
-        """Which models train where in this round: each client gets its cluster's."""
-        return Jobs(self.models, self.labels, torch.arange(self.federation.clients))
+        """Which models train where in this round: each participant gets its cluster's."""
+        present = self.federation.participants(round)
+        return Jobs(self.models, self.labels[present], present)
 
     def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
         """Make the next models from ``trained`` (``[J, P + Q]``), the results of ``jobs``."""

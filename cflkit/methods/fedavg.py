@@ -10,6 +10,7 @@ federated optimization. ICLR 2021. The server treats the clients' mean update as
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +37,8 @@ class FedAvg(Method):
     beta1, beta2, tau : float
         β₁, β₂ and τ there (momentum, decay of the second moment, adaptivity).
     """
+
+    partial: ClassVar[bool] = True
 
     weighting: str = "samples"
     server: str = "sgd"
@@ -65,13 +68,13 @@ class FedAvg(Method):
 
     def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the updates and let the server optimiser apply the mean."""
-        updates = trained - self.models
+        updates = trained - self.models  # of the participants
         p = self.federation.parameters
         # What OCFL would see: the curve that its trigger reads
         self.scalars = {"temperature": temperature(cosine_divergence(updates[:, :p]))}
 
-        weights = client_weights(self.federation, self.weighting)
-        averaged = average_updates(self.models, updates, self.labels, weights)
+        weights = client_weights(self.federation, self.weighting)[jobs.client]
+        averaged = average_updates(self.models, updates, self.labels[jobs.client], weights)
         if not (self.server == "sgd" and self.server_lr == 1):
             mean_update = averaged[0, :p] - self.models[0, :p]
             averaged[0, :p] = self.models[0, :p] + self.server_step(mean_update)

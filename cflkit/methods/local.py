@@ -6,6 +6,7 @@ What clustering has to beat from the other side; the OCFL papers do not report i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from cflkit.methods.base import Method
 class Local(Method):
     """Local training from the common initial model."""
 
+    partial: ClassVar[bool] = True
+
     def setup(self, federation: Federation, initial: Tensor) -> None:
         """Give every client a copy of the initial model."""
         super().setup(federation, initial)
@@ -26,4 +29,5 @@ class Local(Method):
 
     def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
         """Keep what each client trained."""
-        self.models = trained
+        self.models = self.models.clone()
+        self.models[jobs.client] = trained

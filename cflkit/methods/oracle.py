@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -26,6 +27,8 @@ class Oracle(Method):
         As in `FedAvg`.
     """
 
+    partial: ClassVar[bool] = True
+
     weighting: str = "samples"
 
     def __post_init__(self) -> None:
@@ -39,6 +42,7 @@ class Oracle(Method):
 
     def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the updates within each cluster."""
-        updates = local_updates(trained, self.models, self.labels)
-        weights = client_weights(self.federation, self.weighting)
-        self.models = average_updates(self.models, updates, self.labels, weights)
+        labels = self.labels[jobs.client]
+        updates = local_updates(trained, self.models, labels)
+        weights = client_weights(self.federation, self.weighting)[jobs.client]
+        self.models = average_updates(self.models, updates, labels, weights)

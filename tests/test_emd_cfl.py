@@ -1,0 +1,437 @@
+"""EMD-CFL: distances against other solvers, clusters by hand, and the whole method."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.optimize import linprog
+from scipy.stats import wasserstein_distance_nd
+from sklearn.metrics.pairwise import cosine_distances
+from torch import nn
+
+from cflkit import datasets, methods, models, shifts, simulation
+from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
+from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.methods import emd_cfl
+from cflkit.partition import Partition
+
+
+def by_linear_programme(a, b, costs):
+    """The transport problem as it is written down."""
+    n, m = costs.shape
+    rows = [np.kron(np.eye(n)[i], np.ones(m)) for i in range(n)]
+    columns = [np.kron(np.ones(n), np.eye(m)[j]) for j in range(m)]
+    marginals = np.concatenate([np.full(n, 1 / n), np.full(m, 1 / m)])
+    return linprog(costs.ravel(), A_eq=np.array(rows + columns), b_eq=marginals).fun
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_distance_is_that_of_an_independent_solver(seed):
+    generator = np.random.default_rng(seed)
+    n, m, d = generator.integers(1, 12), generator.integers(1, 12), generator.integers(1, 6)
+    a, b = generator.normal(size=(n, d)), generator.normal(size=(m, d)) + generator.normal(size=d)
+    expected = by_linear_programme(a, b, cosine_distances(a, b))
+    assert earth_movers_distance(a, b) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+    euclidean = earth_movers_distance(a, b, cost="euclidean")
+    assert euclidean == pytest.approx(wasserstein_distance_nd(a, b), rel=1e-6, abs=1e-9)
+
+
+points = st.tuples(st.integers(1, 8), st.just(3)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=st.floats(-10, 10).map(lambda v: round(v, 2)))
+)
+
+
+@given(points, points)
+def test_distance_is_symmetric_bounded_and_zero_to_itself(a, b):
+    distance = earth_movers_distance(a, b)
+    assert distance == pytest.approx(earth_movers_distance(b, a), abs=1e-9)
+    assert -1e-9 <= distance <= 2 + 1e-9
+    itself = earth_movers_distance(a, a, cost="euclidean")
+    assert itself == pytest.approx(0, abs=1e-6)
+    # The plan that Sinkhorn finds is a plan, and thus no cheaper than the best
+    assert earth_movers_distance(a, b, sinkhorn=0.5) >= distance - 1e-6
+
+
+def test_sinkhorn_comes_near_as_regularisation_falls():
+    generator = np.random.default_rng(0)
+    a, b = generator.normal(size=(30, 5)), generator.normal(size=(20, 5)) + 1
+    exact = earth_movers_distance(a, b)
+    excess = [earth_movers_distance(a, b, sinkhorn=s) - exact for s in (1.0, 0.1, 0.02)]
+    assert excess[0] > excess[1] > excess[2] > 0
+    assert excess[2] < 0.02 * exact
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "message"),
+    [
+        (np.zeros((0, 2)), np.ones((3, 2)), {}, "empty sample"),
+        (np.ones((3, 2)), np.ones((3, 4)), {}, "same d"),
+        (np.ones(3), np.ones((3, 1)), {}, "same d"),
+        (np.full((2, 2), np.nan), np.ones((2, 2)), {}, "not finite"),
+        (np.ones((2, 2)), np.ones((2, 2)), {"cost": "manhattan"}, "unknown cost 'manhattan'"),
+        (np.ones((2, 2)), np.ones((2, 2)), {"sinkhorn": 0.0}, "sinkhorn must be positive"),
+    ],
+)
+def test_distances_that_do_not_exist_are_refused(a, b, options, message):
+    with pytest.raises(ValueError, match=message):
+        earth_movers_distance(a, b, **options)
+
+
+def test_a_zero_embedding_is_at_right_angles_to_everything():
+    zeros, ones = np.zeros((4, 3)), np.ones((5, 3))
+    assert earth_movers_distance(zeros, ones) == pytest.approx(1)
+    assert earth_movers_distance(zeros, zeros.copy()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.1])
+def test_projections_keep_distances_within_the_lemmas_bound(share):
+    """Johnson and Lindenstrauss: k ≥ 8 ln(n) / δ² dimensions keep squares within 1 ± δ."""
+    points = np.abs(np.random.default_rng(1).normal(size=(40, 512)))
+    matrix = emd_cfl.shared_projection(0, 1, 2, 512, share)
+    assert matrix.shape == (int(share * 512), 512)
+    assert np.linalg.norm(matrix, axis=1) == pytest.approx(np.ones(len(matrix)))
+    # Rows of unit length shrink squares by k / d
+    projected = emd_cfl.client_sends(points, matrix) * math.sqrt(512 / len(matrix))
+    upper = np.triu_indices(40, 1)
+    before, after = (((x[:, None] - x[None]) ** 2).sum(axis=2)[upper] for x in (points, projected))
+    delta = math.sqrt(8 * math.log(40) / len(matrix))
+    assert np.abs(after / before - 1).max() < delta
+
+
+def test_projections_belong_to_a_pair_and_a_direction():
+    draw = emd_cfl.shared_projection
+    assert np.array_equal(draw(0, 1, 2, 8, 0.5), draw(0, 1, 2, 8, 0.5))
+    others = [draw(1, 1, 2, 8, 0.5), draw(0, 2, 1, 8, 0.5), draw(0, 1, 3, 8, 0.5)]
+    assert not any(np.array_equal(draw(0, 1, 2, 8, 0.5), other) for other in others)
+
+
+def test_either_client_can_refuse_and_strangers_do_not_agree():
+    scores = np.array([[0.0, 0.1, 0.3], [0.1, 0.0, 0.1], [0.1, np.nan, 0.0]])
+    expected = [[True, True, False], [True, True, False], [False, False, True]]
+    assert emd_cfl.agreements(scores, 0.2).tolist() == expected
+    assert not emd_cfl.agreements(scores, 0.1)[0, 1]  # strictly less
+
+
+def clustered(edges, clusters):
+    """What the method makes of a graph: labels, and whose models each cluster averages."""
+    method = methods.make("emd-cfl", clusters=clusters, epsilon=0.5)
+    method.scores = torch.from_numpy(np.where(np.array(edges, dtype=bool), 0.0, 1.0))
+    method.labels = torch.zeros(len(edges), dtype=torch.int64)
+    method.models = torch.zeros(1, 3)
+    method.cluster()
+    return method.labels.tolist(), method.neighbourhoods.int().tolist()
+
+
+def test_one_missing_edge_splits_neighbourhoods_and_not_components():
+    complete = np.kron(np.eye(2), np.ones((3, 3)))
+    both = [clustered(complete, kind) for kind in ("neighbourhoods", "components")]
+    assert both[0] == both[1] == ([0, 0, 0, 1, 1, 1], [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]])
+    missing = complete.copy()
+    missing[0, 2] = missing[2, 0] = 0
+    labels, neighbourhoods = clustered(missing, "neighbourhoods")
+    assert labels == [0, 1, 2, 3, 3, 3]
+    assert neighbourhoods[:3] == [[1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [0, 1, 1, 0, 0, 0]]
+    assert clustered(missing, "components") == both[0]
+
+
+def test_who_agrees_with_nobody_is_alone():
+    assert clustered(np.zeros((3, 3)), "neighbourhoods") == (
+        [0, 1, 2],
+        np.eye(3, dtype=int).tolist(),
+    )
+
+
+@given(st.integers(2, 7), st.randoms(use_true_random=False))
+def test_kinds_of_clusters_agree_exactly_on_unions_of_complete_graphs(m, random):
+    groups = np.array([random.randrange(m) for _ in range(m)])
+    edges = groups[:, None] == groups[None]
+    if random.random() < 0.5:
+        i, j = random.randrange(m), random.randrange(m)
+        edges[i, j] = edges[j, i] = i == j
+    whole = emd_cfl.components(edges)
+    one, other = clustered(edges, "neighbourhoods"), clustered(edges, "components")
+    assert (one == other) == (edges == whole).all()
+
+
+# --- The whole method ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def turned():
+    """Digits, half of the clients' a quarter turned."""
+    return shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6)
+
+
+def federate(turned, **options):
+    training = LocalTraining(epochs=10, batch_size=16, lr=0.05, momentum=0.9)
+    options = {"model": "emd-cnn-small", "training": training} | options
+    return Federation(*turned, device="cpu", **options)
+
+
+@pytest.fixture(scope="module")
+def history(turned):
+    federation = federate(turned)
+    line_up = {
+        "EMD-CFL": methods.make("emd-cfl", epsilon=0.06),
+        "Oracle": methods.make("oracle"),
+        "FedAvg": methods.make("fedavg"),
+    }
+    return line_up, federation, simulation.run(line_up, federation, 2, progress=False)
+
+
+def test_it_finds_the_turned_clients_and_shares_the_oracles_training(history):
+    line_up, federation, run = history
+    assert line_up["EMD-CFL"].labels.tolist() == federation.clusters.tolist()
+    assert torch.equal(line_up["EMD-CFL"].models, line_up["Oracle"].models)
+    assert run.trained == 6 + 12
+    table = run.table().set_index(["method", "round"])
+    written = table.loc[("EMD-CFL", 1), "scores"].split("|")
+    scores = line_up["EMD-CFL"].scores
+    assert np.array(written, dtype=float) == pytest.approx(scores.numpy().ravel(), abs=5.1e-5)
+    assert math.isnan(table["gf1"].iloc[0])  # there is no central test set
+    assert table.loc[("EMD-CFL", 2), "accuracy"] > table.loc[("FedAvg", 2), "accuracy"]
+    assert (table["worst_accuracy"] <= table["accuracy"]).all()
+    assert run.summary()["Oracle"]["worst_accuracy"] == table.loc[("Oracle", 2), "worst_accuracy"]
+
+
+def test_scores_are_the_distances_of_the_paper(history, turned):
+    """One pair, from the networks themselves."""
+    line_up, federation, _ = history
+    method = line_up["EMD-CFL"]
+    owner, other = 1, 4
+    jobs = Jobs(federation.initial()[None], torch.zeros(1).long(), torch.tensor([owner]))
+    [model] = federation.train(jobs, 0)
+    embed = models.make("emd-cnn-small", (1, 8, 8), 10)
+    nn.utils.vector_to_parameters(model, embed.parameters())
+    embed.classifier = nn.Identity()
+    images, split = turned
+
+    def embedded(indices):
+        with torch.no_grad():
+            return embed(images.images[indices].float() / 255).double().numpy()
+
+    validation = split.more["validation"]
+    train = embedded(split.train[owner])
+    matrix = emd_cfl.shared_projection(0, owner, other, 128, 0.9)
+    distance = earth_movers_distance(train @ matrix.T, embedded(validation[other]) @ matrix.T)
+    reference = earth_movers_distance(train, embedded(validation[owner]))
+    assert len(split.train[owner]) <= method.samples
+    assert float(method.scores[owner, other]) == pytest.approx(distance - reference, abs=1e-5)
+
+
+def test_no_more_than_the_samples_asked_for_and_always_the_same(turned):
+    federation = federate(turned)
+    jobs = Jobs(federation.initial()[None], torch.zeros(2).long(), torch.tensor([0, 3]))
+    some, again = federation.embed(jobs, "train", 20), federation.embed(jobs, "train", 20)
+    assert [len(e) for e in some] == [20, 20]
+    assert all(torch.equal(a, b) for a, b in zip(some, again, strict=True))
+    everything = federation.embed(jobs, "train")[0]
+    apart = (some[0][:, None] - everything[None]).abs().amax(dim=2)
+    assert apart.min(dim=1).values.max() < 1e-6
+
+
+def test_train_mode_normalises_by_the_batch(turned, normalised):
+    federation = federate(turned, model=normalised)
+    jobs = Jobs(federation.initial()[None], torch.zeros(1).long(), torch.tensor([0]))
+    usual, published = federation.embed(jobs), federation.embed(jobs, training=True)
+    assert not torch.allclose(usual[0], published[0])
+    assert torch.equal(usual[0], federation.embed(jobs)[0])  # and leaves nothing behind
+
+
+def test_partial_participation_clusters_who_was_seen(turned):
+    federation = federate(turned, participants=2)
+    method = methods.make("emd-cfl", epsilon=0.06)
+    method.setup(federation, federation.initial())
+    seen = set()
+    for round in range(4):
+        jobs = method.broadcast(round)
+        assert jobs.client.tolist() == federation.participants(round).tolist()
+        assert len(jobs) == 2
+        before = method.client_models()
+        before = before[0][before[1]]
+        method.aggregate(round, jobs, federation.train(jobs, round))
+        seen |= set(jobs.client.tolist())
+        known = ~torch.isnan(method.scores)
+        assert known.sum() == len(seen) ** 2
+        models_now, labels = method.client_models()
+        for client in range(6):
+            if client not in seen:  # alone, with the initial model
+                assert (labels == labels[client]).sum() == 1
+                assert torch.equal(models_now[labels[client]], before[client])
+    for client in seen:
+        together = {c for c in seen if federation.clusters[c] == federation.clusters[client]}
+        assert {c for c in range(6) if method.labels[c] == method.labels[client]} == together
+
+
+def test_participants_are_drawn_anew_and_fedavg_averages_them(turned):
+    federation = federate(turned, participants=3)
+    drawn = {tuple(federation.participants(r).tolist()) for r in range(8)}
+    assert len(drawn) > 1
+    for name in ("fedavg", "oracle"):
+        method = methods.make(name)
+        method.setup(federation, federation.initial())
+        jobs = method.broadcast(0)
+        trained = federation.train(jobs, 0)
+        method.aggregate(0, jobs, trained)
+        labels = method.labels[jobs.client]
+        for cluster in range(len(method.models)):
+            members = labels == cluster
+            if not members.any():
+                assert torch.equal(method.models[cluster], federation.initial())
+                continue
+            mean = np.average(
+                trained[members], axis=0, weights=federation.sizes[jobs.client[members]]
+            )
+            torch.testing.assert_close(
+                method.models[cluster].double(),
+                torch.from_numpy(mean).double(),
+                rtol=1e-4,
+                atol=1e-6,
+            )
+    with pytest.raises(ValueError, match="OCFL is not defined for partial participation"):
+        methods.make("ocfl").setup(federation, federation.initial())
+
+
+def test_overlapping_neighbourhoods_average_all_they_agree_with(turned):
+    federation = federate(turned)
+    method = methods.make("emd-cfl", epsilon=0.5)
+    method.setup(federation, federation.initial())
+    edges = np.ones((6, 6), dtype=bool)
+    edges[0, 5] = edges[5, 0] = False
+    method.measure = lambda new: setattr(
+        method, "scores", torch.from_numpy(np.where(edges, 0.0, 1.0))
+    )
+    jobs = method.broadcast(0)
+    trained = torch.randn(6, len(federation.initial()), generator=torch.Generator().manual_seed(0))
+    method.aggregate(0, jobs, trained)
+    assert method.labels.tolist() == [0, 1, 1, 1, 1, 2]
+    weights = federation.sizes
+    for client in range(6):
+        expected = np.average(trained[edges[client]], axis=0, weights=weights[edges[client]])
+        found = method.models[method.labels[client]]
+        torch.testing.assert_close(
+            found.double(), torch.from_numpy(expected).double(), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_checkpoints_hold_what_was_measured(history, turned, tmp_path):
+    path = tmp_path / "state.pt"
+    methods_of = lambda: {"EMD-CFL": methods.make("emd-cfl", epsilon=0.06)}  # noqa: E731
+    simulation.run(methods_of(), federate(turned), 1, checkpoint=path, progress=False)
+    again = methods_of()
+    simulation.run(again, federate(turned), 2, checkpoint=path, progress=False)
+    assert torch.equal(again["EMD-CFL"].models, history[0]["EMD-CFL"].models)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": -0.1}, "epsilon must be"),
+        ({"epsilon": math.nan}, "epsilon must be"),
+        ({"epsilon": math.inf}, "epsilon must be"),
+        ({"projection": 0}, "projection must be"),
+        ({"projection": 1.5}, "projection must be"),
+        ({"sinkhorn": -1}, "sinkhorn must be"),
+        ({"samples": 1}, "samples must be"),
+        ({"clusters": "cliques"}, "unknown clusters 'cliques'"),
+        ({"weighting": "random"}, "unknown weighting"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        methods.make("emd-cfl", **options)
+
+
+def test_clients_that_cannot_be_compared_are_refused(turned, small, split):
+    images, given = turned
+    with pytest.raises(ValueError, match=r"validation samples of each client; clients \[0, 1"):
+        federation = Federation(small, split, device="cpu")
+        methods.make("emd-cfl").setup(federation, federation.initial())
+    train = [given.train[0][:1], *given.train[1:]]
+    poor = Partition(given.dataset, train, given.test, given.clusters, {}, given.more)
+    with pytest.raises(ValueError, match=r"needs 2 or more train samples.*\[0\]"):
+        federation = Federation(images, poor, device="cpu")
+        methods.make("emd-cfl").setup(federation, federation.initial())
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0])
+def test_constant_embeddings_make_one_cluster(turned, value):
+    federation = federate(turned)
+    federation.embed = lambda jobs, *_: [torch.full((5, 8), value) for _ in range(len(jobs))]
+    method = methods.make("emd-cfl", epsilon=0.01)
+    method.setup(federation, federation.initial())
+    jobs = method.broadcast(0)
+    method.aggregate(0, jobs, jobs.models[jobs.model])
+    assert method.scores.abs().max() < 1e-9
+    assert set(method.labels.tolist()) == {0}
+
+
+# --- FedProx and the distances of others ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_fedprox_minimises_the_squared_term(federate_small, small, engine):
+    """Against autograd on the loss as the paper writes it."""
+    mu = 0.7
+    federation = federate_small(engine)
+    method = methods.make("fedprox", mu=mu)
+    method.setup(federation, federation.initial())
+    jobs = method.broadcast(0)
+    trained = federation.train(jobs, 0)
+    network = models.make("linear", small.shape, 10)
+    for client in (0, 4):
+        nn.utils.vector_to_parameters(federation.initial(), network.parameters())
+        start = [p.detach().clone() for p in network.parameters()]
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+        for batch in federation.batches(client, 0):
+            optimizer.zero_grad()
+            outputs = network(small.images[batch].float() / 255)
+            loss = nn.functional.cross_entropy(outputs, small.labels[batch])
+            pairs = zip(network.parameters(), start, strict=True)
+            (loss + mu / 2 * sum(((p - s) ** 2).sum() for p, s in pairs)).backward()
+            optimizer.step()
+        expected = nn.utils.parameters_to_vector(network.parameters()).detach()
+        torch.testing.assert_close(trained[client], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def federate_small(small, split):
+    def build(engine="threads"):
+        training = LocalTraining(epochs=2, batch_size=16, lr=0.1, momentum=0.9)
+        return Federation(small, split, "linear", training, device="cpu", engine=engine)
+
+    return build
+
+
+def test_fedprox_shares_no_training_with_fedavg_unless_mu_is_zero(federate_small):
+    for mu, distinct in ((0.5, 12), (0.0, 6)):
+        line_up = {"FedAvg": methods.make("fedavg"), "FedProx": methods.make("fedprox", mu=mu)}
+        run = simulation.run(line_up, federate_small(), 1, progress=False)
+        assert run.trained == distinct
+        assert torch.equal(line_up["FedAvg"].models, line_up["FedProx"].models) == (mu == 0)
+    with pytest.raises(ValueError, match="mu must be"):
+        methods.make("fedprox", mu=-1)
+
+
+def test_principal_angles_of_planes():
+    x, y, z = np.eye(3)
+    tilted = np.cos(np.radians(30)) * z + np.sin(np.radians(30)) * y
+    angles = principal_angles([np.c_[x], np.c_[y, z], np.c_[tilted], np.c_[-x]])
+    expected = [[0, 90, 90, 0], [90, 0, 30, 90], [90, 30, 0, 90], [0, 90, 90, 0]]
+    np.testing.assert_allclose(angles, expected, atol=1e-5)
+
+
+def test_class_directions_span_what_a_class_varies_in():
+    generator = np.random.default_rng(0)
+    basis = np.linalg.qr(generator.normal(size=(20, 4)))[0]
+    images = np.r_[
+        generator.normal(size=(30, 2)) @ basis[:, :2].T,
+        generator.normal(size=(30, 2)) @ basis[:, 2:].T,
+    ]
+    found = class_directions(images, np.repeat([0, 1], 30), p=2)
+    assert found.shape == (20, 4)
+    np.testing.assert_allclose(found @ found.T, basis @ basis.T, atol=1e-9)

@@ -1,0 +1,187 @@
+"""Rotations, backdoors and domains: what each client holds, and what was done to it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cflkit import datasets, shifts
+from cflkit.federation import Federation
+from cflkit.partition import Partition, PartitionError
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.load("digits")
+
+
+@pytest.fixture(scope="module")
+def colourful(digits):
+    """Digits with three channels, to stand for CIFAR-10."""
+    images, tests = (part.expand(-1, 3, -1, -1) for part in (digits.images, digits.test_images))
+    return dataclasses.replace(digits, images=images, test_images=tests)
+
+
+def origin(index, images, copies):
+    """Where in the unshifted images, training then test, an index of the pool points."""
+    total = len(images.labels) + len(images.test_labels)
+    assert index.max() < total * copies
+    return index % total, index // total
+
+
+def whole(images):
+    return torch.cat([images.images, images.test_images])
+
+
+@pytest.mark.parametrize("version", shifts.ROTATIONS)
+@settings(max_examples=5)
+@given(seed=st.integers(0, 100), members=st.integers(1, 4), published=st.booleans())
+def test_clients_hold_their_groups_images_and_share_none_within_it(
+    digits, version, seed, members, published
+):
+    groups = shifts.ROTATIONS[version]
+    clients = members * len(groups)
+    shifted, split = shifts.make(digits, version, clients=clients, published=published, seed=seed)
+    assert split.clusters.tolist() == [g.cluster for g in groups for _ in range(members)]
+    seen = [set() for _ in groups]
+    for client in range(clients):
+        parts = [split.train[client], split.more["validation"][client], split.test[client]]
+        for number, part in enumerate(parts):
+            rows, group = origin(part, digits, len(groups))
+            assert set(group) == {client // members}
+            assert ((rows < len(digits.labels)) == (number < 2)).all()  # tests are test images
+            assert not seen[client // members] & set(part)
+            seen[client // members] |= set(part)
+            counts = np.bincount(shifted.labels[part].numpy(), minlength=10)
+            if number == 2:
+                assert counts.max() == counts.min() > 0
+        held = np.concatenate(parts[:2])
+        assert len(parts[1]) == len(held) - int(0.9 * len(held))
+    sharers = clients if published else members
+    assert abs(len(split.test[0]) - 350 / sharers) <= 10  # 35 of the rarest class
+
+
+def test_pixels_are_turned(digits):
+    shifted, split = shifts.make(digits, "four", clients=8)
+    for client, quarters in ((0, 0), (2, 1), (4, 2), (6, 3)):
+        index = torch.from_numpy(split.train[client])
+        rows, _ = origin(index, digits, 4)
+        expected = torch.rot90(whole(digits)[rows], quarters, dims=(2, 3))
+        assert torch.equal(shifted.images[index], expected)
+        labels = torch.cat([digits.labels, digits.test_labels])
+        assert torch.equal(shifted.labels[index], labels[rows])
+    unused = np.setdiff1d(
+        np.arange(len(shifted.labels)),
+        np.concatenate([i for parts in split.splits.values() for i in parts]),
+    )
+    assert not shifted.images[unused].any()
+
+
+def test_backdoors_of_grey_images_are_shades(digits):
+    shifted, split = shifts.make(digits, "backdoor", clients=6)
+    assert shifted.shape == (3, 28, 28)
+    assert [len(split.train[c]) for c in (0, 4)] == pytest.approx(
+        [len(split.train[2]) / 2] * 2, rel=0.1
+    )
+    assert [len(b) for b in split.more["backdoor"]] == [*map(len, split.test[:2]), 0, 0, 0, 0]
+    grey = whole(digits).float()
+    for part, client, colour in (
+        ("train", 0, lambda label: shifts.GREEN),
+        ("train", 2, lambda label: shifts.SHADES[label]),
+        ("test", 5, lambda label: shifts.PURPLE),
+        ("backdoor", 1, lambda label: shifts.SHADES[9 - label]),
+    ):
+        index = split.splits[part][client][:20]
+        rows, _ = origin(index, digits, 4)
+        for image, row, label in zip(
+            shifted.images[index], rows, shifted.labels[index], strict=True
+        ):
+            expected = grey[row] * torch.tensor(np.array(colour(int(label))))[:, None, None]
+            assert (image - expected).abs().max() <= 0.5 + 1e-4
+
+
+def test_backdoors_of_coloured_images_are_patches(colourful):
+    shifted, split = shifts.make(colourful, "backdoor", clients=6)
+    held = [set(shifted.labels[i].tolist()) for i in split.train]
+    assert held == [set(range(5))] * 4 + [set(range(5, 10))] * 2
+    corner = shifted.images[:, :, :3, :3]
+    for part, client, move in (("train", 2, 0), ("backdoor", 0, 1)):
+        index = split.splits[part][client]
+        labels = (shifted.labels[index] + move) % 5
+        colours = torch.tensor(np.rint(shifts.PATCHES * 255).astype(np.uint8))[labels]
+        assert (corner[index] == colours[:, :, None, None]).all()
+        rows, _ = origin(index, colourful, 4)
+        assert torch.equal(shifted.images[index][..., 3:], whole(colourful)[rows][..., 3:])
+    rows, _ = origin(split.test[0], colourful, 4)
+    assert torch.equal(shifted.images[split.test[0]], whole(colourful)[rows])
+
+
+def test_domains_are_cut_as_the_paper_says_or_as_its_code_does(colourful):
+    domains = torch.arange(len(colourful.labels)) % 2
+    pacs = dataclasses.replace(colourful, domains=domains)
+    for published, shares in ((False, (0.8, 0.1, 0.1)), (True, (0.64, 0.16, 0.2))):
+        images, split = shifts.make(pacs, "domains", published=published)
+        assert images is pacs
+        assert split.clusters.tolist() == [0, 1]
+        held = [split.train[0], split.more["validation"][0], split.test[0]]
+        assert [len(part) / 719 for part in held] == pytest.approx(shares, abs=0.005)
+        assert sorted(np.concatenate(held)) == np.flatnonzero(domains == 0).tolist()
+
+
+def test_pacs_has_eighteen_clients(data_root):
+    _, split = shifts.make(datasets.load("pacs-64"), "domains", published=True)
+    assert np.bincount(split.clusters).tolist() == [4, 4, 3, 7]
+    assert min(map(len, split.train)) >= 250
+
+
+def test_rotated_mnist_has_the_papers_sizes(data_root):
+    """Facts of the authors' notebook: 4,878 and 543 images; 220 test images by its slip."""
+    _, split = shifts.make(datasets.load("mnist"), "four", clients=40, published=True)
+    assert {len(i) for i in split.train} == {4878, 4887}
+    assert {len(i) for i in split.more["validation"]} == {542, 543}
+    assert {len(i) for i in split.test} == {220, 230}
+    _, meant = shifts.make(datasets.load("mnist"), "four", clients=40)
+    assert {len(i) for i in meant.test} == {890, 900}
+
+
+def test_a_manifest_keeps_all_splits(digits, tmp_path):
+    _, split = shifts.make(digits, "backdoor", clients=6)
+    again = Partition.load(split.save(tmp_path / "manifest.json"))
+    assert again.hash == split.hash
+    assert list(again.splits) == ["train", "test", "validation", "backdoor"]
+    assert dataclasses.replace(split, more={}).hash != split.hash
+
+
+def test_same_seed_same_clients(digits):
+    one, other, third = (shifts.make(digits, "two", clients=8, seed=s)[1] for s in (3, 3, 4))
+    assert one.hash == other.hash != third.hash
+
+
+def test_a_federation_runs_on_what_comes_out(digits):
+    shifted, split = shifts.make(digits, "backdoor", clients=6)
+    federation = Federation(shifted, split, device="cpu")
+    assert federation.samples(0, "backdoor") == federation.samples(0, "test")
+    assert federation.samples(5, "backdoor") == 0
+    assert federation.samples(0, "validation") == len(split.more["validation"][0])
+    assert len(federation.targets(0, "central")) == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "message"),
+    [
+        ("sideways", {"clients": 4}, "unknown version 'sideways'"),
+        ("four", {"clients": 6}, "has 4 groups"),
+        ("four", {"clients": None}, "has 4 groups"),
+        ("four", {"clients": 0}, "has 4 groups"),
+        ("four", {"clients": 4, "samples": 100_000}, "there are"),
+        ("four", {"clients": 400}, "too few for training"),
+        ("domains", {"clients": 4}, "give None"),
+        ("domains", {}, "has no domains"),
+    ],
+)
+def test_bad_requests_are_refused(digits, version, options, message):
+    with pytest.raises(PartitionError, match=message):
+        shifts.make(digits, version, **options)
