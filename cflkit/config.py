@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from cflkit import datasets, models
+from cflkit import datasets, models, shifts
 from cflkit.federation import LocalTraining
 
 
@@ -61,15 +61,10 @@ class Parameters(BaseModel):
             ) from error
 
 
-class Scenario(Parameters):
-    """Which images, which clients."""
+class Images(Parameters):
+    """Which images."""
 
     dataset: str
-    overlap: Overlap
-    balance: Balance
-    clients: Annotated[int, Field(ge=3)]
-    draws: Annotated[int, Field(ge=4)] | None
-    partition_seed: Seed
 
     @field_validator("dataset")
     @classmethod
@@ -78,6 +73,21 @@ class Scenario(Parameters):
         if name not in datasets.names():
             raise ValueError(f"unknown data set; known are {', '.join(datasets.names())}")
         return name
+
+
+class Scenario(Images):
+    """Which images, which clients: classes make the clusters."""
+
+    overlap: Overlap
+    balance: Balance
+    clients: Annotated[int, Field(ge=3)]
+    draws: Annotated[int, Field(ge=4)] | None
+    partition_seed: Seed
+
+    @property
+    def scenario(self) -> str:
+        """For the names of records."""
+        return f"{self.dataset}-{self.overlap}-{self.balance}-m{self.clients}"
 
 
 class Splits(Scenario):
@@ -90,8 +100,8 @@ class Splits(Scenario):
     seed: Seed
 
 
-class FederatedRun(Scenario):
-    """A training run: a scenario, a model, how clients train, and for how long."""
+class Run(Images):
+    """A training run: images, a model, how clients train, and for how long."""
 
     model: str
     optimizer: Literal["sgd", "adam"]
@@ -131,8 +141,12 @@ class FederatedRun(Scenario):
         )
 
 
+class FederatedRun(Run, Scenario):
+    """A training run on clusters of classes; parameters of ``04_sattler_and_briggs``."""
+
+
 class OCFLRun(FederatedRun):
-    """Parameters of ``03_ocfl_temperature`` and ``04_sattler_and_briggs``."""
+    """Parameters of ``03_ocfl_temperature``."""
 
     window: Count
     sattler_eps1: Positive | None
@@ -142,6 +156,38 @@ class OCFLRun(FederatedRun):
     briggs_threshold: Annotated[float, Field(gt=0, le=2)]
     include_buffers: bool
     central_every: Count
+
+
+class EMDRun(Run):
+    """Parameters of ``05_emd_cfl``."""
+
+    version: str
+    clients: Annotated[int, Field(ge=2)] | None
+    samples: Annotated[int, Field(ge=20)] | None
+    published_split: bool
+    partition_seed: Seed
+    weights: Literal["imagenet"] | None
+    participants: Count | None
+    epsilon: Annotated[float, Field(ge=0)]
+    projection: Annotated[float, Field(gt=0, le=1)]
+    sinkhorn: Positive | None
+    embedded: Annotated[int, Field(ge=2)]
+    clusters: Literal["neighbourhoods", "components"]
+    train_mode: bool
+    mu: Annotated[float, Field(ge=0)]
+
+    @field_validator("version")
+    @classmethod
+    def known_version(cls, name: str) -> str:
+        """A name that `shifts.make` knows."""
+        if name not in shifts.VERSIONS:
+            raise ValueError(f"unknown version; known are {', '.join(shifts.VERSIONS)}")
+        return name
+
+    @property
+    def scenario(self) -> str:
+        """For the names of records."""
+        return f"{self.dataset}-{self.version}" + (f"-m{self.clients}" if self.clients else "")
 
 
 class FirstRun(Parameters):

@@ -33,7 +33,7 @@ class Dropout(nn.Module):
         self.generator: torch.Generator | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """In training, zero values (or rows) with probability p and scale the rest by 1 / (1 - p)."""
+        """In training, zero each value or row with probability p; the rest times 1 / (1 - p)."""
         if not self.training or not self.p:
             return x
         mask = x.new_empty(len(x), *(1,) * (x.ndim - 1)) if self.rows else torch.empty_like(x)

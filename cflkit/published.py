@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from cflkit import methods, metrics
-from cflkit.config import OCFLRun
+from cflkit.config import EMDRun, OCFLRun
 from cflkit.methods import Method
 
 
@@ -169,6 +169,19 @@ def line_up(run: OCFLRun) -> dict[str, Method]:
     lines["oracle"] = methods.make("oracle", weighting="equal")
     lines["local"] = methods.make("local")
     return lines
+
+
+def emd_line_up(run: EMDRun) -> dict[str, Method]:
+    """EMD-CFL, and what its tables put around it."""
+    options = run.model_dump(
+        include={"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
+    )
+    return {
+        "EMD-CFL": methods.make("emd-cfl", samples=run.embedded, **options),
+        "Oracle": methods.make("oracle"),
+        "FedAvg": methods.make("fedavg"),
+        "FedProx": methods.make("fedprox", mu=run.mu),
+    }
 
 
 def corrected(clusters: Sequence[Sequence[str]], sizes: Sequence[int]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from cflkit.config import FederatedRun
+from cflkit.config import EMDRun, FederatedRun, Run
 from cflkit.federation import Federation
 from cflkit.simulation import History
 
@@ -33,11 +33,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 CODE = ("cflkit", "notebooks/src", "pyproject.toml", "constraints.txt")
 PACKAGES = ("cflkit", "torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
 # Parameters that some records are older than, with the values that those were run with
-LATER = {
-    name: field.default
-    for name, field in FederatedRun.model_fields.items()
-    if not field.is_required()
-}
+LATER = {name: field.default for name, field in Run.model_fields.items() if not field.is_required()}
 
 
 def git(*arguments: str) -> str | None:
@@ -87,20 +83,11 @@ def results() -> Path:
     return Path(os.environ.get("CFLKIT_RESULTS") or PROJECT / "data" / "results").expanduser()
 
 
-def run_id(paper: str, parameters: FederatedRun) -> str:
+def run_id(paper: str, parameters: FederatedRun | EMDRun) -> str:
     """A name that says what the run is and differs when any parameter does."""
     values = json.dumps(parameters.model_dump(exclude_defaults=True), sort_keys=True)
-    return "-".join(
-        [
-            paper,
-            parameters.dataset,
-            parameters.overlap,
-            parameters.balance,
-            f"m{parameters.clients}",
-            f"seed{parameters.seed}",
-            hashlib.sha256(values.encode()).hexdigest()[:8],
-        ]
-    )
+    digest = hashlib.sha256(values.encode()).hexdigest()[:8]
+    return f"{paper}-{parameters.scenario}-seed{parameters.seed}-{digest}"
 
 
 def folder(run: str) -> Path | None:
@@ -117,14 +104,16 @@ def checkpoint(run: str) -> Path:
     return cache / "checkpoints" / f"{run}.pt"
 
 
-def write(run: str, parameters: FederatedRun, history: History, federation: Federation) -> Record:
+def write(
+    run: str, parameters: FederatedRun | EMDRun, history: History, federation: Federation
+) -> Record:
     """Write the record of a finished run and drop its checkpoint.
 
     Parameters
     ----------
     run : str
         The run's id, see `run_id`. A record of the same id is replaced as a whole.
-    parameters : FederatedRun
+    parameters : FederatedRun or EMDRun
         The validated parameters.
     history : History
         What the simulation returned.
