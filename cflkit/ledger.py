@@ -8,6 +8,7 @@ in a corner of the data is no reproduction of a table, however near the numbers 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -24,25 +25,53 @@ PUBLISHED = PROJECT / "data" / "published"
 LEDGER = PROJECT / "data" / "ledger.csv"
 STATUS = ("reproduced", "close", "not reproduced", "not run")
 SCENARIO = ["dataset", "overlap", "balance", "clients"]
-CELL = ["paper", "table", *SCENARIO, "method", "measure"]
 
-# How far our mean may lie from a published score, and from a published round
-SCORES, ROUNDS = (0.02, 0.05), (0.0, 1.0)
+# How far our mean may lie from a published score, a published round, and a published percentage
+SCORES, ROUNDS, PERCENT = (0.02, 0.05), (0.0, 1.0), (0.5, 2.0)
 # Half a unit of the digits printed
 ROUNDING = 0.005
 
 
-def table_measure(name: str) -> Callable[[pd.DataFrame], float | None]:
+@dataclass(frozen=True)
+class Protocol:
+    """How a published number comes from a method's rounds.
+
+    Attributes
+    ----------
+    value : callable
+        From the method's rows to the number, in the table's units.
+    within : tuple of float
+        How far our mean may lie from it to be reproduced, and to be close.
+    dash_is_one_cluster : bool
+        Whether print has a dash where all clients stayed one cluster from first to last.
+    """
+
+    value: Callable[[pd.DataFrame], float | None]
+    within: tuple[float, float]
+    dash_is_one_cluster: bool = False
+
+
+def table_measure(name: str) -> Protocol:
     """A measure of the OCFL papers' tables, by its name there."""
-    return lambda rounds: metrics.as_in_the_ocfl_tables(rounds)[name]
+    return Protocol(lambda rounds: metrics.as_in_the_ocfl_tables(rounds)[name], SCORES, True)
 
 
-# How a published number comes from a method's rounds
-PROTOCOLS: dict[str, Callable[[pd.DataFrame], float | None]] = {
+def last(measure: str, percent: bool = True) -> Protocol:
+    """A measure after the last round, as EMD-CFL's tables have it."""
+    factor, within = (100, PERCENT) if percent else (1, SCORES)
+    return Protocol(lambda rounds: factor * rounds[measure].iloc[-1], within)
+
+
+PROTOCOLS = {
     "mean-50-ari": table_measure("RAND"),
     "mean-50-ami": table_measure("AMI"),
     "mean-50-homogeneity": table_measure("COM"),
-    "clustering-round": metrics.round_as_in_the_ocfl_tables,
+    "clustering-round": Protocol(metrics.round_as_in_the_ocfl_tables, ROUNDS),
+    "last-accuracy": last("accuracy"),
+    "last-worst-accuracy": last("worst_accuracy"),
+    "last-clean-accuracy": last("clean_accuracy"),
+    "last-backdoor-accuracy": last("backdoor_accuracy"),
+    "last-ari": last("ari", percent=False),
 }
 # A paper's names for methods, and ours; a run has a method "as published", too, where what the
 # paper's code did is another thing than what was meant
@@ -50,21 +79,53 @@ METHODS = {
     "SCL": "Sattler",
     "BCL": "Briggs",
     **{name: name for name in ("OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB")},
+    **{name: name for name in ("EMD-CFL", "Oracle", "FedAvg", "FedProx")},
 }
-# The paper's parameter files, and the notebook that takes them
-RUNS = {
-    "ocfl": ("ocfl", "03_ocfl_temperature"),
-    "ocfl-extended": ("ocfl", "03_ocfl_temperature"),
-}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a paper's runs come from.
+
+    Attributes
+    ----------
+    folder : str
+        Of its parameter files; its records' names begin so, too.
+    notebook : str
+        That takes them.
+    scenario : list of str
+        The parameters that tell its scenarios apart: columns of its tables.
+    file : str
+        The name of a scenario's parameter file, which has the other parameters.
+    """
+
+    folder: str
+    notebook: str
+    scenario: list[str]
+    file: str
+
+
+OCFL = Source(
+    "ocfl", "03_ocfl_temperature", SCENARIO, "{dataset}_{clients}_{overlap}_{balance}.yaml"
+)
+EMD = Source(
+    "emd-cfl", "05_emd_cfl", ["dataset", "version", "participants"], "{dataset}_{version}.yaml"
+)
+RUNS = {"ocfl": OCFL, "ocfl-extended": OCFL, "emd-cfl": EMD}
+CELL = ["paper", "table", *dict.fromkeys(SCENARIO + EMD.scenario), "method", "measure"]
 # Parameters in which runs of one scale may differ: seeds, and how often something is measured that
 # no table has
 FREE = {"seed", "partition_seed", "central_every"}
 
 
 def published() -> pd.DataFrame:
-    """The cells of all tables under ``data/published``."""
+    """The cells of all tables under ``data/published``, dashes that say nothing left out."""
     files = sorted(PUBLISHED.glob("*_table-*.csv"))
-    return pd.concat([pd.read_csv(f, dtype={"table": str}) for f in files], ignore_index=True)
+    texts = {"table": str, "protocol": str}
+    cells = pd.concat([pd.read_csv(f, dtype=texts) for f in files], ignore_index=True)
+    cells = cells[cells["value"].notna() | cells["dash"].notna()].reset_index(drop=True)
+    counted = dict.fromkeys(("clients", "participants"), "Int64")
+    return cells.astype(counted)
 
 
 def status(value: float, ours: Iterable[float], within: tuple[float, float] = SCORES) -> str:
@@ -93,41 +154,42 @@ def scale(record: Record, paper: str) -> str | None:
     None for all other parameters (`FREE` ones apart): such a run is an experiment of its own, and
     no table's. None, too, for a run of another paper's methods.
     """
-    folder, notebook = RUNS[paper]
-    if not record.id.startswith(f"{folder}-"):
+    source = RUNS[paper]
+    if not record.id.startswith(f"{source.folder}-"):
         return None
     for name in ("paper", "reduced"):
-        wanted = file_parameters(folder, name, scenario_of(record))
-        if wanted is not None:
-            full = defaults(notebook) | wanted
-            if all(record.parameters.get(k) == full[k] for k in full if k not in FREE):
-                return name
+        full = scale_parameters(paper, name, scenario_of(record, paper))
+        if full is not None and all(
+            record.parameters.get(k) == full[k] for k in full if k not in FREE
+        ):
+            return name
     return None
 
 
-def scenario_of(record: Record) -> tuple[str, str, str, int]:
+def scenario_of(record: Record, paper: str = "ocfl") -> tuple:
     """The scenario of a run."""
-    p = record.parameters
-    return p["dataset"], p["overlap"], p["balance"], p["clients"]
+    return tuple(record.parameters.get(name) for name in RUNS[paper].scenario)
 
 
-def reduction(paper: str, scenario: tuple[str, str, str, int]) -> str:
+def reduction(paper: str, scenario: tuple) -> str:
     """What the reduced scale has otherwise than the paper's, as ``"name value"``s."""
-    folder, notebook = RUNS[paper]
-    full, less = (
-        defaults(notebook) | (file_parameters(folder, name, scenario) or {})
-        for name in ("paper", "reduced")
-    )
-    return ", ".join(f"{n} {less[n]}" for n in less if n not in FREE and less[n] != full[n])
+    full, less = (scale_parameters(paper, name, scenario) or {} for name in ("paper", "reduced"))
+    return ", ".join(f"{n} {less[n]}" for n in less if n not in FREE and less[n] != full.get(n))
 
 
 @cache
-def file_parameters(folder: str, scale: str, scenario: tuple[str, str, str, int]) -> dict | None:
-    """The parameter file of a scenario at one of the two scales, if there is one."""
-    dataset, overlap, balance, clients = scenario
-    place = PROJECT / "notebooks" / "params" / folder / scale
-    path = place / f"{dataset}_{clients}_{overlap}_{balance}.yaml"
-    return yaml.safe_load(path.read_text()) if path.exists() else None
+def scale_parameters(paper: str, scale: str, scenario: tuple) -> dict | None:
+    """All parameters of a scenario at one of the two scales, if there is a file of it."""
+    source = RUNS[paper]
+    named = dict(zip(source.scenario, scenario, strict=True))
+    place = PROJECT / "notebooks" / "params" / source.folder / scale
+    path = place / source.file.format(**named)
+    if not path.exists():
+        return None
+    usual = defaults(source.notebook)
+    given = yaml.safe_load(path.read_text())
+    meant = {name: notebooks.as_meant(value, usual[name]) for name, value in given.items()}
+    return usual | meant | named
 
 
 @cache
@@ -138,7 +200,7 @@ def defaults(notebook: str) -> dict:
 
 def command(record: Record, paper: str = "ocfl") -> str:
     """The command that makes a record again."""
-    notebook = RUNS[paper][1]
+    notebook = RUNS[paper].notebook
     usual = defaults(notebook)
     given = [
         f"-p {name} {'null' if value is None else str(value).lower()}"
@@ -170,10 +232,14 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
         for paper in cells["paper"].unique():
             if (of := scale(run, paper)) is not None:
                 # A seed counts once
-                grouped.setdefault((paper, scenario_of(run), of), {}).setdefault(seeds, run)
+                key = paper, scenario_of(run, paper), of
+                grouped.setdefault(key, {}).setdefault(seeds, run)
     rows = []
     for cell in cells.to_dict("records"):
-        paper, scenario = cell["paper"], tuple(cell[name] for name in SCENARIO)
+        paper = cell["paper"]
+        scenario = tuple(
+            None if pd.isna(cell[name]) else cell[name] for name in RUNS[paper].scenario
+        )
         full, less = (
             list(grouped.get((paper, scenario, name), {}).values()) for name in ("paper", "reduced")
         )
@@ -194,26 +260,28 @@ def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
         many of them all clients stayed one cluster), ``status``, ``intended`` (the mean of the
         method as meant, where that is another) and ``runs`` (their ids).
     """
-    name = METHODS[cell["method"]]
+    protocol = PROTOCOLS.get(cell["protocol"])  # of what records say, which is not all
+    runs = runs if protocol is not None else []
+    name = METHODS.get(cell["method"], "")
     as_meant = [run.rounds[run.rounds["method"] == name] for run in runs]
     twins = [run.rounds[run.rounds["method"] == name + AS_PUBLISHED] for run in runs]
     both = [(twin if len(twin) else meant) for twin, meant in zip(twins, as_meant, strict=True)]
     rows = [method for method in both if len(method)]
-    protocol = PROTOCOLS[cell["protocol"]]
-    ours = np.array([protocol(method) for method in rows], dtype=float)
+    number = (lambda method: None) if protocol is None else protocol.value
+    ours = np.array([number(method) for method in rows], dtype=float)
     # Against print, one cluster from first to last is a dash; a table's score of 0 has several
     whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
-    rounds = cell["protocol"] == "clustering-round"
-    against_print = ours if rounds else np.where(whole, np.nan, ours)
+    dashes = protocol is not None and protocol.dash_is_one_cluster
+    against_print = np.where(whole, np.nan, ours) if dashes else ours
     some = ours[~np.isnan(ours)]
-    meant = [protocol(method) for method in as_meant if len(method)] if any(map(len, twins)) else []
+    meant = [number(method) for method in as_meant if len(method)] if any(map(len, twins)) else []
     return {
         "ours": some.mean() if len(some) else np.nan,
         "low": some.min() if len(some) else np.nan,
         "high": some.max() if len(some) else np.nan,
         "seeds": len(rows),
-        "never": int(np.isnan(ours).sum() if rounds else whole.sum()),
-        "status": status(cell["value"], against_print, ROUNDS if rounds else SCORES),
+        "never": int(np.isnan(against_print).sum()),
+        "status": status(cell["value"], against_print, protocol.within if protocol else SCORES),
         "intended": pd.Series(meant, dtype=float).mean(),
         "runs": " ".join(run.id for run in runs) if rows else "",
     }
@@ -250,7 +318,11 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
     return pd.DataFrame(
         {
-            **{name: table[name] for name in CELL},
+            **{
+                name: table[name].astype(object).where(table[name].notna(), "")
+                for name in CELL
+                if table[name].notna().any()
+            },
             "published": ["–" if pd.isna(v) else f"{v:g}" for v in table["value"]],
             **{
                 name: [ours(row, prefix) for _, row in table.iterrows()]
