@@ -112,7 +112,7 @@ class Run(Images):
     local_epochs: Count
     rounds: Count
     seed: Seed
-    # What came later than some records has a default here: what those were run with (records.LATER)
+    # What came later than some records has a default here: what those were run with
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
 
     @field_validator("model")
@@ -175,6 +175,8 @@ class EMDRun(Run):
     clusters: Literal["neighbourhoods", "components"]
     train_mode: bool
     mu: Annotated[float, Field(ge=0)]
+    # Came later than some records, see `Run.precision`
+    range_epochs: list[Count] = []
 
     @field_validator("version")
     @classmethod
@@ -233,4 +235,4 @@ class GridFile(Parameters):
 class LedgerView(Parameters):
     """Parameters of ``90_ledger``."""
 
-    paper: Literal["ocfl", "ocfl-extended"]
+    paper: Literal["ocfl", "ocfl-extended", "emd-cfl"]

@@ -188,7 +188,7 @@ def scale_parameters(paper: str, scale: str, scenario: tuple) -> dict | None:
         return None
     usual = defaults(source.notebook)
     given = yaml.safe_load(path.read_text())
-    meant = {name: notebooks.as_meant(value, usual[name]) for name, value in given.items()}
+    meant = {name: notebooks.as_meant(value, usual.get(name)) for name, value in given.items()}
     return usual | meant | named
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from cflkit.config import EMDRun, FederatedRun, Run
+from cflkit.config import EMDRun, FederatedRun
 from cflkit.federation import Federation
 from cflkit.simulation import History
 
@@ -32,8 +32,6 @@ PROJECT = Path(__file__).resolve().parent.parent
 # What decides about a result; outputs lie elsewhere
 CODE = ("cflkit", "notebooks/src", "pyproject.toml", "constraints.txt")
 PACKAGES = ("cflkit", "torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
-# Parameters that some records are older than, with the values that those were run with
-LATER = {name: field.default for name, field in Run.model_fields.items() if not field.is_required()}
 
 
 def git(*arguments: str) -> str | None:
@@ -189,9 +187,15 @@ def read(folder: str | Path) -> Record:
     """Read one record."""
     folder = Path(folder)
     contents = json.loads((folder / "record.json").read_text())
-    contents["parameters"] = LATER | contents["parameters"]
+    contents["parameters"] = added_since(contents["parameters"]) | contents["parameters"]
     rounds = pd.read_csv(folder / "rounds.csv", dtype={"clusters": str})
     return Record(folder, rounds=rounds, **contents)
+
+
+def added_since(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters that some records are older than, with the values that those were run with."""
+    model = EMDRun if "version" in parameters else FederatedRun
+    return {n: field.default for n, field in model.model_fields.items() if not field.is_required()}
 
 
 def find(**parameters: Any) -> list[Record]:

@@ -20,6 +20,7 @@ from time import perf_counter
 
 import jupytext
 import nbformat
+import pandas as pd
 from nbclient import NotebookClient
 from PIL import Image
 
@@ -123,16 +124,49 @@ def headline() -> str:
     counts = ledger.counts(ledger.ledger(records.committed()))
     named = counts.columns.drop("not run")
     lines = [f"| paper, table | scale | numbers | run | {' | '.join(named)} |", "|---" * 7 + "|"]
-    for (scale, *table), row in counts.iterrows():
+    run = counts[named].sum(axis=1) > 0
+    others = counts[~run].groupby("scale").sum()
+    others.index = pd.MultiIndex.from_tuples([(scale, "all others") for scale in others.index])
+    for (scale, *table), row in [*counts[run].iterrows(), *others.iterrows()]:
         numbers = [row.sum(), row[named].sum(), *row[named]]
         lines.append(f"| {', '.join(table)} | {scale} | {' | '.join(map(str, numbers))} |")
+    return "\n".join(lines)
+
+
+def emd_results_table() -> str:
+    """The README's results of EMD-CFL: each version with committed records, means over seeds."""
+    names = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
+    lines = [
+        f"| data | clients | scale | seeds | ARI of EMD-CFL | {' | '.join(names)} | minutes |",
+        "|---" * 10 + "|",
+    ]
+    scenarios: dict[tuple, list[records.Record]] = {}
+    for record in records.committed():
+        if scale := ledger.scale(record, "emd-cfl"):
+            p = record.parameters
+            scenarios.setdefault((p["dataset"], p["version"], p["clients"], scale), []).append(
+                record
+            )
+    for (dataset, version, clients, scale), runs in scenarios.items():
+        columns = [
+            ", ".join(f"{run.summary['EMD-CFL']['ari']:.2f}" for run in runs),
+            *(f"{100 * fmean(run.summary[n]['accuracy'] for run in runs):.1f}" for n in names),
+            f"{fmean(run.provenance['minutes'] for run in runs):.0f}",
+        ]
+        first = f"{dataset}, {version} | {clients} | {scale} | {len(runs)}"
+        lines.append(f"| {first} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
 
 def write_readme() -> None:
     """Fill the parts of the README between its markers."""
     text = README.read_text()
-    parts = {"notebooks": notebook_table(), "results": results_table(), "ledger": headline()}
+    parts = {
+        "notebooks": notebook_table(),
+        "results": results_table(),
+        "emd-results": emd_results_table(),
+        "ledger": headline(),
+    }
     for name, table in parts.items():
         pattern = rf"(<!-- {name}: written by notebooks/build.py -->\n).*?(\n<!-- end -->)"
         text, found = re.subn(pattern, lambda m, t=table: m[1] + t + m[2], text, flags=re.S)
@@ -144,7 +178,11 @@ def write_readme() -> None:
 def check_committed() -> None:
     """End if a notebook would show records that the README and the ledger do not."""
     tracked = {record.id for record in records.committed()}
-    scaled = {record.id for record in records.find() if ledger.scale(record, "ocfl")}
+    scaled = {
+        record.id
+        for record in records.find()
+        if any(ledger.scale(record, paper) for paper in ("ocfl", "emd-cfl"))
+    }
     if strangers := sorted(scaled - tracked):
         sys.exit(f"first add these records to git, or move them away: {', '.join(strangers)}")
 

@@ -1,6 +1,6 @@
 """What a round costs: our ways against plain ones, how it grows, and what the lockstep saves.
 
-``make bench`` prints three tables, writes them to ``data/benchmark.csv`` with the machine's name,
+``make bench`` prints its tables, writes them to ``data/benchmark.csv`` with the machine's name,
 and draws ``figures/benchmark.png``. Most of it runs on noise: the values do not change the time.
 """
 
@@ -32,10 +32,11 @@ from cflkit import (
     partition,
     plots,
     published,
+    shifts,
     simulation,
 )
 from cflkit.datasets import ImageSet
-from cflkit.divergence import cosine_divergence
+from cflkit.divergence import cosine_divergence, earth_movers_distance
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.records import PROJECT
 
@@ -194,6 +195,43 @@ def peak(model, clients):
     print(float(line.split()[1]) / 2**20)
 
 
+def transport():
+    """Seconds of EMD-CFL's distances: one by its samples and dimensions, all by the clients."""
+    generator = np.random.default_rng(0)
+    rows = []
+    sizes = [(n, 115) for n in (128, 256, 512, 1024)] + [(512, d) for d in (16, 460, 1843)]
+    for n, d in sizes:
+        a, b = np.abs(generator.normal(size=(2, n, d)))
+        solvers = {
+            "exact": lambda a=a, b=b: earth_movers_distance(a, b),
+            "Sinkhorn": lambda a=a, b=b: earth_movers_distance(a, b, sinkhorn=0.1),
+        }
+        rows.append({"samples a side": n, "dimensions": d, **seconds_of(solvers)})
+    images = noise((1, 28, 28), count=600)
+    for clients in (4, 8, 16, 32):
+        shifted, split = shifts.make(
+            dataclasses.replace(images, test_images=images.images, test_labels=images.labels),
+            "quarter-turn",
+            clients=clients,
+            samples=30,
+        )
+        federation = Federation(shifted, split, "emd-cnn-small", LocalTraining(epochs=3, lr=0.01))
+        jobs = everyone(federation)
+        trained = federation.train(jobs, 0)
+
+        def cluster(federation=federation, jobs=jobs, trained=trained):
+            method = methods.make("emd-cfl")
+            method.setup(federation, federation.initial())
+            method.aggregate(0, jobs, trained)
+
+        parts = {
+            "training": lambda f=federation, j=jobs: f.train(j, 0),
+            "all pairs": cluster,
+        }
+        rows.append({"clients": clients, **seconds_of(parts)})
+    return pd.DataFrame(rows)
+
+
 def lockstep():
     """Seven methods of the default scenario together, and each alone."""
     lesson = notebooks.read(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
@@ -234,6 +272,7 @@ def main() -> None:
     tables = {
         "ways": pd.concat([ways(model) for model in WORK], ignore_index=True),
         "growth": growth(),
+        "transport": transport(),
         "lockstep": lockstep(),
     }
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()

@@ -170,18 +170,10 @@ class EMDCFL(Method):
 
     def cluster(self) -> None:
         """Labels and models of the clusters that the scores make (lines 17 and 20)."""
-        edges = agreements(self.scores.numpy(), self.epsilon)
-        neighbourhoods = edges if self.clusters == "neighbourhoods" else components(edges)
-        # Whoever agrees with nobody, not even itself or not yet seen, is alone
-        lonely = ~neighbourhoods.any(axis=1, keepdims=True)
-        neighbourhoods = neighbourhoods | (np.eye(len(edges), dtype=bool) & lonely)
-        found, first, labels = np.unique(
-            neighbourhoods, axis=0, return_index=True, return_inverse=True
-        )
-        order = np.argsort(first)
-        self.models = self.models[self.labels[torch.from_numpy(first[order])]]
-        self.labels = torch.from_numpy(np.argsort(order)[labels.reshape(-1)])
-        self.neighbourhoods = torch.from_numpy(found[order])
+        labels, neighbourhoods = clusters_of(self.scores.numpy(), self.epsilon, self.clusters)
+        first = [labels.tolist().index(cluster) for cluster in range(len(neighbourhoods))]
+        self.models = self.models[self.labels[first]]
+        self.labels, self.neighbourhoods = map(torch.from_numpy, (labels, neighbourhoods))
 
 
 def shared_projection(
@@ -224,6 +216,28 @@ def agreements(scores: NDArray[np.float64], epsilon: float) -> NDArray[np.bool_]
     """``[m, m]``: whether two clients agree; either can refuse, and strangers (NaN) do not."""
     near = scores < epsilon
     return near & near.T
+
+
+def clusters_of(
+    scores: NDArray[np.float64], epsilon: float, clusters: str = "neighbourhoods"
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The clusters that scores make, see `EMDCFL`.
+
+    Returns
+    -------
+    labels : ndarray
+        ``[m]``, the cluster of each client, numbered as they first appear.
+    neighbourhoods : ndarray
+        ``[K, m]``: the clients whose models each cluster's model is the mean of.
+    """
+    edges = agreements(scores, epsilon)
+    near = edges if clusters == "neighbourhoods" else components(edges)
+    # Whoever agrees with nobody, not even itself or not yet seen, is alone
+    lonely = ~near.any(axis=1, keepdims=True)
+    near = near | (np.eye(len(near), dtype=bool) & lonely)
+    found, first, labels = np.unique(near, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return np.argsort(order)[labels.reshape(-1)], found[order]
 
 
 def components(edges: NDArray[np.bool_]) -> NDArray[np.bool_]:
