@@ -156,7 +156,9 @@ def earth_movers_distance(
 
 
 def principal_angles(bases: Sequence[ArrayLike]) -> Matrix:
-    """Smallest angles between subspaces of pixels, the distance of PACFL.
+    """Smallest angles between directions of pixels, the distance of PACFL.
+
+    Of lines, whereas its code measures between the vectors, whose signs are arbitrary.
 
     S. Vahidian et al.: Efficient distribution similarity identification in clustered federated
     learning via principal angles between client data subspaces. AAAI 2023.

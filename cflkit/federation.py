@@ -331,7 +331,7 @@ class Federation:
         """What enters the last linear layer of each job's model; J tensors ``[n, d]``.
 
         Of no more than ``most`` samples of the client, the same ones whatever the model; with the
-        network in ``training`` mode if asked for, all samples in one batch then.
+        network in ``training`` mode if asked for, in batches as in training.
         """
 
         def embedding(net: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
@@ -539,7 +539,9 @@ class Federation:
                 index = torch.arange(len(self._central[1]))
             else:
                 index = self._chosen(split, int(jobs.client[job]), most)
-            tasks += [(job, part) for part in index.split(len(index) if training else chunk)]
+            tasks += [
+                (job, part) for part in index.split(self.training.batch_size if training else chunk)
+            ]
 
         @torch.inference_mode()
         def evaluate_one(network: RowModel, task: tuple[int, Tensor]) -> Tensor:

@@ -197,7 +197,11 @@ def imagenet() -> Standardised:
 
 
 def from_torchvision(name: str, shape: Shape, classes: int, weights: str | None) -> nn.Module:
-    """A network of torchvision with a new last layer, its images enlarged to 224 pixels."""
+    """A network of torchvision with a new last layer, its images enlarged to 224 pixels.
+
+    What else stands before the last layer stays: ConvNeXt's normalisation and EfficientNet's
+    dropout, which the authors of EMD-CFL cut off.
+    """
     try:
         network = torchvision.models.get_model(name, weights="DEFAULT" if weights else None)
     except (OSError, RuntimeError) as error:  # no network; a damaged download

@@ -178,7 +178,7 @@ def emd_line_up(run: EMDRun) -> dict[str, Method]:
     )
     return {
         "EMD-CFL": methods.make("emd-cfl", samples=run.embedded, **options),
-        "Oracle": methods.make("oracle"),
+        "Oracle": methods.make("emd-cfl-oracle"),
         "FedAvg": methods.make("fedavg"),
         "FedProx": methods.make("fedprox", mu=run.mu),
     }

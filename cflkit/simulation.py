@@ -288,7 +288,7 @@ def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
         *(f"{name}: {method!r}" for name, method in methods.items()),
         federation.partition.hash,
         repr(asdict(federation.training)),
-        str(federation.seed),
+        f"{federation.seed}, {federation.participating} a round",
         f"{federation.engine} on {federation.device.type} in {federation.precision}",
         digests(federation.initial()[None])[0].hex(),
     ]

@@ -318,13 +318,101 @@ def test_overlapping_neighbourhoods_average_all_they_agree_with(turned):
         )
 
 
-def test_checkpoints_hold_what_was_measured(history, turned, tmp_path):
+def test_absent_members_count_with_what_they_trained_last(turned):
+    """By hand: two clients train, and then a third of their cluster joins alone."""
+    federation = federate(turned, participants=2)
+    method = methods.make("emd-cfl", epsilon=0.5)
+    method.setup(federation, federation.initial())
+    method.measure = lambda new: setattr(
+        method, "scores", torch.where(method.seen[:, None] & method.seen[None], 0.0, math.nan)
+    )
+    generator = torch.Generator().manual_seed(0)
+    first, later = (torch.randn(2, len(federation.initial()), generator=generator) for _ in "ab")
+
+    def train(clients, trained):
+        of = torch.tensor(clients)
+        method.aggregate(0, Jobs(method.models, method.labels[of], of), trained)
+
+    train([0, 1], first)
+    train([1, 2], later)
+    last = torch.cat([first[:1], later])
+    expected = np.average(last.double(), axis=0, weights=federation.sizes[:3])
+    assert method.labels[0] == method.labels[1] == method.labels[2] != method.labels[3]
+    torch.testing.assert_close(
+        method.models[method.labels[2]].double(), torch.from_numpy(expected), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turned):
+    everyone, some = federate(turned), federate(turned, participants=2)
+    line_up = {"plain": methods.make("oracle"), "tables": methods.make("emd-cfl-oracle")}
+    simulation.run(line_up, everyone, 2, progress=False)
+    assert torch.equal(line_up["plain"].models, line_up["tables"].models)
+    waiting = methods.make("emd-cfl-oracle")
+    simulation.run({"tables": waiting}, some, 1, progress=False)
+    assert len(waiting.labels.unique()) >= 5
+    present = some.participants(0)
+    together = some.clusters[present[0]] == some.clusters[present[1]]
+    assert (waiting.labels[present[0]] == waiting.labels[present[1]]) == together
+
+
+@pytest.mark.parametrize("participants", [None, 3])
+def test_checkpoints_hold_what_was_measured(turned, tmp_path, participants):
     path = tmp_path / "state.pt"
-    methods_of = lambda: {"EMD-CFL": methods.make("emd-cfl", epsilon=0.06)}  # noqa: E731
-    simulation.run(methods_of(), federate(turned), 1, checkpoint=path, progress=False)
-    again = methods_of()
-    simulation.run(again, federate(turned), 2, checkpoint=path, progress=False)
-    assert torch.equal(again["EMD-CFL"].models, history[0]["EMD-CFL"].models)
+    federation = federate(turned, participants=participants)
+
+    def run(rounds, **options):
+        method = methods.make("emd-cfl", epsilon=0.06)
+        simulation.run({"EMD-CFL": method}, federation, rounds, progress=False, **options)
+        return method
+
+    whole = run(3)
+    run(1, checkpoint=path)
+    again = run(3, checkpoint=path)
+    assert torch.equal(again.models, whole.models)
+    assert torch.equal(again.scores.nan_to_num(9), whole.scores.nan_to_num(9))
+    assert again.state().keys() == whole.state().keys() > {"scores", "seen", "neighbourhoods"}
+    other = federate(turned, participants=4)
+    with pytest.raises(simulation.CheckpointMismatch, match="another run"):
+        line_up = {"EMD-CFL": methods.make("emd-cfl", epsilon=0.06)}
+        simulation.run(line_up, other, 3, checkpoint=path, progress=False)
+
+
+def test_options_reach_the_distances(turned, normalised):
+    """One score of a network with BatchNorm, in training mode, by Sinkhorn, of few samples."""
+    federation = federate(turned, model=normalised)
+    options = {"train_mode": True, "samples": 20, "sinkhorn": 0.1, "projection": 0.5}
+    method = methods.make("emd-cfl", **options)
+    method.setup(federation, federation.initial())
+    jobs = method.broadcast(0)
+    trained = federation.train(jobs, 0)
+    method.aggregate(0, jobs, trained)
+    owner, other = 4, 2
+    pair = Jobs(trained, torch.tensor([owner, owner]), torch.tensor([owner, other]))
+    [train, _] = federation.embed(pair, "train", 20, True)
+    own, theirs = federation.embed(pair, "validation", 20, True)
+    matrix = emd_cfl.shared_projection(0, owner, other, train.shape[1], 0.5)
+    a, b = (emd_cfl.client_sends(x.double().numpy(), matrix) for x in (train, theirs))
+    reference = earth_movers_distance(train, own, 0.1)
+    expected = earth_movers_distance(a, b, 0.1) - reference
+    assert float(method.scores[owner, other]) == pytest.approx(expected, abs=1e-9)
+    for name, value in (("train_mode", False), ("samples", 30), ("sinkhorn", None)):
+        changed = methods.make("emd-cfl", **options | {name: value})
+        changed.setup(federation, federation.initial())
+        changed.aggregate(0, jobs, trained)
+        assert not torch.allclose(changed.scores, method.scores, atol=1e-6), name
+
+
+def test_a_stacked_federation_sees_the_same(turned):
+    threads, stacked = federate(turned), federate(turned, engine="stacked")
+    jobs = Jobs(threads.initial()[None], torch.zeros(6).long(), torch.arange(6))
+    trained, scores = threads.train(jobs, 0), []
+    for federation in (threads, stacked):
+        method = methods.make("emd-cfl", epsilon=0.06)
+        method.setup(federation, federation.initial())
+        method.aggregate(0, jobs, trained)
+        scores.append(method.scores)
+    torch.testing.assert_close(*scores, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -204,3 +204,66 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     assert len(pd.read_csv(path)) == len(ledger.published())
     assert main(["ledger", "--paper", "ocfl", "--table", "1", "-o", str(path)]) == 2
     assert "no table '1'; there are I" in capsys.readouterr().err
+
+
+# --- EMD-CFL -------------------------------------------------------------------------------------
+
+
+def emd_record(accuracy, version="four", scale="reduced", **changes):
+    """A run of EMD-CFL that ends with this accuracy."""
+    file = PROJECT / "notebooks" / "params" / "emd-cfl" / scale / f"mnist_{version}.yaml"
+    given = yaml.safe_load(file.read_text()) | {"weight_decay": 1e-6} | changes
+    rows = pd.DataFrame(
+        {
+            "method": ["EMD-CFL", "EMD-CFL", "FedAvg", "FedAvg"],
+            "round": [1, 2, 1, 2],
+            "n_clusters": 1,
+            "ari": [0.0, 1.0, 0.0, 0.0],
+            "accuracy": [0.1, accuracy, 0.1, 0.5],
+            "worst_accuracy": [0.1, accuracy - 0.02, 0.1, 0.4],
+        }
+    )
+    parameters = ledger.defaults("05_emd_cfl") | given
+    return Record(PROJECT / f"emd-cfl-{accuracy}", parameters, {}, {}, rows)
+
+
+def emd_cell(table, number, measure, method="EMD-CFL", version="four"):
+    found = table[(table["paper"] == "emd-cfl") & (table["table"] == number)]
+    found = found[(found["measure"] == measure) & (found["method"] == method)]
+    [cell] = found[(found["version"] == version) & (found["dataset"] == "mnist")].to_dict("records")
+    return cell
+
+
+def test_emd_cfl_is_compared_after_the_last_round_in_per_cent():
+    table = ledger.ledger([emd_record(0.985), emd_record(0.990, seed=1)])
+    cell = emd_cell(table, "1", "average accuracy")
+    assert cell["value"] == 98.86
+    assert cell["reduced_ours"] == pytest.approx(98.75)
+    assert cell["reduced_status"] == "reproduced"
+    assert cell["status"] == "not run"
+    assert emd_cell(table, "1", "worst accuracy")["reduced_status"] == "close"
+    assert emd_cell(table, "1", "ari")["reduced_status"] == "reproduced"
+    assert emd_cell(table, "1", "average accuracy", "FedAvg")["reduced_status"] == "not reproduced"
+    assert emd_cell(table, "1", "average accuracy", "PACFL")["reduced_status"] == "not run"
+    assert emd_cell(table, "10", "average accuracy", version="two")["reduced_status"] == "not run"
+
+
+def test_one_cluster_is_a_result_where_it_is_the_truth():
+    table = ledger.ledger([emd_record(0.985, version="base")])
+    assert emd_cell(table, "10", "ari", version="base")["reduced_status"] == "reproduced"
+
+
+def test_participants_part_the_scenarios():
+    table = ledger.ledger([emd_record(0.98, scale="paper", participants=20)])
+    assert emd_cell(table, "1", "average accuracy")["status"] == "not run"
+    rows = table[(table["table"] == "6") & (table["dataset"] == "mnist")]
+    run = rows[rows["status"] != "not run"]
+    assert set(run["participants"]) == {20}
+    assert set(run["method"]) == {"EMD-CFL"}
+
+
+def test_a_dash_that_says_nothing_is_no_cell():
+    cells = ledger.published()
+    soft = cells[(cells["paper"] == "emd-cfl") & (cells["method"] == "FedAvg")]
+    assert "ari" not in set(soft["measure"])
+    assert cells[cells["value"].isna()]["dash"].notna().all()

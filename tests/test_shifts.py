@@ -142,7 +142,11 @@ def test_rotated_mnist_has_the_papers_sizes(data_root):
     _, split = shifts.make(datasets.load("mnist"), "four", clients=40, published=True)
     assert {len(i) for i in split.train} == {4878, 4887}
     assert {len(i) for i in split.more["validation"]} == {542, 543}
-    assert {len(i) for i in split.test} == {220, 230}
+    assert {len(i) for i in split.test} == {220, 230}  # theirs all have 220
+    _, coloured = shifts.make(datasets.load("mnist"), "backdoor", clients=30, published=True)
+    assert {len(coloured.train[c]) for c in (0, 29)} <= {2439, 2443}
+    assert {len(i) for i in coloured.more["validation"]} == {542, 543}
+    assert {len(i) for i in coloured.test} == {890, 900}
     _, meant = shifts.make(datasets.load("mnist"), "four", clients=40)
     assert {len(i) for i in meant.test} == {890, 900}
 

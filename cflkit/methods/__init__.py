@@ -6,7 +6,7 @@ from typing import Any
 
 from cflkit.methods.base import Method
 from cflkit.methods.briggs import Briggs
-from cflkit.methods.emd_cfl import EMDCFL
+from cflkit.methods.emd_cfl import EMDCFL, EMDOracle
 from cflkit.methods.fedavg import FedAvg
 from cflkit.methods.fedprox import FedProx
 from cflkit.methods.local import Local
@@ -17,6 +17,7 @@ from cflkit.methods.sattler import Sattler
 METHODS: dict[str, type[Method]] = {
     "briggs": Briggs,
     "emd-cfl": EMDCFL,
+    "emd-cfl-oracle": EMDOracle,
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "local": Local,

@@ -109,7 +109,9 @@ class EMDCFL(Method):
         self.scores = torch.full((m, m), math.nan, dtype=torch.float64)
         self.seen = torch.zeros(m, dtype=torch.bool)
         # Model i is what client i first trained, with which it looks at data
-        self.embedders = initial.new_zeros(m, len(initial))
+        self.embedders: Tensor | None = initial.new_zeros(m, len(initial))
+        # What each client trained last; only where some are absent from a round
+        self.latest = initial.repeat(m if federation.participating < m else 0, 1)
 
     def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
         """Lines 10 to 21 of Algorithm 1; distances once for each pair of clients."""
@@ -117,22 +119,27 @@ class EMDCFL(Method):
         present = jobs.client
         new = present[~self.seen[present]]
         if len(new):
-            for client, model in zip(present, trained, strict=True):
-                if client in new:
-                    self.embedders[client] = model
+            assert self.embedders is not None
+            self.embedders[new] = trained[torch.isin(present, new)]
             self.seen[new] = True
             self.measure(set(new.tolist()))
             self.cluster()
             # Row by row, in the digits that the authors round to
             self.scalars["scores"] = "|".join(f"{s:.4f}" for s in self.scores.flatten().tolist())
-        weights = client_weights(self.federation, self.weighting)[present]
+            if self.seen.all():
+                self.embedders = None  # every pair has met
+        if len(self.latest):
+            self.latest[present] = trained
+            trained = self.latest
+        weights = client_weights(self.federation, self.weighting)
         for cluster, members in enumerate(self.neighbourhoods):
-            here = members[present]
-            if here.any():
+            if members[present].any():
+                # All members count, the absent ones with what they trained last
+                known = members & self.seen
                 model = self.models[cluster : cluster + 1]
-                everyone = torch.zeros(int(here.sum()), dtype=torch.int64)
+                whole = torch.zeros(int(known.sum()), dtype=torch.int64)
                 self.models[cluster] = average_updates(
-                    model, trained[here] - model, everyone, weights[here]
+                    model, trained[known] - model, whole, weights[known]
                 )[0]
 
     def measure(self, new: set[int]) -> None:
@@ -163,6 +170,7 @@ class EMDCFL(Method):
 
     def embeddings(self, owner: int, clients: Sequence[int], split: str) -> list[Embeddings]:
         """Samples of some clients as the owner's model embeds them, ``[n, d]`` each."""
+        assert self.embedders is not None
         of = torch.tensor(clients)
         jobs = Jobs(self.embedders[owner : owner + 1], torch.zeros_like(of), of)
         found = self.federation.embed(jobs, split, self.samples, self.train_mode)
@@ -176,13 +184,34 @@ class EMDCFL(Method):
         self.labels, self.neighbourhoods = map(torch.from_numpy, (labels, neighbourhoods))
 
 
+@dataclass
+class EMDOracle(EMDCFL):
+    """EMD-CFL with the truth in place of its distances: the oracle of the paper's tables.
+
+    With everybody in every round it is `Oracle`. With some, clients that were never drawn are alone
+    with the initial model, as EMD-CFL has them, and not in their true cluster.
+    """
+
+    def measure(self, new: set[int]) -> None:
+        """Distance 0 within a true cluster, and the largest there is between two."""
+        truth = self.federation.clusters
+        met = self.seen[:, None] & self.seen[None]
+        exact = torch.where(truth[:, None] == truth[None], 0.0, 2.0).double()
+        self.scores = torch.where(met, exact, self.scores)
+
+    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
+        """As EMD-CFL; its scores are nothing to write down."""
+        super().aggregate(round, jobs, trained)
+        self.scalars = {}
+
+
 def shared_projection(
     seed: int, owner: int, other: int, dimensions: int, share: float
 ) -> Embeddings:
     """``[k, d]``: the random matrix on which two clients agree, unknown to the server (line 12).
 
-    Gaussian, with rows of unit length as in the authors' code; by the lemma of Johnson and
-    Lindenstrauss it nearly keeps angles.
+    Gaussian, with rows of unit length (the authors' code scales the columns); by the lemma of
+    Johnson and Lindenstrauss it nearly keeps angles.
     """
     generator = np.random.default_rng(stream(seed, PROJECTION, owner, other))
     matrix = generator.normal(size=(max(1, int(share * dimensions)), dimensions))
