@@ -17,7 +17,7 @@ import pandas as pd
 import yaml
 
 from cflkit import metrics, notebooks, records
-from cflkit.published import AS_PUBLISHED
+from cflkit.published import AS_PUBLISHED, CLUSTERERS
 from cflkit.records import PROJECT, Record
 
 PUBLISHED = PROJECT / "data" / "published"
@@ -73,14 +73,6 @@ PROTOCOLS = {
     "last-backdoor-accuracy": last("backdoor_accuracy"),
     "last-ari": last("ari", percent=False),
 }
-# A paper's names for methods, and ours; a run has a method "as published", too, where what the
-# paper's code did is another thing than what was meant
-METHODS = {
-    "SCL": "Sattler",
-    "BCL": "Briggs",
-    **{name: name for name in ("OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB")},
-    **{name: name for name in ("EMD-CFL", "Oracle", "FedAvg", "FedProx")},
-}
 
 
 @dataclass(frozen=True)
@@ -97,19 +89,31 @@ class Source:
         The parameters that tell its scenarios apart: columns of its tables.
     file : str
         The name of a scenario's parameter file, which has the other parameters.
+    methods : dict of str to str
+        Its names for methods, and ours. A run has a method "as published", too, where what the
+        paper's code did is another thing than what was meant.
     """
 
     folder: str
     notebook: str
     scenario: list[str]
     file: str
+    methods: dict[str, str]
 
 
 OCFL = Source(
-    "ocfl", "03_ocfl_temperature", SCENARIO, "{dataset}_{clients}_{overlap}_{balance}.yaml"
+    "ocfl",
+    "03_ocfl_temperature",
+    SCENARIO,
+    "{dataset}_{clients}_{overlap}_{balance}.yaml",
+    {"SCL": "Sattler", "BCL": "Briggs", **{name: name for name in CLUSTERERS}},
 )
 EMD = Source(
-    "emd-cfl", "05_emd_cfl", ["dataset", "version", "participants"], "{dataset}_{version}.yaml"
+    "emd-cfl",
+    "05_emd_cfl",
+    ["dataset", "version", "participants"],
+    "{dataset}_{version}.yaml",
+    {name: name for name in ("EMD-CFL", "Oracle", "FedAvg", "FedProx")},
 )
 RUNS = {"ocfl": OCFL, "ocfl-extended": OCFL, "emd-cfl": EMD}
 CELL = ["paper", "table", *dict.fromkeys(SCENARIO + EMD.scenario), "method", "measure"]
@@ -262,7 +266,7 @@ def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
     """
     protocol = PROTOCOLS.get(cell["protocol"])  # of what records say, which is not all
     runs = runs if protocol is not None else []
-    name = METHODS.get(cell["method"], "")
+    name = RUNS[cell["paper"]].methods.get(cell["method"], "")
     as_meant = [run.rounds[run.rounds["method"] == name] for run in runs]
     twins = [run.rounds[run.rounds["method"] == name + AS_PUBLISHED] for run in runs]
     both = [(twin if len(twin) else meant) for twin, meant in zip(twins, as_meant, strict=True)]

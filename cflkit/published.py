@@ -3,7 +3,8 @@
 Each difference in a method is a named option, so that both ways can be run; `SWITCHES` lists them
 with their sources: the OCFL papers (the first: IEEE BigData 2024; the extended one) and their
 authors' public code, MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_BigData2024, read
-by us. (Measures that differ from their names are in `metrics`, splits in `partition`.)
+by us; and EMD-CFL's. (Measures that differ from their names are in `metrics`, splits in `partition`
+and `shifts`.)
 """
 
 from __future__ import annotations
@@ -117,6 +118,15 @@ SWITCHES = (
             source="as in OCFL's own Algorithm 1; this method's authors weigh by samples",
         )
         for method in ("fedavg", "briggs")
+    ),
+    Switch(
+        "emd-cfl",
+        "train_mode",
+        published=True,
+        intended=False,
+        by="code",
+        what="embeddings with the network in training mode: batch statistics, dropout",
+        source="EMD-CFL: evaluation leaves the copied network in training mode",
     ),
 )
 

@@ -13,7 +13,7 @@ from cflkit.records import PROJECT, Record
 
 SCENARIO = ("mnist", "nonoverlapping", "balanced", 15)
 NOTEBOOK = "03_ocfl_temperature"
-METHODS = [*ledger.METHODS.values(), "Briggs as published", "OCFL-AFF as published"]
+METHODS = [*ledger.OCFL.methods.values(), "Briggs as published", "OCFL-AFF as published"]
 
 
 def parameters(reduced=False, **changes):

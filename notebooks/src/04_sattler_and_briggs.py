@@ -452,7 +452,7 @@ print(wide[["BCL", "OCFL-AFF", "OCFL-HDB"]].dropna(how="all").to_string(na_rep="
 # code's where it is a choice (noise, equal weights). Measures that are not what their column says are in `90_ledger`.
 
 # %%
-table = published.switches()
+table = published.switches().query("where != 'emd-cfl'")  # another paper's
 with pd.option_context("display.max_colwidth", None):
     display(table.style.hide(axis="index").set_uuid("switches"))
 

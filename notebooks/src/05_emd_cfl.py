@@ -102,12 +102,12 @@ for part, held in split.splits.items():
 print("true clusters:", *split.clusters)
 
 # %% [markdown]
-# Some training images, a row a client. Which rows belong together? (The white line is not part of the data.)
+# Some training images, a row a client. Which rows belong together?
 
 # %%
-shown = np.concatenate([indices[:: max(1, len(indices) // 14)][:14] for indices in split.train])
-figure, ax = plt.subplots(figsize=(6, 0.42 * federation.clients))
-plots.image_grid(images.images[shown], columns=14, axes=ax)
+shown = np.concatenate([indices[:: max(1, len(indices) // 10)][:10] for indices in split.train])
+figure, ax = plt.subplots(figsize=(3.2, 0.33 * federation.clients))
+plots.image_grid(images.images[shown], columns=10, axes=ax)
 plt.show()
 
 # %% [markdown]
