@@ -119,6 +119,18 @@ def test_bfloat16_is_coarser_and_points_the_same_way(federate, engine):
     assert {t.dtype for t in (coarse.predict(jobs)[0], coarse.embed(jobs)[0])} == {torch.float32}
 
 
+@pytest.mark.parametrize(("precision", "expected"), [("float32", "ieee"), ("tf32", "tf32")])
+def test_tf32_is_on_only_if_asked_for(federate, precision, expected):
+    """torch has it on in convolutions; the switches can be read without a GPU."""
+    federation = federate()
+    federation.device, federation.precision = torch.device("cuda"), precision
+    switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
+    before = [switch.fp32_precision for switch in switches]
+    with federation._tf32():
+        assert [switch.fp32_precision for switch in switches] == [expected] * 2
+    assert [switch.fp32_precision for switch in switches] == before
+
+
 @pytest.mark.parametrize("model", ["compact-cnn", "ocfl-cnn"])
 def test_same_seed_same_bits_whatever_else_is_trained(federate, model):
     """Also with dropout, whose masks must not depend on which thread came first."""

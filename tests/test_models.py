@@ -77,6 +77,7 @@ def test_a_row_is_the_whole_model(name):
     assert torch.equal(copied.row[: copied.parameters], plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", models.PRETRAINED)
 def test_networks_of_torchvision_take_images_of_any_size(name):
     network = models.make(name, (3, 32, 32), 7, weights=None).eval()

@@ -131,12 +131,14 @@ def test_domains_are_cut_as_the_paper_says_or_as_its_code_does(colourful):
         assert sorted(np.concatenate(held)) == np.flatnonzero(domains == 0).tolist()
 
 
+@pytest.mark.slow
 def test_pacs_has_eighteen_clients(data_root):
     _, split = shifts.make(datasets.load("pacs-64"), "domains", published=True)
     assert np.bincount(split.clusters).tolist() == [4, 4, 3, 7]
     assert min(map(len, split.train)) >= 250
 
 
+@pytest.mark.slow
 def test_rotated_mnist_has_the_papers_sizes(data_root):
     """Facts of the authors' notebook: 4,878 and 543 images; 220 test images by its slip."""
     _, split = shifts.make(datasets.load("mnist"), "four", clients=40, published=True)
