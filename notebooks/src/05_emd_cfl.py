@@ -584,11 +584,15 @@ for name in line:
     )
 
 # %% [markdown]
+# The clean clients of EMD-CFL and of the oracle lose next to nothing, for they average with nobody who learned to read the shade. Those
+# of FedAvg and FedProx lose points: after three rounds more or fewer, depending on the seed; after the paper's ten rounds
+# FedAvg's lose nearly nine.
+#
 # ## At full scale
 #
-# @@BACKDOOR@@ The paper trains 40 clients for ten rounds of ten local epochs. `python -m cflkit grid run emd-cfl/tables --where scale paper`
+# The paper trains 40 clients for ten rounds of ten local epochs. `python -m cflkit grid run emd-cfl/tables --where scale paper`
 # does that on a GPU. Committed are runs of the reduced scale: twelve clients (nine for the backdoor), a network with a quarter
-# of the channels, three rounds of three local epochs (ten for the backdoor); and three of one round of ten local epochs with as
+# of the channels, three rounds of three local epochs (ten for the backdoor); and runs of one round of ten local epochs with as
 # many images a client as in the paper. First the working range of ε in each of them, from the scores that the
 # records keep:
 
@@ -615,7 +619,7 @@ ax.axvline(0.1, color="black", linestyle="--")
 plt.show()
 
 # %% [markdown]
-# The dashed line is the paper's ε = 0.1. (With one true cluster, in Min and Base, a range has no upper end.) Then the tables, where ours
+# The dashed line is the paper's ε = 0.1. (A version with one true cluster, Min or Base, would have no upper end.) Then the tables, where ours
 # can stand beside them; accuracies in per cent after the last round.
 
 # %%
@@ -629,7 +633,8 @@ wide = run_cells.assign(text=texts).pivot(
 print(wide.fillna("").to_string() if len(wide) else "no records")
 
 # %% [markdown]
-# Published → ours. @@ORDER@@
+# Published → ours. What matters at this scale is the order: EMD-CFL is level with the oracle, and where there are clusters to find
+# both are ahead of FedAvg. (What has no line has not been run.)
 #
 # ## What we saw
 #
