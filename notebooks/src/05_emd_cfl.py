@@ -585,8 +585,9 @@ for name in line:
 
 # %% [markdown]
 # The clean clients of EMD-CFL and of the oracle lose next to nothing, for they average with nobody who learned to read the shade. Those
-# of FedAvg and FedProx lose points: after three rounds more or fewer, depending on the seed; after the paper's ten rounds
-# FedAvg's lose nearly nine.
+# of FedAvg and FedProx are less accurate to begin with, and after three rounds they lose several points in one seed and none
+# in another: they have hardly begun to trust the shade. After the paper's ten rounds FedAvg's lose nearly nine points. How the
+# damage grows with the rounds is one of the things that our scale does not show.
 #
 # ## At full scale
 #
