@@ -23,7 +23,8 @@ NEVER = 10**6
 
 
 def federation(m, width=2):
-    return SimpleNamespace(clients=m, parameters=width, sizes=torch.arange(1.0, m + 1))
+    sizes = torch.arange(1.0, m + 1)
+    return SimpleNamespace(clients=m, participating=m, parameters=width, sizes=sizes)
 
 
 def play(method, updates, rounds=1, start=0):
@@ -31,8 +32,8 @@ def play(method, updates, rounds=1, start=0):
     if not hasattr(method, "labels"):
         method.setup(federation(*updates.shape), torch.zeros(updates.shape[1]))
     for round in range(start, start + rounds):
-        received = method.models[method.labels]
-        method.aggregate(round, Jobs(*[torch.empty(0)] * 3), received + updates)
+        jobs = Jobs(method.models, method.labels, torch.arange(len(updates)))
+        method.aggregate(round, jobs, method.models[method.labels] + updates)
     return method
 
 
