@@ -359,7 +359,8 @@ def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turne
 @pytest.mark.parametrize("participants", [None, 3])
 def test_checkpoints_hold_what_was_measured(turned, tmp_path, participants):
     path = tmp_path / "state.pt"
-    federation = federate(turned, participants=participants)
+    brief = LocalTraining(epochs=2, batch_size=32, lr=0.05, momentum=0.9)
+    federation = federate(turned, participants=participants, training=brief)
 
     def run(rounds, **options):
         method = methods.make("emd-cfl", epsilon=0.06)
@@ -372,7 +373,7 @@ def test_checkpoints_hold_what_was_measured(turned, tmp_path, participants):
     assert torch.equal(again.models, whole.models)
     assert torch.equal(again.scores.nan_to_num(9), whole.scores.nan_to_num(9))
     assert again.state().keys() == whole.state().keys() > {"scores", "seen", "neighbourhoods"}
-    other = federate(turned, participants=4)
+    other = federate(turned, participants=4, training=brief)
     with pytest.raises(simulation.CheckpointMismatch, match="another run"):
         line_up = {"EMD-CFL": methods.make("emd-cfl", epsilon=0.06)}
         simulation.run(line_up, other, 3, checkpoint=path, progress=False)
