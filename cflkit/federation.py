@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -283,8 +284,7 @@ class Federation:
         with self._tf32():
             if self.engine == "stacked":
                 for part in torch.arange(len(jobs)).split(self._stack_size()):
-                    some = jobs.part(part)
-                    trained[part[0] : part[-1] + 1] = self._train_stacked(some, round)
+                    trained[part] = self._train_stacked(jobs.part(part), round)
             else:
                 self._train_on_threads(jobs, round, trained)
         # Smallest and largest in one pass over the memory; NaN is both
@@ -439,10 +439,15 @@ class Federation:
             torch.set_num_threads(before)
 
     def _stack_size(self) -> int:
-        """How many jobs train at once: as many as fit half of a GPU's memory, or 8 GiB elsewhere.
+        """How many jobs train at once: as many as fit `stack_bytes`."""
+        return max(1, int(stack_bytes(self.device) / self._job_bytes))
 
-        A job takes six rows (parameters, gradients, optimiser state and copies) and, twice, what
-        the backward pass keeps of a batch.
+    @cached_property
+    def _job_bytes(self) -> float:
+        """What a job of a stack takes, roughly.
+
+        Six rows (parameters, gradients, optimiser state and copies) and, twice, what the backward
+        pass keeps of a batch, which is measured.
         """
         network, shape = self._networks[0], self._pool[0].shape[1:]
         kept = [0, 0]
@@ -454,11 +459,11 @@ class Federation:
 
             inputs = torch.zeros(samples, *shape, device=self.device)
             network.network.train()
+            self._seed_dropout(network, 0, 0)  # not from the global generator
             with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
                 network.network(inputs)
         batch = min(self.training.batch_size, int(self.sizes.max())) * (kept[1] - kept[0]) / 2
-        job = 6 * 4 * (self.parameters + self.buffers) + 2 * batch
-        return max(1, int(stack_bytes(self.device) / job))
+        return 6 * 4 * (self.parameters + self.buffers) + 2 * batch
 
     def _train_stacked(self, jobs: Jobs, round: int) -> Tensor:
         """All jobs at once: one stacked model, one optimiser, one call a size of batch."""
@@ -548,7 +553,8 @@ class Federation:
             job, index = task
             network.load(jobs.models[jobs.model[job]])
             network.network.train(training)
-            self._seed_dropout(network, int(jobs.client[job]), 0)
+            if training:
+                self._seed_dropout(network, int(jobs.client[job]), 0)
             source = self._central if split == "central" else self._pool
             with self._autocast():
                 return output(network.network, *self._samples(source, index)).float()
@@ -571,7 +577,7 @@ def by_size(batches: Sequence[Sequence[Tensor]], step: int) -> list[list[int]]:
 
 
 def stack_bytes(device: torch.device) -> int:
-    """The memory that a stack may take."""
+    """The memory that a stack may take: half of a GPU's, 8 GiB elsewhere."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory // 2
     return 8 * 2**30

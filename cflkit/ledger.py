@@ -73,6 +73,8 @@ PROTOCOLS = {
     "last-backdoor-accuracy": last("backdoor_accuracy"),
     "last-ari": last("ari", percent=False),
 }
+# Of what no record holds: hours, distances between parameters
+UNRECORDED = Protocol(lambda rounds: None, SCORES)
 
 
 @dataclass(frozen=True)
@@ -264,28 +266,27 @@ def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
         many of them all clients stayed one cluster), ``status``, ``intended`` (the mean of the
         method as meant, where that is another) and ``runs`` (their ids).
     """
-    protocol = PROTOCOLS.get(cell["protocol"])  # of what records say, which is not all
-    runs = runs if protocol is not None else []
+    protocol = PROTOCOLS.get(cell["protocol"], UNRECORDED)
+    runs = [] if protocol is UNRECORDED else runs
     name = RUNS[cell["paper"]].methods.get(cell["method"], "")
     as_meant = [run.rounds[run.rounds["method"] == name] for run in runs]
     twins = [run.rounds[run.rounds["method"] == name + AS_PUBLISHED] for run in runs]
     both = [(twin if len(twin) else meant) for twin, meant in zip(twins, as_meant, strict=True)]
     rows = [method for method in both if len(method)]
-    number = (lambda method: None) if protocol is None else protocol.value
-    ours = np.array([number(method) for method in rows], dtype=float)
+    ours = np.array([protocol.value(method) for method in rows], dtype=float)
     # Against print, one cluster from first to last is a dash; a table's score of 0 has several
     whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
-    dashes = protocol is not None and protocol.dash_is_one_cluster
-    against_print = np.where(whole, np.nan, ours) if dashes else ours
+    against_print = np.where(whole, np.nan, ours) if protocol.dash_is_one_cluster else ours
     some = ours[~np.isnan(ours)]
-    meant = [number(method) for method in as_meant if len(method)] if any(map(len, twins)) else []
+    slipped = any(map(len, twins))
+    meant = [protocol.value(method) for method in as_meant if len(method)] if slipped else []
     return {
         "ours": some.mean() if len(some) else np.nan,
         "low": some.min() if len(some) else np.nan,
         "high": some.max() if len(some) else np.nan,
         "seeds": len(rows),
         "never": int(np.isnan(against_print).sum()),
-        "status": status(cell["value"], against_print, protocol.within if protocol else SCORES),
+        "status": status(cell["value"], against_print, protocol.within),
         "intended": pd.Series(meant, dtype=float).mean(),
         "runs": " ".join(run.id for run in runs) if rows else "",
     }

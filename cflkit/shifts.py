@@ -3,7 +3,7 @@
 Every recipe takes an image set and returns another one, whose pool holds the shifted images, and
 the partition of that pool. They are those of EMD-CFL: rotations (section 4.1; appendices C.1, C.2
 and E.9), backdoors (appendices C.4 and C.5) and the domains of PACS (appendix C.3), as the authors'
-notebooks make them. Unlike `partition.ocfl`, a client has validation samples, too.
+notebooks make them but for what notebook ``05_emd_cfl`` lists. Unlike `partition.ocfl`, a client has validation samples, too.
 
 D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv
 2506.07769.
@@ -85,14 +85,14 @@ def coloured(colours: Sequence[float] | NDArray[np.float64]) -> Shift:
 
 
 def patched(move: int = 0) -> Shift:
-    """A small square in the upper left corner, in the colour of class label + ``move``, mod 5."""
+    """A small square in the upper left corner, in the colour of class (label + ``move``) mod 5."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         colours = torch.as_tensor(PATCHES * 255).round().to(torch.uint8)
-        patched = images.clone()
-        chosen = colours[(labels + move) % 5] if move else colours[labels]
-        patched[:, :, :PATCH_SIDE, :PATCH_SIDE] = chosen[:, :, None, None]
-        return patched
+        shifted = images.clone()
+        chosen = colours[(labels + move) % 5]
+        shifted[:, :, :PATCH_SIDE, :PATCH_SIDE] = chosen[:, :, None, None]
+        return shifted
 
     return shift
 

@@ -93,6 +93,15 @@ def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
     torch.testing.assert_close(whole.train(everyone(whole), 0), expected, rtol=1e-4, atol=2e-5)
 
 
+def test_stacked_training_leaves_the_global_generator_alone(federate):
+    federation = federate("ocfl-cnn", engine="stacked")
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    federation._stack_size()
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_a_stack_counts_what_the_backward_pass_keeps(federate):
     """Twice the batch, twice the activations, and no more jobs than memory holds."""
     small, large = (
