@@ -3,7 +3,8 @@
 Every recipe takes an image set and returns another one, whose pool holds the shifted images, and
 the partition of that pool. They are those of EMD-CFL: rotations (section 4.1; appendices C.1, C.2
 and E.9), backdoors (appendices C.4 and C.5) and the domains of PACS (appendix C.3), as the authors'
-notebooks make them but for what notebook ``05_emd_cfl`` lists. Unlike `partition.ocfl`, a client has validation samples, too.
+notebooks make them but for what notebook ``05_emd_cfl`` lists. Unlike `partition.ocfl`, a client
+has validation samples, too.
 
 D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv
 2506.07769.
