@@ -17,7 +17,7 @@
 # threshold that works, and see how a poisoned group that looks like a clean one is kept apart.
 #
 # **Before this:** `01_federated_averaging`; `03_ocfl_temperature` helps.
-# **Minutes on two cores:** 2.5
+# **Minutes on two cores:** 2
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
 # paper").
@@ -324,7 +324,7 @@ for measure, label, ax in zip(
 ):
     plots.over_rounds(table, measure, label, ax)
 axes[1].legend(*axes[0].get_legend_handles_labels())
-saved = plots.save(figure, f"emd-cfl_accuracy_{run.dataset}_{run.version}")
+saved = plots.save(figure, f"05_{run_name}")
 plt.show()
 
 # %% [markdown]
