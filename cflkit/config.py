@@ -118,9 +118,10 @@ class Run(Images):
     @field_validator("model")
     @classmethod
     def known_model(cls, name: str) -> str:
-        """A name that `models.make` knows."""
-        if name not in models.names():
-            raise ValueError(f"unknown model; known are {', '.join(models.names())}")
+        """A network that classifies, by a name that `models.make` knows."""
+        known = [model for model in models.names() if model not in models.AUTOENCODERS]
+        if name not in known:
+            raise ValueError(f"unknown model; known are {', '.join(known)}")
         return name
 
     @model_validator(mode="after")

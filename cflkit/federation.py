@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from cflkit import models
 from cflkit.datasets import ImageSet
 from cflkit.partition import Partition
-from cflkit.rows import RowModel, join
+from cflkit.rows import RowModel
 
 ENGINES = ("threads", "stacked")
 PRECISIONS = ("float32", "tf32", "bfloat16")
@@ -40,7 +40,7 @@ PRECISIONS = ("float32", "tf32", "bfloat16")
 # Children of a federation's one seed
 INITIALISATION, BATCHES, DROPOUT, PARTICIPATION, SAMPLES, PROJECTION = range(6)
 
-Task = TypeVar("Task")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -93,7 +93,10 @@ class LocalTraining:
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """A fresh optimiser; every rule here works value by value, so models can be stacked."""
         if self.optimizer == "adam":
-            return torch.optim.Adam(parameters, lr=self.lr, weight_decay=self.weight_decay)
+            # Fused: one pass over the memory, where torch's default on a CPU makes many
+            return torch.optim.Adam(
+                parameters, lr=self.lr, weight_decay=self.weight_decay, fused=True
+            )
         return torch.optim.SGD(
             parameters,
             lr=self.lr,
@@ -118,12 +121,16 @@ class Jobs:
     proximal : Tensor, optional
         ``[J]``: μ of the term μ/2 ‖θ − θ₀‖² that local training adds to each job's loss, θ₀ being
         the job's model; 0 everywhere for None.
+    samples : sequence of Tensor, optional
+        J of them, int64: the positions among its client's training samples that a job trains on;
+        all of them for None.
     """
 
     models: Tensor
     model: Tensor
     client: Tensor
     proximal: Tensor | None = None
+    samples: Sequence[Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.client)
@@ -131,7 +138,42 @@ class Jobs:
     def part(self, which: Tensor) -> Jobs:
         """Some of the jobs."""
         proximal = None if self.proximal is None else self.proximal[which]
-        return Jobs(self.models, self.model[which], self.client[which], proximal)
+        samples = None if self.samples is None else [self.samples[job] for job in which.tolist()]
+        return Jobs(self.models, self.model[which], self.client[which], proximal, samples)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What networks are trained for.
+
+    Attributes
+    ----------
+    loss : callable
+        From outputs, inputs, labels and a reduction to the loss: ``mean`` over the batch, or
+        ``none``, of each sample.
+    prediction : callable
+        From outputs to what `Federation.predict` returns.
+    """
+
+    loss: Callable[[Tensor, Tensor, Tensor, str], Tensor]
+    prediction: Callable[[Tensor], Tensor]
+
+
+def cross_entropy(outputs: Tensor, _: Tensor, labels: Tensor, reduction: str) -> Tensor:
+    """Of class scores ``[n, classes]``."""
+    return F.cross_entropy(outputs, labels, reduction=reduction)
+
+
+def squared_error(outputs: Tensor, inputs: Tensor, _: Tensor, reduction: str) -> Tensor:
+    """Of reconstructed pixels ``[n, pixels]``; a sample's error is the mean over its pixels."""
+    errors = (outputs - inputs.flatten(1)).square().mean(dim=1)
+    return errors if reduction == "none" else errors.mean()
+
+
+TASKS = {
+    "classification": Task(cross_entropy, lambda outputs: outputs.softmax(dim=1)),
+    "reconstruction": Task(squared_error, lambda outputs: outputs),
+}
 
 
 def stream(seed: int, *key: int) -> np.random.SeedSequence:
@@ -158,6 +200,8 @@ class Federation:
         A GPU where there is one, else the CPU.
     engine : {"threads", "stacked"}, optional
         How jobs run; by default threads on a CPU and stacked on anything else.
+    task : {"classification", "reconstruction"}
+        Cross-entropy of the labels, or mean squared error of the pixels.
     participants : int, optional
         Clients that train in a round, drawn anew each time; all by default.
     weights : {"imagenet"}, optional
@@ -189,6 +233,7 @@ class Federation:
         seed: int = 0,
         device: str | torch.device | None = None,
         engine: str | None = None,
+        task: str = "classification",
         participants: int | None = None,
         weights: str | None = None,
         precision: str = "float32",
@@ -210,6 +255,11 @@ class Federation:
             raise ValueError(f"unknown precision {precision!r}; known are {', '.join(PRECISIONS)}")
         if precision == "tf32" and self.device.type != "cuda":
             raise ValueError(f"precision tf32 needs an NVIDIA GPU, and this is {self.device}")
+        if task not in TASKS:
+            raise ValueError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
+        if (task == "reconstruction") != (model in models.AUTOENCODERS):
+            raise ValueError(f"a network {model!r} is not made for {task}")
+        self.task = TASKS[task]
         self.precision = precision
         self.seed = seed
         self.training = training or LocalTraining()
@@ -234,6 +284,7 @@ class Federation:
             network = models.make(model, images.shape, images.classes, weights)
             return RowModel(network.to(self.device))
 
+        self._build = build
         with torch.random.fork_rng(devices=[]):
             child = stream(seed, INITIALISATION).generate_state(1, np.uint64)[0]
             torch.default_generator.manual_seed(int(child))
@@ -248,6 +299,13 @@ class Federation:
         """``[P + Q]``: the model that every client starts from, the same for the same seed."""
         return self._initial.clone()
 
+    def initials(self, count: int, *key: int) -> Tensor:
+        """``[count, P + Q]``: models initialised one by one, the same for the same seed and key."""
+        with torch.random.fork_rng(devices=[]):
+            child = stream(self.seed, INITIALISATION, *key).generate_state(1, np.uint64)[0]
+            torch.default_generator.manual_seed(int(child))
+            return torch.stack([self._build().row for _ in range(count)])
+
     def participants(self, round: int) -> Tensor:
         """The clients that train in a round, ascending."""
         generator = np.random.default_rng(stream(self.seed, PARTICIPATION, round))
@@ -260,8 +318,8 @@ class Federation:
 
     # --- The four primitives ---------------------------------------------------------------------
 
-    def train(self, jobs: Jobs, round: int) -> Tensor:
-        """Local training of each job's model on its client's training set.
+    def train(self, jobs: Jobs, round: int, training: LocalTraining | None = None) -> Tensor:
+        """Local training of each job's model on its client's training set, or on a part of it.
 
         Parameters
         ----------
@@ -269,6 +327,8 @@ class Federation:
             J jobs.
         round : int
             From 0; picks the clients' batch orders.
+        training : LocalTraining, optional
+            Instead of the federation's own.
 
         Returns
         -------
@@ -281,12 +341,13 @@ class Federation:
             A trained model is not finite; the message names the round (from 1) and the clients.
         """
         trained = torch.empty(len(jobs), jobs.models.shape[1], device=self.device)
+        training = training or self.training
         with self._tf32():
             if self.engine == "stacked":
                 for part in torch.arange(len(jobs)).split(self._stack_size()):
-                    trained[part] = self._train_stacked(jobs.part(part), round)
+                    trained[part] = self._train_stacked(jobs.part(part), round, training)
             else:
-                self._train_on_threads(jobs, round, trained)
+                self._train_on_threads(jobs, round, training, trained)
         # Smallest and largest in one pass over the memory; NaN is both
         broken = ~torch.isfinite(torch.stack(torch.aminmax(trained, dim=1))).all(dim=0).cpu()
         if broken.any():
@@ -297,7 +358,9 @@ class Federation:
             )
         return trained
 
-    def _train_on_threads(self, jobs: Jobs, round: int, trained: Tensor) -> None:
+    def _train_on_threads(
+        self, jobs: Jobs, round: int, training: LocalTraining, trained: Tensor
+    ) -> None:
         """One job a task, each an ordinary training loop; fills ``trained``."""
 
         def train_one(network: RowModel, job: int) -> None:
@@ -305,12 +368,13 @@ class Federation:
             network.load(jobs.models[jobs.model[job]])
             network.network.train()
             self._seed_dropout(network, client, round)
-            optimizer = self.training.build(network.network.parameters())
-            for batch in self.batches(client, round):
+            optimizer = training.build(network.network.parameters())
+            samples = None if jobs.samples is None else jobs.samples[job]
+            for batch in self.batches(client, round, samples, training):
                 optimizer.zero_grad()
                 inputs, labels = self._samples(self._pool, batch)
                 with self._autocast():
-                    loss = F.cross_entropy(network.network(inputs), labels)
+                    loss = self.task.loss(network.network(inputs), inputs, labels, "mean")
                 loss.backward()
                 if jobs.proximal is not None:
                     network.pull(jobs.models[jobs.model[job]], float(jobs.proximal[job]))
@@ -320,10 +384,8 @@ class Federation:
         self._side_by_side(train_one, range(len(jobs)))
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
-        """Cross-entropy of each job's model on each sample of its client; J tensors ``[n]``."""
-        return self._evaluate(
-            jobs, split, lambda net, x, y: F.cross_entropy(net(x), y, reduction="none")
-        )
+        """The task's loss of each job's model on each sample of its client; J tensors ``[n]``."""
+        return self._evaluate(jobs, split, lambda net, x, y: self.task.loss(net(x), x, y, "none"))
 
     def embed(
         self, jobs: Jobs, split: str = "train", most: int | None = None, training: bool = False
@@ -346,12 +408,12 @@ class Federation:
         return self._evaluate(jobs, split, embedding, most, training)
 
     def predict(self, jobs: Jobs, split: str = "test") -> list[Tensor]:
-        """Class probabilities of each job's model; J tensors ``[n, classes]``.
+        """Class probabilities (or reconstructed pixels) of each job's model; J tensors ``[n, …]``.
 
         ``split`` is the job's client's ``train`` or ``test`` set, or the ``central`` test set, for
         which the client does not matter.
         """
-        return self._evaluate(jobs, split, lambda net, x, _: net(x).softmax(dim=1))
+        return self._evaluate(jobs, split, lambda net, x, _: self.task.prediction(net(x)))
 
     def targets(self, client: int, split: str = "test") -> Tensor:
         """``[n]``: the labels that belong to the primitives' outputs on this split."""
@@ -362,14 +424,22 @@ class Federation:
 
     # --- How they run ----------------------------------------------------------------------------
 
-    def batches(self, client: int, round: int) -> list[Tensor]:
+    def batches(
+        self,
+        client: int,
+        round: int,
+        samples: Tensor | None = None,
+        training: LocalTraining | None = None,
+    ) -> list[Tensor]:
         """Indices of the batches of all local epochs: a fresh permutation each epoch."""
         generator = np.random.default_rng(stream(self.seed, BATCHES, client, round))
+        training = training or self.training
         indices = self._indices["train"][client]
+        indices = indices if samples is None else indices[samples]
         batches: list[Tensor] = []
-        for _ in range(self.training.epochs):
+        for _ in range(training.epochs):
             order = torch.from_numpy(generator.permutation(len(indices)))
-            batches += indices[order].split(self.training.batch_size)
+            batches += indices[order].split(training.batch_size)
         return batches
 
     def _autocast(self) -> torch.autocast:
@@ -414,7 +484,7 @@ class Federation:
         return inputs, labels[index]
 
     def _side_by_side(
-        self, work: Callable[[RowModel, Task], Result], tasks: Sequence[Task]
+        self, work: Callable[[RowModel, Item], Result], tasks: Sequence[Item]
     ) -> list[Result]:
         """Results of all tasks, in order; each thread has a network of its own."""
         if len(self._networks) == 1:
@@ -423,7 +493,7 @@ class Federation:
         for network in self._networks:
             free.put(network)
 
-        def with_network(task: Task) -> Result:
+        def with_network(task: Item) -> Result:
             torch.set_num_threads(1)  # within an operation; threads work on different tasks
             network = free.get()
             try:
@@ -465,52 +535,69 @@ class Federation:
         batch = min(self.training.batch_size, int(self.sizes.max())) * (kept[1] - kept[0]) / 2
         return 6 * 4 * (self.parameters + self.buffers) + 2 * batch
 
-    def _train_stacked(self, jobs: Jobs, round: int) -> Tensor:
+    def _train_stacked(self, jobs: Jobs, round: int, training: LocalTraining) -> Tensor:
         """All jobs at once: one stacked model, one optimiser, one call a size of batch."""
         network = self._networks[0]
         network.network.train()
         self._seed_dropout(network, self.clients, round)
         rows = jobs.models[jobs.model]
-        leaf = nn.Parameter(rows[:, : self.parameters].clone())
-        stack = leaf.detach()  # the same memory
-        buffers = rows[:, self.parameters :].clone()
-        optimizer = self.training.build([leaf])
-        pull = None if jobs.proximal is None else jobs.proximal[:, None].to(self.device)
+        # Copies: a leaf of its own for each parameter, whose gradients lie together in memory
+        stacks = {name: stack.clone() for name, stack in network.split(rows).items()}
+        leaves = {name: nn.Parameter(stacks[name]) for name in network.parameter_names}
+        values = {name: stacks[name] for name in network.parameter_names}  # the leaves' memory
+        buffers = {name: stacks[name] for name in network.buffer_names}
+        start = network.split(rows)
+        optimizer = training.build(leaves.values())
 
         def loss(
-            parameters: Tensor, statistics: Tensor, x: Tensor, y: Tensor
-        ) -> tuple[Tensor, Tensor]:
-            weights = network.split(parameters, network.parameter_names)
-            views = network.split(statistics, network.buffer_names).items()
-            moved = {name: view.clone() for name, view in views}  # in place, by BatchNorm
+            weights: dict[str, Tensor], statistics: dict[str, Tensor], x: Tensor, y: Tensor
+        ) -> tuple[Tensor, dict[str, Tensor]]:
+            moved = {name: value.clone() for name, value in statistics.items()}  # by BatchNorm
             with self._autocast():
                 outputs = torch.func.functional_call(network.network, {**weights, **moved}, (x,))
-                value = F.cross_entropy(outputs, y)
-            return value, join(moved.values()) if moved else statistics
+                value = self.task.loss(outputs, x, y, "mean")
+            return value, moved
 
         gradients = torch.func.vmap(torch.func.grad(loss, has_aux=True), randomness="different")
-        batches = [self.batches(int(client), round) for client in jobs.client]
+        parts = [None] * len(jobs) if jobs.samples is None else jobs.samples
+        batches = [
+            self.batches(int(client), round, part, training)
+            for client, part in zip(jobs.client, parts, strict=True)
+        ]
         for step in range(max(map(len, batches))):
             done = [job for job in range(len(jobs)) if step >= len(batches[job])]
-            finished = stack[done]
+            finished = {name: value[done] for name, value in values.items()}
             # Clients end their epochs with batches of different sizes, and padding would enter
             # BatchNorm's statistics: only batches of equal size run together
             for group in by_size(batches, step):
                 index = torch.stack([batches[job][step] for job in group])
                 inputs, labels = self._samples(self._pool, index)
-                if len(group) == len(jobs):
-                    leaf.grad, buffers = gradients(stack, buffers, inputs, labels)
-                else:
-                    leaf.grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-                    leaf.grad[group], buffers[group] = gradients(
-                        stack[group], buffers[group], inputs, labels
-                    )
-            if pull is not None:
-                assert leaf.grad is not None
-                leaf.grad += pull * (stack - rows[:, : self.parameters])
+                everyone = len(group) == len(jobs)
+                which = slice(None) if everyone else group
+                found, moved = gradients(
+                    {name: value[which] for name, value in values.items()},
+                    {name: buffer[which] for name, buffer in buffers.items()},
+                    inputs,
+                    labels,
+                )
+                for name, gradient in found.items():
+                    if everyone:
+                        leaves[name].grad = gradient
+                    else:
+                        leaf = leaves[name]
+                        leaf.grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                        leaf.grad[group] = gradient
+                for name, buffer in moved.items():
+                    buffers[name][which] = buffer
+            if jobs.proximal is not None:
+                for name, leaf in leaves.items():
+                    mu = jobs.proximal.to(self.device).view(-1, *(1,) * (leaf.ndim - 1))
+                    assert leaf.grad is not None
+                    leaf.grad += mu * (values[name] - start[name])
             optimizer.step()
-            stack[done] = finished  # momentum and weight decay must not move them on
-        return torch.cat([stack, buffers], dim=1)
+            for name, value in finished.items():
+                values[name][done] = value  # momentum and weight decay must not move them on
+        return torch.cat([stack.reshape(len(jobs), -1) for stack in stacks.values()], dim=1)
 
     def _check(self, split: str) -> None:
         """Raise ValueError unless there is such a split."""

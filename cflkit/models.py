@@ -1,13 +1,15 @@
 """The papers' networks, by name, for images of any size.
 
-Each network is a plain ``torch.nn.Module`` whose last linear layer is called ``classifier``; what
-enters it is the network's *embedding*. `LAST_CONVOLUTION` names the layer that GradCAM looks at.
+Each network that classifies is a plain ``torch.nn.Module`` whose last linear layer is called
+``classifier``; what enters it is the network's *embedding*. `LAST_CONVOLUTION` names the layer that
+GradCAM looks at. The autoencoder has ``encoder`` and ``decoder`` instead.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 import torchvision
@@ -191,6 +193,30 @@ def emd_cnn_small(shape: Shape, classes: int) -> nn.Module:
     return emd_cnn(shape, classes, width=16)
 
 
+def autoencoder(shape: Shape, _: int) -> nn.Module:
+    """FedCRef's: pixels – 100 – 64 – 32 and back, 174,840 parameters for 28×28 grey images.
+
+    ReLU between the layers and a sigmoid at the end, for pixels in [0, 1] (section 5.2; the sigmoid
+    from the authors' code). ``encoder`` ends with the code of 32 numbers, ``decoder`` starts there.
+    """
+    pixels = shape[0] * shape[1] * shape[2]
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            encoder=perceptron(pixels, 100, 64, 32, last=nn.ReLU()),
+            decoder=perceptron(32, 64, 100, pixels, last=nn.Sigmoid()),
+        )
+    )
+
+
+def perceptron(*widths: int, last: nn.Module | None = None) -> nn.Sequential:
+    """Linear layers from width to width, ReLU between them, and what stands at the end."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1], *([] if last is None else [last]))
+
+
 def imagenet() -> Standardised:
     """As networks trained on ImageNet want their pixels."""
     return Standardised([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
@@ -237,7 +263,10 @@ MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "resnet34": resnet34,
     "emd-cnn": emd_cnn,
     "emd-cnn-small": emd_cnn_small,
+    "autoencoder": autoencoder,
 }
+# Those that give an image's pixels back, not its class
+AUTOENCODERS = ("autoencoder",)
 LAST_CONVOLUTION = {
     "compact-cnn": "features.7",
     "compact-bn": "features.10",

@@ -63,11 +63,15 @@ class RowModel:
                 parameter.grad.add_(parameter.detach() - centre[name], alpha=mu)
 
     def split(self, row: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
-        """Views of a row (``[P + Q]``) by name, or of the part of it that holds only ``names``."""
+        """Views of a row (``[P + Q]``) by name, or of the part of it that holds only ``names``.
+
+        Of several rows at once, too: ``[…, P + Q]``.
+        """
         pieces, start = {}, 0
         for name in self.shapes if names is None else names:
             shape = self.shapes[name]
-            pieces[name] = row[start : start + shape.numel()].view(shape)
+            piece = row[..., start : start + shape.numel()]
+            pieces[name] = piece.view((*row.shape[:-1], *shape))
             start += shape.numel()
         return pieces
 

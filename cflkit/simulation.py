@@ -178,6 +178,8 @@ def train_once(
     jobs: dict[tuple[int, int, float], int] = {}
     places = {}
     for name, request in requests.items():
+        if request.samples is not None:
+            raise ValueError(f"{name} trains on parts of clients, which the lockstep cannot share")
         rows = [
             models.setdefault(digest, (len(models), row))[0]
             for digest, row in zip(digests(request.models), request.models, strict=True)

@@ -150,6 +150,55 @@ def test_same_seed_same_bits_whatever_else_is_trained(federate, model):
     assert torch.equal(first, other.train(backwards, 1).flip(0))
 
 
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engine):
+    """As a client that holds nothing else would."""
+    parts = [torch.arange(0, 20), torch.arange(30, 43)]
+    whole = federate(engine=engine, training=ADAM)
+    models_, clients = whole.initial()[None], torch.tensor([2, 2])
+    trained = whole.train(Jobs(models_, torch.zeros(2).long(), clients, samples=parts), 1)
+    for part, found in zip(parts, trained, strict=True):
+        cut = [indices[part.numpy()] for indices in split.train[2:3]]
+        alone = Partition(small.name, cut, split.test[2:3], np.zeros(1, int), {})
+        other = Federation(small, alone, "compact-cnn", ADAM, device="cpu", engine=engine)
+        other.batches = lambda client, *rest, f=other: Federation.batches(f, 2, *rest)
+        other._indices["train"] *= 3  # the batch order of client 2
+        expected = other.train(Jobs(models_, torch.zeros(1).long(), torch.zeros(1).long()), 1)[0]
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_autoencoders_learn_to_reconstruct(federate, small, split, engine):
+    training = LocalTraining(epochs=10, batch_size=16, optimizer="adam", lr=1e-3)
+    federation = federate("autoencoder", training, task="reconstruction", engine=engine)
+    jobs = everyone(federation)
+    trained = federation.train(jobs, 0)
+    images = small.images[split.train[1]].flatten(1).float() / 255
+    after = Jobs(trained, jobs.client, jobs.client)
+    errors = (federation.predict(after, "train")[1] - images).square().mean(1)
+    torch.testing.assert_close(federation.losses(after)[1], errors)
+    assert errors.mean() < 0.8 * federation.losses(jobs)[1].mean()
+
+
+def test_both_ways_train_the_same_autoencoders(federate):
+    one, other = (
+        federate("autoencoder", ADAM, task="reconstruction", engine=engine)
+        for engine in ("threads", "stacked")
+    )
+    jobs = everyone(one)
+    torch.testing.assert_close(one.train(jobs, 0), other.train(jobs, 0), rtol=1e-4, atol=2e-5)
+
+
+def test_another_training_and_other_initial_models(federate):
+    federation = federate(training=SGD)
+    jobs = everyone(federation)
+    assert torch.equal(federation.train(jobs, 0, ADAM), federate(training=ADAM).train(jobs, 0))
+    first, second = federation.initials(2, 7), federation.initials(2, 8)
+    assert torch.equal(first, federate().initials(2, 7))
+    rows = [federation.initial(), *first, *second]
+    assert len({tuple(row[:5].tolist()) for row in rows}) == 5
+
+
 def test_seeds_and_rounds_change_batches(federate):
     federation = federate(seed=0)
     orders = [federation.batches(0, 0)[0], federation.batches(0, 1)[0], federation.batches(1, 0)[0]]
@@ -178,7 +227,7 @@ def test_averaging_identical_clients_equals_training_one(small, split):
     """FedAvg over clients with the same data and the same batches."""
     same = Partition(small.name, [split.train[0]] * 4, [split.test[0]] * 4, np.zeros(4, int), {})
     federation = Federation(small, same, training=SGD, device="cpu")
-    federation.batches = lambda client, round: Federation.batches(federation, 0, round)
+    federation.batches = lambda client, *rest: Federation.batches(federation, 0, *rest)
     trained = federation.train(everyone(federation), 0)
     torch.testing.assert_close(trained.mean(dim=0), trained[0])
 
@@ -220,6 +269,12 @@ def test_bad_requests_are_refused(small, split, federate):
         federate(engine="ray")
     with pytest.raises(ValueError, match="unknown precision 'float8'"):
         federate(precision="float8")
+    with pytest.raises(ValueError, match="unknown task 'ranking'"):
+        federate(task="ranking")
+    with pytest.raises(ValueError, match="'compact-cnn' is not made for reconstruction"):
+        federate(task="reconstruction")
+    with pytest.raises(ValueError, match="'autoencoder' is not made for classification"):
+        federate("autoencoder")
     with pytest.raises(ValueError, match="tf32 needs an NVIDIA GPU"):
         federate(precision="tf32")
     with pytest.raises(ValueError, match="unknown model"):

@@ -16,6 +16,7 @@ from cflkit.rows import RowModel, join
         ("compact-bn", (1, 28, 28), 7_820),
         ("ocfl-cnn", (1, 28, 28), 25_404_240),
         ("resnet34", (3, 32, 32), 21_282_122),
+        ("autoencoder", (1, 28, 28), 174_840),
     ],
 )
 def test_parameter_counts(name, shape, expected):
@@ -24,7 +25,9 @@ def test_parameter_counts(name, shape, expected):
     assert models.parameter_count(network) == expected
 
 
-@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize(
+    "name", [name for name in models.MODELS if name not in models.AUTOENCODERS]
+)
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 28, 28)])
 def test_outputs_and_named_layers(name, shape):
     network = models.make(name, shape, 7).eval()
@@ -35,6 +38,18 @@ def test_outputs_and_named_layers(name, shape):
         last = network.get_submodule(models.LAST_CONVOLUTION[name])
         assert isinstance(last, torch.nn.Conv2d)
         assert last.weight.shape[0] == convolutions[-1].weight.shape[0]
+
+
+def test_the_autoencoder_gives_pixels_back_through_a_narrow_code():
+    network = models.make("autoencoder", (3, 8, 8), 10)
+    images = torch.rand(5, 3, 8, 8)
+    code = network.encoder(images.flatten(1))
+    assert code.shape == (5, 32)
+    assert torch.equal(network(images), network.decoder(code))
+    assert network(images).shape == (5, 192)
+    assert 0 < network(images).min() < network(images).max() < 1
+    widths = [m.out_features for m in network.modules() if isinstance(m, nn.Linear)]
+    assert widths == [100, 64, 32, 64, 100, 192]
 
 
 def test_resnet_keeps_a_small_image_large_until_late():
