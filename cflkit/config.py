@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from cflkit import datasets, models, shifts
 from cflkit.federation import LocalTraining
+from cflkit.methods.fedcref import FedCRef
+from cflkit.sample_clustering import DEC
 
 
 class ParameterError(Exception):
@@ -24,6 +26,7 @@ class ParameterError(Exception):
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Overlap = Literal["nonoverlapping", "overlapping"]
 Balance = Literal["balanced", "imbalanced"]
 
@@ -193,6 +196,68 @@ class EMDRun(Run):
         return f"{self.dataset}-{self.version}" + (f"-m{self.clients}" if self.clients else "")
 
 
+class FedCRefRun(Images):
+    """Parameters of ``06_fedcref``."""
+
+    clients: Count
+    samples: Count
+    at_least: Annotated[int, Field(ge=0)]
+    unique: bool
+    overlap_fraction: Share
+    partition_seed: Seed
+    clustering: Literal["dirty-uniform", "k-means", "dec"]
+    dirtiness: Share
+    dec_widths: list[Count]
+    dec_steps: Count
+    alpha: Annotated[float, Field(gt=0, le=100)]
+    theta: Share
+    tau: Annotated[float, Field(gt=0, le=1)]
+    normalisation: Literal["min-max", "absolute"]
+    match: Literal["all", "first", "best"]
+    stop: Literal["paper", "code"]
+    lr: Positive
+    batch_size: Count
+    local_epochs: Count
+    federated_epochs: Count
+    rounds: Count
+    iterations: Count
+    seed: Seed
+
+    @model_validator(mode="after")
+    def dirt_is_simulated(self) -> Self:
+        """Only the simulated clustering knows how wrong it is."""
+        if self.dirtiness and self.clustering != "dirty-uniform":
+            raise ValueError(f"dirtiness must be 0 for {self.clustering}")
+        return self
+
+    @property
+    def scenario(self) -> str:
+        """For the names of records."""
+        start = (
+            f"dirty{self.dirtiness:g}" if self.clustering == "dirty-uniform" else self.clustering
+        )
+        return f"{self.dataset}-{start}-overlap{self.overlap_fraction:g}-m{self.clients}"
+
+    def training(self, epochs: int) -> LocalTraining:
+        """How autoencoders train."""
+        return LocalTraining(epochs, self.batch_size, optimizer="adam", lr=self.lr)
+
+    def dec(self) -> DEC:
+        """The clusterer of this name."""
+        return DEC(tuple(self.dec_widths), self.dec_steps, 2 * self.dec_steps)
+
+    def options(self) -> FedCRef:
+        """Those of the method."""
+        given = self.model_dump(
+            include={"alpha", "theta", "tau", "normalisation", "match", "stop", "rounds"}
+        )
+        return FedCRef(
+            local=self.training(self.local_epochs),
+            federated=self.training(self.federated_epochs),
+            **given,
+        )
+
+
 class FirstRun(Parameters):
     """Parameters of ``00_start_here``."""
 
@@ -233,7 +298,11 @@ class GridFile(Parameters):
         return self
 
 
+# What a record can be of
+AnyRun = FederatedRun | EMDRun | FedCRefRun
+
+
 class LedgerView(Parameters):
     """Parameters of ``90_ledger``."""
 
-    paper: Literal["ocfl", "ocfl-extended", "emd-cfl"]
+    paper: Literal["ocfl", "ocfl-extended", "emd-cfl", "fedcref"]

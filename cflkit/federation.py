@@ -304,7 +304,8 @@ class Federation:
         with torch.random.fork_rng(devices=[]):
             child = stream(self.seed, INITIALISATION, *key).generate_state(1, np.uint64)[0]
             torch.default_generator.manual_seed(int(child))
-            return torch.stack([self._build().row for _ in range(count)])
+            rows = [self._build().row for _ in range(count)]
+        return torch.stack(rows) if rows else self._initial[None][:0]
 
     def participants(self, round: int) -> Tensor:
         """The clients that train in a round, ascending."""

@@ -26,8 +26,9 @@ LEDGER = PROJECT / "data" / "ledger.csv"
 STATUS = ("reproduced", "close", "not reproduced", "not run")
 SCENARIO = ["dataset", "overlap", "balance", "clients"]
 
-# How far our mean may lie from a published score, a published round, and a published percentage
-SCORES, ROUNDS, PERCENT = (0.02, 0.05), (0.0, 1.0), (0.5, 2.0)
+# How far our mean may lie from a published score, a published round, a published percentage, and a
+# published number of clusters
+SCORES, ROUNDS, PERCENT, CLUSTERS = (0.02, 0.05), (0.0, 1.0), (0.5, 2.0), (1.0, 2.0)
 # Half a unit of the digits printed
 ROUNDING = 0.005
 
@@ -62,6 +63,17 @@ def last(measure: str, percent: bool = True) -> Protocol:
     return Protocol(lambda rounds: factor * rounds[measure].iloc[-1], within)
 
 
+def percent_gained(rounds: pd.DataFrame) -> float:
+    """How much a clustering's accuracy grew, in per cent of what it was."""
+    first, last_one = rounds["accuracy"].iloc[0], rounds["accuracy"].iloc[-1]
+    return float(100 * (last_one - first) / first)
+
+
+def place(measure: str, row: int, within: tuple[float, float], factor: float = 1) -> Protocol:
+    """A measure of FedCRef's at the start (row 0) or after the last iteration (row -1)."""
+    return Protocol(lambda rounds: factor * rounds[measure].iloc[row], within)
+
+
 PROTOCOLS = {
     "mean-50-ari": table_measure("RAND"),
     "mean-50-ami": table_measure("AMI"),
@@ -72,6 +84,13 @@ PROTOCOLS = {
     "last-clean-accuracy": last("clean_accuracy"),
     "last-backdoor-accuracy": last("backdoor_accuracy"),
     "last-ari": last("ari", percent=False),
+    "first-clustering-accuracy": place("accuracy", 0, SCORES),
+    "last-clustering-accuracy": place("accuracy", -1, SCORES),
+    "clustering-improvement": Protocol(percent_gained, PERCENT),
+    "last-communities": place("communities", -1, CLUSTERS),
+    "last-wrong-associations": place("wrong", -1, PERCENT, 100),
+    "first-isolated": place("isolated", 0, CLUSTERS),
+    "last-isolated": place("isolated", -1, CLUSTERS),
 }
 # Of what no record holds: hours, distances between parameters
 UNRECORDED = Protocol(lambda rounds: None, SCORES)
@@ -117,8 +136,16 @@ EMD = Source(
     "{dataset}_{version}.yaml",
     {name: name for name in ("EMD-CFL", "Oracle", "FedAvg", "FedProx")},
 )
-RUNS = {"ocfl": OCFL, "ocfl-extended": OCFL, "emd-cfl": EMD}
-CELL = ["paper", "table", *dict.fromkeys(SCENARIO + EMD.scenario), "method", "measure"]
+FEDCREF = Source(
+    "fedcref",
+    "06_fedcref",
+    ["dataset", "clustering", "dirtiness", "overlap_fraction", "clients"],
+    "{dataset}.yaml",
+    {name: name for name in ("FedCRef", "Perfect associations")},
+)
+RUNS = {"ocfl": OCFL, "ocfl-extended": OCFL, "emd-cfl": EMD, "fedcref": FEDCREF}
+SCENARIOS = [*dict.fromkeys(SCENARIO + EMD.scenario + FEDCREF.scenario)]
+CELL = ["paper", "table", *SCENARIOS, "method", "measure"]
 # Parameters in which runs of one scale may differ: seeds, and how often something is measured that
 # no table has
 FREE = {"seed", "partition_seed", "central_every"}
@@ -275,8 +302,10 @@ def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
     rows = [method for method in both if len(method)]
     ours = np.array([protocol.value(method) for method in rows], dtype=float)
     # Against print, one cluster from first to last is a dash; a table's score of 0 has several
-    whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
-    against_print = np.where(whole, np.nan, ours) if protocol.dash_is_one_cluster else ours
+    against_print = ours
+    if protocol.dash_is_one_cluster:
+        whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
+        against_print = np.where(whole, np.nan, ours)
     some = ours[~np.isnan(ours)]
     slipped = any(map(len, twins))
     meant = [protocol.value(method) for method in as_meant if len(method)] if slipped else []

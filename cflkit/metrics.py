@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import (
     accuracy_score,
     adjusted_mutual_info_score,
@@ -35,6 +36,38 @@ def agreement(truth: ArrayLike, found: ArrayLike) -> dict[str, float]:
         "homogeneity": float(homogeneity_score(truth, found)),
         "completeness": float(completeness_score(truth, found)),
     }
+
+
+def matched(truth: ArrayLike, found: ArrayLike) -> dict[int, int]:
+    """Which true class each cluster stands for: the one-to-one matching with most samples right.
+
+    Clusters that are left over (there are more than classes) are missing.
+    """
+    classes, row = np.unique(np.asarray(truth), return_inverse=True)
+    clusters, column = np.unique(np.asarray(found), return_inverse=True)
+    together = np.zeros((len(classes), len(clusters)), dtype=int)
+    np.add.at(together, (row, column), 1)
+    pairs = zip(*linear_sum_assignment(together, maximize=True), strict=True)
+    return {int(clusters[j]): int(classes[i]) for i, j in pairs}
+
+
+def clustering_accuracy(truth: ArrayLike, found: ArrayLike) -> float:
+    """ACC: the share of samples that are right under the best renaming of clusters.
+
+    Equation 4 of FedCRef; the Hungarian algorithm finds the renaming. As well for two clusterings
+    of which neither is the truth: it is symmetric.
+
+    Raises
+    ------
+    ValueError
+        No sample, or another number of them on either side.
+    """
+    truth, found = np.asarray(truth), np.asarray(found)
+    if not truth.size or truth.shape != found.shape:
+        raise ValueError(f"needs as many labels on both sides, not {truth.shape}, {found.shape}")
+    names = matched(truth, found)
+    renamed = np.array([names.get(cluster, -1) for cluster in found.tolist()])
+    return float((renamed == truth).mean())
 
 
 def scores(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, float]:

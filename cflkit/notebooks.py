@@ -23,7 +23,7 @@ from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
 
 from cflkit import config, records
-from cflkit.config import EMDRun, FederatedRun, ParameterError, Parameters
+from cflkit.config import ParameterError, Parameters
 
 # What passes between this process and the kernel is nobody else's to read
 ENCRYPTED = Config(KernelManager={"transport_encryption": "auto"})
@@ -103,7 +103,7 @@ def record_id(notebook: nbformat.NotebookNode, values: dict[str, Any]) -> str | 
         match node.args:
             case [ast.Constant(value=str(paper)), _]:
                 checked = None if model is None else model.checked(defaults(notebook) | values)
-                if isinstance(checked, FederatedRun | EMDRun):
+                if isinstance(checked, config.AnyRun):
                     return records.run_id(paper, checked)
     return None
 

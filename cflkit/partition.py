@@ -4,14 +4,15 @@ The partition is the experiment: it is made from a seed of its own, saved as a m
 and no training seed changes it.
 
 The recipes are those of the OCFL papers (Zuziak et al.; section III-A and IV-A of the first,
-section 3.1.2 of the extended one, and what the authors' archived partitions show), and two usual
-ones to compare with.
+section 3.1.2 of the extended one, and what the authors' archived partitions show), that of FedCRef,
+and two usual ones to compare with.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -341,6 +342,107 @@ def dirichlet(
         )
     recipe = {"name": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
     return without_clusters(dataset, indices, recipe, generator)
+
+
+def class_mixtures(
+    labels: ArrayLike,
+    *,
+    dataset: str,
+    clients: int = 25,
+    samples: int = 500,
+    fewest: int = 2,
+    most: int | None = None,
+    at_least: int = 0,
+    unique: bool = True,
+    overlap: float = 0.0,
+    seed: int = 0,
+) -> Partition:
+    """The systems of FedCRef: each client holds some classes, as many samples of each.
+
+    Nardi, Valerio and Passarella, section 5.2; class sets of their own from the authors' code.
+
+    Parameters
+    ----------
+    labels : array_like
+        ``[N]``, the classes of the pool's samples.
+    dataset : str
+        Name of the image set, kept in the manifest.
+    clients : int
+        m.
+    samples : int
+        S, of each class that a client holds.
+    fewest, most : int, optional
+        How many classes a client holds, uniform between the two; half of all by default.
+    at_least : int
+        Classes with fewer samples are left out (6,000 in the authors' Kuzushiji-49).
+    unique : bool
+        Whether no two clients may hold the same set of classes.
+    overlap : float
+        The share of a client's samples of a class that all clients with this class hold, in
+        [0, 1]; the others no other client has, as long as the class lasts. A class that runs out is
+        dealt anew, so that then some more samples are shared.
+    seed : int
+        Of the partition alone.
+
+    Returns
+    -------
+    Partition
+        Without test samples. Clients with the same set of classes share a true cluster.
+
+    Raises
+    ------
+    PartitionError
+        A class has too few samples, or there are too few sets of classes.
+    """
+    targets = np.asarray(labels)
+    classes, counts = np.unique(targets, return_counts=True)
+    classes, counts = classes[counts >= at_least], counts[counts >= at_least]
+    most = len(classes) // 2 if most is None else most
+    if clients < 1 or samples < 1 or not 0 <= overlap <= 1:
+        raise PartitionError(
+            f"needs clients ≥ 1, samples ≥ 1 and overlap in [0, 1], not {clients}, {samples} and "
+            f"{overlap}"
+        )
+    if not 1 <= fewest <= most <= len(classes):
+        raise PartitionError(
+            f"a client holds from {fewest} to {most} of {len(classes)} classes; that cannot be"
+        )
+    poorest = int(min(np.bincount(targets)[classes]))
+    if samples > poorest:
+        raise PartitionError(
+            f"{dataset} has {poorest} samples of a class, which is below {samples}"
+        )
+    sets = sum(math.comb(len(classes), size) for size in range(fewest, most + 1))
+    if unique and clients > sets:
+        raise PartitionError(f"{clients} clients cannot differ in classes: there are {sets} sets")
+    generator = np.random.default_rng(seed)
+    drawn: list[tuple[int, ...]] = []
+    while len(drawn) < clients:
+        size = generator.integers(fewest, most, endpoint=True)
+        own = tuple(sorted(generator.choice(classes, size, replace=False).tolist()))
+        if not (unique and own in drawn):
+            drawn.append(own)
+    common = round(overlap * samples)
+    held: list[list[Indices]] = [[] for _ in range(clients)]
+    for label in classes.tolist():
+        members = generator.permutation(np.flatnonzero(targets == label))
+        shared, rest = members[:common], members[common:]
+        place = 0
+        for client in (c for c in range(clients) if label in drawn[c]):
+            if place + samples - common > len(rest):
+                rest, place = generator.permutation(rest), 0
+            held[client] += [shared, rest[place : place + samples - common]]
+            place += samples - common
+    train = [np.sort(np.concatenate(parts)) for parts in held]
+    known = sorted(set(drawn))
+    clusters = np.array([known.index(own) for own in drawn], dtype=np.int64)
+    recipe = {
+        "name": "class_mixtures",
+        **{"clients": clients, "samples": samples, "fewest": fewest, "most": most},
+        **{"at_least": at_least, "unique": unique, "overlap": overlap, "seed": seed},
+    }
+    nothing = [np.empty(0, dtype=np.int64)] * clients
+    return Partition(dataset, train, nothing, clusters, recipe)
 
 
 def without_clusters(

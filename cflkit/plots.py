@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -184,3 +185,33 @@ def grid(
 def cluster_borders(clusters: ArrayLike) -> list[float]:
     """Where to draw lines between clients of different true clusters."""
     return (np.flatnonzero(np.diff(np.asarray(clusters))) + 0.5).tolist()
+
+
+def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
+    """The graph of an iteration of FedCRef, from a row of `refinement.Refinement`.
+
+    Clusters stand on a circle, those of one class together and in one colour; associations between
+    two classes are drawn thick, in orange. Isolated clusters are small.
+    """
+    axes = axes or plt.gca()
+    classes = np.array(str(row["classes"]).split("|"), dtype=int)
+    place = np.empty(len(classes))
+    place[np.argsort(classes, kind="stable")] = np.arange(len(classes))
+    angle = 2 * np.pi * place / len(classes)
+    x, y = np.cos(angle), np.sin(angle)
+    edges = [] if pd.isna(row["edges"]) else [e.split("-") for e in row["edges"].split("|") if e]
+    for pair in (list(map(int, edge)) for edge in edges):
+        wrong = len(set(classes[pair])) > 1
+        look = (
+            {"color": COLOURS[1], "linewidth": 2} if wrong else {"color": "0.6", "linewidth": 0.6}
+        )
+        axes.plot(x[pair], y[pair], zorder=int(wrong), **look)
+    joined = np.isin(np.arange(len(classes)), np.array(edges, dtype=int))
+    colours = plt.get_cmap("tab10")(classes % 10)
+    axes.scatter(x, y, c=colours, s=np.where(joined, 30, 8), zorder=2)
+    for label in np.unique(classes[classes >= 0]):
+        middle = angle[classes == label].mean()
+        axes.text(1.2 * np.cos(middle), 1.2 * np.sin(middle), label, ha="center", va="center")
+    axes.set(aspect="equal", xlim=(-1.35, 1.35), ylim=(-1.35, 1.35))
+    axes.set_axis_off()
+    return axes

@@ -10,15 +10,16 @@ and `shifts`.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cflkit import methods, metrics
-from cflkit.config import EMDRun, OCFLRun
+from cflkit.config import EMDRun, FedCRefRun, OCFLRun
 from cflkit.methods import Method
+from cflkit.methods.fedcref import FedCRef
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,12 @@ def emd_line_up(run: EMDRun) -> dict[str, Method]:
         "FedAvg": methods.make("fedavg"),
         "FedProx": methods.make("fedprox", mu=run.mu),
     }
+
+
+def fedcref_line_up(run: FedCRefRun) -> dict[str, FedCRef]:
+    """FedCRef, and its upper bound, to which the associations are given."""
+    options = run.options()
+    return {"FedCRef": options, "Perfect associations": replace(options, perfect=True)}
 
 
 def corrected(clusters: Sequence[Sequence[str]], sizes: Sequence[int]) -> dict[str, float]:

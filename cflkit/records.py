@@ -24,7 +24,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from cflkit.config import EMDRun, FederatedRun
+from cflkit.config import AnyRun, EMDRun, FedCRefRun, FederatedRun, Parameters
 from cflkit.federation import Federation
 from cflkit.simulation import History
 
@@ -81,7 +81,7 @@ def results() -> Path:
     return Path(os.environ.get("CFLKIT_RESULTS") or PROJECT / "data" / "results").expanduser()
 
 
-def run_id(paper: str, parameters: FederatedRun | EMDRun) -> str:
+def run_id(paper: str, parameters: AnyRun) -> str:
     """A name that says what the run is and differs when any parameter does."""
     values = json.dumps(parameters.model_dump(exclude_defaults=True), sort_keys=True)
     digest = hashlib.sha256(values.encode()).hexdigest()[:8]
@@ -102,16 +102,14 @@ def checkpoint(run: str) -> Path:
     return cache / "checkpoints" / f"{run}.pt"
 
 
-def write(
-    run: str, parameters: FederatedRun | EMDRun, history: History, federation: Federation
-) -> Record:
+def write(run: str, parameters: AnyRun, history: History, federation: Federation) -> Record:
     """Write the record of a finished run and drop its checkpoint.
 
     Parameters
     ----------
     run : str
         The run's id, see `run_id`. A record of the same id is replaced as a whole.
-    parameters : FederatedRun or EMDRun
+    parameters : one of `config.AnyRun`
         The validated parameters.
     history : History
         What the simulation returned.
@@ -194,7 +192,8 @@ def read(folder: str | Path) -> Record:
 
 def added_since(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters that some records are older than, with the values that those were run with."""
-    model = EMDRun if "version" in parameters else FederatedRun
+    models: dict[str, type[Parameters]] = {"version": EMDRun, "dirtiness": FedCRefRun}
+    model = next((models[name] for name in models if name in parameters), FederatedRun)
     return {n: field.default for n, field in model.model_fields.items() if not field.is_required()}
 
 

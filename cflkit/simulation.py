@@ -7,8 +7,6 @@ methods ask for in a round is trained once. Comparisons are paired by constructi
 from __future__ import annotations
 
 import hashlib
-import os
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,13 +19,9 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from cflkit import metrics
+from cflkit import checkpoints, metrics
 from cflkit.federation import Federation, Jobs
 from cflkit.methods.base import Method
-
-
-class CheckpointMismatch(Exception):
-    """A checkpoint that belongs to another run."""
 
 
 @dataclass
@@ -127,7 +121,7 @@ def run(
     ------
     Diverged
         A trained model is not finite; the message names round and clients.
-    CheckpointMismatch
+    checkpoints.CheckpointMismatch
         The checkpoint is damaged or of another run: other methods, options, seed or partition, or
         more rounds.
     """
@@ -284,7 +278,7 @@ def digests(models: Tensor) -> list[bytes]:
 # --- Checkpoints ---------------------------------------------------------------------------------
 
 
-def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
+def fingerprint(methods: Mapping[str, object], federation: Federation) -> str:
     """What a run is: methods with options, partition, training, seed, engine and architecture."""
     parts = [
         *(f"{name}: {method!r}" for name, method in methods.items()),
@@ -300,50 +294,20 @@ def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
 def save_checkpoint(
     path: Path, identity: str, history: History, rounds: int, methods: Mapping[str, Method]
 ) -> None:
-    """Write the state after ``rounds`` rounds beside its place and rename it.
-
-    Raises
-    ------
-    OSError
-        It cannot be written.
-    """
+    """Write the state after ``rounds`` rounds."""
     state = {
-        "identity": identity,
         "rounds": rounds,
         "history": vars(history),
         "methods": {name: method.state() for name, method in methods.items()},
     }
-    draft = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())  # the name must not outlive a power cut without the contents
-        draft.replace(path)
-    except (OSError, RuntimeError) as error:  # torch's writer knows no OSError
-        raise OSError(f"{path} cannot be written; is the disk full? ({error})") from error
-    finally:
-        draft.unlink(missing_ok=True)
+    checkpoints.save(path, identity, state)
 
 
 def resume(
     path: Path, identity: str, methods: Mapping[str, Method], rounds: int, device: torch.device
 ) -> tuple[History, int]:
     """Restore the methods from a checkpoint; returns the history and the rounds already run."""
-    try:
-        # Tensors of a GPU that is not there; labels and indices stay on the CPU
-        elsewhere = {"cuda:0": str(device), "mps:0": str(device)}
-        state = torch.load(path, weights_only=True, map_location=elsewhere)
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise CheckpointMismatch(f"{path} is damaged; delete it to start anew") from error
-    if state["identity"] != identity or state["rounds"] > rounds:
-        raise CheckpointMismatch(
-            f"{path} is the checkpoint of another run (other methods, options, seed or partition, "
-            "or more rounds); delete it to start anew"
-        )
+    state = checkpoints.load(path, identity, rounds, device)
     for name, method in methods.items():
         method.restore(state["methods"][name])
     return History(**state["history"]), state["rounds"]

@@ -14,6 +14,7 @@ from sklearn.metrics.pairwise import cosine_distances
 from torch import nn
 
 from cflkit import datasets, methods, models, shifts, simulation
+from cflkit.checkpoints import CheckpointMismatch
 from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl
@@ -374,7 +375,7 @@ def test_checkpoints_hold_what_was_measured(turned, tmp_path, participants):
     assert torch.equal(again.scores.nan_to_num(9), whole.scores.nan_to_num(9))
     assert again.state().keys() == whole.state().keys() > {"scores", "seen", "neighbourhoods"}
     other = federate(turned, participants=4, training=brief)
-    with pytest.raises(simulation.CheckpointMismatch, match="another run"):
+    with pytest.raises(CheckpointMismatch, match="another run"):
         line_up = {"EMD-CFL": methods.make("emd-cfl", epsilon=0.06)}
         simulation.run(line_up, other, 3, checkpoint=path, progress=False)
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from cflkit import datasets, methods, metrics, partition, simulation
+from cflkit.checkpoints import CheckpointMismatch
 from cflkit.federation import Diverged, Federation, Jobs, LocalTraining
-from cflkit.simulation import CheckpointMismatch
 
 
 def line_up():
