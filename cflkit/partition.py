@@ -407,10 +407,9 @@ def class_mixtures(
         raise PartitionError(
             f"a client holds from {fewest} to {most} of {len(classes)} classes; that cannot be"
         )
-    poorest = int(min(np.bincount(targets)[classes]))
-    if samples > poorest:
+    if samples > counts.min():
         raise PartitionError(
-            f"{dataset} has {poorest} samples of a class, which is below {samples}"
+            f"{dataset} has a class of {counts.min()} samples, and each client should get {samples}"
         )
     sets = sum(math.comb(len(classes), size) for size in range(fewest, most + 1))
     if unique and clients > sets:

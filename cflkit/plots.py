@@ -202,10 +202,8 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
     edges = [] if pd.isna(row["edges"]) else [e.split("-") for e in row["edges"].split("|") if e]
     for pair in (list(map(int, edge)) for edge in edges):
         wrong = len(set(classes[pair])) > 1
-        look = (
-            {"color": COLOURS[1], "linewidth": 2} if wrong else {"color": "0.6", "linewidth": 0.6}
-        )
-        axes.plot(x[pair], y[pair], zorder=int(wrong), **look)
+        colour, width = (COLOURS[1], 2.0) if wrong else ("0.6", 0.6)
+        axes.plot(x[pair], y[pair], zorder=int(wrong), color=colour, linewidth=width)
     joined = np.isin(np.arange(len(classes)), np.array(edges, dtype=int))
     colours = plt.get_cmap("tab10")(classes % 10)
     axes.scatter(x, y, c=colours, s=np.where(joined, 30, 8), zorder=2)

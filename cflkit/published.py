@@ -196,9 +196,16 @@ def emd_line_up(run: EMDRun) -> dict[str, Method]:
 
 
 def fedcref_line_up(run: FedCRefRun) -> dict[str, FedCRef]:
-    """FedCRef, and its upper bound, to which the associations are given."""
+    """FedCRef; its upper bound, to which the associations are given; and without any (ours).
+
+    The last says what of the gain is the federation's: its clients refine with their own networks.
+    """
     options = run.options()
-    return {"FedCRef": options, "Perfect associations": replace(options, perfect=True)}
+    return {
+        "FedCRef": options,
+        "Perfect associations": replace(options, perfect=True),
+        "Alone": replace(options, normalisation="absolute", theta=0.0),
+    }
 
 
 def corrected(clusters: Sequence[Sequence[str]], sizes: Sequence[int]) -> dict[str, float]:

@@ -62,9 +62,9 @@ match = "first"  # of another client's clusters that agree; or "best", "all"
 stop = "code"  # whose rule; or "paper"
 lr = 1e-3  # learning rate (Adam)
 batch_size = 16  # images a local step
-local_epochs = 60  # of an autoencoder on a cluster
+local_epochs = 30  # of an autoencoder on a cluster
 federated_epochs = 5  # local epochs in a round of federated averaging
-rounds = 10  # of federated averaging
+rounds = 6  # of federated averaging
 iterations = 6  # at most
 seed = 0  # first clustering, initial models, batch orders
 

@@ -1,0 +1,605 @@
+"""FedCRef: its parts against brute force and by hand, and the whole method on few digits."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cflkit import checkpoints, config, metrics, partition, published, refinement
+from cflkit import sample_clustering as first
+from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.methods import fedcref
+from cflkit.methods.fedcref import FedCRef, LocalClusters
+
+QUICK = LocalTraining(epochs=30, batch_size=16, optimizer="adam", lr=1e-3)
+OPTIONS = FedCRef(theta=0.35, local=QUICK, federated=replace(QUICK, epochs=5), rounds=3)
+errors_ = st.floats(0, 1, allow_subnormal=False)
+
+
+@pytest.fixture(scope="module")
+def system(small):
+    """Five clients with two or three of the first four digits: the others are too rare."""
+    rare = 4 + torch.arange(len(small.labels)) % 50
+    labels = torch.where(small.labels < 4, small.labels, rare).numpy()
+    return partition.class_mixtures(
+        labels,
+        dataset=small.name,
+        clients=5,
+        samples=100,
+        most=3,
+        at_least=100,
+        overlap=0.7,
+        seed=2,
+    )
+
+
+@pytest.fixture
+def clients(small, system):
+    def build(**given):
+        return Federation(
+            small,
+            system,
+            "autoencoder",
+            QUICK,
+            **{"task": "reconstruction", "engine": "stacked", "device": "cpu", **given},
+        )
+
+    return build
+
+
+@pytest.fixture
+def dealt(small, system):
+    return first.first_clusters("dirty-uniform", small, system, dirtiness=0.3, seed=1)
+
+
+# --- The systems ---------------------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(1, 12),
+    st.integers(1, 40),
+    st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_each_client_holds_as_many_of_each_of_its_classes(clients, samples, overlap, unique, seed):
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(6), 500))
+    made = partition.class_mixtures(
+        labels,
+        dataset="x",
+        clients=clients,
+        samples=samples,
+        unique=unique,
+        overlap=overlap,
+        seed=seed,
+    )
+    sets = []
+    for indices in made.train:
+        assert len(np.unique(indices)) == len(indices)
+        classes, counts = np.unique(labels[indices], return_counts=True)
+        assert 2 <= len(classes) <= 3
+        assert (counts == samples).all()
+        sets.append(tuple(classes))
+    if unique:
+        assert len(set(sets)) == clients
+    assert [made.clusters[sets.index(s)] for s in sets] == made.clusters.tolist()
+    # 500 images are enough for 12 clients of 40: shared is what should be, and nothing else
+    for one, other in itertools.combinations(range(clients), 2):
+        common = np.intersect1d(made.train[one], made.train[other])
+        both = set(sets[one]) & set(sets[other])
+        assert len(common) == len(both) * round(overlap * samples)
+
+
+def test_a_class_that_runs_out_is_dealt_anew(tmp_path):
+    labels = np.repeat(np.arange(4), 10)
+    made = partition.class_mixtures(labels, dataset="x", clients=6, samples=8, seed=0)
+    assert {len(np.unique(i)) for i in made.train} == {16}
+    assert len(np.unique(np.concatenate(made.train))) > 24
+    again = partition.Partition.load(made.save(tmp_path / "manifest.json"))
+    assert again.hash == made.hash
+    assert again.recipe["samples"] == 8
+
+
+def test_rare_classes_can_be_left_out():
+    labels = np.repeat(np.arange(5), [50, 9, 50, 50, 50])
+    made = partition.class_mixtures(labels, dataset="x", clients=5, samples=10, at_least=10, seed=0)
+    assert 1 not in labels[np.concatenate(made.train)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clients": 0}, "needs clients"),
+        ({"overlap": 1.5}, "overlap in"),
+        ({"samples": 11}, "a class of 10 samples"),
+        ({"clients": 7}, "7 clients cannot differ in classes: there are 6 sets"),
+        ({"fewest": 3, "most": 2}, "from 3 to 2 of 4 classes"),
+        ({"at_least": 11}, "of 0 classes"),
+    ],
+)
+def test_impossible_systems_are_refused(options, message):
+    given_ = {"dataset": "x", "clients": 3, "samples": 5} | options
+    with pytest.raises(partition.PartitionError, match=message):
+        partition.class_mixtures(np.repeat(np.arange(4), 10), **given_)
+
+
+# --- First clusterings ---------------------------------------------------------------------------
+
+
+@given(st.integers(2, 5), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 99))
+def test_dirt_is_as_frequent_as_it_says(k, dirtiness, seed):
+    classes = np.repeat(10 * np.arange(k), 600)
+    labels = first.dirty_uniform(classes, dirtiness, seed)
+    wrong = labels != classes // 10
+    assert wrong.mean() == pytest.approx(dirtiness, abs=0.06)
+    if dirtiness:  # to all other clusters alike
+        counts = np.bincount(labels[:600], minlength=k)[1:]
+        assert counts == pytest.approx(600 * dirtiness / (k - 1), abs=80)
+
+
+def blobs(k=3, n=60, d=16):
+    generator = np.random.default_rng(0)
+    centres = generator.random((k, d))
+    return (
+        np.concatenate([c + 0.03 * generator.normal(size=(n, d)) for c in centres]),
+        np.repeat(np.arange(k), n),
+    )
+
+
+def test_real_clusterings_find_what_is_plain():
+    samples, truth = blobs()
+    dec = first.DEC((12, 4), layer_steps=60, whole_steps=120, updates=5)
+    for labels in (first.kmeans(samples, 3, 0), dec.fit_predict(samples, 3, 0)):
+        assert metrics.clustering_accuracy(truth, labels) > 0.97
+    assert np.array_equal(dec.fit_predict(samples, 3, 0), dec.fit_predict(samples, 3, 0))
+
+
+def test_dec_leaves_the_global_generator_alone():
+    samples, _ = blobs(n=10)
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    first.DEC((4, 2), layer_steps=2, whole_steps=2, updates=1).fit_predict(samples, 2, 0)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_soft_assignment_and_its_target_by_hand():
+    points, centres = torch.tensor([[0.0], [3.0]]), torch.tensor([[0.0], [2.0]])
+    q = first.soft_assignment(points, centres)
+    kernel = np.array([[1, 1 / 5], [1 / 10, 1 / 2]])
+    expected = kernel / kernel.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(q, expected, rtol=1e-6)
+    p = expected**2 / expected.sum(axis=0)
+    np.testing.assert_allclose(
+        first.target_distribution(q), p / p.sum(axis=1, keepdims=True), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("method", ["kmeans", "dec"])
+def test_too_few_samples_or_no_numbers_are_refused(method):
+    fit = first.kmeans if method == "kmeans" else first.DEC((4, 2)).fit_predict
+    with pytest.raises(ValueError, match="3 samples cannot be put into 4 clusters"):
+        fit(np.zeros((3, 2)), 4, 0)
+    with pytest.raises(ValueError, match="cannot be put into 0 clusters"):
+        fit(np.zeros((3, 2)), 0, 0)
+    with pytest.raises(ValueError, match="not finite"):
+        fit(np.full((3, 2), np.nan), 2, 0)
+
+
+def test_impossible_dirt_is_refused(small, system):
+    with pytest.raises(ValueError, match="two classes or more, not of 1"):
+        first.dirty_uniform([4, 4], 0.3, 0)
+    with pytest.raises(ValueError, match="two classes or more, not of 0"):
+        first.dirty_uniform([], 0.3, 0)
+    with pytest.raises(ValueError, match="dirtiness must be in"):
+        first.dirty_uniform([1, 2], 1.2, 0)
+    with pytest.raises(ValueError, match="unknown clustering 'spectral'"):
+        first.first_clusters("spectral", small, system)
+
+
+def test_the_silhouette_finds_the_number_of_blobs():
+    samples, _ = blobs(k=4, d=2)
+    tried = {k: first.kmeans(samples, k, 0) for k in (2, 3, 4, 5, 6)}
+    best, scores = first.best_by_silhouette(samples, tried)
+    assert best == 4
+    assert set(scores) == set(tried)
+
+
+# --- Accuracy ------------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(1, 6).flatmap(
+        lambda k: st.tuples(
+            arrays(np.int64, 25, elements=st.integers(0, k - 1)),
+            arrays(np.int64, 25, elements=st.integers(0, k - 1)),
+        )
+    )
+)
+def test_accuracy_is_the_best_over_all_renamings(pair):
+    truth, found = pair
+    size = max(truth.max(), found.max()) + 1
+    best = max(
+        (np.array(names)[found] == truth).mean() for names in itertools.permutations(range(size))
+    )
+    assert metrics.clustering_accuracy(truth, found) == pytest.approx(best)
+    assert metrics.clustering_accuracy(found, truth) == pytest.approx(best)
+
+
+def test_accuracy_wants_labels():
+    with pytest.raises(ValueError, match="as many labels"):
+        metrics.clustering_accuracy([], [])
+    with pytest.raises(ValueError, match="as many labels"):
+        metrics.clustering_accuracy([1, 2], [1])
+
+
+# --- Associations --------------------------------------------------------------------------------
+
+
+@given(arrays(float, (4, 9), elements=errors_), st.floats(0.001, 1000))
+def test_the_published_normalisation_forgets_the_scale(errors, factor):
+    """A millionth of the differences would give the same associations."""
+    before = fedcref.differences(errors, 1, "min-max")
+    np.testing.assert_allclose(
+        fedcref.differences(factor * errors, 1, "min-max"), before, atol=1e-6
+    )
+    assert before.min() >= 0
+    assert before.max() <= 1
+
+
+def test_one_outlier_decides_and_absolute_differences_do_not_mind():
+    own, other = np.zeros(10), np.linspace(0.01, 0.02, 10)
+    errors = np.array([own, other])
+    spoiled = errors.copy()
+    spoiled[1, 0] = 0.5
+    quantiles = [
+        np.percentile(fedcref.differences(e, 0, kind)[1], 75)
+        for kind in ("min-max", "absolute")
+        for e in (errors, spoiled)
+    ]
+    assert quantiles[0] > 0.7
+    assert quantiles[1] < 0.05
+    assert quantiles[2] == pytest.approx(quantiles[3], abs=0.002)
+
+
+def test_what_cannot_be_normalised():
+    """The same model agrees; one that differs by a constant does not."""
+    errors = np.array([[0.1, 0.2], [0.1, 0.2], [0.25, 0.35]])
+    found = fedcref.differences(np.round(errors * 8) / 8, 0, "min-max")
+    assert found[:2].tolist() == [[0, 0], [0, 0]]
+    assert found[2].tolist() == [1, 1]
+    one = fedcref.differences(errors[:, :1], 0, "min-max")
+    assert one[:, 0].tolist() == [0, 0, 1]
+
+
+@settings(max_examples=50)
+@given(
+    arrays(float, (5, 7), elements=errors_),
+    arrays(float, (5, 6), elements=errors_),
+    st.sampled_from([10.0, 50.0, 75.0, 100.0]),
+    st.floats(0, 1),
+    st.sampled_from(fedcref.NORMALISATIONS),
+)
+def test_associations_as_equation_2_says(one, other, alpha, theta, normalisation):
+    """Two clients with three and two clusters; probabilities counted one by one."""
+    clusters = LocalClusters(
+        np.array([0, 0, 0, 1, 1]),
+        [np.array(s) for s in ([0, 1, 2], [3, 4], [5, 6], [0, 5], [1, 2, 3, 4])],
+    )
+    options = FedCRef(alpha=alpha, theta=theta, normalisation=normalisation)
+    edges = fedcref.associate([one, other], clusters, options)
+    for q, p in itertools.product(range(5), repeat=2):
+        agreed = []
+        for here, there in ((q, p), (p, q)):
+            errors = (one, other)[clusters.owner[here]][:, clusters.samples[here]]
+            gaps = np.abs(errors[here] - errors[there])
+            if normalisation == "min-max" and np.ptp(gaps):
+                gaps = (gaps - gaps.min()) / np.ptp(gaps)
+            elif normalisation == "min-max":
+                gaps = (gaps > 0).astype(float)
+            agreed.append(np.sum(gaps <= theta) * 100 >= alpha * len(gaps))
+        expected = all(agreed) and clusters.owner[q] != clusters.owner[p]
+        assert edges[q, p] == expected
+
+
+def test_first_and_best_match_keep_one_of_another_clients_clusters():
+    owner = np.array([0, 1, 1, 2])
+    both = np.zeros((4, 4), dtype=bool)
+    both[0, [1, 2, 3]] = both[[1, 2, 3], 0] = True
+    distance = np.array([[0, 0.3, 0.1, 0.2], [0.3, 0, 0, 0], [0.1, 0, 0, 0], [0.2, 0, 0, 0]])
+
+    def partners(match):
+        return np.flatnonzero(fedcref.one_each(both, distance, owner, match)[0]).tolist()
+
+    assert partners("first") == [1, 3]
+    assert partners("best") == [2, 3]
+
+
+@given(arrays(bool, (7, 7)), st.sampled_from(["first", "best"]), st.integers(0, 99))
+def test_at_most_one_partner_for_each_other_client(raw, match, seed):
+    owner = np.array([0, 0, 1, 1, 1, 2, 2])
+    both = (raw | raw.T) & (owner[:, None] != owner[None])
+    distance = np.random.default_rng(seed).random((7, 7))
+    kept = fedcref.one_each(both, distance + distance.T, owner, match)
+    assert (kept <= both).all()
+    assert (kept == kept.T).all()
+    for client in range(3):
+        assert kept[:, owner == client].sum(axis=1).max() <= 1
+
+
+def test_communities_are_components_of_two_or_more():
+    edges = np.zeros((6, 6), dtype=bool)
+    for i, j in ((0, 2), (2, 4), (1, 5)):
+        edges[i, j] = edges[j, i] = True
+    communities, isolated = fedcref.communities_of(edges)
+    assert [c.tolist() for c in communities] == [[0, 2, 4], [1, 5]]
+    assert isolated == 1
+
+
+# --- Refinement ----------------------------------------------------------------------------------
+
+
+def slow_refinement(errors, k):
+    """Algorithm 2, sample by sample."""
+    left, models, chosen, labels = set(range(errors.shape[1])), set(range(len(errors))), [], {}
+    for p in range(k):
+        if not left:
+            break
+        best = {x: min(models, key=lambda m: (errors[m, x], m)) for x in left}
+        votes = {m: sum(b == m for b in best.values()) for m in models}
+        winner = min(models, key=lambda m: (-votes[m], m))
+        won = {x for x in left if best[x] == winner}
+        labels |= dict.fromkeys(won, p)
+        chosen.append(winner)
+        models.remove(winner)
+        left -= won
+    for x in left:
+        labels[x] = min(range(len(chosen)), key=lambda p: (errors[chosen[p], x], p))
+    return [labels[x] for x in range(errors.shape[1])]
+
+
+@given(arrays(float, (5, 8), elements=errors_), st.integers(1, 5))
+def test_refinement_equals_algorithm_2_sample_by_sample(errors, k):
+    assert fedcref.cluster_refine(errors, k).tolist() == slow_refinement(errors, k)
+
+
+def test_one_model_for_all_leaves_one_cluster():
+    """Whatever was wanted: there is no sample for a second."""
+    errors = np.array([[0.1, 0.1], [0.2, 0.2]])
+    assert fedcref.cluster_refine(errors, 2).tolist() == [0, 0]
+
+
+def test_more_clusters_than_models_are_refused():
+    with pytest.raises(ValueError, match="3 clusters need as many models; there are 2"):
+        fedcref.cluster_refine(np.ones((2, 5)), 3)
+
+
+@given(arrays(np.int64, 12, elements=st.integers(0, 3)), st.permutations(range(4)))
+def test_renaming_undoes_a_permutation_of_names(before, names):
+    assert fedcref.renamed(before, np.array(names)[before]).tolist() == before.tolist()
+
+
+def test_a_new_cluster_gets_a_name_that_is_free():
+    before, after = np.array([0, 0, 0, 2, 2]), np.array([5, 5, 1, 7, 7])
+    assert fedcref.renamed(before, after).tolist() == [0, 0, 1, 2, 2]
+
+
+# --- Stopping ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "stop", "expected"),
+    [
+        ([(0, 90), (10, 20), (10, 20)], "paper", False),
+        ([(10, 20), (10, 20), (10, 20), (10, 20)], "paper", True),
+        ([(10, 20), (11, 20), (10, 19), (10, 18)], "paper", True),
+        ([(10, 20), (12, 20), (12, 20), (12, 20)], "paper", False),
+        ([(10, 20), (10, 17), (10, 17), (10, 17)], "paper", False),
+        ([(10, 20), (10, 17), (10, 17), (10, 17)], "code", True),
+        ([(0, 90), (9, 30), (10, 20), (10, 20), (10, 20), (10, 20)], "paper", True),
+        ([(5, 0), (5, 0), (5, 0), (5, 0)], "code", True),
+    ],
+)
+def test_three_calm_iterations_end_a_run(counts, stop, expected):
+    assert fedcref.stable(counts, stop) is expected
+
+
+def test_a_run_ends_when_nobody_is_active_or_all_are_weary(clients, dealt):
+    state = fedcref.start(clients(), dealt)
+    assert not fedcref.finished(state, OPTIONS)
+    state.refined[:] = 10
+    assert fedcref.finished(state, replace(OPTIONS, stop="code"))
+    assert not fedcref.finished(state, OPTIONS)
+    state.active[:] = False
+    assert fedcref.finished(state, OPTIONS)
+
+
+# --- The whole method ----------------------------------------------------------------------------
+
+
+def test_dirty_clusters_become_cleaner_and_find_each_other(clients, dealt):
+    history, states = refinement.run({"FedCRef": OPTIONS}, clients(), dealt, 3, progress=False)
+    found = history.summary()["FedCRef"]
+    assert found["accuracy"] > found["accuracy_start"] + 0.05
+    assert found["isolated"] < found["isolated_start"]
+    assert found["communities"] >= 2
+    table = history.table()
+    assert table["round"].tolist() == list(range(found["iterations"] + 1))
+    row = table.iloc[-1]
+    members = len(row["classes"].split("|"))
+    state = states["FedCRef"]
+    assert len(row["owners"].split("|")) == members == len(state.edges)
+    assert len(row["edges"].split("|")) == state.edges.sum() // 2
+
+
+def test_perfect_associations_are_never_wrong_and_isolate_nothing_shared(clients, dealt, small):
+    options = replace(OPTIONS, perfect=True, rounds=1)
+    federation = clients()
+    history, _ = refinement.run({"P": options}, federation, dealt, 1, progress=False)
+    assert history.rows[-1]["wrong"] == 0
+    holders = np.zeros(10, dtype=int)
+    for client in range(federation.clients):
+        holders[federation.targets(client, "train").unique()] += 1
+    assert history.rows[-1]["isolated"] == (holders == 1).sum()
+    assert history.rows[-1]["communities"] == (holders > 1).sum()
+
+
+def test_isolated_clusters_end_a_run_without_communities(clients, dealt):
+    """θ = 0 with absolute differences: nobody agrees, and clients soon rest."""
+    options = replace(OPTIONS, theta=0.0, normalisation="absolute")
+    history, states = refinement.run({"F": options}, clients(), dealt, 6, progress=False)
+    assert {row["communities"] for row in history.rows} == {0}
+    assert states["F"].federated.shape == (0, clients().parameters)
+    assert fedcref.finished(states["F"], options)
+
+
+def test_resting_clients_train_no_more_and_keep_a_model_for_each_cluster(clients, dealt):
+    federation = clients()
+    state = fedcref.start(federation, dealt)
+    fedcref.iterate(federation, state, replace(OPTIONS, rounds=1))
+    state.active[:] = [True, False, True, False, True]
+    models, labels = list(state.models), list(state.labels)
+    trained = []
+    train = federation.train
+
+    def spy(jobs, round, training=None):
+        trained.append(set(jobs.client.tolist()))
+        return train(jobs, round, training)
+
+    federation.train = spy
+    fedcref.iterate(federation, state, replace(OPTIONS, rounds=1))
+    assert trained[0] == {0, 2, 4}
+    for client in (1, 3):
+        assert state.models[client] is models[client]
+        assert state.labels[client] is labels[client]
+    for client in range(5):
+        clusters = fedcref.local_clusters(state.labels[client : client + 1])
+        if not state.active[client]:
+            assert len(state.models[client]) == len(clusters)
+
+
+def test_a_community_is_averaged_by_the_sizes_of_its_clusters(clients, dealt):
+    federation = clients()
+    state = fedcref.start(federation, dealt)
+    clusters = fedcref.local_clusters(state.labels)
+    members = np.array([0, len(clusters) - 1])
+    found = fedcref.train_communities(
+        federation, [members], clusters, replace(OPTIONS, rounds=1), 0
+    )
+    first_model = federation.initials(1, fedcref.COMMUNITIES, 0)
+    sizes = [len(clusters.samples[k]) for k in members]
+    alone = [
+        federation.train(
+            Jobs(
+                first_model,
+                torch.zeros(1).long(),
+                torch.from_numpy(clusters.owner[[k]]),
+                samples=[torch.from_numpy(clusters.samples[k])],
+            ),
+            1,
+            OPTIONS.federated,
+        )[0]
+        for k in members
+    ]
+    expected = (sizes[0] * alone[0] + sizes[1] * alone[1]) / sum(sizes)
+    torch.testing.assert_close(found[0], expected, rtol=1e-4, atol=1e-5)
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_killed_run_goes_on_to_the_same_end(clients, dealt, tmp_path, monkeypatch):
+    lines = {"FedCRef": replace(OPTIONS, rounds=2), "P": replace(OPTIONS, rounds=2, perfect=True)}
+    expected, ends = refinement.run(lines, clients(), dealt, 2, progress=False)
+    save, saved = checkpoints.save, []
+
+    def save_and_die(path, identity, state):
+        save(path, identity, state)
+        saved.append(path)
+        if len(saved) == 3:
+            raise Killed
+
+    path = tmp_path / "run.pt"
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "save", save_and_die)
+        with pytest.raises(Killed):
+            refinement.run(lines, clients(), dealt, 2, checkpoint=path, progress=False)
+    history, again = refinement.run(lines, clients(), dealt, 2, checkpoint=path, progress=False)
+    assert history.rows == expected.rows
+    for name in lines:
+        assert torch.equal(again[name].federated, ends[name].federated)
+    with pytest.raises(checkpoints.CheckpointMismatch):
+        other = {"FedCRef": replace(OPTIONS, theta=0.1)}
+        refinement.run(other, clients(), dealt, 2, checkpoint=path, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 0.0}, "alpha must be in"),
+        ({"alpha": 101.0}, "alpha must be in"),
+        ({"alpha": float("nan")}, "alpha must be in"),
+        ({"theta": -0.1}, "theta must be in"),
+        ({"theta": 1.1}, "theta must be in"),
+        ({"tau": 0.0}, "tau must be in"),
+        ({"normalisation": "z"}, "unknown normalisation 'z'; known are min-max, absolute"),
+        ({"match": "any"}, "unknown match"),
+        ({"stop": "never"}, "unknown stop"),
+        ({"rounds": 0}, "rounds must be at least 1"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        FedCRef(**options)
+
+
+def test_labels_must_fit_the_clients(clients, dealt):
+    with pytest.raises(ValueError, match="needs labels for"):
+        fedcref.start(clients(), dealt[:-1])
+    with pytest.raises(ValueError, match="needs labels for"):
+        fedcref.start(clients(), [dealt[0][1:], *dealt[1:]])
+    with pytest.raises(ValueError, match="iterations must be at least 1"):
+        refinement.run({"F": OPTIONS}, clients(), dealt, 0)
+
+
+def test_a_client_without_samples_is_refused(small, system):
+    empty = partition.Partition(
+        small.name,
+        [system.train[0], system.train[0][:0]],
+        system.test[:2],
+        np.zeros(2, int),
+        {},
+    )
+    federation = Federation(small, empty, "autoencoder", task="reconstruction", engine="stacked")
+    with pytest.raises(ValueError, match="client 1 has no sample"):
+        fedcref.start(federation, [np.zeros(len(system.train[0]), int), np.zeros(0, int)])
+
+
+def test_parameters_become_options():
+    values = {
+        **{"dataset": "digits", "clients": 3, "samples": 5, "at_least": 0, "unique": True},
+        **{"overlap_fraction": 0.0, "partition_seed": 0, "clustering": "dec", "dirtiness": 0.0},
+        **{"dec_widths": [4, 2], "dec_steps": 3, "alpha": 75.0, "theta": 0.2, "tau": 0.8},
+        **{"normalisation": "absolute", "match": "best", "stop": "code", "lr": 0.01},
+        **{"batch_size": 8, "local_epochs": 2, "federated_epochs": 3, "rounds": 4},
+        **{"iterations": 5, "seed": 6},
+    }
+    run = config.FedCRefRun.checked(values)
+    lines = published.fedcref_line_up(run)
+    options = lines["FedCRef"]
+    assert options.local == LocalTraining(2, 8, "adam", 0.01)
+    assert options.federated.epochs == 3
+    assert (options.normalisation, options.match, options.stop) == ("absolute", "best", "code")
+    assert lines["Perfect associations"] == replace(options, perfect=True)
+    assert (lines["Alone"].theta, lines["Alone"].normalisation) == (0, "absolute")
+    assert run.dec() == first.DEC((4, 2), 3, 6)
+    assert run.scenario == "digits-dec-overlap0-m3"
+    with pytest.raises(config.ParameterError, match="dirtiness must be 0 for dec"):
+        config.FedCRefRun.checked(values | {"dirtiness": 0.3})
