@@ -158,6 +158,36 @@ def emd_results_table() -> str:
     return "\n".join(lines)
 
 
+def fedcref_results_table() -> str:
+    """The README's results of FedCRef: each system with committed records, means over seeds."""
+    names = ("FedCRef", "Perfect associations", "Alone")
+    lines = [
+        "| data | clients | dirtiness | overlap | seeds | ACC at the start | "
+        f"{' | '.join(names)} | communities | isolated | wrong, % | minutes |",
+        "|---" * 12 + "|",
+    ]
+    systems: dict[tuple, list[records.Record]] = {}
+    for record in records.committed():
+        if ledger.scale(record, "fedcref") == "reduced":
+            systems.setdefault(ledger.scenario_of(record, "fedcref"), []).append(record)
+    for (dataset, clustering, dirtiness, overlap, clients), runs in sorted(systems.items()):
+
+        def mean(measure: str, name: str = "FedCRef", runs: list[records.Record] = runs) -> float:
+            return fmean(run.summary[name][measure] for run in runs)
+
+        dirt = f"{dirtiness:g}" if clustering == "dirty-uniform" else clustering
+        columns = [
+            f"{mean('accuracy_start'):.2f}",
+            *(f"{mean('accuracy', name):.3f}" for name in names),
+            *(f"{mean(measure):.1f}" for measure in ("communities", "isolated")),
+            f"{100 * mean('wrong'):.1f}",
+            f"{fmean(run.provenance['minutes'] for run in runs):.0f}",
+        ]
+        first = f"{dataset} | {clients} | {dirt} | {overlap:g} | {len(runs)}"
+        lines.append(f"| {first} | {' | '.join(columns)} |")
+    return "\n".join(lines)
+
+
 def write_readme() -> None:
     """Fill the parts of the README between its markers."""
     text = README.read_text()
@@ -165,6 +195,7 @@ def write_readme() -> None:
         "notebooks": notebook_table(),
         "results": results_table(),
         "emd-results": emd_results_table(),
+        "fedcref-results": fedcref_results_table(),
         "ledger": headline(),
     }
     for name, table in parts.items():
@@ -181,7 +212,7 @@ def check_committed() -> None:
     scaled = {
         record.id
         for record in records.find()
-        if any(ledger.scale(record, paper) for paper in ("ocfl", "emd-cfl"))
+        if any(ledger.scale(record, paper) for paper in ledger.RUNS)
     }
     if strangers := sorted(scaled - tracked):
         sys.exit(f"first add these records to git, or move them away: {', '.join(strangers)}")

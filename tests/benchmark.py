@@ -32,12 +32,14 @@ from cflkit import (
     partition,
     plots,
     published,
+    sample_clustering,
     shifts,
     simulation,
 )
 from cflkit.datasets import ImageSet
 from cflkit.divergence import cosine_divergence, earth_movers_distance
 from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.methods import fedcref
 from cflkit.records import PROJECT
 
 REPEATS = 3
@@ -232,6 +234,49 @@ def transport():
     return pd.DataFrame(rows)
 
 
+def autoencoders():
+    """FedCRef's training: the same autoencoders one after the other, on threads, as one stack.
+
+    And an iteration of 25 clients with 500 images a class, as the authors' code trains; once.
+    """
+    adam = LocalTraining(epochs=1, optimizer="adam", lr=1e-3)
+    images, threads = federate("autoencoder", 90, 500, 1, 32, (1, 28, 28), task="reconstruction")
+    _, stacked = federate(
+        "autoencoder", 90, 500, 1, 32, (1, 28, 28), task="reconstruction", engine="stacked"
+    )
+    pixels, network = images.images.float() / 255, models.make("autoencoder", (1, 28, 28), 10)
+
+    def one_after_the_other():
+        for client in range(threads.clients):
+            trained = copy.deepcopy(network)
+            optimizer = torch.optim.Adam(trained.parameters(), lr=adam.lr)
+            for batch in threads.batches(client, 0):
+                optimizer.zero_grad()
+                F.mse_loss(trained(pixels[batch]), pixels[batch].flatten(1)).backward()
+                optimizer.step()
+
+    ways = {
+        "one after the other": one_after_the_other,
+        "cflkit, threads": lambda: threads.train(everyone(threads), 0, adam),
+        "cflkit, stacked": lambda: stacked.train(everyone(stacked), 0, adam),
+    }
+    table = pd.Series(seconds_of(ways), name="seconds").rename_axis("way").reset_index()
+    table["ratio"] = table["seconds"] / table["seconds"].iloc[-1]
+    many = noise((1, 28, 28), count=60_000)
+    split = partition.class_mixtures(many.labels, dataset="noise", clients=25, samples=500)
+    federation = Federation(
+        many, split, "autoencoder", task="reconstruction", engine=stacked.engine
+    )
+    labels = sample_clustering.first_clusters("dirty-uniform", many, split)
+    state = fedcref.start(federation, labels)
+    clusters = state.counts[0][1]
+    begin = perf_counter()
+    fedcref.iterate(federation, state, fedcref.FedCRef(perfect=True))
+    name = f"an iteration, 25 clients, {clusters} clusters"
+    table.loc[len(table)] = {"way": name, "seconds": perf_counter() - begin}
+    return table
+
+
 def lockstep():
     """Seven methods of the default scenario together, and each alone."""
     lesson = notebooks.read(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
@@ -273,6 +318,7 @@ def main() -> None:
         "ways": pd.concat([ways(model) for model in WORK], ignore_index=True),
         "growth": growth(),
         "transport": transport(),
+        "autoencoders": autoencoders(),
         "lockstep": lockstep(),
     }
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()

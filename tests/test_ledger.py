@@ -267,3 +267,45 @@ def test_a_dash_that_says_nothing_is_no_cell():
     soft = cells[(cells["paper"] == "emd-cfl") & (cells["method"] == "FedAvg")]
     assert "ari" not in set(soft["measure"])
     assert cells[cells["value"].isna()]["dash"].notna().all()
+
+
+# --- FedCRef -------------------------------------------------------------------------------------
+
+
+def fedcref_record(accuracy, communities, scale="paper", dataset="emnist-digits", **changes):
+    """A run of FedCRef that ends like this."""
+    file = PROJECT / "notebooks" / "params" / "fedcref" / scale / f"{dataset}.yaml"
+    rows = pd.DataFrame(
+        {
+            "method": ["FedCRef", "FedCRef", "Perfect associations", "Perfect associations"],
+            "round": [0, 1, 0, 1],
+            "communities": [0, communities, 0, 10],
+            "isolated": [88, 17, 88, 0],
+            "wrong": [0.0, 0.05, 0.0, 0.0],
+            "accuracy": [0.7, accuracy, 0.7, 0.95],
+        }
+    )
+    given = yaml.safe_load(file.read_text()) | {"dirtiness": 0.3} | changes
+    parameters = ledger.defaults("06_fedcref") | given
+    return Record(PROJECT / f"fedcref-{accuracy}", parameters, {}, {}, rows)
+
+
+def test_fedcref_is_compared_at_the_start_and_after_the_last_iteration():
+    table = ledger.ledger([fedcref_record(0.87, 9), fedcref_record(0.90, 12, seed=1)])
+    run = table[table["status"] != "not run"]
+    # The same system stands in three pairs of tables, with a result of its own in each
+    assert set(run["table"]) == {"3", "4", "5", "6"}
+    cells = run[run["table"].isin(["3", "4"])].set_index(["method", "measure"])
+    ours, status = cells["ours"], cells["status"]
+    assert ours["FedCRef", "ACC init"] == 0.7
+    assert ours["FedCRef", "ACC end"] == pytest.approx(0.885)
+    assert ours["FedCRef", "improvement, %"] == pytest.approx(100 * 0.185 / 0.7)
+    assert ours["FedCRef", "wrong associations, %"] == 5
+    assert (ours["FedCRef", "isolated start"], ours["FedCRef", "isolated end"]) == (88, 17)
+    assert ours["Perfect associations", "ACC end"] == 0.95
+    assert status["FedCRef", "ACC end"] == status["FedCRef", "communities"] == "reproduced"
+
+
+def test_runs_on_other_images_are_no_tables():
+    table = ledger.ledger([fedcref_record(0.87, 9, "reduced", "mnist")])
+    assert set(table["status"]) | set(table["reduced_status"]) == {"not run"}

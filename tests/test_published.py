@@ -89,16 +89,33 @@ def test_the_tables_are_whole():
         ("emd-cfl", "6"): 24,
         ("emd-cfl", "7"): 17 * 3 - 8,
         ("emd-cfl", "9"): 20,
+        **{("fedcref", table): count for table, count in zip("12", (6, 4), strict=True)},
+        **{("fedcref", table): 9 * 4 for table in "34"},
+        **{("fedcref", table): 3 * 4 for table in "56"},
+        **{("fedcref", table): 4 * 4 for table in "78"},
     }
     assert not rows.duplicated(ledger.CELL).any()
     assert set(rows["protocol"].dropna()) == set(ledger.PROTOCOLS)
     unlike = rows[rows["protocol"].isna()]
-    assert set(unlike["table"]) == {"4", "9"}
-    papers = rows["paper"].str.startswith("ocfl")
-    assert set(rows[papers]["method"]) == set(ledger.OCFL.methods)
-    assert set(ledger.EMD.methods) < set(rows[~papers]["method"])
+    assert set(unlike["paper"] + unlike["table"]) == {"emd-cfl4", "emd-cfl9", "fedcref2"}
+    methods = rows["method"].groupby(rows["paper"]).agg(set)
+    assert methods["ocfl"] == methods["ocfl-extended"] == set(ledger.OCFL.methods)
+    assert set(ledger.EMD.methods) < methods["emd-cfl"]
+    assert methods["fedcref"] == {*ledger.FEDCREF.methods, "Global DEC"}
     assert (rows["value"].isna() == rows["dash"].notna()).all()
     assert set(rows["source"]) == {"printed", "archive"}
+
+
+def test_fedcrefs_improvements_follow_from_its_accuracies():
+    """In per cent of the accuracy before; print rounds some of the accuracies to one digit."""
+    rows = ledger.published().query("paper == 'fedcref'")
+    key = ["table", *ledger.FEDCREF.scenario]
+    values = rows[rows["method"] == "FedCRef"].pivot(index=key, columns="measure", values="value")
+    values = values.dropna(subset=["improvement, %"])
+    before, after = values["ACC init"], values["ACC end"]
+    difference = 100 * (after - before) / before - values["improvement, %"]
+    assert len(values) == 16
+    assert difference.abs().max() < 0.25
 
 
 def test_emd_cfls_short_tables_are_parts_of_the_full_ones():
