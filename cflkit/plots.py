@@ -190,15 +190,22 @@ def cluster_borders(clusters: ArrayLike) -> list[float]:
 def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
     """The graph of an iteration of FedCRef, from a row of `refinement.Refinement`.
 
-    Clusters stand on a circle, those of one class together and in one colour; associations between
-    two classes are drawn thick, in orange. Isolated clusters are small.
+    Clusters of one class stand in a ring, in one colour; the rings stand on a circle. Associations
+    between two classes are drawn thick, in orange. Isolated clusters are small.
     """
     axes = axes or plt.gca()
     classes = np.array(str(row["classes"]).split("|"), dtype=int)
-    place = np.empty(len(classes))
-    place[np.argsort(classes, kind="stable")] = np.arange(len(classes))
-    angle = 2 * np.pi * place / len(classes)
-    x, y = np.cos(angle), np.sin(angle)
+    known = np.unique(classes)
+    middle = {c: 2 * np.pi * k / len(known) for k, c in enumerate(known.tolist())}
+    x, y = np.empty((2, len(classes)))
+    for label, angle in middle.items():
+        ring = np.flatnonzero(classes == label)
+        turn = 2 * np.pi * np.arange(len(ring)) / len(ring) + angle
+        x[ring] = np.cos(angle) + 0.22 * np.cos(turn)
+        y[ring] = np.sin(angle) + 0.22 * np.sin(turn)
+        if label >= 0:
+            x_label, y_label = 1.42 * np.cos(angle), 1.42 * np.sin(angle)
+            axes.text(x_label, y_label, str(label), ha="center", va="center")
     edges = [] if pd.isna(row["edges"]) else [e.split("-") for e in row["edges"].split("|") if e]
     for pair in (list(map(int, edge)) for edge in edges):
         wrong = len(set(classes[pair])) > 1
@@ -206,10 +213,7 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
         axes.plot(x[pair], y[pair], zorder=int(wrong), color=colour, linewidth=width)
     joined = np.isin(np.arange(len(classes)), np.array(edges, dtype=int))
     colours = plt.get_cmap("tab10")(classes % 10)
-    axes.scatter(x, y, c=colours, s=np.where(joined, 30, 8), zorder=2)
-    for label in np.unique(classes[classes >= 0]):
-        middle = angle[classes == label].mean()
-        axes.text(1.2 * np.cos(middle), 1.2 * np.sin(middle), label, ha="center", va="center")
-    axes.set(aspect="equal", xlim=(-1.35, 1.35), ylim=(-1.35, 1.35))
+    axes.scatter(x, y, c=colours, s=np.where(joined, 22, 6), zorder=2)
+    axes.set(aspect="equal", xlim=(-1.55, 1.55), ylim=(-1.55, 1.55))
     axes.set_axis_off()
     return axes

@@ -47,12 +47,10 @@ class Refinement(History):
         return result
 
 
-def measures(
-    federation: Federation, state: State, clusters: LocalClusters, classes: Labels
-) -> dict[str, Any]:
+def measures(federation: Federation, state: State, classes: Labels) -> dict[str, Any]:
     """A row of `Refinement` for a state, without the method.
 
-    ``clusters`` and their ``classes`` are those that were associated.
+    ``classes`` are those of ``state.clusters``: `fedcref.true_classes`, before refinement.
     """
     accuracies = [
         metrics.clustering_accuracy(federation.targets(client, "train").cpu(), own)
@@ -68,7 +66,7 @@ def measures(
         "accuracy": float(np.mean(accuracies)),
         "worst_accuracy": float(np.min(accuracies)),
         "active": int(state.active.sum()),
-        "owners": "|".join(map(str, clusters.owner)),
+        "owners": "|".join(map(str, state.clusters.owner)),
         "classes": "|".join(map(str, classes)),
         "edges": "|".join(f"{i}-{j}" for i, j in pairs),
     }
@@ -128,8 +126,8 @@ def run(
     for name, options in methods.items():
         state = states[name]
         if not state.iteration:
-            clusters, classes = graph(federation, state)
-            history.rows.append({"method": name, **measures(federation, state, clusters, classes)})
+            classes = fedcref.true_classes(federation, state.labels)
+            history.rows.append({"method": name, **measures(federation, state, classes)})
         bar = tqdm(
             range(state.iteration, iterations), disable=not progress, desc=name, unit="iteration"
         )
@@ -137,9 +135,9 @@ def run(
             if fedcref.finished(state, options):
                 break
             begin = perf_counter()
-            clusters, classes = graph(federation, state)
+            classes = fedcref.true_classes(federation, state.labels)
             fedcref.iterate(federation, state, options)
-            row = measures(federation, state, clusters, classes)
+            row = measures(federation, state, classes)
             history.rows.append({"method": name, **row})
             history.minutes += (perf_counter() - begin) / 60
             bar.set_postfix_str(f"communities {row['communities']}, ACC {row['accuracy']:.3f}")
@@ -153,17 +151,14 @@ def run(
     return history, states
 
 
-def graph(federation: Federation, state: State) -> tuple[LocalClusters, Labels]:
-    """The nodes of a state's next associations: clusters, and the class of each."""
-    return fedcref.local_clusters(state.labels), fedcref.true_classes(federation, state.labels)
-
-
 def kept_of(state: State) -> dict[str, Any]:
     """What of a state a checkpoint must hold: the rest follows from it."""
     return {
         "labels": [torch.from_numpy(own) for own in state.labels],
         "active": torch.from_numpy(state.active),
         "models": state.models,
+        "owner": torch.from_numpy(state.clusters.owner),
+        "samples": [torch.from_numpy(members) for members in state.clusters.samples],
         "edges": torch.from_numpy(state.edges),
         "communities": [torch.from_numpy(members) for members in state.communities],
         "federated": state.federated,
@@ -179,6 +174,8 @@ def restore(federation: Federation, state: State, kept: dict[str, Any]) -> None:
     state.refined = kept["refined"].numpy()
     state.counts = [(communities, isolated) for communities, isolated in kept["counts"]]
     state.models, state.federated = kept["models"], kept["federated"]
+    samples = [members.numpy() for members in kept["samples"]]
+    state.clusters = LocalClusters(kept["owner"].numpy(), samples)
     state.edges = kept["edges"].numpy()
     state.communities = [members.numpy() for members in kept["communities"]]
     if not state.iteration:

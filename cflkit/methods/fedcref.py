@@ -148,8 +148,10 @@ class State:
         For each client ``[K, P]``, the autoencoders of its clusters; empty before the first.
     errors : list of list of ndarray
         ``errors[i][j]`` is ``[K, n]``: of client i's autoencoders on client j's samples.
+    clusters : LocalClusters
+        Those that the last iteration associated; before the first, the given ones.
     edges : ndarray
-        ``[L, L]``, the associations of the last iteration.
+        ``[L, L]``, their associations.
     communities : list of ndarray
         Its connected components of two clusters or more, numbers of clusters.
     federated : Tensor
@@ -166,6 +168,7 @@ class State:
     active: NDArray[np.bool_]
     models: list[Tensor]
     errors: list[list[Matrix]]
+    clusters: LocalClusters
     edges: Edges
     communities: list[Labels]
     federated: Tensor
@@ -207,6 +210,7 @@ def start(federation: Federation, labels: Sequence[ArrayLike]) -> State:
         active=np.ones(m, dtype=bool),
         models=[federation.initial()[None][:0]] * m,
         errors=[[] for _ in range(m)],
+        clusters=clusters,
         edges=np.zeros((len(clusters), len(clusters)), dtype=bool),
         communities=[],
         federated=federation.initial()[None][:0],
@@ -218,6 +222,7 @@ def start(federation: Federation, labels: Sequence[ArrayLike]) -> State:
 def iterate(federation: Federation, state: State, options: FedCRef) -> None:
     """Lines 6 to 31 of Algorithm 1, once; changes ``state``."""
     clusters, iteration = local_clusters(state.labels), state.iteration
+    state.clusters = clusters
     # Lines 6 to 8: active clients train a model on each of their clusters
     train_local_models(federation, state, clusters, options, iteration)
     # Lines 9 to 16: every client compares everybody's models on its clusters
