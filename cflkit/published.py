@@ -198,7 +198,8 @@ def emd_line_up(run: EMDRun) -> dict[str, Method]:
 def fedcref_line_up(run: FedCRefRun) -> dict[str, FedCRef]:
     """FedCRef; its upper bound, to which the associations are given; and without any (ours).
 
-    The last says what of the gain is the federation's: its clients refine with their own networks.
+    The last says what of the gain is the federation's: its clients refine with their own networks,
+    for three iterations at most, since its graph never changes.
     """
     options = run.options()
     return {

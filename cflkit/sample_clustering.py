@@ -136,7 +136,7 @@ class DEC:
     batch_size : int
         Of all three phases.
     lr : float
-        Of Adam.
+        Of Adam, in the pre-training; a tenth of it afterwards.
     dropout : float
         Of the pre-training of layers.
     updates : int

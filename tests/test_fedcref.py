@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from torch.nn.utils import vector_to_parameters
 
-from cflkit import checkpoints, config, metrics, partition, published, refinement
+from cflkit import checkpoints, config, metrics, models, partition, published, refinement
 from cflkit import sample_clustering as first
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import fedcref
@@ -459,12 +460,66 @@ def test_isolated_clusters_end_a_run_without_communities(clients, dealt):
     assert fedcref.finished(states["F"], options)
 
 
+def test_a_cluster_that_vanished_does_not_end_a_run(clients, dealt):
+    """A client alone, with a network fewer than it wants clusters, goes on with those it has."""
+    federation = clients()
+    state = fedcref.start(federation, dealt)
+    state.labels[0] = np.zeros_like(state.labels[0])
+    options = replace(OPTIONS, theta=0.0, normalisation="absolute")
+    fedcref.iterate(federation, state, options)
+    assert set(state.labels[0]) == {0}
+    assert state.wanted[0] > 1
+
+
+def test_who_changes_little_rests_and_the_rest_refine(clients, dealt):
+    federation = clients()
+    state = fedcref.start(federation, dealt)
+    before = [labels.copy() for labels in state.labels]
+    fedcref.iterate(federation, state, replace(OPTIONS, tau=0.68))
+    agreement = [
+        metrics.clustering_accuracy(*pair) for pair in zip(before, state.labels, strict=True)
+    ]
+    counts = [[len(np.unique(labels)) for labels in both] for both in (before, state.labels)]
+    as_many = np.array(counts[0]) == np.array(counts[1])
+    assert set(state.active) == {True, False}, agreement
+    assert state.active.tolist() == [
+        not (a >= 0.68 and same) for a, same in zip(agreement, as_many, strict=True)
+    ]
+    assert state.refined.tolist() == [1] * 5
+    # Each cluster kept the name of the one that it is most of
+    for labels, old in zip(state.labels, before, strict=True):
+        assert all(new == name for new, name in metrics.matched(old, labels).items())
+
+
+def test_errors_are_those_of_a_plain_forward_pass(clients, dealt, small, system):
+    federation = clients()
+    state = fedcref.start(federation, dealt)
+    clusters = fedcref.local_clusters(state.labels)
+    fedcref.train_local_models(federation, state, clusters, OPTIONS, 0)
+    network = models.make("autoencoder", small.shape, 10)
+    for owner, other in ((0, 3), (2, 2), (4, 1)):
+        images = small.images[system.train[other]].float() / 255
+        for row, errors in zip(state.models[owner], state.errors[owner][other], strict=True):
+            vector_to_parameters(row, network.parameters())
+            with torch.no_grad():
+                expected = (network(images) - images.flatten(1)).square().mean(1)
+            np.testing.assert_allclose(errors, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_wrong_associations_by_hand():
+    edges = np.zeros((4, 4), dtype=bool)
+    for i, j in ((0, 1), (1, 2), (2, 3), (0, 3)):
+        edges[i, j] = edges[j, i] = True
+    assert fedcref.wrong_share(edges, np.array([5, 5, 5, 7])) == 0.5
+    assert fedcref.wrong_share(np.zeros((4, 4), dtype=bool), np.array([5, 5, 5, 7])) == 0
+
+
 def test_resting_clients_train_no_more_and_keep_a_model_for_each_cluster(clients, dealt):
     federation = clients()
     state = fedcref.start(federation, dealt)
     fedcref.iterate(federation, state, replace(OPTIONS, rounds=1))
     state.active[:] = [True, False, True, False, True]
-    models, labels = list(state.models), list(state.labels)
+    networks, labels = list(state.models), list(state.labels)
     trained = []
     train = federation.train
 
@@ -476,7 +531,7 @@ def test_resting_clients_train_no_more_and_keep_a_model_for_each_cluster(clients
     fedcref.iterate(federation, state, replace(OPTIONS, rounds=1))
     assert trained[0] == {0, 2, 4}
     for client in (1, 3):
-        assert state.models[client] is models[client]
+        assert state.models[client] is networks[client]
         assert state.labels[client] is labels[client]
     for client in range(5):
         clusters = fedcref.local_clusters(state.labels[client : client + 1])
@@ -515,6 +570,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_end(clients, dealt, tmp_path, monkeypatch):
     lines = {"FedCRef": replace(OPTIONS, rounds=2), "P": replace(OPTIONS, rounds=2, perfect=True)}
     expected, ends = refinement.run(lines, clients(), dealt, 2, progress=False)

@@ -61,7 +61,8 @@ class FedCRef:
         the smallest α-th percentile.
     stop : {"paper", "code"}
         When communities and isolated clusters are stable for three iterations: if both change by at
-        most 10 % (``paper``), or 10 and 15 %, and after ten refinements a client (``code``).
+        most 10 % (``paper``), or 10 and 15 %, and after ten refinements a client (``code``). A run
+        ends, too, when no client is active; the authors' code then goes on until it is stable.
     local : LocalTraining
         Of an autoencoder on a cluster.
     federated : LocalTraining
@@ -141,7 +142,7 @@ class State:
     labels : list of ndarray
         m of them, ``[n]``: the cluster of each of a client's samples.
     wanted : list of int
-        K of each client; a refinement may leave some of its clusters empty.
+        K of each client, the number of its first clusters; a refinement may leave some empty.
     active : ndarray
         ``[m]``, bool.
     models : list of Tensor
@@ -244,7 +245,9 @@ def iterate(federation: Federation, state: State, options: FedCRef) -> None:
     for client in np.flatnonzero(state.active):
         candidates = np.concatenate([state.errors[client][client], general[client]])
         before = state.labels[client]
-        refined = renamed(before, cluster_refine(candidates, state.wanted[client]))
+        # Fewer than K where clusters were lost before and there are not enough communities
+        k = min(state.wanted[client], len(candidates))
+        refined = renamed(before, cluster_refine(candidates, k))
         state.refined[client] += 1
         state.labels[client] = refined
         # Who rests keeps its models, and needs one for each cluster
