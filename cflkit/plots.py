@@ -15,6 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
+from cflkit.stats import Comparison
+
 FOLDER = Path(__file__).resolve().parent.parent / "figures"
 
 # Okabe and Ito's colours, which readers with a colour vision deficiency can tell apart
@@ -216,4 +218,32 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
     axes.scatter(x, y, c=colours, s=np.where(joined, 22, 6), zorder=2)
     axes.set(aspect="equal", xlim=(-1.55, 1.55), ylim=(-1.55, 1.55))
     axes.set_axis_off()
+    return axes
+
+
+def critical_differences(comparison: Comparison, axes: Axes | None = None) -> Axes:
+    """A critical-difference diagram: average ranks on a line, bars under methods that are alike.
+
+    The best method stands right, as in the OCFL paper's Figure 8.
+    """
+    axes = axes or plt.gca()
+    ranks = comparison.ranks
+    k, half = len(ranks), (len(ranks) + 1) // 2
+    for place, (name, rank) in enumerate(ranks.items()):
+        best = place < half
+        level = -0.6 - 0.35 * (place if best else k - 1 - place)
+        side = 0.7 if best else k + 0.3
+        axes.plot([rank, rank, side], [0, level, level], color="0.4", linewidth=0.8)
+        label = f"{name} {rank:.2f}"
+        axes.text(side, level, label, ha="left" if best else "right", va="center", fontsize=8)
+    for row, members in enumerate(comparison.alike):
+        ends = ranks[members]
+        bar = -0.14 - 0.12 * row
+        axes.plot([ends.min() - 0.05, ends.max() + 0.05], [bar, bar], color="black", linewidth=3)
+    axes.set(xlim=(k + 0.3, 0.7), ylim=(-0.9 - 0.35 * half, 0.1), yticks=[])
+    axes.xaxis.tick_top()
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[:].set_visible(False)
+    axes.spines["top"].set_visible(True)
+    axes.set_title("average rank", fontsize=8)
     return axes

@@ -1,0 +1,140 @@
+"""Ranks and tests against scipy, textbooks' numbers, and the OCFL authors' archive."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import rankdata, wilcoxon
+
+from cflkit import plots, stats
+
+SCORES = arrays(float, (6, 4), elements=st.integers(0, 5).map(float))
+
+
+@pytest.fixture
+def explained(data_root):
+    """The archived scores: a row a data set and split, a column a method."""
+    file = data_root.parent / "published" / "ocfl_explanations.csv"
+    if not file.exists():
+        pytest.skip(f"needs the authors' archived results, {file.name}")
+    rows = pd.read_csv(file).query("clients == 15 and samples_from == 'in-cluster'")
+    return lambda measure: rows.pivot_table(
+        index=["dataset", "overlap", "balance"], columns="method", values=measure
+    )
+
+
+def test_the_papers_average_ranks_follow_from_the_archive(explained):
+    ranks = stats.average_ranks(explained("ins_mean"), higher_is_better=True)
+    assert ranks.round(2).to_dict() == {
+        **{"OCFL-HDB": 2.55, "OCFL-KM": 2.55, "OCFL-MS": 3.15, "BCL": 3.90},
+        **{"SCL": 4.55, "OCFL-AFF": 5.35, "BNC": 5.95},
+    }
+
+
+def test_the_papers_deletion_diagram_ranks_the_wrong_way_round(explained):
+    scores = explained("del_mean")
+    printed = stats.average_ranks(scores, higher_is_better=True)
+    assert printed.round(2).to_dict() == {
+        **{"OCFL-KM": 2.65, "OCFL-HDB": 3.05, "OCFL-MS": 3.15, "BCL": 3.85},
+        **{"OCFL-AFF": 4.05, "SCL": 5.05, "BNC": 6.20},
+    }
+    right = stats.average_ranks(scores, higher_is_better=False)
+    pd.testing.assert_series_equal(right.sort_index(), 8 - printed.sort_index())
+    assert right.index[0] == "BNC"
+
+
+@given(SCORES, st.booleans())
+def test_ranks_are_scipys(values, higher):
+    scores = pd.DataFrame(values, columns=list("abcd"))
+    expected = rankdata(-values if higher else values, axis=1).mean(axis=0)
+    found = stats.average_ranks(scores, higher)
+    np.testing.assert_allclose(found[list("abcd")], expected)
+    assert found.is_monotonic_increasing
+
+
+def test_holm_by_hand():
+    """The example of many textbooks."""
+    p = np.array([0.01, 0.04, 0.03, 0.005])
+    np.testing.assert_allclose(stats.holm(p), [0.03, 0.06, 0.06, 0.02])
+    np.testing.assert_allclose(stats.holm(np.array([0.6, 0.7])), [1, 1])
+
+
+@given(arrays(float, 7, elements=st.floats(0, 1)), st.sampled_from([0.01, 0.05, 0.2]))
+def test_holm_rejects_as_the_step_down_procedure_does(p, level):
+    """One after the other from the smallest, until the first that is not rejected."""
+    rejected, alive = set(), True
+    for step, place in enumerate(np.argsort(p, kind="stable")):
+        alive = alive and p[place] * (len(p) - step) <= level
+        if alive:
+            rejected.add(place)
+    assert set(np.flatnonzero(stats.holm(p) <= level)) == rejected
+
+
+def spread(k=4, blocks=12, gap=1.0, seed=0):
+    generator = np.random.default_rng(seed)
+    values = gap * np.arange(k) + generator.normal(size=(blocks, k))
+    return pd.DataFrame(values, columns=[f"m{i}" for i in range(k)])
+
+
+def test_pairs_are_scipys_wilcoxon_tests_corrected():
+    scores = spread()
+    found = stats.compare(scores, higher_is_better=True)
+    names = found.ranks.index.tolist()
+    assert names == ["m3", "m2", "m1", "m0"]
+    raw = {
+        (a, b): wilcoxon(scores[a], scores[b], zero_method="pratt").pvalue
+        for i, a in enumerate(names)
+        for b in names[i + 1 :]
+    }
+    corrected = dict(zip(raw, stats.holm(np.array(list(raw.values()))), strict=True))
+    for (a, b), p in corrected.items():
+        assert found.pairs.loc[a, b] == found.pairs.loc[b, a] == pytest.approx(p)
+    assert found.friedman < 0.001
+
+
+def test_where_friedman_finds_nothing_all_are_alike():
+    found = stats.compare(spread(gap=0.0), higher_is_better=True)
+    assert found.friedman > 0.05
+    assert found.alike == [found.ranks.index.tolist()]
+
+
+def test_far_methods_have_no_clique_and_equal_ones_do():
+    scores = spread(gap=20.0)
+    assert stats.compare(scores, higher_is_better=True).alike == []
+    scores["same"] = scores["m1"]
+    found = stats.compare(scores, higher_is_better=False)
+    assert [set(clique) for clique in found.alike] == [{"m1", "same"}]
+    assert found.pairs.loc["m1", "same"] == 1
+
+
+def test_cliques_are_the_largest_runs():
+    alike = np.eye(5, dtype=bool)
+    for i, j in ((0, 1), (1, 2), (2, 3), (1, 3)):
+        alike[i, j] = alike[j, i] = True
+    assert stats.cliques(alike) == [[0, 1], [1, 2, 3]]
+
+
+def test_bad_tables_are_refused():
+    with pytest.raises(ValueError, match="three methods and two blocks or more, not 2 and 12"):
+        stats.compare(spread(k=2), higher_is_better=True)
+    with pytest.raises(ValueError, match="not 4 and 1"):
+        stats.compare(spread(blocks=1), higher_is_better=True)
+    scores = spread()
+    scores.loc[3, "m2"] = np.nan
+    with pytest.raises(ValueError, match=r"missing in \['m2'\]"):
+        stats.compare(scores, higher_is_better=True)
+
+
+def test_the_diagram_has_every_method_and_a_bar_for_each_clique():
+    import matplotlib.pyplot as plt
+
+    comparison = stats.compare(spread(gap=0.6), higher_is_better=True)
+    _, axes = plt.subplots()
+    plots.critical_differences(comparison, axes)
+    labels = {text.get_text() for text in axes.texts}
+    assert labels == {f"{name} {rank:.2f}" for name, rank in comparison.ranks.items()}
+    thick = [line for line in axes.lines if line.get_linewidth() == 3]
+    assert len(thick) == len(comparison.alike)
+    plt.close("all")
