@@ -307,6 +307,13 @@ class Federation:
             rows = [self._build().row for _ in range(count)]
         return torch.stack(rows) if rows else self._initial[None][:0]
 
+    def network(self, model: Tensor) -> nn.Module:
+        """A network of its own that computes with a model (``[P + Q]``), in evaluation mode."""
+        with torch.random.fork_rng(devices=[]):  # building draws
+            row_model = self._build()
+        row_model.load(model)
+        return row_model.network.eval()
+
     def participants(self, round: int) -> Tensor:
         """The clients that train in a round, ascending."""
         generator = np.random.default_rng(stream(self.seed, PARTICIPATION, round))

@@ -240,7 +240,7 @@ def critical_differences(comparison: Comparison, axes: Axes | None = None) -> Ax
         ends = ranks[members]
         bar = -0.14 - 0.12 * row
         axes.plot([ends.min() - 0.05, ends.max() + 0.05], [bar, bar], color="black", linewidth=3)
-    axes.set(xlim=(k + 0.3, 0.7), ylim=(-0.9 - 0.35 * half, 0.1), yticks=[])
+    axes.set(xlim=(k + 0.3, 0.7), ylim=(-0.9 - 0.35 * half, 0), yticks=[])
     axes.xaxis.tick_top()
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[:].set_visible(False)

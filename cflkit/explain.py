@@ -1,0 +1,260 @@
+"""What a model looks at: GradCAM, and how much its maps explain, by insertion and deletion.
+
+R. Selvaraju et al.: Grad-CAM, ICCV 2017, by Captum. V. Petsiuk, A. Das, K. Saenko: RISE, BMVC 2018,
+whose insertion and deletion section 5 of the extended OCFL paper puts on cluster models (Algorithm
+2). Networks come from `Federation.network`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from captum.attr import LayerGradCam
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+from torchvision.transforms.functional import gaussian_blur
+
+from cflkit.partition import Partition
+
+BASELINES = ("zeros", "blur", "mean")
+SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
+# Images that a network sees at once
+CHUNK = 1024
+
+
+def gradcam(
+    network: nn.Module,
+    images: Tensor,
+    classes: Tensor,
+    layer: str,
+    *,
+    relu: bool = True,
+    mode: str = "bilinear",
+) -> Tensor:
+    """GradCAM maps, by Captum's ``LayerGradCam``, enlarged to the images.
+
+    Parameters
+    ----------
+    network : nn.Module
+        In evaluation mode.
+    images : Tensor
+        ``[n, channels, height, width]``, float.
+    classes : Tensor
+        ``[n]``, int64: the class to explain, predicted or true.
+    layer : str
+        The name of a layer with spatial outputs; `models.LAST_CONVOLUTION` names the usual ones.
+    relu : bool
+        Only what speaks for the class, as in the paper. Captum's default is off.
+    mode : str
+        Of ``torch.nn.functional.interpolate``. Captum's default is ``nearest``.
+
+    Returns
+    -------
+    Tensor
+        ``[n, height, width]``, each map divided by its largest absolute value: within [0, 1] with
+        ``relu``. A map without any positive value stays zero, and explains nothing.
+
+    Raises
+    ------
+    ValueError
+        There is no such layer, its output has no height and width, or there is no image.
+    """
+    if not len(images):
+        raise ValueError("there is no image to explain")
+    known = dict(network.named_modules())
+    if layer not in known:
+        raise ValueError(f"the network has no layer {layer!r}; known are {', '.join(known)}")
+    explainer = LayerGradCam(network, known[layer])
+    parts = []
+    for inputs, target in zip(images.split(CHUNK), classes.split(CHUNK), strict=True):
+        try:
+            small = explainer.attribute(inputs, target, relu_attributions=relu)
+        except (AssertionError, IndexError, RuntimeError) as error:
+            raise ValueError(f"layer {layer!r} cannot be explained: {error}") from error
+        if small.ndim != 4:
+            raise ValueError(f"the output of layer {layer!r} has no height and width")
+        corners = None if mode == "nearest" else False
+        large = F.interpolate(small, images.shape[-2:], mode=mode, align_corners=corners)
+        parts.append(large.detach()[:, 0])
+    maps = torch.cat(parts)
+    largest = maps.abs().amax(dim=(1, 2), keepdim=True)
+    return maps / torch.where(largest > 0, largest, 1.0)
+
+
+def random_maps(images: Tensor, seed: int) -> Tensor:
+    """``[n, height, width]``: maps that know nothing, the least that a method must beat."""
+    generator = torch.Generator().manual_seed(seed)
+    n, _, height, width = images.shape
+    return torch.rand(n, height, width, generator=generator).to(images.device)
+
+
+def centre_maps(images: Tensor) -> Tensor:
+    """``[n, height, width]``: a blob in the middle, where most objects are anyway."""
+    n, _, height, width = images.shape
+    rows, columns = (torch.linspace(-1, 1, size, device=images.device) for size in (height, width))
+    blob = torch.exp(-2 * (rows[:, None].square() + columns[None].square()))
+    return blob.expand(n, height, width)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Probabilities of the explained class while pixels come or go.
+
+    Attributes
+    ----------
+    insertion, deletion : Tensor
+        ``[n, steps + 1]``: from the baseline to the image, and from the image to the baseline, the
+        most salient pixels first.
+    """
+
+    insertion: Tensor
+    deletion: Tensor
+
+
+def curves(
+    network: nn.Module,
+    images: Tensor,
+    maps: Tensor,
+    classes: Tensor,
+    *,
+    step: int = 20,
+    baseline: str = "zeros",
+) -> Curves:
+    """Insertion and deletion (RISE, section 4.2) of all images.
+
+    Parameters
+    ----------
+    network : nn.Module
+        In evaluation mode.
+    images : Tensor
+        ``[n, channels, height, width]``.
+    maps : Tensor
+        ``[n, height, width]``, the saliency. Of equal pixels the earlier one, row by row, counts as
+        more salient.
+    classes : Tensor
+        ``[n]``, the class whose probability is followed.
+    step : int
+        Pixels that change at a time; the last step takes what is left.
+    baseline : {"zeros", "blur", "mean"}
+        What stands where no pixel of the image is: black (as the OCFL authors, and RISE's
+        deletion), the image blurred (RISE's insertion), or its mean in each channel.
+
+    Raises
+    ------
+    ValueError
+        No image, a step below 1, an unknown baseline, or maps of another size.
+    """
+    n, _, height, width = images.shape
+    if not n:
+        raise ValueError("there is no image to explain")
+    if step < 1:
+        raise ValueError(f"step must be at least 1, not {step}")
+    if maps.shape != (n, height, width):
+        raise ValueError(f"maps of {tuple(maps.shape)} do not fit images of {tuple(images.shape)}")
+    pixels = height * width
+    order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
+    rank = torch.empty_like(order)
+    rank.scatter_(1, order, torch.arange(pixels, device=order.device).expand(n, -1))
+    counts = torch.arange(0, pixels + step, step, device=order.device).clamp(max=pixels)
+    without = background(images, baseline)
+    insertion, deletion = torch.empty((2, n, len(counts)))
+    frames = [(i, s) for i in range(n) for s in range(len(counts))]
+    for image, place in chunks(frames, images.device):
+        changed = (rank[image] < counts[place][:, None]).view(-1, 1, height, width)
+        present, absent = images[image], without[image]
+        for found, inside, outside in (
+            (insertion, present, absent),
+            (deletion, absent, present),
+        ):
+            with torch.inference_mode():
+                outputs = network(torch.where(changed, inside, outside)).softmax(dim=1)
+            chosen = outputs.gather(1, classes[image][:, None])[:, 0]
+            found[image.cpu(), place.cpu()] = chosen.cpu()
+    return Curves(insertion, deletion)
+
+
+def background(images: Tensor, baseline: str) -> Tensor:
+    """What stands where no pixel of an image is, as images."""
+    if baseline == "zeros":
+        return torch.zeros_like(images)
+    if baseline == "blur":
+        return gaussian_blur(images, [11, 11], [5.0, 5.0])
+    if baseline == "mean":
+        return images.mean(dim=(2, 3), keepdim=True).expand_as(images)
+    raise ValueError(f"unknown baseline {baseline!r}; known are {', '.join(BASELINES)}")
+
+
+def chunks(frames: list[tuple[int, int]], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Pairs of an image and a step, `CHUNK` at a time, as two tensors."""
+    for part in torch.tensor(frames, device=device).split(CHUNK):
+        yield part[:, 0], part[:, 1]
+
+
+def area(curve: Tensor) -> Tensor:
+    """Area under curves ``[…, steps + 1]`` by trapezoids over [0, 1]; a constant's is itself.
+
+    Of each image's curve, or, as the OCFL authors and RISE's code, of the mean curve: the mean of
+    the areas is the area of the mean.
+    """
+    return (curve[..., :-1] + curve[..., 1:]).mean(dim=-1) / 2
+
+
+def samples_from(
+    source: str,
+    partition: Partition,
+    labels: ArrayLike,
+    cluster: int,
+    central: int,
+    size: int,
+    seed: int,
+) -> NDArray[np.int64]:
+    """The samples on which a cluster's model is explained (Algorithm 2, lines 2 to 14).
+
+    Parameters
+    ----------
+    source : {"in-cluster", "out-of-cluster", "orchestrator"}
+        The test sets of the cluster's clients, of all others, or the central test set.
+    partition : Partition
+        Which samples each client holds.
+    labels : array_like
+        ``[m]``, the cluster of each client.
+    cluster : int
+        One of them.
+    central : int
+        Samples of the central test set.
+    size : int
+        How many to draw without replacement; fewer if there are not as many.
+    seed : int
+        Of the draw.
+
+    Returns
+    -------
+    ndarray
+        Indices into the pool, or into the central test set for ``orchestrator``; none if no client
+        is outside the cluster.
+
+    Raises
+    ------
+    ValueError
+        An unknown source or cluster, or a size below 1.
+    """
+    members = np.asarray(labels) == cluster
+    if not members.any():
+        raise ValueError(f"no client is in cluster {cluster}")
+    if size < 1:
+        raise ValueError(f"size must be at least 1, not {size}")
+    if source == "orchestrator":
+        pool = np.arange(central)
+    elif source in SOURCES:
+        chosen = np.flatnonzero(members if source == "in-cluster" else ~members)
+        parts = [partition.test[client] for client in chosen]
+        # Clients may share samples
+        pool = np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
+    else:
+        raise ValueError(f"unknown source {source!r}; known are {', '.join(SOURCES)}")
+    generator = np.random.default_rng(seed)
+    return np.sort(generator.permutation(pool)[:size])

@@ -1,0 +1,227 @@
+"""GradCAM, insertion and deletion against plain computations."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from cflkit import explain, models
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return models.make("compact-cnn", (1, 12, 12), 5).eval()
+
+
+@pytest.fixture(scope="module")
+def images():
+    return torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(1))
+
+
+CLASSES = torch.tensor([0, 1, 2, 3, 4, 0])
+
+
+def by_hand(network, images, classes, layer, relu):
+    """Selvaraju et al., equations 1 and 2."""
+    caught = []
+    hook = network.get_submodule(layer).register_forward_hook(lambda *a: caught.append(a[-1]))
+    scores = network(images).gather(1, classes[:, None]).sum()
+    hook.remove()
+    [activations] = caught
+    [gradients] = torch.autograd.grad(scores, activations)
+    maps = (gradients.mean(dim=(2, 3), keepdim=True) * activations).sum(1, keepdim=True)
+    maps = F.relu(maps) if relu else maps
+    large = F.interpolate(maps, images.shape[-2:], mode="bilinear", align_corners=False)[:, 0]
+    largest = large.abs().amax((1, 2), keepdim=True)
+    return (large / torch.where(largest > 0, largest, 1.0)).detach()
+
+
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("layer", ["features.7", "features.2"])
+def test_gradcam_is_what_the_paper_says(network, images, layer, relu):
+    found = explain.gradcam(network, images, CLASSES, layer, relu=relu)
+    expected = by_hand(network, images, CLASSES, layer, relu)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert found.shape == (6, 12, 12)
+    assert found.abs().max() == pytest.approx(1)
+    if relu:
+        assert found.min() >= 0
+
+
+def test_a_map_without_support_is_zero_and_finite(images):
+    """A network whose class scores do not depend on the image."""
+    network = models.make("compact-cnn", (1, 12, 12), 5).eval()
+    nn.init.zeros_(network.classifier.weight)
+    maps = explain.gradcam(network, images, CLASSES, "features.7")
+    assert torch.equal(maps, torch.zeros(6, 12, 12))
+    found = explain.curves(network, images, maps, CLASSES)
+    assert (explain.area(found.insertion) - explain.area(found.deletion)).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bicubic"])
+def test_maps_can_be_enlarged_otherwise(network, images, mode):
+    one = explain.gradcam(network, images, CLASSES, "features.7")
+    other = explain.gradcam(network, images, CLASSES, "features.7", mode=mode)
+    assert other.shape == one.shape
+    assert not torch.allclose(one, other)
+
+
+def test_layers_that_cannot_be_explained(network, images):
+    with pytest.raises(ValueError, match=r"no layer 'conv9'; known are .*features\.7"):
+        explain.gradcam(network, images, CLASSES, "conv9")
+    with pytest.raises(ValueError, match="'classifier'"):
+        explain.gradcam(network, images, CLASSES, "classifier")
+    with pytest.raises(ValueError, match="no image"):
+        explain.gradcam(network, images[:0], CLASSES[:0], "features.7")
+
+
+def slow_curves(network, images, maps, classes, step, baseline):
+    """One image, one frame at a time."""
+    insertion, deletion = [], []
+    for image, saliency, label, empty in zip(images, maps, classes, baseline, strict=True):
+        order = saliency.flatten().argsort(descending=True, stable=True)
+        coming, going = empty.clone(), image.clone()
+        rows = [[], []]
+        for start in range(-step, image[0].numel(), step):
+            for pixel in order[max(start, 0) : start + step].tolist() if start >= 0 else []:
+                y, x = divmod(pixel, image.shape[2])
+                coming[:, y, x], going[:, y, x] = image[:, y, x], empty[:, y, x]
+            for row, frame in zip(rows, (coming, going), strict=True):
+                with torch.inference_mode():
+                    row.append(float(network(frame[None]).softmax(1)[0, label]))
+        insertion.append(rows[0])
+        deletion.append(rows[1])
+    return torch.tensor(insertion), torch.tensor(deletion)
+
+
+@pytest.mark.parametrize("baseline", explain.BASELINES)
+@pytest.mark.parametrize("step", [1, 10, 144, 500])
+def test_curves_are_those_of_a_slow_loop(network, images, baseline, step):
+    """10 does not divide 144; 500 changes all at once."""
+    some, classes = images[:2], CLASSES[:2]
+    maps = explain.gradcam(network, some, classes, "features.7")
+    found = explain.curves(network, some, maps, classes, step=step, baseline=baseline)
+    empty = explain.background(some, baseline)
+    insertion, deletion = slow_curves(network, some, maps, classes, step, empty)
+    torch.testing.assert_close(found.insertion, insertion, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(found.deletion, deletion, rtol=1e-5, atol=1e-7)
+
+
+class Counting(nn.Module):
+    """Two classes; the second's score is the number of pixels above one half."""
+
+    def forward(self, x):
+        bright = (x > 0.5).flatten(1).sum(1).float()
+        return torch.stack([torch.zeros_like(bright), bright], 1)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 90), st.integers(0, 99))
+def test_each_step_changes_its_pixels_and_the_last_what_is_left(height, width, step, seed):
+    white = torch.ones(2, 1, height, width)
+    maps = explain.random_maps(white, seed)
+    found = explain.curves(Counting(), white, maps, torch.tensor([1, 1]), step=step)
+    present = np.minimum(np.arange(0, height * width + step, step), height * width)
+    for curve, left in (
+        (found.insertion, present),
+        (found.deletion, height * width - present),
+    ):
+        expected = torch.sigmoid(torch.tensor(left, dtype=torch.float32)).expand(2, -1)
+        torch.testing.assert_close(curve, expected)
+
+
+@given(st.floats(0, 1), st.integers(2, 50))
+def test_the_area_of_a_constant_is_the_constant(value, points):
+    assert float(explain.area(torch.full((points,), value))) == pytest.approx(value, abs=1e-6)
+
+
+def test_areas_are_trapezoids_and_the_mean_curves_area_is_the_mean_area():
+    curves = torch.rand(7, 13)
+    expected = np.trapezoid(curves.numpy(), dx=1 / 12, axis=1)
+    np.testing.assert_allclose(explain.area(curves), expected, rtol=1e-5)
+    assert explain.area(curves.mean(0)) == pytest.approx(float(explain.area(curves).mean()))
+
+
+def test_good_maps_beat_random_ones():
+    """A class that is one bright corner: whoever names it first explains best."""
+    images = torch.zeros(4, 1, 8, 8)
+    images[:, :, :2, :2] = 1.0
+    classes = torch.ones(4, dtype=torch.long)
+    right = images[:, 0].clone()
+    areas = {}
+    for name, maps in (("right", right), ("random", explain.random_maps(images, 0))):
+        found = explain.curves(Counting(), images, maps, classes, step=1)
+        areas[name] = explain.area(found.insertion).mean(), explain.area(found.deletion).mean()
+    assert areas["right"][0] > areas["random"][0] + 0.1
+    assert areas["right"][1] < areas["random"][1] - 0.1
+
+
+def test_the_centre_is_in_the_middle(images):
+    maps = explain.centre_maps(images[:, :, :, :11])
+    assert maps.shape == (6, 12, 11)
+    assert maps[0].argmax() in (5 * 11 + 5, 6 * 11 + 5)
+    assert torch.equal(maps[0], maps[0].flip(0).flip(1))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": 0}, "step must be at least 1"),
+        ({"baseline": "noise"}, "unknown baseline 'noise'; known are zeros, blur, mean"),
+        ({"maps": torch.zeros(6, 5, 5)}, "do not fit"),
+        ({"images": torch.zeros(0, 1, 12, 12)}, "no image"),
+    ],
+)
+def test_bad_requests_are_refused(network, images, change, message):
+    given_ = {"images": images, "maps": torch.zeros(6, 12, 12), "classes": CLASSES} | change
+    with pytest.raises(ValueError, match=message):
+        explain.curves(network, **given_)
+
+
+def test_samples_come_from_the_clusters_clients_or_from_the_others(split):
+    labels = split.clusters
+    inside = explain.samples_from("in-cluster", split, labels, 0, 50, 30, seed=0)
+    own = np.concatenate([split.test[c] for c in np.flatnonzero(labels == 0)])
+    assert len(inside) == len(np.unique(inside)) == min(30, len(np.unique(own)))
+    assert np.isin(inside, own).all()
+    outside = explain.samples_from("out-of-cluster", split, labels, 0, 50, 10_000, seed=0)
+    others = np.concatenate([split.test[c] for c in np.flatnonzero(labels != 0)])
+    assert outside.tolist() == np.unique(others).tolist()
+    central = explain.samples_from("orchestrator", split, labels, 0, 50, 20, seed=0)
+    assert len(np.unique(central)) == 20
+    assert central.max() < 50
+    again = explain.samples_from("orchestrator", split, labels, 0, 50, 20, seed=1)
+    assert again.tolist() != central.tolist()
+
+
+def test_one_cluster_has_nothing_outside(split):
+    labels = np.zeros(split.clients, dtype=int)
+    assert not len(explain.samples_from("out-of-cluster", split, labels, 0, 50, 20, seed=0))
+    for options, message in (
+        (("elsewhere", split, labels, 0, 50, 20), "unknown source"),
+        (("in-cluster", split, labels, 3, 50, 20), "no client is in cluster 3"),
+        (("in-cluster", split, labels, 0, 50, 0), "size must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            explain.samples_from(*options, seed=0)
+
+
+def test_the_federation_gives_a_network_of_its_own(federate, small):
+    federation = federate()
+    model = federation.initials(1, 3)[0]
+    torch.manual_seed(0)
+    expected_draw = torch.rand(2)
+    torch.manual_seed(0)
+    network = federation.network(model)
+    assert torch.equal(torch.rand(2), expected_draw)
+    assert not network.training
+    assert not torch.equal(model, federation.initial())
+    images = small.test_images[:4].float() / 255
+    other = federation.network(federation.initial())
+    assert not torch.equal(network(images), other(images))
+    maps = explain.gradcam(network, images, torch.arange(4), models.LAST_CONVOLUTION["compact-cnn"])
+    assert maps.shape == (4, 8, 8)
