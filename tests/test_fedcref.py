@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.nn.utils import vector_to_parameters
 
-from cflkit import checkpoints, config, metrics, models, partition, published, refinement
+from cflkit import checkpoints, config, metrics, models, partition, plots, published, refinement
 from cflkit import sample_clustering as first
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import fedcref
@@ -659,3 +660,18 @@ def test_parameters_become_options():
     assert run.scenario == "digits-dec-overlap0-m3"
     with pytest.raises(config.ParameterError, match="dirtiness must be 0 for dec"):
         config.FedCRefRun.checked(values | {"dirtiness": 0.3})
+
+
+def test_the_graph_shows_which_associations_are_wrong():
+    """Two of class 3, one of class 7 and one that stands for nothing; one wrong edge of two."""
+    row = {"classes": "3|3|7|-1", "edges": "0-1|1-2"}
+    _, axes = plt.subplots()
+    plots.associations(row, axes)
+    looks = [(line.get_color(), line.get_linewidth()) for line in axes.lines]
+    assert sorted(looks, key=lambda look: look[1]) == [("0.6", 0.6), (plots.COLOURS[1], 2.0)]
+    assert {text.get_text() for text in axes.texts} == {"3", "7"}
+    [dots] = axes.collections
+    assert dots.get_sizes().tolist() == [22, 22, 22, 6]
+    plots.associations(row | {"edges": np.nan}, axes)  # as a record without any is read
+    assert len(axes.lines) == 2
+    plt.close("all")
