@@ -540,6 +540,17 @@ def test_resting_clients_train_no_more_and_keep_a_model_for_each_cluster(clients
             assert len(state.models[client]) == len(clusters)
 
 
+def test_where_all_rest_an_iteration_only_associates(clients, dealt):
+    federation = clients()
+    state = fedcref.start(federation, dealt)
+    fedcref.iterate(federation, state, replace(OPTIONS, rounds=1))
+    state.active[:] = False
+    labels, networks = list(state.labels), list(state.models)
+    fedcref.iterate(federation, state, replace(OPTIONS, rounds=1))
+    assert all(a is b for a, b in zip(state.labels + state.models, labels + networks, strict=True))
+    assert state.iteration == 2
+
+
 def test_a_community_is_averaged_by_the_sizes_of_its_clusters(clients, dealt):
     federation = clients()
     state = fedcref.start(federation, dealt)

@@ -265,6 +265,8 @@ def train_local_models(
 ) -> None:
     """A fresh autoencoder for each cluster of the active clients, and its errors everywhere."""
     mine = np.flatnonzero(state.active[clusters.owner])
+    if not len(mine):
+        return
     fresh = federation.initials(len(mine), LOCAL, iteration)
     owners = clusters.owner[mine]
     parts = [torch.from_numpy(clusters.samples[cluster]) for cluster in mine]
