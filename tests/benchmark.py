@@ -2,6 +2,7 @@
 
 ``make bench`` prints its tables, writes them to ``data/benchmark.csv`` with the machine's name,
 and draws ``figures/benchmark.png``. Most of it runs on noise: the values do not change the time.
+``python tests/benchmark.py PART ...`` measures only these parts, and the others keep their numbers.
 """
 
 import copy
@@ -311,24 +312,30 @@ def draw(tables):
     return plots.save(figure, "benchmark")
 
 
-def main() -> None:
-    """Measure, print, write and draw."""
+def main(wanted) -> None:
+    """Measure, print, write and draw; parts that are not wanted keep their old numbers."""
     plots.style()
-    tables = {
-        "ways": pd.concat([ways(model) for model in WORK], ignore_index=True),
-        "growth": growth(),
-        "transport": transport(),
-        "autoencoders": autoencoders(),
-        "lockstep": lockstep(),
+    parts = {
+        "ways": lambda: pd.concat([ways(model) for model in WORK], ignore_index=True),
+        "growth": growth,
+        "transport": transport,
+        "autoencoders": autoencoders,
+        "lockstep": lockstep,
     }
+    tables = {name: parts[name]() for name in wanted or parts}
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
     print(f"{device}, {os.cpu_count()} cores, torch {torch.__version__}")
     for name, table in tables.items():
         print(f"\n{name}\n{table.round(3).to_string(index=False)}")
-    lines = [table.assign(part=name, machine=device) for name, table in tables.items()]
     path = PROJECT / "data" / "benchmark.csv"
+    lines = [table.assign(part=name, machine=device) for name, table in tables.items()]
+    if wanted:
+        old = pd.read_csv(path)
+        lines = [old[~old["part"].isin(wanted)], *lines]
     pd.concat(lines).to_csv(path, index=False, float_format="%.4g")
-    print(f"\ntable     {path}\nfigure    {draw(tables)}")
+    print(f"\ntable     {path}")
+    if not wanted:
+        print(f"figure    {draw(tables)}")
 
 
 def processor() -> str:
@@ -342,4 +349,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--peak"]:
         peak(*sys.argv[2:])
     else:
-        main()
+        main(sys.argv[1:])
