@@ -510,8 +510,8 @@ plt.show()
 # - A reconstruction error is a question that can be asked without labels and without sending data: do you know this kind?
 # - The answer is noisy, so it is asked in both directions, and only of most images.
 # - One wrong edge joins two classes, a missing one only makes a community smaller; where θ lies between depends on networks and data.
-# - Networks repair heaps: what is a minority in one heap is the majority of another. A client's own networks do most of it; models of
-#   communities, which saw more images, do it better.
+# - Networks repair heaps: what is a minority in one heap is the majority of another. A client's own networks do part of it (most in this
+#   lesson, less the dirtier and harder the images); models of communities, which saw more of them, do better.
 #
 # ## Deviations
 #
