@@ -17,7 +17,7 @@
 # threshold that works, and see how a poisoned group that looks like a clean one is kept apart.
 #
 # **Before this:** `01_federated_averaging`; `03_ocfl_temperature` helps.
-# **Minutes on two cores:** 2
+# **Minutes on two cores:** 2.5
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
 # paper").
