@@ -164,7 +164,7 @@ def fedcref_results_table() -> str:
     lines = [
         "| data | clients | dirtiness | overlap | seeds | ACC at the start | "
         f"{' | '.join(names)} | communities | isolated | wrong, % | minutes |",
-        "|---" * 12 + "|",
+        "|---" * 13 + "|",
     ]
     systems: dict[tuple, list[records.Record]] = {}
     for record in records.committed():
