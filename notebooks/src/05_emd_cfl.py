@@ -606,7 +606,8 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# A line is a run. After the paper's ten rounds of ten local epochs FedAvg's clean clients lose nearly nine points.
+# A line is a run. The damage comes with the rounds: with as many local epochs, more rounds (the line of five dots) have done more of it.
+# After the paper's ten rounds of ten local epochs FedAvg's clean clients lose nearly nine points.
 #
 # ## At full scale
 #

@@ -117,8 +117,7 @@ figure, axes = plt.subplots(len(heaps), 1, figsize=(5, 0.55 * len(heaps)), squee
 for heap, ax in zip(heaps, axes[:, 0], strict=True):
     counts = images.labels[heap].bincount()
     plots.image_grid(images.images[heap[:12]], columns=12, axes=ax)
-    title = f"{counts.max()} of {len(heap)} are of class {counts.argmax()}"
-    ax.set_title(title, fontsize=7, loc="left", pad=1)
+    ax.set_title(f"{counts.max()} of {len(heap)} are {counts.argmax()}", fontsize=7, loc="left")
 plt.show()
 
 # %% [markdown]
@@ -169,6 +168,7 @@ def look(client, which):
     return torch.cat([seen, (255 * back).byte()]), federation.losses(job)[0][which].mean()
 
 
+# %%
 own = np.flatnonzero(images.labels[split.train[0]] == names[0])[:6]
 figure, axes = plt.subplots(1, 2, figsize=(6.5, 1.3))
 for title, client, which, ax in (
@@ -205,6 +205,7 @@ def normalised(q, r):
     return (d - d.min()) / (d.max() - d.min())
 
 
+# %%
 strangers = clusters.owner[:, None] != clusters.owner[None]
 alike = names[:, None] == names[None]
 agree = fedcref.associate(everywhere, clusters, options)
