@@ -425,6 +425,7 @@ def test_a_run_ends_when_nobody_is_active_or_all_are_weary(clients, dealt):
 # --- The whole method ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_dirty_clusters_become_cleaner_and_find_each_other(clients, dealt):
     history, states = refinement.run({"FedCRef": OPTIONS}, clients(), dealt, 3, progress=False)
     found = history.summary()["FedCRef"]
@@ -452,6 +453,7 @@ def test_perfect_associations_are_never_wrong_and_isolate_nothing_shared(clients
     assert history.rows[-1]["communities"] == (holders > 1).sum()
 
 
+@pytest.mark.slow
 def test_isolated_clusters_end_a_run_without_communities(clients, dealt):
     """θ = 0 with absolute differences: nobody agrees, and clients soon rest."""
     options = replace(OPTIONS, theta=0.0, normalisation="absolute")
@@ -515,6 +517,7 @@ def test_wrong_associations_by_hand():
     assert fedcref.wrong_share(np.zeros((4, 4), dtype=bool), np.array([5, 5, 5, 7])) == 0
 
 
+@pytest.mark.slow
 def test_resting_clients_train_no_more_and_keep_a_model_for_each_cluster(clients, dealt):
     federation = clients()
     state = fedcref.start(federation, dealt)
@@ -540,6 +543,7 @@ def test_resting_clients_train_no_more_and_keep_a_model_for_each_cluster(clients
             assert len(state.models[client]) == len(clusters)
 
 
+@pytest.mark.slow
 def test_where_all_rest_an_iteration_only_associates(clients, dealt):
     federation = clients()
     state = fedcref.start(federation, dealt)
