@@ -7,7 +7,6 @@ whose insertion and deletion section 5 of the extended OCFL paper puts on cluste
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,15 +67,16 @@ def gradcam(
     known = dict(network.named_modules())
     if layer not in known:
         raise ValueError(f"the network has no layer {layer!r}; known are {', '.join(known)}")
+    outputs: list[Tensor] = []
+    hook = known[layer].register_forward_hook(lambda _, inputs, output: outputs.append(output))
+    with hook, torch.inference_mode():
+        network(images[:1])
+    if not outputs or outputs[0].ndim != 4:
+        raise ValueError(f"the output of layer {layer!r} has no height and width")
     explainer = LayerGradCam(network, known[layer])
     parts = []
     for inputs, target in zip(images.split(CHUNK), classes.split(CHUNK), strict=True):
-        try:
-            small = explainer.attribute(inputs, target, relu_attributions=relu)
-        except (AssertionError, IndexError, RuntimeError) as error:
-            raise ValueError(f"layer {layer!r} cannot be explained: {error}") from error
-        if small.ndim != 4:
-            raise ValueError(f"the output of layer {layer!r} has no height and width")
+        small = explainer.attribute(inputs, target, relu_attributions=relu)
         corners = None if mode == "nearest" else False
         large = F.interpolate(small, images.shape[-2:], mode=mode, align_corners=corners)
         parts.append(large.detach()[:, 0])
@@ -162,8 +162,9 @@ def curves(
     counts = torch.arange(0, pixels + step, step, device=order.device).clamp(max=pixels)
     without = background(images, baseline)
     insertion, deletion = torch.empty((2, n, len(counts)))
-    frames = [(i, s) for i in range(n) for s in range(len(counts))]
-    for image, place in chunks(frames, images.device):
+    frames = torch.cartesian_prod(torch.arange(n), torch.arange(len(counts))).to(images.device)
+    for part in frames.split(CHUNK):
+        image, place = part.T
         changed = (rank[image] < counts[place][:, None]).view(-1, 1, height, width)
         present, absent = images[image], without[image]
         for found, inside, outside in (
@@ -186,12 +187,6 @@ def background(images: Tensor, baseline: str) -> Tensor:
     if baseline == "mean":
         return images.mean(dim=(2, 3), keepdim=True).expand_as(images)
     raise ValueError(f"unknown baseline {baseline!r}; known are {', '.join(BASELINES)}")
-
-
-def chunks(frames: list[tuple[int, int]], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Pairs of an image and a step, `CHUNK` at a time, as two tensors."""
-    for part in torch.tensor(frames, device=device).split(CHUNK):
-        yield part[:, 0], part[:, 1]
 
 
 def area(curve: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
 """The engine: many clients' data, many models, and four primitives on them.
 
-`Federation.train`, `losses`, `embed` and `predict` are the only code of the kit that touches a
-network. Each takes a batch of `Jobs` (which model with which client) and decides how to run it:
+`Federation.train`, `losses`, `embed` and `predict` are the only code of the kit that runs clients'
+models. (`explain` looks into one that `Federation.network` hands out; `sample_clustering.DEC` has a
+network that is no client's model.) Each takes a batch of `Jobs` (which model with which client) and
+decides how to run it:
 
 - *threads*, the default on a CPU: clients side by side on as many threads as there are cores, each
   thread computing alone;
@@ -153,10 +155,13 @@ class Task:
         ``none``, of each sample.
     prediction : callable
         From outputs to what `Federation.predict` returns.
+    head : str
+        The layer whose input is the embedding.
     """
 
     loss: Callable[[Tensor, Tensor, Tensor, str], Tensor]
     prediction: Callable[[Tensor], Tensor]
+    head: str
 
 
 def cross_entropy(outputs: Tensor, _: Tensor, labels: Tensor, reduction: str) -> Tensor:
@@ -171,8 +176,8 @@ def squared_error(outputs: Tensor, inputs: Tensor, _: Tensor, reduction: str) ->
 
 
 TASKS = {
-    "classification": Task(cross_entropy, lambda outputs: outputs.softmax(dim=1)),
-    "reconstruction": Task(squared_error, lambda outputs: outputs),
+    "classification": Task(cross_entropy, lambda outputs: outputs.softmax(dim=1), "classifier"),
+    "reconstruction": Task(squared_error, lambda outputs: outputs, "decoder"),
 }
 
 
@@ -398,7 +403,7 @@ class Federation:
     def embed(
         self, jobs: Jobs, split: str = "train", most: int | None = None, training: bool = False
     ) -> list[Tensor]:
-        """What enters the last linear layer of each job's model; J tensors ``[n, d]``.
+        """What enters the classifier (or decoder) of each job's model; J tensors ``[n, d]``.
 
         Of no more than ``most`` samples of the client, the same ones whatever the model; with the
         network in ``training`` mode if asked for, in batches as in training.
@@ -406,7 +411,7 @@ class Federation:
 
         def embedding(net: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
             caught: list[Tensor] = []
-            hook = net.get_submodule("classifier").register_forward_pre_hook(
+            hook = net.get_submodule(self.task.head).register_forward_pre_hook(
                 lambda _, inputs: caught.append(inputs[0])
             )
             with hook:

@@ -57,10 +57,9 @@ def table_measure(name: str) -> Protocol:
     return Protocol(lambda rounds: metrics.as_in_the_ocfl_tables(rounds)[name], SCORES, True)
 
 
-def last(measure: str, percent: bool = True) -> Protocol:
-    """A measure after the last round, as EMD-CFL's tables have it."""
-    factor, within = (100, PERCENT) if percent else (1, SCORES)
-    return Protocol(lambda rounds: factor * rounds[measure].iloc[-1], within)
+def at(row: int, measure: str, within: tuple[float, float], factor: float = 1) -> Protocol:
+    """A measure in one row: of the start (0, FedCRef) or after the last round (-1)."""
+    return Protocol(lambda rounds: factor * rounds[measure].iloc[row], within)
 
 
 def percent_gained(rounds: pd.DataFrame) -> float:
@@ -69,28 +68,23 @@ def percent_gained(rounds: pd.DataFrame) -> float:
     return float(100 * (last_one - first) / first)
 
 
-def place(measure: str, row: int, within: tuple[float, float], factor: float = 1) -> Protocol:
-    """A measure of FedCRef's at the start (row 0) or after the last iteration (row -1)."""
-    return Protocol(lambda rounds: factor * rounds[measure].iloc[row], within)
-
-
 PROTOCOLS = {
     "mean-50-ari": table_measure("RAND"),
     "mean-50-ami": table_measure("AMI"),
     "mean-50-homogeneity": table_measure("COM"),
     "clustering-round": Protocol(metrics.round_as_in_the_ocfl_tables, ROUNDS),
-    "last-accuracy": last("accuracy"),
-    "last-worst-accuracy": last("worst_accuracy"),
-    "last-clean-accuracy": last("clean_accuracy"),
-    "last-backdoor-accuracy": last("backdoor_accuracy"),
-    "last-ari": last("ari", percent=False),
-    "first-clustering-accuracy": place("accuracy", 0, SCORES),
-    "last-clustering-accuracy": place("accuracy", -1, SCORES),
+    "last-accuracy": at(-1, "accuracy", PERCENT, 100),
+    "last-worst-accuracy": at(-1, "worst_accuracy", PERCENT, 100),
+    "last-clean-accuracy": at(-1, "clean_accuracy", PERCENT, 100),
+    "last-backdoor-accuracy": at(-1, "backdoor_accuracy", PERCENT, 100),
+    "last-ari": at(-1, "ari", SCORES),
+    "first-clustering-accuracy": at(0, "accuracy", SCORES),
+    "last-clustering-accuracy": at(-1, "accuracy", SCORES),
     "clustering-improvement": Protocol(percent_gained, PERCENT),
-    "last-communities": place("communities", -1, CLUSTERS),
-    "last-wrong-associations": place("wrong", -1, PERCENT, 100),
-    "first-isolated": place("isolated", 0, CLUSTERS),
-    "last-isolated": place("isolated", -1, CLUSTERS),
+    "last-communities": at(-1, "communities", CLUSTERS),
+    "last-wrong-associations": at(-1, "wrong", PERCENT, 100),
+    "first-isolated": at(0, "isolated", CLUSTERS),
+    "last-isolated": at(-1, "isolated", CLUSTERS),
 }
 # Of what no record holds: hours, distances between parameters
 UNRECORDED = Protocol(lambda rounds: None, SCORES)

@@ -3,8 +3,8 @@
 Each difference in a method is a named option, so that both ways can be run; `SWITCHES` lists them
 with their sources: the OCFL papers (the first: IEEE BigData 2024; the extended one) and their
 authors' public code, MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_BigData2024, read
-by us; and EMD-CFL's. (Measures that differ from their names are in `metrics`, splits in `partition`
-and `shifts`.)
+by us; and EMD-CFL's. (FedCRef's choices are told where its options are, in `FedCRef`. Measures that
+differ from their names are in `metrics`, splits in `partition` and `shifts`.)
 """
 
 from __future__ import annotations

@@ -136,7 +136,12 @@ def run(
                 break
             begin = perf_counter()
             classes = fedcref.true_classes(federation, state.labels)
+            active = state.active.copy()
             fedcref.iterate(federation, state, options)
+            members = sum(map(len, state.communities))
+            trainings = int(active[state.clusters.owner].sum()) + options.rounds * members
+            history.requested += trainings
+            history.trained += trainings
             row = measures(federation, state, classes)
             history.rows.append({"method": name, **row})
             history.minutes += (perf_counter() - begin) / 60

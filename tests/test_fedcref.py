@@ -432,6 +432,8 @@ def test_dirty_clusters_become_cleaner_and_find_each_other(clients, dealt):
     assert found["accuracy"] > found["accuracy_start"] + 0.05
     assert found["isolated"] < found["isolated_start"]
     assert found["communities"] >= 2
+    # Every cluster once at least, in the first iteration
+    assert history.trained == history.requested >= found["isolated_start"]
     table = history.table()
     assert table["round"].tolist() == list(range(found["iterations"] + 1))
     row = table.iloc[-1]

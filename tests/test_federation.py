@@ -178,6 +178,9 @@ def test_autoencoders_learn_to_reconstruct(federate, small, split, engine):
     errors = (federation.predict(after, "train")[1] - images).square().mean(1)
     torch.testing.assert_close(federation.losses(after)[1], errors)
     assert errors.mean() < 0.8 * federation.losses(jobs)[1].mean()
+    network = federation.network(trained[1])
+    with torch.no_grad():
+        torch.testing.assert_close(federation.embed(after, "train")[1], network.encoder(images))
 
 
 def test_both_ways_train_the_same_autoencoders(federate):

@@ -1,4 +1,8 @@
-"""The algorithms, one file each, named as in the literature."""
+"""The algorithms, one file each, named as in the literature.
+
+`METHODS` are those that average every round, which `simulation` runs in lockstep. `fedcref` is none
+of them: an iteration of it holds many rounds, and `refinement` runs it.
+"""
 
 from __future__ import annotations
 

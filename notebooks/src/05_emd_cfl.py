@@ -606,7 +606,7 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# A line is a run. The damage comes with the rounds: with as many local epochs, more rounds (the line of five dots) have done more of it.
+# A line is a run. Rounds seem to matter more than epochs: at twenty local epochs the run of five rounds (one seed) has lost more than any of three.
 # After the paper's ten rounds of ten local epochs FedAvg's clean clients lose nearly nine points.
 #
 # ## At full scale

@@ -503,8 +503,8 @@ for (_, row), ax in zip(steps.head(4).iterrows(), axes, strict=False):
 plt.show()
 
 # %% [markdown]
-# In the first iteration wrong associations join several classes into one community. Its model is a mixture, and wins few images; the pure
-# communities win theirs, the heaps get cleaner, and most of the wrong associations are gone.
+# In the first iteration wrong associations join several classes into one community; iteration by iteration there are fewer of them. Presumably a
+# mixed community's model fits few images best, so that the pure ones sort the heaps; we have not counted who wins what.
 #
 # ## What we saw
 #
