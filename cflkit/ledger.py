@@ -140,6 +140,8 @@ FEDCREF = Source(
 RUNS = {"ocfl": OCFL, "ocfl-extended": OCFL, "emd-cfl": EMD, "fedcref": FEDCREF}
 SCENARIOS = [*dict.fromkeys(SCENARIO + EMD.scenario + FEDCREF.scenario)]
 CELL = ["paper", "table", *SCENARIOS, "method", "measure"]
+# Whole numbers, where a table has them
+COUNTED = dict.fromkeys(("clients", "participants"), "Int64")
 # Parameters in which runs of one scale may differ: seeds, and how often something is measured that
 # no table has
 FREE = {"seed", "partition_seed", "central_every"}
@@ -151,8 +153,7 @@ def published() -> pd.DataFrame:
     texts = {"table": str, "protocol": str}
     cells = pd.concat([pd.read_csv(f, dtype=texts) for f in files], ignore_index=True)
     cells = cells[cells["value"].notna() | cells["dash"].notna()].reset_index(drop=True)
-    counted = dict.fromkeys(("clients", "participants"), "Int64")
-    return cells.astype(counted)
+    return cells.astype(COUNTED)
 
 
 def status(value: float, ours: Iterable[float], within: tuple[float, float] = SCORES) -> str:
@@ -273,7 +274,7 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
         reduced = {f"reduced_{name}": value for name, value in compared(cell, less).items()}
         differs = reduction(paper, scenario) if less else ""
         rows.append(cell | compared(cell, full) | reduced | {"reduced_scale": differs})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).astype(COUNTED)
 
 
 def compared(cell: dict, runs: list[Record]) -> dict[str, object]:

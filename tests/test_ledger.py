@@ -259,6 +259,7 @@ def test_participants_part_the_scenarios():
     rows = table[(table["table"] == "6") & (table["dataset"] == "mnist")]
     run = rows[rows["status"] != "not run"]
     assert set(run["participants"]) == {20}
+    assert table["clients"].dtype == table["participants"].dtype == "Int64"  # 15, not 15.0
     assert set(run["method"]) == {"EMD-CFL"}
 
 
