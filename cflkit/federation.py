@@ -7,7 +7,8 @@ decides how to run it:
 
 - *threads*, the default on a CPU: clients side by side on as many threads as there are cores, each
   thread computing alone;
-- *stacked*, the default on a GPU: many models train as one stacked tensor, by ``torch.func.vmap``.
+- *stacked*, the default on a GPU: many models train as one stacked tensor, by ``torch.func.vmap``;
+  on a CPU there is one for each core.
 
 The batch order of a client depends on (seed, client, round) alone, never on the method that asks,
 on scheduling, or on a global generator. So does dropout on threads; stacked models draw their masks
@@ -29,6 +30,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from cflkit import models
@@ -295,7 +297,7 @@ class Federation:
             torch.default_generator.manual_seed(int(child))
             first = build(weights)
             self._initial = first.row
-            threads = min(usable_cores(), self.clients) if self.engine == "threads" else 1
+            threads = min(usable_cores(), self.clients) if self.device.type == "cpu" else 1
             self._networks = [first, *(build() for _ in range(threads - 1))]
         self.parameters = first.parameters
         self.buffers = len(self._initial) - first.parameters
@@ -329,6 +331,14 @@ class Federation:
         """How many samples a client has in a split; none where the partition lacks the split."""
         return len(self._indices[split][client]) if split in self._indices else 0
 
+    def inputs(self, index: ArrayLike, central: bool = False) -> tuple[Tensor, Tensor]:
+        """Samples of the pool or of the central test set, as networks see them.
+
+        ``[n, channels, height, width]`` in [0, 1], and labels ``[n]``.
+        """
+        source = self._central if central else self._pool
+        return self._samples(source, torch.as_tensor(index, dtype=torch.int64))
+
     # --- The four primitives ---------------------------------------------------------------------
 
     def train(self, jobs: Jobs, round: int, training: LocalTraining | None = None) -> Tensor:
@@ -357,8 +367,12 @@ class Federation:
         training = training or self.training
         with self._tf32():
             if self.engine == "stacked":
-                for part in torch.arange(len(jobs)).split(self._stack_size()):
-                    trained[part] = self._train_stacked(jobs.part(part), round, training)
+
+                def train_stack(network: RowModel, part: Tensor) -> None:
+                    trained[part] = self._train_stacked(network, jobs.part(part), round, training)
+
+                stacks = torch.arange(len(jobs)).split(self._stack_size(len(jobs)))
+                self._side_by_side(train_stack, stacks)
             else:
                 self._train_on_threads(jobs, round, training, trained)
         # Smallest and largest in one pass over the memory; NaN is both
@@ -521,9 +535,11 @@ class Federation:
         finally:
             torch.set_num_threads(before)
 
-    def _stack_size(self) -> int:
-        """How many jobs train at once: as many as fit `stack_bytes`."""
-        return max(1, int(stack_bytes(self.device) / self._job_bytes))
+    def _stack_size(self, jobs: int) -> int:
+        """How many jobs make a stack: a share for each core, if all fit `stack_bytes`."""
+        side_by_side = len(self._networks)
+        most = int(stack_bytes(self.device) / self._job_bytes / side_by_side)
+        return max(1, min(most, -(-jobs // side_by_side)))
 
     @cached_property
     def _job_bytes(self) -> float:
@@ -548,9 +564,10 @@ class Federation:
         batch = min(self.training.batch_size, int(self.sizes.max())) * (kept[1] - kept[0]) / 2
         return 6 * 4 * (self.parameters + self.buffers) + 2 * batch
 
-    def _train_stacked(self, jobs: Jobs, round: int, training: LocalTraining) -> Tensor:
-        """All jobs at once: one stacked model, one optimiser, one call a size of batch."""
-        network = self._networks[0]
+    def _train_stacked(
+        self, network: RowModel, jobs: Jobs, round: int, training: LocalTraining
+    ) -> Tensor:
+        """All jobs at once: one stacked model, one optimiser, one call a step."""
         network.network.train()
         self._seed_dropout(network, self.clients, round)
         rows = jobs.models[jobs.model]
@@ -563,13 +580,17 @@ class Federation:
         optimizer = training.build(leaves.values())
 
         def loss(
-            weights: dict[str, Tensor], statistics: dict[str, Tensor], x: Tensor, y: Tensor
+            weights: dict[str, Tensor],
+            statistics: dict[str, Tensor],
+            x: Tensor,
+            y: Tensor,
+            shares: Tensor,
         ) -> tuple[Tensor, dict[str, Tensor]]:
             moved = {name: value.clone() for name, value in statistics.items()}  # by BatchNorm
             with self._autocast():
                 outputs = torch.func.functional_call(network.network, {**weights, **moved}, (x,))
-                value = self.task.loss(outputs, x, y, "mean")
-            return value, moved
+                losses = self.task.loss(outputs, x, y, "none")
+            return (shares * losses).sum(), moved
 
         gradients = torch.func.vmap(torch.func.grad(loss, has_aux=True), randomness="different")
         parts = [None] * len(jobs) if jobs.samples is None else jobs.samples
@@ -580,10 +601,10 @@ class Federation:
         for step in range(max(map(len, batches))):
             done = [job for job in range(len(jobs)) if step >= len(batches[job])]
             finished = {name: value[done] for name, value in values.items()}
-            # Clients end their epochs with batches of different sizes, and padding would enter
-            # BatchNorm's statistics: only batches of equal size run together
-            for group in by_size(batches, step):
-                index = torch.stack([batches[job][step] for job in group])
+            # Clients end their epochs with batches of different sizes. Padding would enter
+            # BatchNorm's statistics: there only batches of equal size run together
+            for group in by_size(batches, step) if buffers else [present(batches, step)]:
+                index, shares = padded([batches[job][step : step + 1] for job in group])
                 inputs, labels = self._samples(self._pool, index)
                 everyone = len(group) == len(jobs)
                 which = slice(None) if everyone else group
@@ -592,6 +613,7 @@ class Federation:
                     {name: buffer[which] for name, buffer in buffers.items()},
                     inputs,
                     labels,
+                    shares.to(self.device),
                 )
                 for name, gradient in found.items():
                     if everyone:
@@ -638,32 +660,39 @@ class Federation:
         """``output`` of each job's model on every sample of the split, or on ``most`` of them."""
         self._check(split)
         chunk = 512 if self.engine == "threads" else 4096
-        tasks: list[tuple[int, Tensor]] = []
-        for job in range(len(jobs)):
+        # Models that meet the same samples meet them one after the other, as long as they are there
+        meetings: dict[int, list[int]] = {}
+        for job, client in enumerate(jobs.client.tolist()):
+            meetings.setdefault(0 if split == "central" else client, []).append(job)
+        tasks: list[tuple[list[int], Tensor]] = []
+        for client, present in meetings.items():
             if split == "central":
                 index = torch.arange(len(self._central[1]))
             else:
-                index = self._chosen(split, int(jobs.client[job]), most)
-            tasks += [
-                (job, part) for part in index.split(self.training.batch_size if training else chunk)
-            ]
+                index = self._chosen(split, client, most)
+            size = self.training.batch_size if training else chunk
+            tasks += [(present, part) for part in index.split(size)]
 
         @torch.inference_mode()
-        def evaluate_one(network: RowModel, task: tuple[int, Tensor]) -> Tensor:
-            job, index = task
-            network.load(jobs.models[jobs.model[job]])
-            network.network.train(training)
-            if training:
-                self._seed_dropout(network, int(jobs.client[job]), 0)
-            source = self._central if split == "central" else self._pool
-            with self._autocast():
-                return output(network.network, *self._samples(source, index)).float()
+        def evaluate_one(network: RowModel, task: tuple[list[int], Tensor]) -> list[Tensor]:
+            present, index = task
+            samples = self._samples(self._central if split == "central" else self._pool, index)
+            found = []
+            for job in present:
+                network.load(jobs.models[jobs.model[job]])
+                network.network.train(training)
+                if training:
+                    self._seed_dropout(network, int(jobs.client[job]), 0)
+                with self._autocast():
+                    found.append(output(network.network, *samples).float())
+            return found
 
         parts: list[list[Tensor]] = [[] for _ in range(len(jobs))]
         with self._tf32():
             results = self._side_by_side(evaluate_one, tasks)
-        for (job, _), part in zip(tasks, results, strict=True):
-            parts[job].append(part)
+        for (present, _), found in zip(tasks, results, strict=True):
+            for job, part in zip(present, found, strict=True):
+                parts[job].append(part)
         return [torch.cat(part).clone() for part in parts]
 
 
@@ -674,6 +703,27 @@ def by_size(batches: Sequence[Sequence[Tensor]], step: int) -> list[list[int]]:
         if step < len(own):
             groups.setdefault(len(own[step]), []).append(job)
     return list(groups.values())
+
+
+def present(batches: Sequence[Sequence[Tensor]], step: int) -> list[int]:
+    """The jobs that have a batch at this step; all while most have one, which saves copies."""
+    jobs = [job for job, own in enumerate(batches) if step < len(own)]
+    return jobs if 2 * len(jobs) < len(batches) else list(range(len(batches)))
+
+
+def padded(batches: Sequence[Sequence[Tensor]]) -> tuple[Tensor, Tensor]:
+    """The batch of each job, or none, as one index; and the share of each sample in a job's loss.
+
+    Both ``[J, B]``. Shares of what was padded are 0, those of a batch sum to 1.
+    """
+    size = max(len(batch) for own in batches for batch in own)
+    index = torch.zeros(len(batches), size, dtype=torch.int64)
+    shares = torch.zeros(len(batches), size)
+    for row, own in enumerate(batches):
+        for batch in own:
+            index[row, : len(batch)] = batch
+            shares[row, : len(batch)] = 1 / len(batch)
+    return index, shares
 
 
 def stack_bytes(device: torch.device) -> int:

@@ -6,7 +6,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from cflkit import federation as federation_module
 from cflkit import models
-from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation import Federation, Jobs, LocalTraining, padded
 from cflkit.partition import Partition
 from cflkit.rows import RowModel
 
@@ -86,11 +86,28 @@ def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
 def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
     whole = federate(engine="stacked")
     expected = whole.train(everyone(whole), 0)
-    whole_size = whole._stack_size()
-    four = federation_module.stack_bytes(whole.device) / whole_size * 4.5
-    monkeypatch.setattr(federation_module, "stack_bytes", lambda device: four)
-    assert whole._stack_size() == 4 < whole.clients
+    two = whole._job_bytes * 2.5 * len(whole._networks)
+    monkeypatch.setattr(federation_module, "stack_bytes", lambda device: two)
+    assert whole._stack_size(100) == 2 < whole.clients
     torch.testing.assert_close(whole.train(everyone(whole), 0), expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("model", ["compact-cnn", "compact-bn"])
+def test_cores_share_the_jobs_of_a_stack(federate, monkeypatch, model):
+    """And nothing but time depends on how many there are."""
+    trained = []
+    for cores in (1, 4):
+        monkeypatch.setenv("CFLKIT_THREADS", str(cores))
+        federation = federate(model, engine="stacked")
+        assert federation._stack_size(6) == {1: 6, 4: 2}[cores]
+        trained.append(federation.train(everyone(federation), 0))
+    torch.testing.assert_close(*trained, rtol=1e-4, atol=1e-5)
+
+
+def test_padding_has_no_share_in_a_loss():
+    index, shares = padded([[torch.tensor([3, 1, 2])], [], [torch.tensor([5])]])
+    assert index.tolist() == [[3, 1, 2], [0, 0, 0], [5, 0, 0]]
+    torch.testing.assert_close(shares, torch.tensor([[1 / 3] * 3, [0, 0, 0], [1, 0, 0]]))
 
 
 def test_stacked_training_leaves_the_global_generator_alone(federate):
@@ -98,19 +115,18 @@ def test_stacked_training_leaves_the_global_generator_alone(federate):
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    federation._stack_size()
+    assert federation._job_bytes > 0
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_stack_counts_what_the_backward_pass_keeps(federate):
-    """Twice the batch, twice the activations, and no more jobs than memory holds."""
+    """Twice the batch, twice the activations."""
     small, large = (
         federate(training=LocalTraining(batch_size=b), engine="stacked") for b in (8, 16)
     )
     rows = 6 * 4 * small.parameters
-    room = federation_module.stack_bytes(small.device)
-    bytes_of = [room / f._stack_size() - rows for f in (small, large)]
-    assert bytes_of[1] / bytes_of[0] == pytest.approx(2, rel=0.01)
+    bytes_of = [f._job_bytes - rows for f in (small, large)]
+    assert bytes_of[1] / bytes_of[0] == pytest.approx(2)
     # At least the outputs of four convolutions of ten channels, at 8×8 and 4×4
     assert bytes_of[0] > 8 * 4 * 10 * (2 * 64 + 2 * 16)
 
