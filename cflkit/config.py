@@ -14,6 +14,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from cflkit import datasets, models, shifts
+from cflkit.explain import Assessment
 from cflkit.federation import LocalTraining
 from cflkit.methods.fedcref import FedCRef
 from cflkit.sample_clustering import DEC
@@ -149,8 +150,8 @@ class FederatedRun(Run, Scenario):
     """A training run on clusters of classes; parameters of ``04_sattler_and_briggs``."""
 
 
-class OCFLRun(FederatedRun):
-    """Parameters of ``03_ocfl_temperature``."""
+class OCFLMethods(FederatedRun):
+    """A training run of the OCFL papers' methods."""
 
     window: Count
     sattler_eps1: Positive | None
@@ -159,7 +160,44 @@ class OCFLRun(FederatedRun):
     briggs_rounds: Annotated[int, Field(ge=0)]
     briggs_threshold: Annotated[float, Field(gt=0, le=2)]
     include_buffers: bool
+
+
+class OCFLRun(OCFLMethods):
+    """Parameters of ``03_ocfl_temperature``."""
+
     central_every: Count
+
+
+class ExplanationRun(OCFLMethods):
+    """Parameters of ``07_explaining_cluster_models``."""
+
+    layer: str | None
+    sample_size: Count
+    step: Count
+    baseline: Literal["zeros", "blur", "mean"]
+    explained: Literal["predicted", "true"]
+
+    @model_validator(mode="after")
+    def layer_of_the_model(self) -> Self:
+        """Whoever names a layer must name one of the network's."""
+        if self.layer is not None:
+            known = dict(models.make(self.model, (3, 32, 32), 10).named_modules())
+            if self.layer not in known:
+                raise ValueError(
+                    f"{self.model} has no layer {self.layer!r}; has {', '.join(known)}"
+                )
+        return self
+
+    def assessment(self) -> Assessment:
+        """How models are explained."""
+        return Assessment(
+            layer=self.layer or models.LAST_CONVOLUTION[self.model],
+            sample_size=self.sample_size,
+            step=self.step,
+            baseline=self.baseline,
+            explained=self.explained,
+            seed=self.seed,
+        )
 
 
 class EMDRun(Run):
@@ -305,4 +343,4 @@ AnyRun = FederatedRun | EMDRun | FedCRefRun
 class LedgerView(Parameters):
     """Parameters of ``90_ledger``."""
 
-    paper: Literal["ocfl", "ocfl-extended", "emd-cfl", "fedcref"]
+    paper: Literal["ocfl", "ocfl-extended", "ocfl-explanations", "emd-cfl", "fedcref"]

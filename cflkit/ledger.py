@@ -62,6 +62,16 @@ def at(row: int, measure: str, within: tuple[float, float], factor: float = 1) -
     return Protocol(lambda rounds: factor * rounds[measure].iloc[row], within)
 
 
+def explained(measure: str, source: str) -> Protocol:
+    """Mean over clusters of what GradCAM's maps score on samples from a source."""
+
+    def mean(rows: pd.DataFrame) -> float:
+        chosen = (rows["map"] == "GradCAM") & (rows["source"] == source)
+        return float(rows.loc[chosen, measure].mean())
+
+    return Protocol(mean, SCORES)
+
+
 def percent_gained(rounds: pd.DataFrame) -> float:
     """How much a clustering's accuracy grew, in per cent of what it was."""
     first, last_one = rounds["accuracy"].iloc[0], rounds["accuracy"].iloc[-1]
@@ -85,8 +95,13 @@ PROTOCOLS = {
     "last-wrong-associations": at(-1, "wrong", PERCENT, 100),
     "first-isolated": at(0, "isolated", CLUSTERS),
     "last-isolated": at(-1, "isolated", CLUSTERS),
+    **{
+        f"{measure}-{source}": explained(measure, source)
+        for measure in ("insertion", "deletion")
+        for source in ("in-cluster", "out-of-cluster", "orchestrator")
+    },
 }
-# Of what no record holds: hours, distances between parameters
+# Of what no record holds: hours, distances between parameters, ranks over many runs
 UNRECORDED = Protocol(lambda rounds: None, SCORES)
 
 
@@ -123,6 +138,13 @@ OCFL = Source(
     "{dataset}_{clients}_{overlap}_{balance}.yaml",
     {"SCL": "Sattler", "BCL": "Briggs", **{name: name for name in CLUSTERERS}},
 )
+EXPLANATIONS = Source(
+    "explanations",
+    "07_explaining_cluster_models",
+    SCENARIO,
+    OCFL.file,
+    {"BNC": "FedAvg", **OCFL.methods},
+)
 EMD = Source(
     "emd-cfl",
     "05_emd_cfl",
@@ -137,7 +159,13 @@ FEDCREF = Source(
     "{dataset}.yaml",
     {name: name for name in ("FedCRef", "Perfect associations")},
 )
-RUNS = {"ocfl": OCFL, "ocfl-extended": OCFL, "emd-cfl": EMD, "fedcref": FEDCREF}
+RUNS = {
+    "ocfl": OCFL,
+    "ocfl-extended": OCFL,
+    "ocfl-explanations": EXPLANATIONS,
+    "emd-cfl": EMD,
+    "fedcref": FEDCREF,
+}
 SCENARIOS = [*dict.fromkeys(SCENARIO + EMD.scenario + FEDCREF.scenario)]
 CELL = ["paper", "table", *SCENARIOS, "method", "measure"]
 # Whole numbers, where a table has them
@@ -291,10 +319,7 @@ def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
     protocol = PROTOCOLS.get(cell["protocol"], UNRECORDED)
     runs = [] if protocol is UNRECORDED else runs
     name = RUNS[cell["paper"]].methods.get(cell["method"], "")
-    as_meant = [run.rounds[run.rounds["method"] == name] for run in runs]
-    twins = [run.rounds[run.rounds["method"] == name + AS_PUBLISHED] for run in runs]
-    both = [(twin if len(twin) else meant) for twin, meant in zip(twins, as_meant, strict=True)]
-    rows = [method for method in both if len(method)]
+    rows = [method for run in runs if len(method := as_printed(run, name))]
     ours = np.array([protocol.value(method) for method in rows], dtype=float)
     # Against print, one cluster from first to last is a dash; a table's score of 0 has several
     against_print = ours
@@ -302,7 +327,8 @@ def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
         whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
         against_print = np.where(whole, np.nan, ours)
     some = ours[~np.isnan(ours)]
-    slipped = any(map(len, twins))
+    as_meant = [run.rounds[run.rounds["method"] == name] for run in runs]
+    slipped = any((run.rounds["method"] == name + AS_PUBLISHED).any() for run in runs)
     meant = [protocol.value(method) for method in as_meant if len(method)] if slipped else []
     return {
         "ours": some.mean() if len(some) else np.nan,
@@ -314,6 +340,12 @@ def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
         "intended": pd.Series(meant, dtype=float).mean(),
         "runs": " ".join(run.id for run in runs) if rows else "",
     }
+
+
+def as_printed(run: Record, name: str) -> pd.DataFrame:
+    """A method's rows in a run; of the method as published, where the run has both."""
+    twin = run.rounds[run.rounds["method"] == name + AS_PUBLISHED]
+    return twin if len(twin) else run.rounds[run.rounds["method"] == name]
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:

@@ -221,6 +221,36 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
     return axes
 
 
+def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axes:
+    """A saliency map ``[height, width]`` in [0, 1] over its image ``[channels, height, width]``.
+
+    The hotter a place, the less of the image shines through; what has no heat stays as it is.
+    """
+    axes = image_grid(np.asarray(image)[None], columns=1, axes=axes)
+    shades = np.asarray(heat, dtype=float)
+    axes.imshow(shades, cmap="plasma", vmin=0, vmax=1, alpha=0.75 * shades)
+    return axes
+
+
+def boxes(table: pd.DataFrame, measure: str, axes: Axes | None = None) -> Axes:
+    """A box a method of a measure over clusters, as in Figures 6 and 7 of the extended OCFL paper.
+
+    Boxes are quartiles, whiskers reach the farthest within 1.5 of their distance, rings lie beyond.
+    """
+    axes = axes or plt.gca()
+    values = {name: rows.dropna() for name, rows in table.groupby("method", sort=False)[measure]}
+    flier = {"marker": "o", "markersize": 3, "markeredgecolor": "0.5"}
+    axes.boxplot(
+        list(values.values()),
+        medianprops={"color": COLOURS[1]},
+        flierprops=flier,
+        widths=0.6,
+    )
+    axes.set_xticks(range(1, len(values) + 1), list(values), rotation=90)
+    axes.set_ylim(0, 1)
+    return axes
+
+
 def critical_differences(comparison: Comparison, axes: Axes | None = None) -> Axes:
     """A critical-difference diagram: average ranks on a line, bars under methods that are alike.
 

@@ -188,6 +188,32 @@ def fedcref_results_table() -> str:
     return "\n".join(lines)
 
 
+def explanations_results_table() -> str:
+    """The README's results of explanations: each scenario with committed records."""
+    names = {"no clustering": "FedAvg", "OCFL-HDB": "OCFL-HDB"}
+    measures = ("insertion", "deletion", "insertion − deletion")
+    heads = [f"{measure}, {name}" for measure in measures for name in names]
+    lines = [
+        f"| data | split | seeds | {' | '.join(heads)} | minutes |",
+        "|---" * (4 + len(heads)) + "|",
+    ]
+    scenarios: dict[tuple, list[records.Record]] = {}
+    for record in records.committed():
+        if ledger.scale(record, "ocfl-explanations") == "reduced":
+            scenarios.setdefault(ledger.scenario_of(record), []).append(record)
+    for (dataset, overlap, balance, _), runs in scenarios.items():
+        insertion, deletion = (
+            [fmean(run.summary[name][f"{m}_in-cluster"] for run in runs) for name in names.values()]
+            for m in ("insertion", "deletion")
+        )
+        difference = [up - down for up, down in zip(insertion, deletion, strict=True)]
+        columns = [f"{value:.2f}" for value in [*insertion, *deletion, *difference]]
+        columns.append(f"{fmean(run.provenance['minutes'] for run in runs):.0f}")
+        first = f"{dataset} | {overlap}, {balance} | {len(runs)}"
+        lines.append(f"| {first} | {' | '.join(columns)} |")
+    return "\n".join(lines)
+
+
 def write_readme() -> None:
     """Fill the parts of the README between its markers."""
     text = README.read_text()
@@ -196,6 +222,7 @@ def write_readme() -> None:
         "results": results_table(),
         "emd-results": emd_results_table(),
         "fedcref-results": fedcref_results_table(),
+        "explanations-results": explanations_results_table(),
         "ledger": headline(),
     }
     for name, table in parts.items():

@@ -27,6 +27,7 @@ from cflkit import (
     clustering,
     config,
     datasets,
+    explain,
     methods,
     models,
     notebooks,
@@ -278,6 +279,20 @@ def autoencoders():
     return table
 
 
+def explanations():
+    """GradCAM, insertion and deletion of 350 images of 28×28 pixels, in steps of 20."""
+    _, federation = federate("compact-cnn", 1, 500, 1, 32, (1, 28, 28))
+    network = federation.network(federation.initial())
+    inputs, classes = federation.inputs(range(350))
+    layer = models.LAST_CONVOLUTION["compact-cnn"]
+    maps = explain.gradcam(network, inputs, classes, layer)
+    ways = {
+        "GradCAM": lambda: explain.gradcam(network, inputs, classes, layer),
+        "both curves": lambda: explain.curves(network, inputs, maps, classes, step=20),
+    }
+    return pd.Series(seconds_of(ways), name="seconds").rename_axis("way").reset_index()
+
+
 def lockstep():
     """Seven methods of the default scenario together, and each alone."""
     lesson = notebooks.read(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
@@ -320,6 +335,7 @@ def main(wanted) -> None:
         "growth": growth,
         "transport": transport,
         "autoencoders": autoencoders,
+        "explanations": explanations,
         "lockstep": lockstep,
     }
     tables = {name: parts[name]() for name in wanted or parts}

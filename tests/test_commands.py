@@ -9,7 +9,7 @@ import nbformat
 import pytest
 import yaml
 
-from cflkit import config, notebooks, records
+from cflkit import config, ledger, notebooks, records
 from cflkit.__main__ import main
 from cflkit.records import PROJECT
 
@@ -155,9 +155,34 @@ def test_the_notebook_itself_refuses_what_was_injected():
         config.OCFLRun.of(namespace)
 
 
-@pytest.mark.parametrize("file", sorted((PROJECT / "notebooks/params/ocfl").glob("*/*.yaml")))
-def test_every_parameter_file_fits_its_notebook(file):
-    notebooks.check_parameters(notebooks.read(OCFL), notebooks.read_yaml(file))
+SOURCES = [ledger.OCFL, ledger.EXPLANATIONS, ledger.EMD, ledger.FEDCREF]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.folder)
+def test_every_parameter_file_fits_its_notebook(source):
+    notebook = notebooks.read(PROJECT / "notebooks" / f"{source.notebook}.ipynb")
+    files = sorted((PROJECT / "notebooks" / "params" / source.folder).glob("*/*.yaml"))
+    assert files
+    for file in files:
+        notebooks.check_parameters(notebook, notebooks.read_yaml(file))
+
+
+@pytest.mark.parametrize("scale", ["paper", "reduced"])
+def test_explained_models_are_those_of_the_ocfl_runs(scale):
+    """Their files differ in how models are explained and how often the central set is asked."""
+    params = PROJECT / "notebooks" / "params"
+    compared = 0
+    for file in (params / "explanations" / scale).glob("*.yaml"):
+        trained = params / "ocfl" / scale / file.name
+        if trained.exists():
+            explained = notebooks.read_yaml(file)
+            expected = notebooks.read_yaml(trained)
+            expected.pop("central_every", None)
+            for name in ("sample_size", "step"):
+                del explained[name]
+            assert explained == expected
+            compared += 1
+    assert compared == {"paper": 20, "reduced": 8}[scale]
 
 
 def run_command(*arguments, **environment):

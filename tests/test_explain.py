@@ -1,6 +1,7 @@
 """GradCAM, insertion and deletion against plain computations."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cflkit import explain, models
+from cflkit import explain, methods, models, plots, simulation
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +226,130 @@ def test_the_federation_gives_a_network_of_its_own(federate, small):
     assert not torch.equal(network(images), other(images))
     maps = explain.gradcam(network, images, torch.arange(4), models.LAST_CONVOLUTION["compact-cnn"])
     assert maps.shape == (4, 8, 8)
+
+
+# --- Algorithm 2 ---------------------------------------------------------------------------------
+
+HOW = explain.Assessment("features.7", sample_size=12, step=16)
+
+
+@pytest.fixture
+def line_up(federate):
+    """FedAvg and two methods that find the same clusters, after two rounds."""
+    federation = federate()
+    found = {
+        "FedAvg": methods.make("fedavg"),
+        "oracle": methods.make("oracle"),
+        "twin": methods.make("oracle"),
+    }
+    history = simulation.run(found, federation, rounds=2, progress=False)
+    return found, federation, history
+
+
+def test_every_clusters_model_is_explained_on_every_source(line_up):
+    found, federation, history = line_up
+    table = explain.assess(found, federation, history, HOW).table()
+    kinds = len(explain.MAPS) + 2
+    assert table.groupby("method", sort=False).size().tolist() == [kinds, 3 * kinds, 3 * kinds]
+    assert set(table["round"]) == {2}
+    assert table["clients"].unique().tolist() == ["0|1|2|3|4|5", "0|1", "2|3", "4|5"]
+    assert set(table.loc[table["source"] != "in-cluster", "map"]) == {"GradCAM"}
+    ordered = table.dropna()
+    for measure in ("insertion", "deletion"):
+        quantiles = ordered[[f"{measure}_p{q:02d}" for q in (5, 25, 50, 75, 95)]].to_numpy()
+        assert (np.diff(quantiles, axis=1) >= 0).all()
+        assert ordered[measure].between(quantiles[:, 0], quantiles[:, -1]).all()
+
+
+def test_no_cluster_has_nobody_outside_it_but_one_that_has_all(line_up):
+    found, federation, history = line_up
+    explained = explain.assess(found, federation, history, HOW)
+    table = explained.table()
+    alone = table[table["samples"] == 0]
+    assert alone[["method", "source"]].to_numpy().tolist() == [["FedAvg", "out-of-cluster"]]
+    assert alone["insertion"].isna().all()
+    summary = explained.summary()
+    assert np.isnan(summary["FedAvg"]["insertion_out-of-cluster"])
+    assert summary["oracle"]["n_clusters"] == 3
+
+
+def test_a_row_is_what_the_parts_say(line_up):
+    """Noise on the second cluster's own test images, put together by hand."""
+    found, federation, history = line_up
+    explained = explain.assess(found, federation, history, HOW)
+    row = explained.table().query("method == 'oracle' and cluster == 1 and map == 'noise'").iloc[0]
+    labels = found["oracle"].labels
+    drawn = explain.samples_from("in-cluster", federation.partition, labels, 1, 0, 12, seed=0)
+    images, truth = federation.inputs(drawn)
+    network = federation.network(found["oracle"].models[1])
+    answers = network(images).softmax(dim=1).detach()
+    classes = answers.argmax(dim=1)
+    noise = explain.random_maps(images, 0)
+    curves = explain.curves(network, images, noise, classes, step=16)
+    assert row["insertion"] == pytest.approx(float(explain.area(curves.insertion).mean()))
+    areas = explain.area(curves.deletion).numpy()
+    assert row["deletion_p50"] == pytest.approx(np.median(areas))
+    assert row["deletion_std"] == pytest.approx(areas.std())
+    assert row["accuracy"] == pytest.approx(float((classes == truth).float().mean()))
+    assert row["confidence"] == pytest.approx(float(answers.max(dim=1).values.mean()))
+
+
+def test_methods_that_share_models_share_explanations(line_up, monkeypatch):
+    found, federation, history = line_up
+    asked = []
+    explain_cluster = explain.explain_cluster
+    monkeypatch.setattr(
+        explain, "explain_cluster", lambda *a: asked.append(a[3]) or explain_cluster(*a)
+    )
+    explained = explain.assess(found, federation, history, HOW)
+    assert asked == [0, 0, 1, 2]  # FedAvg's one, and three that two methods share
+    summary = explained.summary()
+    assert summary["twin"] == summary["oracle"]
+    assert (explained.requested, explained.trained) == (history.requested, history.trained)
+    assert explained.minutes > history.minutes
+
+
+def test_the_true_class_may_be_explained_instead(line_up):
+    found, federation, history = line_up
+    true = explain.Assessment("features.7", sample_size=12, step=16, explained="true")
+    some = {"FedAvg": found["FedAvg"]}
+    one, other = (
+        explain.assess(some, federation, history, how).summary()["FedAvg"] for how in (HOW, true)
+    )
+    assert one["confidence_in-cluster"] > other["confidence_in-cluster"]
+    assert one["accuracy_in-cluster"] == other["accuracy_in-cluster"]
+    with pytest.raises(ValueError, match="unknown class 'likely' to explain; known are predicted"):
+        explain.Assessment("features.7", explained="likely")
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 6), st.integers(1, 40), st.integers(0, 9))
+def test_noise_is_worth_nothing_whatever_the_model(side, step, bias):
+    """A random order from either end shows random sets of each size: the areas are equal."""
+
+    class Sure(Counting):
+        def forward(self, x):
+            return super().forward(x) + torch.tensor([0.0, float(bias)])
+
+    images = torch.rand(3000, 1, side, side, generator=torch.Generator().manual_seed(0))
+    classes = torch.ones(3000, dtype=torch.long)
+    found = explain.curves(Sure(), images, explain.random_maps(images, 1), classes, step=step)
+    # The last step of either may be a smaller one, at opposite ends: only whole steps are mirrored
+    if side**2 % step == 0:
+        difference = explain.area(found.insertion) - explain.area(found.deletion)
+        assert abs(float(difference.mean())) < 4 * float(difference.std()) / 3000**0.5 + 1e-6
+
+
+def test_boxes_have_a_method_each_and_maps_leave_cold_places_alone():
+    import matplotlib.pyplot as plt
+
+    table = pd.DataFrame(
+        {"method": ["b", "b", "a", "c"], "insertion": [0.2, 0.4, 0.9, float("nan")]}
+    )
+    _, (left, right) = plt.subplots(1, 2)
+    plots.boxes(table, "insertion", left)
+    assert [label.get_text() for label in left.get_xticklabels()] == ["b", "a", "c"]
+    heat = np.array([[0.0, 1.0], [0.5, 0.0]])
+    plots.saliency(torch.full((3, 2, 2), 90, dtype=torch.uint8), heat, right)
+    np.testing.assert_allclose(right.images[1].get_alpha(), 0.75 * heat)
+    plt.close("all")

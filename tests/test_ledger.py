@@ -273,6 +273,36 @@ def test_a_dash_that_says_nothing_is_no_cell():
 # --- FedCRef -------------------------------------------------------------------------------------
 
 
+def explanations_record(insertion, scale="reduced"):
+    """A run whose maps all score the same; of OCFL-AFF as published they score a half of it."""
+    folder = PROJECT / "notebooks" / "params" / "explanations" / scale
+    given = yaml.safe_load((folder / "mnist_15_nonoverlapping_balanced.yaml").read_text())
+    rows = [
+        {
+            **{"method": method, "round": 50, "cluster": cluster, "source": source, "map": kind},
+            "insertion": insertion * (0.5 if method == "OCFL-AFF as published" else 1) + 0.1 * sign,
+            "deletion": 0.3 if kind == "GradCAM" else 0.9,
+        }
+        for method in ["FedAvg", *METHODS]
+        for cluster, sign in ((0, -1), (1, 1))
+        for source, kind in (("in-cluster", "GradCAM"), ("in-cluster", "noise"))
+    ]
+    parameters = ledger.defaults("07_explaining_cluster_models") | given
+    return Record(PROJECT / "explanations-run", parameters, {}, {}, pd.DataFrame(rows))
+
+
+def test_explanations_are_means_over_clusters_of_gradcams_scores():
+    table = ledger.ledger([explanations_record(0.7)]).query("paper == 'ocfl-explanations'")
+    found = table[table["reduced_status"] != "not run"].set_index(["table", "method", "measure"])
+    assert found.loc[("figure 6", "OCFL-HDB", "insertion"), "reduced_ours"] == pytest.approx(0.7)
+    assert found.loc[("figure 6", "BNC", "deletion"), "reduced_ours"] == pytest.approx(0.3)
+    affinity = found.loc[("figure 6", "OCFL-AFF", "insertion")]
+    assert affinity["reduced_ours"] == pytest.approx(0.35)
+    assert affinity["reduced_intended"] == pytest.approx(0.7)
+    # No orchestrator's samples in this run, and no ranks in any
+    assert set(table.loc[table["table"] == "figure 8", "reduced_status"]) == {"not run"}
+
+
 def fedcref_record(accuracy, communities, scale="paper", dataset="emnist-digits", **changes):
     """A run of FedCRef that ends like this."""
     file = PROJECT / "notebooks" / "params" / "fedcref" / scale / f"{dataset}.yaml"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cflkit import clustering, config, ledger, methods, metrics, partition, published
+from cflkit import clustering, config, ledger, methods, metrics, partition, published, stats
 from cflkit.methods.ocfl import attribute
 
 ARCHIVED = {
@@ -66,7 +66,7 @@ def agreement(clients, balance, labels):
 
 def cells(table, source="printed"):
     rows = ledger.published()
-    rows = rows[rows["paper"].str.startswith("ocfl")]
+    rows = rows[rows["paper"].isin(["ocfl", "ocfl-extended"])]
     return rows[(rows["table"] == table) & (rows["source"] == source)].to_dict("records")
 
 
@@ -89,6 +89,11 @@ def test_the_tables_are_whole():
         ("emd-cfl", "6"): 24,
         ("emd-cfl", "7"): 17 * 3 - 8,
         ("emd-cfl", "9"): 20,
+        # Twenty scenarios and seven methods, insertion and deletion; who never clustered has no
+        # images outside a cluster
+        **{("ocfl-explanations", f"figure {number}"): 20 * 7 * 2 for number in "67"},
+        ("ocfl-explanations", "figure 17"): 196,
+        ("ocfl-explanations", "figure 8"): 7 * 3,
         **{("fedcref", table): count for table, count in zip("12", (6, 4), strict=True)},
         **{("fedcref", table): 9 * 4 for table in "34"},
         **{("fedcref", table): 3 * 4 for table in "56"},
@@ -97,10 +102,14 @@ def test_the_tables_are_whole():
     assert not rows.duplicated(ledger.CELL).any()
     assert set(rows["protocol"].dropna()) == set(ledger.PROTOCOLS)
     unlike = rows[rows["protocol"].isna()]
-    assert set(unlike["paper"] + unlike["table"]) == {"emd-cfl4", "emd-cfl9", "fedcref2"}
+    assert set(unlike["paper"] + unlike["table"]) == {
+        *("emd-cfl4", "emd-cfl9", "fedcref2"),
+        "ocfl-explanationsfigure 8",
+    }
     methods = rows["method"].groupby(rows["paper"]).agg(set)
     assert methods["ocfl"] == methods["ocfl-extended"] == set(ledger.OCFL.methods)
     assert set(ledger.EMD.methods) < methods["emd-cfl"]
+    assert methods["ocfl-explanations"] == set(ledger.EXPLANATIONS.methods)
     assert methods["fedcref"] == {*ledger.FEDCREF.methods, "Global DEC"}
     assert (rows["value"].isna() == rows["dash"].notna()).all()
     assert set(rows["source"]) == {"printed", "archive"}
@@ -116,6 +125,50 @@ def test_fedcrefs_improvements_follow_from_its_accuracies():
     difference = 100 * (after - before) / before - values["improvement, %"]
     assert len(values) == 16
     assert difference.abs().max() < 0.25
+
+
+@pytest.fixture
+def archived_explanations(data_root):
+    """A row a run, source and cluster, of the runs with 15 clients."""
+    file = data_root.parent / "published" / "ocfl_explanations.csv"
+    if not file.exists():
+        pytest.skip(f"needs the authors' archived results, {file.name}")
+    rows = pd.read_csv(file).query("clients == 15")
+    return rows.assign(dataset=rows["dataset"].map(ARCHIVED)).rename(
+        columns={"samples_from": "source", "ins_mean": "insertion", "del_mean": "deletion"}
+    )
+
+
+def test_the_clusters_scores_are_the_archived_ones(archived_explanations):
+    ours = pd.read_csv(ledger.PUBLISHED / "ocfl-explanations_per-cluster.csv")
+    key = [*ledger.SCENARIO, "method", "source", "cluster"]
+    both = ours.merge(archived_explanations, on=key, suffixes=("", "_archived"))
+    assert len(both) == len(ours) == len(archived_explanations)
+    for measure in ("insertion", "deletion"):
+        assert (both[measure] - both[f"{measure}_archived"]).abs().max() <= 5e-7
+
+
+def test_scores_of_runs_are_means_over_clusters():
+    """By the protocol that our own records are read with."""
+    clusters = pd.read_csv(ledger.PUBLISHED / "ocfl-explanations_per-cluster.csv")
+    rows = dict(list(clusters.assign(map="GradCAM").groupby([*ledger.SCENARIO, "method"])))
+    cells = ledger.published().query("paper == 'ocfl-explanations' and protocol.notna()")
+    for cell in cells.to_dict("records"):
+        found = ledger.PROTOCOLS[cell["protocol"]].value(rows[key(cell)])
+        assert found == pytest.approx(cell["value"], abs=6e-5)
+
+
+def test_ranks_follow_from_the_scores():
+    cells = ledger.published().query("paper == 'ocfl-explanations'")
+    scores = cells[cells["table"] == "figure 6"].pivot(
+        index=["dataset", "overlap", "balance"], columns=["measure", "method"], values="value"
+    )
+    ranks = cells[cells["table"] == "figure 8"].groupby("measure")
+    assert len(ranks) == 3
+    for name, rows in ranks:
+        higher = not name.endswith("lower is better")
+        found = stats.average_ranks(scores[name.split(",")[0]], higher)
+        assert found.round(2).to_dict() == dict(zip(rows["method"], rows["value"], strict=True))
 
 
 def test_emd_cfls_short_tables_are_parts_of_the_full_ones():

@@ -19,7 +19,8 @@
 # **Minutes on two cores:** 0.5
 #
 # **Papers.** Table I of M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE BigData 2024
-# (`ocfl`), Tables 1 and 2 of its extended version (`ocfl-extended`), and the tables of D. Zhang, F. Toni, M. Williams,
+# (`ocfl`), Tables 1 and 2 of its extended version (`ocfl-extended`) and the scores behind its Figures 6 to 8 and 17
+# (`ocfl-explanations`), and the tables of D. Zhang, F. Toni, M. Williams,
 # *Clustered Federated Learning via Embedding Distributions*, 2025 (`emd-cfl`; its Tables 2 and 3 are parts of 7 and 8); and those of
 # M. Nardi, L. Valerio, A. Passarella, *Federated Clustering: An Unsupervised Cluster-Wise Training for Decentralized Data
 # Distributions*, 2024 (`fedcref`).
@@ -44,7 +45,7 @@ plots.style()
 # The paper whose tables are drawn. Nothing trains here: the notebook reads `data/published` and `data/results`.
 
 # %% tags=["parameters"]
-paper = "ocfl-extended"  # or "ocfl": the first paper; or "emd-cfl", "fedcref"
+paper = "ocfl-extended"  # or "ocfl": the first paper; "ocfl-explanations", "emd-cfl", "fedcref"
 
 # %% tags=["nbval-check-output"]
 view = config.LedgerView.of(globals())
