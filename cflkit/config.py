@@ -191,7 +191,7 @@ class ExplanationRun(OCFLMethods):
     def assessment(self) -> Assessment:
         """How models are explained."""
         return Assessment(
-            layer=self.layer or models.LAST_CONVOLUTION[self.model],
+            layer=self.layer or models.LAST_FEATURES[self.model],
             sample_size=self.sample_size,
             step=self.step,
             baseline=self.baseline,

@@ -56,7 +56,7 @@ def gradcam(
     classes : Tensor
         ``[n]``, int64: the class to explain, predicted or true.
     layer : str
-        The name of a layer with spatial outputs; `models.LAST_CONVOLUTION` names the usual ones.
+        The name of a layer with spatial outputs; `models.LAST_FEATURES` names the usual ones.
     relu : bool
         Only what speaks for the class, as in the paper. Captum's default is off.
     mode : str

@@ -1,7 +1,7 @@
 """The papers' networks, by name, for images of any size.
 
 Each network that classifies is a plain ``torch.nn.Module`` whose last linear layer is called
-``classifier``; what enters it is the network's *embedding*. `LAST_CONVOLUTION` names the layer that
+``classifier``; what enters it is the network's *embedding*. `LAST_FEATURES` names the layer that
 GradCAM looks at. The autoencoder has ``encoder`` and ``decoder`` instead.
 """
 
@@ -267,17 +267,19 @@ MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
 }
 # Those that give an image's pixels back, not its class
 AUTOENCODERS = ("autoencoder",)
-LAST_CONVOLUTION = {
-    "compact-cnn": "features.7",
-    "compact-bn": "features.10",
-    "ocfl-cnn": "features.4",
-    "resnet34": "features.layer4.2.conv2",
-    "emd-cnn": "features.2",
-    "emd-cnn-small": "features.2",
-    "resnet18": "features.layer4.1.conv2",
-    "resnet50": "features.layer4.2.conv3",
-    "efficientnet_b3": "features.features.8.0",
-    "convnext_base": "features.features.7.2.block.0",
+# The last feature maps that know places: what the last convolution gives, activation included. Before
+# its ReLU units are negative where they see nothing, and GradCAM takes that for evidence
+LAST_FEATURES = {
+    "compact-cnn": "features.8",
+    "compact-bn": "features.12",
+    "ocfl-cnn": "features.5",
+    "resnet34": "features.layer4",
+    "emd-cnn": "features.3",
+    "emd-cnn-small": "features.3",
+    "resnet18": "features.layer4",
+    "resnet50": "features.layer4",
+    "efficientnet_b3": "features.features.8",
+    "convnext_base": "features.features.7",
 }
 
 

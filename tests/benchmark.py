@@ -284,7 +284,7 @@ def explanations():
     _, federation = federate("compact-cnn", 1, 500, 1, 32, (1, 28, 28))
     network = federation.network(federation.initial())
     inputs, classes = federation.inputs(range(350))
-    layer = models.LAST_CONVOLUTION["compact-cnn"]
+    layer = models.LAST_FEATURES["compact-cnn"]
     maps = explain.gradcam(network, inputs, classes, layer)
     ways = {
         "GradCAM": lambda: explain.gradcam(network, inputs, classes, layer),

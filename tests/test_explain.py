@@ -42,7 +42,7 @@ def by_hand(network, images, classes, layer, relu):
 
 
 @pytest.mark.parametrize("relu", [True, False])
-@pytest.mark.parametrize("layer", ["features.7", "features.2"])
+@pytest.mark.parametrize("layer", ["features.8", "features.7", "features.2"])
 def test_gradcam_is_what_the_paper_says(network, images, layer, relu):
     found = explain.gradcam(network, images, CLASSES, layer, relu=relu)
     expected = by_hand(network, images, CLASSES, layer, relu)
@@ -224,13 +224,13 @@ def test_the_federation_gives_a_network_of_its_own(federate, small):
     images = small.test_images[:4].float() / 255
     other = federation.network(federation.initial())
     assert not torch.equal(network(images), other(images))
-    maps = explain.gradcam(network, images, torch.arange(4), models.LAST_CONVOLUTION["compact-cnn"])
+    maps = explain.gradcam(network, images, torch.arange(4), models.LAST_FEATURES["compact-cnn"])
     assert maps.shape == (4, 8, 8)
 
 
 # --- Algorithm 2 ---------------------------------------------------------------------------------
 
-HOW = explain.Assessment("features.7", sample_size=12, step=16)
+HOW = explain.Assessment("features.8", sample_size=12, step=16)
 
 
 @pytest.fixture
@@ -311,7 +311,7 @@ def test_methods_that_share_models_share_explanations(line_up, monkeypatch):
 
 def test_the_true_class_may_be_explained_instead(line_up):
     found, federation, history = line_up
-    true = explain.Assessment("features.7", sample_size=12, step=16, explained="true")
+    true = explain.Assessment("features.8", sample_size=12, step=16, explained="true")
     some = {"FedAvg": found["FedAvg"]}
     one, other = (
         explain.assess(some, federation, history, how).summary()["FedAvg"] for how in (HOW, true)
@@ -319,7 +319,7 @@ def test_the_true_class_may_be_explained_instead(line_up):
     assert one["confidence_in-cluster"] > other["confidence_in-cluster"]
     assert one["accuracy_in-cluster"] == other["accuracy_in-cluster"]
     with pytest.raises(ValueError, match="unknown class 'likely' to explain; known are predicted"):
-        explain.Assessment("features.7", explained="likely")
+        explain.Assessment("features.8", explained="likely")
 
 
 @settings(max_examples=20)

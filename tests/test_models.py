@@ -33,11 +33,15 @@ def test_outputs_and_named_layers(name, shape):
     network = models.make(name, shape, 7).eval()
     assert network(torch.zeros(2, *shape)).shape == (2, 7)
     assert isinstance(network.get_submodule("classifier"), torch.nn.Linear)
-    if name in models.LAST_CONVOLUTION:
+    if name in models.LAST_FEATURES:
         convolutions = [m for m in network.modules() if isinstance(m, torch.nn.Conv2d)]
-        last = network.get_submodule(models.LAST_CONVOLUTION[name])
-        assert isinstance(last, torch.nn.Conv2d)
-        assert last.weight.shape[0] == convolutions[-1].weight.shape[0]
+        found = []
+        last = network.get_submodule(models.LAST_FEATURES[name])
+        with last.register_forward_hook(lambda *call: found.append(call[-1])):
+            network(torch.rand(2, *shape))
+        assert found[0].ndim == 4
+        assert found[0].shape[1] == convolutions[-1].weight.shape[0]
+        assert found[0].min() >= 0
 
 
 def test_the_autoencoder_gives_pixels_back_through_a_narrow_code():

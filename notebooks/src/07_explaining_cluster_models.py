@@ -63,7 +63,7 @@ sattler_rounds = 10  # rounds before Sattler's method may split
 briggs_rounds = 5  # rounds before Briggs' method clusters
 briggs_threshold = 0.95  # cosine distance at which Briggs' method cuts
 include_buffers = False  # also run each method with BatchNorm's state in its updates
-layer = None  # whose outputs GradCAM weighs; None: the last convolution
+layer = None  # whose outputs GradCAM weighs; None: the last convolution's, after ReLU
 sample_size = 40  # images on which a cluster's model is explained, from each source
 step = 49  # pixels that are inserted or deleted at a time
 baseline = "zeros"  # what stands where no pixel is; or "blur", "mean"
@@ -111,7 +111,7 @@ for name, measures in trained.summary().items():
 # %% [markdown]
 # ## GradCAM from scratch
 #
-# Which places of an image speak for class $c$? The last convolution still knows places: its $K$ channels $A^k$ are small pictures. GradCAM
+# Which places of an image speak for class $c$? The last convolution still knows places: after its ReLU its $K$ channels $A^k$ are small pictures. GradCAM
 # asks how much the class's score $y^c$ (before softmax) would grow with each channel, on average over its $Z$ places, and adds the channels up with these weights
 # (Selvaraju et al., equations 1 and 2):
 #
@@ -453,6 +453,29 @@ of_maps = own.groupby(["map", "method"], sort=False)["difference"].mean().unstac
 print(of_maps[list(explain.MAPS)].round(2).to_string())
 
 # %% [markdown]
+# The paper does not say which layer GradCAM looked at. How much hangs on that? The difference of OCFL-HDB's models, a column a cluster, layer by layer of the network's
+# convolutional part, in-cluster:
+
+# %%
+differences = {}
+for cluster, row in enumerate(ocfl.models):
+    its = federation.network(row)
+    drawn = explain.samples_from(
+        "in-cluster", split, ocfl.labels, cluster, 0, run.sample_size, run.seed
+    )
+    inside, _ = federation.inputs(drawn)
+    classes = its(inside).argmax(dim=1)
+    for name, module in its.features.named_children():
+        heat = explain.gradcam(its, inside, classes, f"features.{name}")
+        found = explain.curves(its, inside, heat, classes, **options)
+        key = f"features.{name}, {type(module).__name__}"
+        gap = explain.area(found.insertion) - explain.area(found.deletion)
+        differences.setdefault(key, []).append(float(gap.mean()))
+print(pd.DataFrame(differences).T.round(2).to_string())
+
+# %% [markdown]
+# TEXT-LAYER
+#
 # And in the authors' archive. Each dot is a run (method and scenario); on the diagonal a map is worth as much as noise:
 
 # %%
@@ -560,7 +583,7 @@ plt.show()
 #
 # ## Deviations
 #
-# 1. **Layer.** The paper does not name GradCAM's layer; ours is the last convolution of each network (`layer` chooses another).
+# 1. **Layer.** The paper does not name GradCAM's layer; ours is the last convolution of each network with its ReLU (`layer` chooses another).
 # 2. **Models.** Explained are the cluster models after the last round, the averages of line 7 of Algorithm 2. The authors
 #    explain the last ones that they saved, every ten rounds.
 # 3. **Class.** Map and curves are of the predicted class (as in RISE), right or wrong; `explained = "true"` takes the label.
@@ -579,7 +602,7 @@ plt.show()
 #
 # 1. Set `explained = "true"`. Whose insertion changes most, and why out-of-cluster?
 # 2. Set `baseline = "blur"`. What do the models say of a blurred image, and what becomes of the order of methods?
-# 3. Set `layer = "features.2"`, the first convolution. Are finer maps better ones, by the difference?
+# 3. Set `layer = "features.7"`, the last convolution before its ReLU. Which figure shows first that something is wrong?
 # 4. Show by hand that insertion and deletion of noise have the same expectation. Where does the proof use that the baseline is the same in both?
 # 5. Multiply a model's last layer (weights and biases) by 3. It answers as before, more surely. What happens to its GradCAM maps, its insertion, its deletion and the difference?
 # 6. Compare `OCFL-MS` with `OCFL-HDB` cluster by cluster: what do clusters of one client do to the mean over clusters? Weigh clusters by their clients instead.
