@@ -267,8 +267,8 @@ MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
 }
 # Those that give an image's pixels back, not its class
 AUTOENCODERS = ("autoencoder",)
-# The last feature maps that know places: what the last convolution gives, activation included. Before
-# its ReLU units are negative where they see nothing, and GradCAM takes that for evidence
+# The last feature maps that know places: what the last convolution gives, activation included.
+# Before its ReLU units are negative where they see nothing, and GradCAM takes that for evidence
 LAST_FEATURES = {
     "compact-cnn": "features.8",
     "compact-bn": "features.12",
