@@ -11,10 +11,11 @@ from __future__ import annotations
 from string import Formatter
 from typing import Annotated, Literal, Self
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from cflkit import datasets, models, shifts
-from cflkit.explain import Assessment
+from cflkit.explain import Assessment, spatial_layer
 from cflkit.federation import LocalTraining
 from cflkit.methods.fedcref import FedCRef
 from cflkit.sample_clustering import DEC
@@ -178,14 +179,14 @@ class ExplanationRun(OCFLMethods):
     explained: Literal["predicted", "true"]
 
     @model_validator(mode="after")
-    def layer_of_the_model(self) -> Self:
-        """Whoever names a layer must name one of the network's."""
-        if self.layer is not None:
-            known = dict(models.make(self.model, (3, 32, 32), 10).named_modules())
-            if self.layer not in known:
-                raise ValueError(
-                    f"{self.model} has no layer {self.layer!r}; has {', '.join(known)}"
-                )
+    def layer_with_places(self) -> Self:
+        """The layer must be one that GradCAM can look at; better known before anything trains."""
+        if self.layer is None and self.model not in models.LAST_FEATURES:
+            raise ValueError(f"which layer of {self.model} to explain is not known; name one")
+        layer = self.layer or models.LAST_FEATURES[self.model]
+        with torch.device("meta"):  # shapes alone
+            network = models.make(self.model, (3, 32, 32), 10).eval()
+            spatial_layer(network, torch.empty(1, 3, 32, 32), layer)
         return self
 
     def assessment(self) -> Assessment:

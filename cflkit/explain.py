@@ -28,9 +28,9 @@ from cflkit.simulation import History, digests
 BASELINES = ("zeros", "blur", "mean")
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
 EXPLAINED = ("predicted", "true")
-# GradCAM, and what it must beat: itself on a network that was never trained, maps that know
-# nothing, and a blob in the middle
-MAPS = ("GradCAM", "untrained", "noise", "centre")
+# GradCAM, and what it is held against: itself on a network that was never trained, and maps that do
+# not know the model: noise, a blob in the middle, the image's own brightness
+MAPS = ("GradCAM", "untrained", "noise", "centre", "brightness")
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Images that a network sees at once
 CHUNK = 1024
@@ -58,7 +58,7 @@ def gradcam(
     layer : str
         The name of a layer with spatial outputs; `models.LAST_FEATURES` names the usual ones.
     relu : bool
-        Only what speaks for the class, as in the paper. Captum's default is off.
+        Only what speaks for the class, as in GradCAM's paper. Captum's default is off.
     mode : str
         Of ``torch.nn.functional.interpolate``. Captum's default is ``nearest``.
 
@@ -66,7 +66,8 @@ def gradcam(
     -------
     Tensor
         ``[n, height, width]``, each map divided by its largest absolute value: within [0, 1] with
-        ``relu``. A map without any positive value stays zero, and explains nothing.
+        ``relu``. A map without any positive value stays zero: `curves` then has nothing but chance
+        to go by.
 
     Raises
     ------
@@ -75,16 +76,7 @@ def gradcam(
     """
     if not len(images):
         raise ValueError("there is no image to explain")
-    known = dict(network.named_modules())
-    if layer not in known:
-        raise ValueError(f"the network has no layer {layer!r}; known are {', '.join(known)}")
-    outputs: list[Tensor] = []
-    hook = known[layer].register_forward_hook(lambda _, inputs, output: outputs.append(output))
-    with hook, torch.inference_mode():
-        network(images[:1])
-    if not outputs or outputs[0].ndim != 4:
-        raise ValueError(f"the output of layer {layer!r} has no height and width")
-    explainer = LayerGradCam(network, known[layer])
+    explainer = LayerGradCam(network, spatial_layer(network, images[:1], layer))
     parts = []
     for inputs, target in zip(images.split(CHUNK), classes.split(CHUNK), strict=True):
         small = explainer.attribute(inputs, target, relu_attributions=relu)
@@ -94,6 +86,32 @@ def gradcam(
     maps = torch.cat(parts)
     largest = maps.abs().amax(dim=(1, 2), keepdim=True)
     return maps / torch.where(largest > 0, largest, 1.0)
+
+
+def spatial_layer(network: nn.Module, image: Tensor, layer: str) -> nn.Module:
+    """The layer of that name.
+
+    Raises
+    ------
+    ValueError
+        There is none, or its output for an ``image`` (``[1, channels, height, width]``) has no
+        height and width.
+    """
+    known = {name: module for name, module in network.named_modules() if name}
+    if layer not in known:
+        raise ValueError(f"the network has no layer {layer!r}; known are {', '.join(known)}")
+    outputs: list[Tensor] = []
+    hook = known[layer].register_forward_hook(lambda _, inputs, output: outputs.append(output))
+    with hook, torch.no_grad():
+        network(image)
+    if not outputs or outputs[0].ndim != 4 or outputs[0][0, 0].numel() == 1:
+        raise ValueError(f"the output of layer {layer!r} has no height and width")
+    return known[layer]
+
+
+def brightness_maps(images: Tensor) -> Tensor:
+    """``[n, height, width]``: the mean of the channels; against zeros, all that there is to see."""
+    return images.mean(dim=1)
 
 
 def random_maps(images: Tensor, seed: int) -> Tensor:
@@ -126,6 +144,19 @@ class Curves:
     deletion: Tensor
 
 
+def pixel_order(maps: Tensor, seed: int) -> Tensor:
+    """``[n, height · width]``: pixels, row by row, from the most to the least salient.
+
+    Equal ones, as where ReLU left nothing, are in random order: where a map knows nothing it is
+    worth as much as noise, and not as a walk from the upper left corner.
+    """
+    flat = maps.flatten(1)
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = torch.rand(flat.shape, generator=generator).argsort(dim=1).to(maps.device)
+    order = flat.gather(1, shuffled).argsort(dim=1, descending=True, stable=True)
+    return shuffled.gather(1, order)
+
+
 def curves(
     network: nn.Module,
     images: Tensor,
@@ -134,6 +165,7 @@ def curves(
     *,
     step: int = 20,
     baseline: str = "zeros",
+    seed: int = 0,
 ) -> Curves:
     """Insertion and deletion (RISE, section 4.2) of all images.
 
@@ -144,15 +176,17 @@ def curves(
     images : Tensor
         ``[n, channels, height, width]``.
     maps : Tensor
-        ``[n, height, width]``, the saliency. Of equal pixels the earlier one, row by row, counts as
-        more salient.
+        ``[n, height, width]``, the saliency.
     classes : Tensor
         ``[n]``, the class whose probability is followed.
     step : int
         Pixels that change at a time; the last step takes what is left.
     baseline : {"zeros", "blur", "mean"}
-        What stands where no pixel of the image is: black (as the OCFL authors, and RISE's
-        deletion), the image blurred (RISE's insertion), or its mean in each channel.
+        What stands where no pixel of the image is: zeros (as the OCFL authors; RISE's deletion has
+        the zero of normalised images, which is a mean colour), the image blurred (a blur of the
+        size of RISE's, for its insertion), or its mean in each channel.
+    seed : int
+        Of the order of equally salient pixels, see `pixel_order`.
 
     Raises
     ------
@@ -167,7 +201,7 @@ def curves(
     if maps.shape != (n, height, width):
         raise ValueError(f"maps of {tuple(maps.shape)} do not fit images of {tuple(images.shape)}")
     pixels = height * width
-    order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
+    order = pixel_order(maps, seed)
     rank = torch.empty_like(order)
     rank.scatter_(1, order, torch.arange(pixels, device=order.device).expand(n, -1))
     counts = torch.arange(0, pixels + step, step, device=order.device).clamp(max=pixels)
@@ -203,10 +237,8 @@ def background(images: Tensor, baseline: str) -> Tensor:
 def area(curve: Tensor) -> Tensor:
     """Area under curves ``[…, steps + 1]`` by trapezoids over [0, 1]; a constant's is itself.
 
-    All steps count alike, as in RISE's code, also a last one of fewer pixels.
-
-    Of each image's curve, or, as the OCFL authors and RISE's code, of the mean curve: the mean of
-    the areas is the area of the mean.
+    All steps count alike, as in RISE's code, also a last one of fewer pixels. The area is linear:
+    that of the mean curve, which the OCFL authors and RISE's code take, is the mean of the areas.
     """
     return (curve[..., :-1] + curve[..., 1:]).mean(dim=-1) / 2
 
@@ -220,7 +252,7 @@ def samples_from(
     size: int,
     seed: int,
 ) -> NDArray[np.int64]:
-    """The samples on which a cluster's model is explained (Algorithm 2, lines 2 to 14).
+    """The samples on which a cluster's model is explained (Algorithm 2, lines 3, 4, 8 to 14).
 
     Parameters
     ----------
@@ -280,13 +312,14 @@ class Assessment:
     layer : str
         Of GradCAM, as in `gradcam`.
     sample_size : int
-        ζ: images that a cluster's model is explained on, from each source.
+        Images that a cluster's model is explained on, from each source (ζ; a share of them in
+        Algorithm 2, a number in the paper's text).
     step, baseline
         As in `curves`.
     explained : {"predicted", "true"}
         The class whose map and probability it is: what the model says, or what it should say.
     seed : int
-        Of the draws of samples and of noise.
+        Of the draws of samples, of noise, and of the order of equally salient pixels.
     """
 
     layer: str
@@ -307,15 +340,16 @@ class Explanations(History):
     """What was measured, a row a method, cluster, source of samples and kind of map.
 
     Rows have ``method``, ``round`` (after which the models were explained), ``cluster``,
-    ``clients`` (its members, joined by ``|``), ``source`` (of `SOURCES`), ``map`` (of `MAPS`; the
-    three that are no GradCAM of the model in-cluster alone), ``samples``, ``accuracy`` and
+    ``clients`` (its members, joined by ``|``), ``source`` (of `SOURCES`), ``map`` (of `MAPS`; in
+    other sources than in-cluster GradCAM alone), ``samples``, ``empty`` (the share of maps that are
+    zero everywhere), ``accuracy`` and
     ``confidence`` (the mean probability of the explained class, image whole), and of the areas
     under the insertion and deletion curves ``insertion`` and ``deletion`` (means over images),
     ``…_std`` and the quantiles ``…_p05`` to ``…_p95``. All are NaN where there was no sample.
     """
 
     def summary(self) -> dict[str, dict[str, float | int | None]]:
-        """Method → measure → GradCAM's means over clusters, the one number of a run."""
+        """Method → measure → what a run has for GradCAM: means over its clusters."""
         table = self.table()
         result: dict[str, dict[str, float | int | None]] = {}
         for method, rows in table[table["map"] == "GradCAM"].groupby("method", sort=False):
@@ -330,6 +364,8 @@ def assess(
     methods: Mapping[str, Method], federation: Federation, trained: History, how: Assessment
 ) -> Explanations:
     """Explain every cluster's model of every method (Algorithm 2 of the extended OCFL paper).
+
+    In float32, or in TF32 where the federation trains in that.
 
     Parameters
     ----------
@@ -350,6 +386,11 @@ def assess(
     last = int(trained.rows[-1]["round"])
     known: dict[tuple, list[dict[str, Any]]] = {}
     rows: list[dict[str, Any]] = []
+
+    def explained(model: Tensor, labels: NDArray[np.int64], cluster: int) -> list[dict[str, Any]]:
+        with federation.tf32():
+            return explain_cluster(federation, model, labels, cluster, how)
+
     for name, method in methods.items():
         models, of_client = method.client_models()
         labels = method.labels.numpy()
@@ -359,7 +400,7 @@ def assess(
             model = int(of_client[members[0]])
             key = keys[model], *members.tolist()
             if key not in known:
-                known[key] = explain_cluster(federation, models[model], labels, cluster, how)
+                known[key] = explained(models[model], labels, cluster)
             common = {
                 "method": name,
                 "round": last,
@@ -411,14 +452,22 @@ def explain_images(
             maps = random_maps(images, how.seed)
         elif kind == "centre":
             maps = centre_maps(images)
+        elif kind == "brightness":
+            maps = brightness_maps(images)
         else:
             looked_into = untrained if kind == "untrained" else network
             maps = gradcam(looked_into, images, classes, how.layer)
-        found = curves(network, images, maps, classes, step=how.step, baseline=how.baseline)
+        found = curves(
+            *(network, images, maps, classes),
+            step=how.step,
+            baseline=how.baseline,
+            seed=how.seed,
+        )
         rows.append(
             {
                 "map": kind,
                 "samples": len(images),
+                "empty": float((maps.amax(dim=(1, 2)) == 0).float().mean()),
                 "accuracy": float((predicted == truth).float().mean()),
                 "confidence": float(answers.gather(1, classes[:, None]).mean()),
                 **described("insertion", area(found.insertion)),

@@ -365,7 +365,7 @@ class Federation:
         """
         trained = torch.empty(len(jobs), jobs.models.shape[1], device=self.device)
         training = training or self.training
-        with self._tf32():
+        with self.tf32():
             if self.engine == "stacked":
 
                 def train_stack(network: RowModel, part: Tensor) -> None:
@@ -477,7 +477,7 @@ class Federation:
         )
 
     @contextmanager
-    def _tf32(self) -> Iterator[None]:
+    def tf32(self) -> Iterator[None]:
         """Say whether TF32 is wanted: torch's own default has it on in convolutions."""
         if self.device.type != "cuda":
             yield
@@ -688,7 +688,7 @@ class Federation:
             return found
 
         parts: list[list[Tensor]] = [[] for _ in range(len(jobs))]
-        with self._tf32():
+        with self.tf32():
             results = self._side_by_side(evaluate_one, tasks)
         for (present, _), found in zip(tasks, results, strict=True):
             for job, part in zip(present, found, strict=True):

@@ -1,8 +1,8 @@
 """Comparing methods over many data sets: ranks, Friedman's test, pairwise tests, who is alike.
 
-The critical-difference analysis of J. Demšar (JMLR 2006) in the form of section 5.4 of the extended
-OCFL paper: Friedman's test over all methods, then Wilcoxon's signed-rank test for each pair with
-Holm's correction.
+The analysis of J. Demšar (JMLR 2006), whose diagrams have their name from Nemenyi's critical
+difference, in the form of the OCFL authors' code (section 5.4 of the extended paper): Friedman's
+test over all methods, then Wilcoxon's signed-rank test for each pair with Holm's correction.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
+import networkx
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -32,8 +33,8 @@ class Comparison:
         ``[k, k]`` by method, in the order of ``ranks``: p-values of the pairs after Holm's
         correction; 1 on the diagonal.
     alike : list of list of str
-        Cliques: methods that follow one another in rank and of which no two differ significantly;
-        the largest ones, of two methods or more. All methods where Friedman's test rejects nothing.
+        Methods of which no two differ significantly: the maximal cliques, of two methods or more,
+        in order of rank. All methods where Friedman's test rejects nothing.
     """
 
     ranks: pd.Series
@@ -117,13 +118,8 @@ def pair_test(a: pd.Series, b: pd.Series) -> float:
 
 
 def cliques(alike: NDArray[np.bool_]) -> list[list[int]]:
-    """The largest runs of consecutive rows and columns that are true throughout, of two or more."""
-    k = len(alike)
-    runs: list[tuple[int, int]] = []
-    for start in range(k):
-        end = start + 1
-        while end < k and alike[start : end + 1, start : end + 1].all():
-            end += 1
-        if end - start > 1 and not (runs and end <= runs[-1][1]):
-            runs.append((start, end))
-    return [list(range(start, end)) for start, end in runs]
+    """The maximal sets, of two or more, whose members are alike in pairs; ascending."""
+    found = networkx.find_cliques(
+        networkx.from_numpy_array(alike & ~np.eye(len(alike), dtype=bool))
+    )
+    return sorted(sorted(clique) for clique in found if len(clique) > 1)

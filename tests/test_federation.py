@@ -151,7 +151,7 @@ def test_tf32_is_on_only_if_asked_for(federate, precision, expected):
     federation.device, federation.precision = torch.device("cuda"), precision
     switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
     before = [switch.fp32_precision for switch in switches]
-    with federation._tf32():
+    with federation.tf32():
         assert [switch.fp32_precision for switch in switches] == [expected] * 2
     assert [switch.fp32_precision for switch in switches] == before
 

@@ -109,11 +109,11 @@ def test_far_methods_have_no_clique_and_equal_ones_do():
     assert found.pairs.loc["m1", "same"] == 1
 
 
-def test_cliques_are_the_largest_runs():
+def test_cliques_are_maximal_and_need_not_be_neighbours():
     alike = np.eye(5, dtype=bool)
-    for i, j in ((0, 1), (1, 2), (2, 3), (1, 3)):
+    for i, j in ((0, 1), (1, 2), (2, 3), (1, 3), (0, 4)):
         alike[i, j] = alike[j, i] = True
-    assert stats.cliques(alike) == [[0, 1], [1, 2, 3]]
+    assert stats.cliques(alike) == [[0, 1], [0, 4], [1, 2, 3]]
 
 
 def test_bad_tables_are_refused():
@@ -135,6 +135,7 @@ def test_the_diagram_has_every_method_and_a_bar_for_each_clique():
     plots.critical_differences(comparison, axes)
     labels = {text.get_text() for text in axes.texts}
     assert labels == {f"{name} {rank:.2f}" for name, rank in comparison.ranks.items()}
-    thick = [line for line in axes.lines if line.get_linewidth() == 3]
-    assert len(thick) == len(comparison.alike)
+    bars = [line for line in axes.lines if line.get_linewidth() == 2]
+    found = [line.get_xdata().tolist() for line in bars]
+    assert found == [comparison.ranks[members].tolist() for members in comparison.alike]
     plt.close("all")
