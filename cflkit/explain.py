@@ -342,10 +342,10 @@ class Explanations(History):
     Rows have ``method``, ``round`` (after which the models were explained), ``cluster``,
     ``clients`` (its members, joined by ``|``), ``source`` (of `SOURCES`), ``map`` (of `MAPS`; in
     other sources than in-cluster GradCAM alone), ``samples``, ``empty`` (the share of maps that are
-    zero everywhere), ``accuracy`` and
-    ``confidence`` (the mean probability of the explained class, image whole), and of the areas
-    under the insertion and deletion curves ``insertion`` and ``deletion`` (means over images),
-    ``…_std`` and the quantiles ``…_p05`` to ``…_p95``. All are NaN where there was no sample.
+    zero everywhere), ``accuracy`` and ``confidence`` (the mean probability of the explained class,
+    image whole), and of the areas under the insertion and deletion curves ``insertion`` and
+    ``deletion`` (means over images), ``…_std`` and the quantiles ``…_p05`` to ``…_p95``. All are
+    NaN where there was no sample.
     """
 
     def summary(self) -> dict[str, dict[str, float | int | None]]:
@@ -386,11 +386,6 @@ def assess(
     last = int(trained.rows[-1]["round"])
     known: dict[tuple, list[dict[str, Any]]] = {}
     rows: list[dict[str, Any]] = []
-
-    def explained(model: Tensor, labels: NDArray[np.int64], cluster: int) -> list[dict[str, Any]]:
-        with federation.tf32():
-            return explain_cluster(federation, model, labels, cluster, how)
-
     for name, method in methods.items():
         models, of_client = method.client_models()
         labels = method.labels.numpy()
@@ -400,7 +395,7 @@ def assess(
             model = int(of_client[members[0]])
             key = keys[model], *members.tolist()
             if key not in known:
-                known[key] = explained(models[model], labels, cluster)
+                known[key] = explain_cluster(federation, models[model], labels, cluster, how)
             common = {
                 "method": name,
                 "round": last,
@@ -426,8 +421,9 @@ def explain_cluster(
         )
         images, truth = federation.inputs(drawn, central=source == "orchestrator")
         kinds = MAPS if source == "in-cluster" else MAPS[:1]
-        for row in explain_images(network, untrained, images, truth, kinds, how):
-            rows.append({"source": source, **row})
+        with federation.tf32():
+            found = explain_images(network, untrained, images, truth, kinds, how)
+        rows += [{"source": source} | row for row in found]
     return rows
 
 

@@ -193,6 +193,7 @@ def draw(model, picture, pixels, label, ax):
     ax.set_title(f"{int(answer.argmax())} ({answer.max():.2f})", fontsize=7, color=colour)
 
 
+# %%
 def name_row(ax, client, label):
     """Beside the first panel of a row: whose image it is."""
     words = f"client {client},\nclass {label} "
@@ -225,6 +226,8 @@ known = [  # the classes of each cluster's clients
     sorted({int(k) for client in members for k in images.labels[split.train[client]].unique()})
     for members in (np.flatnonzero(ocfl.labels == cluster) for cluster in range(len(ocfl.models)))
 ]
+
+# %%
 size = 1.5 * len(known), 1.45 * len(portraits)
 figure, axes = plt.subplots(len(portraits), len(known), figsize=size, squeeze=False)
 for row, (client, (picture, pixels, label)) in zip(axes, portraits.items(), strict=True):
@@ -298,6 +301,7 @@ def inside(cluster):
     return federation.inputs(drawn)[0]
 
 
+# %%
 seen = inside(int(ocfl.labels[0]))
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.6), sharey=True)
 for name, colour in zip(("FedAvg", "OCFL-HDB"), plots.COLOURS, strict=False):
