@@ -599,7 +599,8 @@ gains = {
 print(pd.DataFrame(gains).T.to_string())
 
 # %% [markdown]
-# TEXT-GAIN
+# Insertion rises, as in the paper; deletion rises as well, and does not fall. Both rise by about as much with noise: what has grown is the models' confidence in half-erased images, which
+# show a cluster's model three classes to choose from instead of ten. In the difference little is left, and splits disagree about its sign.
 #
 # And how large are the differences themselves? Means over splits, without clustering and with OCFL-HDB:
 
@@ -610,7 +611,7 @@ pairs = pairs.groupby(level=["dataset", "method", "map"], sort=False).mean().uns
 print(pairs.round(2).to_string())
 
 # %% [markdown]
-# TEXT-PAIRS
+# Whatever GradCAM finds on these images, their brightness finds more of it, and on MNIST so does the blob in the centre.
 #
 # The layer once more: insertion − deletion of one scenario on MNIST, with GradCAM on the last convolution after its ReLU and before.
 
@@ -626,7 +627,8 @@ for where, chosen_layer in (("after ReLU", None), ("before ReLU", "features.7"))
         print(where, {name: round(gap, 2) for name, gap in gaps.items()})
 
 # %% [markdown]
-# TEXT-BEFORE
+# Before the ReLU a unit is negative where it sees nothing, and a negative weight times a negative value speaks *for* the class: the paper around the digit lights up. Whether clustering "improves"
+# these explanations turns with the layer.
 #
 # The difference of all methods, ranked over our runs on MNIST and Fashion-MNIST; on the left with GradCAM, on the right with noise, where there is nothing to find. (Splits of one data set
 # are not independent, so mind the bars less than the ranks.)
@@ -642,7 +644,14 @@ for kind, ax in zip(("GradCAM", "noise"), axes, strict=True):
 plt.show()
 
 # %% [markdown]
-# TEXT-COLOUR
+# By the difference no method stands out, with GradCAM or with noise.
+#
+# In colour, the paper's three clients again (upper sheet: BloodMNIST, rebuilt from its source; lower: a subset of CIFAR-10; compact network, 50 rounds, committed figures). Here a map
+# can be held against what one sees: the nucleus of a cell, an animal.
+#
+# ![saliency maps on blood cells](../figures/07_BLOOD.png)
+#
+# ![saliency maps on CIFAR-10](../figures/07_CIFAR.png)
 #
 # ## Deviations
 #
