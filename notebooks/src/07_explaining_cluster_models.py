@@ -540,7 +540,7 @@ plt.show()
 # ## At full scale
 #
 # In this folder, `python -m cflkit run 07_explaining_cluster_models.ipynb -f params/explanations/paper/mnist_15_nonoverlapping_balanced.yaml`
-# trains the paper's network on MNIST and explains it; it wants a GPU. Below are the runs that are committed, on the compact network, trained as the reduced
+# trains the paper's network on MNIST and explains it; it wants a GPU. Below are the runs that are committed, on compact networks, trained as the reduced
 # runs of `03` (anew: 50 rounds amplify the rounding of another version of the kit) and explained in sixteen steps (`params/explanations/reduced/`). First the boxes, theirs and ours, each
 # method as the authors' code had it:
 
@@ -646,12 +646,12 @@ plt.show()
 # %% [markdown]
 # By the difference no method stands out, with GradCAM or with noise.
 #
-# In colour, the paper's three clients again (upper sheet: BloodMNIST, rebuilt from its source; lower: a subset of CIFAR-10; compact network, 50 rounds, committed figures). Here a map
-# can be held against what one sees: the nucleus of a cell, an animal.
+# In colour, the paper's three clients again: BloodMNIST rebuilt from its source (compact network with BatchNorm, 50 rounds), and below a subset of CIFAR-10 (without). Here a map can be held against
+# what one sees. Compare FedAvg's second cell with OCFL's: right answers, for different reasons.
 #
-# ![saliency maps on blood cells](../figures/07_BLOOD.png)
+# ![saliency maps on blood cells](../figures/07_explanations-bloodmnist-rebuilt-nonoverlapping-balanced-m15-seed0-54f8f484.png)
 #
-# ![saliency maps on CIFAR-10](../figures/07_CIFAR.png)
+# ![saliency maps on a subset of CIFAR-10](../figures/07_explanations-cifar10-subset-nonoverlapping-balanced-m15-seed0-6b9a3f73.png)
 #
 # ## Deviations
 #
