@@ -16,7 +16,7 @@
 # agreements, train a model for each of its components, sort the images anew with these models, and do it again.
 #
 # **Before this:** `01_federated_averaging`.
-# **Minutes on two cores:** 1.5
+# **Minutes on two cores:** 1
 #
 # **Paper.** M. Nardi, L. Valerio, A. Passarella, *Federated Clustering: An Unsupervised Cluster-Wise Training for Decentralized Data
 # Distributions*, arXiv 2408.10664 ("the paper").
