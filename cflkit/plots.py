@@ -65,7 +65,8 @@ def image_grid(images: ArrayLike, columns: int, axes: Axes | None = None) -> Axe
         top, left = (number // columns) * (height + gap), (number % columns) * (width + gap)
         sheet[top : top + height, left : left + width] = picture.transpose(1, 2, 0)
     axes = axes or plt.gca()
-    axes.imshow(sheet.squeeze(), cmap="gray_r" if channels == 1 else None, vmin=0, vmax=255)
+    cmap = "gray_r" if channels == 1 else None
+    axes.imshow(sheet.squeeze(), cmap=cmap, vmin=0, vmax=255, interpolation="nearest")
     axes.set_axis_off()
     return axes
 
@@ -228,7 +229,7 @@ def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axe
     """
     axes = image_grid(np.asarray(image)[None], columns=1, axes=axes)
     shades = np.asarray(heat, dtype=float)
-    axes.imshow(shades, cmap="plasma", vmin=0, vmax=1, alpha=0.75 * shades)
+    axes.imshow(shades, cmap="plasma", vmin=0, vmax=1, alpha=0.75 * shades, interpolation="nearest")
     return axes
 
 

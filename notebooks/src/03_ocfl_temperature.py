@@ -538,7 +538,7 @@ if len(book):
 # %%
 given = {"dataset": "fashion-mnist", "overlap": "overlapping", "balance": "balanced"}
 ways = {}
-for past in records.find(clients=15, **given):
+for past in (run for run in known if given.items() <= run.parameters.items()):
     run_as = past.parameters["draws"], past.parameters["local_epochs"]
     ways.setdefault(f"{run_as[0]} draws, local epochs: {run_as[1]}", []).append(past)
 figure, ax = plt.subplots(figsize=(5, 2.6))

@@ -537,8 +537,8 @@ table = pd.DataFrame(choices).T.sort_index(key=lambda names: names != "as in the
 print(table.round(3).to_string())
 
 # %% [markdown]
-# The normalisation moves most. With the differences as they are (and a θ of their size) there are as many communities as classes, half as many clusters stay isolated, and the worst client
-# is far better off: min-max magnifies the small differences of clean heaps until like ones disagree. To keep all matches, as the paper's Algorithm 1 does, helps in the same
+# The normalisation moves most. With the differences as they are (and a θ of their size) there are as many communities as classes, and half as many clusters stay isolated. Min-max, it
+# seems, magnifies the small differences of clean heaps until like ones disagree. To keep all matches, as the paper's Algorithm 1 does, helps in the same
 # direction, for with the first match alone two clusters agree only if each is the other's first. First and best end alike here.
 #
 # ## What we saw

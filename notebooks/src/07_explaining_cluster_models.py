@@ -255,7 +255,7 @@ for count in range(0, len(order) + run.step, run.step):
     frame = image.clone()
     frame.flatten(1)[:, order[:count]] = 0
     frames.append((255 * frame).byte().cpu())
-    probabilities.append(float(network(frame[None]).softmax(dim=1)[0, c]))
+    probabilities.append(float(network(frame[None]).detach().softmax(dim=1)[0, c]))
 shown = np.linspace(0, len(frames) - 1, 9).astype(int)
 figure, axes = plt.subplots(1, len(shown), figsize=(9, 1.4))
 for number, ax in zip(shown, axes, strict=True):
@@ -611,7 +611,8 @@ pairs = pairs.groupby(level=["dataset", "method", "map"], sort=False).mean().uns
 print(pairs.round(2).to_string())
 
 # %% [markdown]
-# Whatever GradCAM finds on these images, their brightness finds more of it, and on MNIST so does the blob in the centre.
+# On grey images, which have a dark ground, brightness alone scores far above GradCAM, and on MNIST so does the blob in the centre. Blood cells are dark on a bright ground: there brightness is
+# the wrong way to look, but the blob still scores above GradCAM.
 #
 # The layer once more: insertion − deletion of one scenario on MNIST, with GradCAM on the last convolution after its ReLU and before.
 
