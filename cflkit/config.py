@@ -183,10 +183,9 @@ class ExplanationRun(OCFLMethods):
         """The layer must be one that GradCAM can look at; better known before anything trains."""
         if self.layer is None and self.model not in models.LAST_FEATURES:
             raise ValueError(f"which layer of {self.model} to explain is not known; name one")
-        layer = self.layer or models.LAST_FEATURES[self.model]
         with torch.device("meta"):  # shapes alone
             network = models.make(self.model, (3, 32, 32), 10).eval()
-            spatial_layer(network, torch.empty(1, 3, 32, 32), layer)
+            spatial_layer(network, torch.empty(1, 3, 32, 32), self.assessment().layer)
         return self
 
     def assessment(self) -> Assessment:

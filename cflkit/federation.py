@@ -603,7 +603,7 @@ class Federation:
             finished = {name: value[done] for name, value in values.items()}
             # Clients end their epochs with batches of different sizes. Padding would enter
             # BatchNorm's statistics: there only batches of equal size run together
-            for group in by_size(batches, step) if buffers else [present(batches, step)]:
+            for group in by_size(batches, step) if buffers else [trained_together(batches, step)]:
                 index, shares = padded([batches[job][step : step + 1] for job in group])
                 inputs, labels = self._samples(self._pool, index)
                 everyone = len(group) == len(jobs)
@@ -705,7 +705,7 @@ def by_size(batches: Sequence[Sequence[Tensor]], step: int) -> list[list[int]]:
     return list(groups.values())
 
 
-def present(batches: Sequence[Sequence[Tensor]], step: int) -> list[int]:
+def trained_together(batches: Sequence[Sequence[Tensor]], step: int) -> list[int]:
     """The jobs that have a batch at this step; all while most have one, which saves copies."""
     jobs = [job for job, own in enumerate(batches) if step < len(own)]
     return jobs if 2 * len(jobs) < len(batches) else list(range(len(batches)))

@@ -333,7 +333,7 @@ for name, row in models.items():
     print(f"{name:32s} empty is {int(answer.argmax())} ({answer.max():.2f})")
 
 # %% [markdown]
-# A model that must choose among few classes may take one of them for granted, and look for signs of the others. For images of that class deletion cannot succeed, and
+# None of them says "I do not know", and a model that must choose among few classes may take one of them for granted, and look for signs of the others. For images of that class deletion cannot succeed, and
 # insertion begins where it should end, whatever the map.
 #
 # ## All methods, all clusters: Algorithm 2
@@ -525,8 +525,8 @@ plt.show()
 
 # %% [markdown]
 # On BloodMNIST and PathMNIST the dots lie on the diagonal: those maps are worth hardly more than noise (the authors' step is not known, and may favour insertion by a hundredth). On the other
-# three most maps are worth something; some lie below. By the difference a bar joins no clustering with all methods but none of them stands out: OCFL-HDB has the best rank, only affinity propagation with its wrong
-# sign falls significantly behind any. The archive does not show that cluster models are better explained, and does not rule it out.
+# three most maps are worth something; some lie below. By the difference OCFL-HDB has the best rank, but the bars join no clustering with every method; only affinity propagation, with its wrong sign, falls significantly
+# behind some. The archive does not show that cluster models are better explained, and does not rule it out.
 #
 # ## What we saw
 #
@@ -574,7 +574,7 @@ plt.show()
 
 # %% [markdown]
 # Does clustering raise insertion and lower deletion? OCFL-HDB less no clustering: the mean over a data set's splits and, in brackets, the smallest and the
-# largest, with GradCAM's maps and with those that have never seen the model. (The last two data sets have no counterpart in the archive: a rebuilt and a reduced one.)
+# largest, with GradCAM's maps and with those that have never seen the model. (The rebuilt and the reduced data set have no counterpart in the archive, and one split each.)
 
 # %%
 ours["difference"] = ours["insertion"] - ours["deletion"]
@@ -600,7 +600,7 @@ print(pd.DataFrame(gains).T.to_string())
 
 # %% [markdown]
 # Insertion rises, as in the paper; deletion rises as well, and does not fall. Both rise by about as much with noise: what has grown is the models' confidence in half-erased images, which
-# show a cluster's model three classes to choose from instead of ten. In the difference little is left, and splits disagree about its sign.
+# leave a cluster's model fewer classes to choose from. In the difference little is left, and splits disagree about its sign.
 #
 # And how large are the differences themselves? Means over splits, without clustering and with OCFL-HDB:
 
