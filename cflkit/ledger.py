@@ -157,7 +157,7 @@ FEDCREF = Source(
     "06_fedcref",
     ["dataset", "clustering", "dirtiness", "overlap_fraction", "clients"],
     "{dataset}.yaml",
-    {name: name for name in ("FedCRef", "Perfect associations")},
+    {name: name for name in ("FedCRef", "Perfect associations", "Global DEC")},
 )
 RUNS = {
     "ocfl": OCFL,

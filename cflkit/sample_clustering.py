@@ -6,7 +6,8 @@ return labels ``[n]`` from 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -162,11 +163,26 @@ class DEC:
         ValueError
             As `checked`.
         """
-        x = torch.from_numpy(checked(samples, k))
+        return self.fit_each(samples, [k], seed)[k]
+
+    def fit_each(self, samples: ArrayLike, numbers: Sequence[int], seed: int) -> dict[int, Labels]:
+        """Labels as of `fit_predict` for several numbers of clusters, after one pre-training.
+
+        Raises
+        ------
+        ValueError
+            As `checked`.
+        """
+        x = torch.from_numpy(checked(samples, max(numbers)))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             encoder = self.pretrained(x)
-            return self.refined(encoder, x, k, seed)
+            state = torch.default_generator.get_state()
+            labels = {}
+            for k in numbers:
+                torch.default_generator.set_state(state)
+                labels[k] = self.refined(deepcopy(encoder), x, k, seed)
+            return labels
 
     def pretrained(self, x: Tensor) -> nn.Sequential:
         """Section 3.2: a stacked denoising autoencoder, layer by layer and then as a whole."""

@@ -162,6 +162,15 @@ def test_real_clusterings_find_what_is_plain():
     assert np.array_equal(dec.fit_predict(samples, 3, 0), dec.fit_predict(samples, 3, 0))
 
 
+def test_one_pretraining_serves_all_numbers_of_clusters():
+    samples, _ = blobs(n=20)
+    dec = first.DEC((8, 2), layer_steps=20, whole_steps=20, updates=3)
+    each = dec.fit_each(samples, (4, 2, 3), 0)
+    assert list(each) == [4, 2, 3]
+    for k, labels in each.items():
+        np.testing.assert_array_equal(labels, dec.fit_predict(samples, k, 0))
+
+
 def test_dec_leaves_the_global_generator_alone():
     samples, _ = blobs(n=10)
     torch.manual_seed(0)
@@ -517,6 +526,17 @@ def test_wrong_associations_by_hand():
         edges[i, j] = edges[j, i] = True
     assert fedcref.wrong_share(edges, np.array([5, 5, 5, 7])) == 0.5
     assert fedcref.wrong_share(np.zeros((4, 4), dtype=bool), np.array([5, 5, 5, 7])) == 0
+
+
+def test_all_data_in_one_place_are_a_row_like_the_others(clients, dealt):
+    history, _ = refinement.run({"F": OPTIONS}, clients(), dealt, 1, progress=False)
+    row = refinement.centralised([5, 5, 5, 3, 3, 7], [0, 0, 1, 1, 1, 1])
+    assert {"method", *row} == set(history.rows[0])
+    history.rows.append({"method": "Global DEC", **row})
+    summary = history.summary()["Global DEC"]
+    # Two clusters of three classes: one image of 5 and the one of 7 cannot be right
+    assert summary["accuracy"] == summary["worst_accuracy"] == pytest.approx(4 / 6)
+    assert (summary["communities"], summary["isolated"], summary["iterations"]) == (2, 0, 0)
 
 
 @pytest.mark.slow

@@ -337,6 +337,14 @@ def test_fedcref_is_compared_at_the_start_and_after_the_last_iteration():
     assert status["FedCRef", "ACC end"] == status["FedCRef", "communities"] == "reproduced"
 
 
+def test_the_centralised_clustering_is_compared_in_its_one_row():
+    run = fedcref_record(0.9, 11, clustering="dec", dirtiness=0.0)
+    run.rounds.loc[4] = ["Global DEC", 0, 9, 0, 0.0, 0.8]
+    cells = ledger.ledger([run]).query("method == 'Global DEC'").set_index("measure")
+    assert cells["ours"].to_dict() == {"ACC end": 0.8, "communities": 9}
+    assert set(cells["status"]) == {"reproduced"}
+
+
 def test_runs_on_other_images_are_no_tables():
     table = ledger.ledger([fedcref_record(0.87, 9, "reduced", "mnist")])
     assert set(table["status"]) | set(table["reduced_status"]) == {"not run"}
