@@ -194,7 +194,7 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
     """The graph of an iteration of FedCRef, from a row of `refinement.Refinement`.
 
     Clusters of one class stand in a ring, in one colour; the rings stand on a circle. Associations
-    between two classes are drawn thick, in orange. Isolated clusters are small.
+    between two classes are drawn thick, in black. Isolated clusters are small.
     """
     axes = axes or plt.gca()
     classes = np.array(str(row["classes"]).split("|"), dtype=int)
@@ -212,7 +212,7 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
     edges = [] if pd.isna(row["edges"]) else [e.split("-") for e in row["edges"].split("|") if e]
     for pair in (list(map(int, edge)) for edge in edges):
         wrong = len(set(classes[pair])) > 1
-        colour, width = (COLOURS[1], 2.0) if wrong else ("0.6", 0.6)
+        colour, width = ("black", 1.8) if wrong else ("0.6", 0.6)
         axes.plot(x[pair], y[pair], zorder=int(wrong), color=colour, linewidth=width)
     joined = np.isin(np.arange(len(classes)), np.array(edges, dtype=int))
     colours = plt.get_cmap("tab10")(classes % 10)

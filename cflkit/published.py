@@ -211,8 +211,8 @@ def fedcref_line_up(run: FedCRefRun) -> dict[str, FedCRef]:
     options = run.options()
     return {
         "FedCRef": options,
-        "Perfect associations": replace(options, perfect=True),
-        "Alone": replace(options, normalisation="absolute", theta=0.0),
+        "Perfect associations": replace(options, associations="true"),
+        "Alone": replace(options, associations="none"),
     }
 
 

@@ -26,10 +26,11 @@ class Refinement(History):
     """What happened, a row a method and iteration.
 
     Rows have ``method``, ``round`` (the iteration; 0 is the start), ``communities`` and
-    ``isolated`` (clusters; at the start all of them), ``wrong`` (the share of associations between
-    clusters of two classes), ``accuracy`` and ``worst_accuracy`` (clients' clustering accuracy, the
-    mean and the smallest, after the iteration) and ``active`` (clients that will refine again);
-    and the graph of associations: ``owners`` and ``classes``, the client and the true class of each
+    ``isolated`` (clusters; at the start all of them) and ``wrong`` (the share of associations
+    between clusters of two classes), all of the clusters that the iteration began with;
+    ``accuracy`` and ``worst_accuracy`` (clients' clustering accuracy, the mean and the smallest)
+    and ``active`` (clients that will refine again) after it has refined them; and the graph of
+    associations, again before: ``owners`` and ``classes``, the client and the true class of each
     cluster joined by ``|``, and ``edges``, pairs of clusters ``i-j`` joined by ``|``.
     """
 
@@ -126,6 +127,8 @@ def run(
 
     Raises
     ------
+    ValueError
+        No iteration, or labels that do not fit the clients (`fedcref.start`).
     Diverged
         A trained model is not finite.
     checkpoints.CheckpointMismatch

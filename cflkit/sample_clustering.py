@@ -52,6 +52,11 @@ def first_clusters(
     -------
     list of ndarray
         m of them, ``[n]``.
+
+    Raises
+    ------
+    ValueError
+        An unknown name, or a client whose samples the clustering refuses.
     """
     seeds = np.random.SeedSequence(seed).generate_state(partition.clients)
     labels = []
@@ -191,7 +196,7 @@ class DEC:
         decoder: list[nn.Module] = []
         values = x
         for inputs, outputs in pairwise(widths):
-            first, last = inputs == widths[0] and not encoder, len(encoder) == len(widths) - 2
+            first, last = not encoder, len(encoder) == len(widths) - 2
             # Linear at both ends: pixels and embeddings may take any value
             down = nn.Sequential(nn.Linear(inputs, outputs), nn.Identity() if last else nn.ReLU())
             up = nn.Sequential(nn.Linear(outputs, inputs), nn.Identity() if first else nn.ReLU())

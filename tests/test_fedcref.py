@@ -453,7 +453,7 @@ def test_dirty_clusters_become_cleaner_and_find_each_other(clients, dealt):
 
 
 def test_perfect_associations_are_never_wrong_and_isolate_nothing_shared(clients, dealt, small):
-    options = replace(OPTIONS, perfect=True, rounds=1)
+    options = replace(OPTIONS, associations="true", rounds=1)
     federation = clients()
     history, _ = refinement.run({"P": options}, federation, dealt, 1, progress=False)
     assert history.rows[-1]["wrong"] == 0
@@ -466,10 +466,13 @@ def test_perfect_associations_are_never_wrong_and_isolate_nothing_shared(clients
 
 @pytest.mark.slow
 def test_isolated_clusters_end_a_run_without_communities(clients, dealt):
-    """θ = 0 with absolute differences: nobody agrees, and clients soon rest."""
-    options = replace(OPTIONS, theta=0.0, normalisation="absolute")
+    """Nobody is associated, and clients soon rest; θ = 0 with absolute differences is the same."""
+    options = replace(OPTIONS, associations="none")
     history, states = refinement.run({"F": options}, clients(), dealt, 6, progress=False)
     assert {row["communities"] for row in history.rows} == {0}
+    strict = replace(OPTIONS, theta=0.0, normalisation="absolute")
+    again, _ = refinement.run({"F": strict}, clients(), dealt, 6, progress=False)
+    assert again.rows == history.rows
     assert states["F"].federated.shape == (0, clients().parameters)
     assert fedcref.finished(states["F"], options)
 
@@ -479,7 +482,7 @@ def test_a_cluster_that_vanished_does_not_end_a_run(clients, dealt):
     federation = clients()
     state = fedcref.start(federation, dealt)
     state.labels[0] = np.zeros_like(state.labels[0])
-    options = replace(OPTIONS, theta=0.0, normalisation="absolute")
+    options = replace(OPTIONS, associations="none")
     fedcref.iterate(federation, state, options)
     assert set(state.labels[0]) == {0}
     assert state.wanted[0] > 1
@@ -508,8 +511,7 @@ def test_who_changes_little_rests_and_the_rest_refine(clients, dealt):
 def test_errors_are_those_of_a_plain_forward_pass(clients, dealt, small, system):
     federation = clients()
     state = fedcref.start(federation, dealt)
-    clusters = fedcref.local_clusters(state.labels)
-    fedcref.train_local_models(federation, state, clusters, OPTIONS, 0)
+    fedcref.train_local_models(federation, state, OPTIONS)
     network = models.make("autoencoder", small.shape, 10)
     for owner, other in ((0, 3), (2, 2), (4, 1)):
         images = small.images[system.train[other]].float() / 255
@@ -525,6 +527,7 @@ def test_wrong_associations_by_hand():
     for i, j in ((0, 1), (1, 2), (2, 3), (0, 3)):
         edges[i, j] = edges[j, i] = True
     assert fedcref.wrong_share(edges, np.array([5, 5, 5, 7])) == 0.5
+    assert fedcref.wrong_share(edges, np.array([-1, -1, 5, 5])) == 0.75
     assert fedcref.wrong_share(np.zeros((4, 4), dtype=bool), np.array([5, 5, 5, 7])) == 0
 
 
@@ -580,11 +583,10 @@ def test_where_all_rest_an_iteration_only_associates(clients, dealt):
 def test_a_community_is_averaged_by_the_sizes_of_its_clusters(clients, dealt):
     federation = clients()
     state = fedcref.start(federation, dealt)
-    clusters = fedcref.local_clusters(state.labels)
+    clusters = state.clusters
     members = np.array([0, len(clusters) - 1])
-    found = fedcref.train_communities(
-        federation, [members], clusters, replace(OPTIONS, rounds=1), 0
-    )
+    state.communities = [members]
+    found = fedcref.train_communities(federation, state, replace(OPTIONS, rounds=1))
     first_model = federation.initials(1, fedcref.COMMUNITIES, 0)
     sizes = [len(clusters.samples[k]) for k in members]
     alone = [
@@ -610,7 +612,10 @@ class Killed(Exception):
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_end(clients, dealt, tmp_path, monkeypatch):
-    lines = {"FedCRef": replace(OPTIONS, rounds=2), "P": replace(OPTIONS, rounds=2, perfect=True)}
+    lines = {
+        "FedCRef": replace(OPTIONS, rounds=2),
+        "P": replace(OPTIONS, rounds=2, associations="true"),
+    }
     expected, ends = refinement.run(lines, clients(), dealt, 2, progress=False)
     save, saved = checkpoints.save, []
 
@@ -691,8 +696,8 @@ def test_parameters_become_options():
     assert options.local == LocalTraining(2, 8, "adam", 0.01)
     assert options.federated.epochs == 3
     assert (options.normalisation, options.match, options.stop) == ("absolute", "best", "code")
-    assert lines["Perfect associations"] == replace(options, perfect=True)
-    assert (lines["Alone"].theta, lines["Alone"].normalisation) == (0, "absolute")
+    assert lines["Perfect associations"] == replace(options, associations="true")
+    assert lines["Alone"] == replace(options, associations="none")
     assert run.dec() == first.DEC((4, 2), 3, 6)
     assert run.scenario == "digits-dec-overlap0-m3"
     with pytest.raises(config.ParameterError, match="dirtiness must be 0 for dec"):
@@ -705,7 +710,7 @@ def test_the_graph_shows_which_associations_are_wrong():
     _, axes = plt.subplots()
     plots.associations(row, axes)
     looks = [(line.get_color(), line.get_linewidth()) for line in axes.lines]
-    assert sorted(looks, key=lambda look: look[1]) == [("0.6", 0.6), (plots.COLOURS[1], 2.0)]
+    assert sorted(looks, key=lambda look: look[1]) == [("0.6", 0.6), ("black", 1.8)]
     assert {text.get_text() for text in axes.texts} == {"3", "7"}
     [dots] = axes.collections
     assert dots.get_sizes().tolist() == [22, 22, 22, 6]

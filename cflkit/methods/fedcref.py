@@ -31,7 +31,8 @@ from cflkit.methods.base import average_updates, local_updates
 NORMALISATIONS = ("min-max", "absolute")
 MATCHES = ("all", "first", "best")
 STOPS = ("paper", "code")
-# What initial models are for, see `Federation.initials`
+ASSOCIATIONS = ("found", "true", "none")
+# Initial models of the two kinds are drawn from streams of their own
 LOCAL, COMMUNITIES = 0, 1
 
 Labels = NDArray[np.int64]
@@ -46,7 +47,9 @@ class FedCRef:
     Attributes
     ----------
     alpha : float
-        α, in per cent: so many of a cluster's samples must be reconstructed alike.
+        α, in per cent: so many of a cluster's samples must be reconstructed alike. With ``min-max``
+        the largest difference is always 1: at α = 100 nobody agrees, nor, at 75, do clusters of
+        three samples or fewer (θ below 1).
     theta : float
         θ: the normalised difference of errors up to which they are.
     tau : float
@@ -69,8 +72,9 @@ class FedCRef:
         Of a community's model in a round of federated averaging.
     rounds : int
         Of federated averaging.
-    perfect : bool
-        Associate clusters by their true classes instead, the paper's upper bound.
+    associations : {"found", "true", "none"}
+        As Algorithm 1 finds them; those of clusters of one true class, the paper's upper bound; or
+        none, so that clients refine with their own models alone.
     """
 
     alpha: float = 75.0
@@ -86,7 +90,7 @@ class FedCRef:
         default_factory=lambda: LocalTraining(epochs=7, optimizer="adam", lr=1e-3)
     )
     rounds: int = 15
-    perfect: bool = False
+    associations: str = "found"
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha <= 100:
@@ -99,6 +103,7 @@ class FedCRef:
             ("normalisation", NORMALISATIONS),
             ("match", MATCHES),
             ("stop", STOPS),
+            ("associations", ASSOCIATIONS),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(
@@ -181,6 +186,10 @@ class State:
         """How many iterations have been run."""
         return len(self.counts) - 1
 
+    def errors_on(self, client: int) -> Matrix:
+        """``[L, n]``: of the models of all clusters on a client's samples."""
+        return np.concatenate([of_models[client] for of_models in self.errors])
+
 
 def start(federation: Federation, labels: Sequence[ArrayLike]) -> State:
     """Lines 2 to 4 of Algorithm 1: local clusters as they are given, all clients active.
@@ -209,12 +218,12 @@ def start(federation: Federation, labels: Sequence[ArrayLike]) -> State:
         labels=own,
         wanted=[len(np.unique(given)) for given in own],
         active=np.ones(m, dtype=bool),
-        models=[federation.initial()[None][:0]] * m,
+        models=[federation.initials(0)] * m,
         errors=[[] for _ in range(m)],
         clusters=clusters,
         edges=np.zeros((len(clusters), len(clusters)), dtype=bool),
         communities=[],
-        federated=federation.initial()[None][:0],
+        federated=federation.initials(0),
         counts=[(0, len(clusters))],
         refined=np.zeros(m, dtype=np.int64),
     )
@@ -222,24 +231,22 @@ def start(federation: Federation, labels: Sequence[ArrayLike]) -> State:
 
 def iterate(federation: Federation, state: State, options: FedCRef) -> None:
     """Lines 6 to 31 of Algorithm 1, once; changes ``state``."""
-    clusters, iteration = local_clusters(state.labels), state.iteration
-    state.clusters = clusters
+    state.clusters = local_clusters(state.labels)
     # Lines 6 to 8: active clients train a model on each of their clusters
-    train_local_models(federation, state, clusters, options, iteration)
+    train_local_models(federation, state, options)
     # Lines 9 to 16: every client compares everybody's models on its clusters
-    errors = [
-        np.concatenate([owner[client] for owner in state.errors])
-        for client in range(federation.clients)
-    ]
-    if options.perfect:
-        state.edges = perfect_associations(true_classes(federation, state.labels), clusters)
+    if options.associations == "found":
+        errors = [state.errors_on(client) for client in range(federation.clients)]
+        state.edges = associate(errors, state.clusters, options)
+    elif options.associations == "true":
+        classes = true_classes(federation, state.labels)
+        state.edges = perfect_associations(classes, state.clusters)
     else:
-        state.edges = associate(errors, clusters, options)
+        state.edges = np.zeros((len(state.clusters), len(state.clusters)), dtype=bool)
     # Lines 17 to 20: communities, and isolated clusters
     state.communities, isolated = communities_of(state.edges)
-    state.counts.append((len(state.communities), isolated))
     # Lines 21 to 25: a model for each community
-    state.federated = train_communities(federation, state.communities, clusters, options, iteration)
+    state.federated = train_communities(federation, state, options)
     general = reconstruction_errors(federation, state.federated)
     # Lines 26 to 31: active clients refine their clusters, and rest if little changes
     for client in np.flatnonzero(state.active):
@@ -254,16 +261,12 @@ def iterate(federation: Federation, state: State, options: FedCRef) -> None:
         as_many = len(np.unique(refined)) == len(np.unique(before))
         resting = as_many and metrics.clustering_accuracy(before, refined) >= options.tau
         state.active[client] = not resting
+    state.counts.append((len(state.communities), isolated))
 
 
-def train_local_models(
-    federation: Federation,
-    state: State,
-    clusters: LocalClusters,
-    options: FedCRef,
-    iteration: int,
-) -> None:
+def train_local_models(federation: Federation, state: State, options: FedCRef) -> None:
     """A fresh autoencoder for each cluster of the active clients, and its errors everywhere."""
+    clusters, iteration = state.clusters, state.iteration
     mine = np.flatnonzero(state.active[clusters.owner])
     if not len(mine):
         return
@@ -280,13 +283,13 @@ def train_local_models(
 
 
 def reconstruction_errors(federation: Federation, models: Tensor) -> list[Matrix]:
-    """For each client ``[K, n]``: the error of each of K models on each of its samples."""
-    k, m = len(models), federation.clients
-    jobs = Jobs(models, torch.arange(k).repeat(m), torch.arange(m).repeat_interleave(k))
+    """For each client ``[M, n]``: the error of each of M models on each of its samples."""
+    count, m = len(models), federation.clients
+    jobs = Jobs(models, torch.arange(count).repeat(m), torch.arange(m).repeat_interleave(count))
     found = [error.cpu().double().numpy() for error in federation.losses(jobs)]
     return [
-        np.array(found[client * k : (client + 1) * k]).reshape(k, federation.samples(client))
-        for client in range(m)
+        np.array(found[i * count : (i + 1) * count]).reshape(count, federation.samples(i))
+        for i in range(m)
     ]
 
 
@@ -332,8 +335,8 @@ def associate(errors: Sequence[Matrix], clusters: LocalClusters, options: FedCRe
     Returns
     -------
     ndarray
-        ``[L, L]``, symmetric: pairs of two clients' clusters whose models reconstruct either
-        cluster alike (equation 2).
+        ``[L, L]``, symmetric: pairs of two clients' clusters whose models reconstruct each of the
+        two clusters alike (equation 2).
     """
     quantile = np.empty((len(clusters), len(clusters)))
     for own, (owner, samples) in enumerate(zip(clusters.owner, clusters.samples, strict=True)):
@@ -361,7 +364,7 @@ def one_each(both: Edges, distance: Matrix, owner: Labels, match: str) -> Edges:
         theirs = np.flatnonzero(owner == client)
         chosen = theirs[rank[:, theirs].argmin(axis=1)]
         kept[np.arange(len(owner)), chosen] = True
-    kept &= both
+    kept &= both  # a cluster that agrees with none of a client's has been given one, too
     return kept & kept.T
 
 
@@ -373,14 +376,9 @@ def communities_of(edges: Edges) -> tuple[list[Labels], int]:
     return communities, count - len(communities)
 
 
-def train_communities(
-    federation: Federation,
-    communities: Sequence[Labels],
-    clusters: LocalClusters,
-    options: FedCRef,
-    iteration: int,
-) -> Tensor:
+def train_communities(federation: Federation, state: State, options: FedCRef) -> Tensor:
     """Lines 21 to 23: ``[G, P]``, a model for each community by federated averaging."""
+    communities, clusters, iteration = state.communities, state.clusters, state.iteration
     models = federation.initials(len(communities), COMMUNITIES, iteration)
     if not communities:
         return models
@@ -407,7 +405,8 @@ def cluster_refine(errors: Matrix, k: int) -> Labels:
         ``[M, n]``, of the candidates (a client's own models, then the communities') on the client's
         samples.
     k : int
-        How many clusters to form; fewer if no sample is left for them.
+        How many clusters to form; fewer if no sample is left for them. Of candidates that fit as
+        many samples the earlier wins; so does the earlier of two that fit a sample alike.
 
     Returns
     -------
@@ -446,11 +445,18 @@ def renamed(before: Labels, after: Labels) -> Labels:
     names = metrics.matched(before, after)
     taken = set(names.values())
     free = (name for name in itertools.count() if name not in taken)
-    return np.array([names[c] if c in names else names.setdefault(c, next(free)) for c in after])
+    for cluster in after.tolist():
+        if cluster not in names:
+            names[cluster] = next(free)
+    return np.array([names[cluster] for cluster in after.tolist()])
 
 
 def stable(counts: Sequence[tuple[int, int]], stop: str) -> bool:
-    """Whether communities and isolated clusters have hardly changed for three iterations."""
+    """Whether communities and isolated clusters have hardly changed for three iterations.
+
+    A change is relative to the number before (0 counts as 1), and may be 10 %; of isolated clusters
+    15 % by the code's rule.
+    """
     bounds = (0.10, 0.10) if stop == "paper" else (0.10, 0.15)
     last = np.array(counts[-4:], dtype=float)
     if len(last) < 4:
@@ -487,6 +493,10 @@ def perfect_associations(classes: Labels, clusters: LocalClusters) -> Edges:
 
 
 def wrong_share(edges: Edges, classes: Labels) -> float:
-    """The share of associations that join clusters of two classes; 0 if there is no association."""
+    """The share of associations that join clusters of two classes; 0 if there is no association.
+
+    A cluster that stands for no class (-1) is associated wrongly with whatever.
+    """
     first, second = np.nonzero(np.triu(edges))
-    return float((classes[first] != classes[second]).mean()) if len(first) else 0.0
+    wrong = (classes[first] != classes[second]) | (classes[first] < 0)
+    return float(wrong.mean()) if len(first) else 0.0
