@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from cflkit import checkpoints, metrics
-from cflkit.federation import Federation
+from cflkit.federation import Federation, LocalTraining
 from cflkit.methods import fedcref
 from cflkit.methods.fedcref import FedCRef, Labels, LocalClusters, State
 from cflkit.simulation import History, fingerprint
@@ -101,7 +101,10 @@ def run(
     checkpoint: str | Path | None = None,
     progress: bool = True,
 ) -> tuple[Refinement, dict[str, State]]:
-    """Run variants of FedCRef, one after the other, from the same initial clusters.
+    """Run variants of FedCRef in lockstep, from the same initial clusters.
+
+    The networks of the first iteration, which are the same for all variants that train alike, are
+    trained once.
 
     Parameters
     ----------
@@ -114,7 +117,7 @@ def run(
     iterations : int
         The most iterations, where nothing else ends a run.
     checkpoint : path, optional
-        Where the state after each iteration is kept. If the file exists the run goes on from it.
+        Where the states after each iteration are kept. If the file exists the run goes on from it.
     progress : bool
         Whether to show a bar.
 
@@ -138,43 +141,50 @@ def run(
         raise ValueError(f"iterations must be at least 1, not {iterations}")
     states = {name: fedcref.start(federation, labels) for name in methods}
     history = Refinement()
-    given = {"labels": [own.tolist() for own in next(iter(states.values())).labels]}
+    given = {"labels": [np.asarray(own).tolist() for own in labels]}
     identity = fingerprint({**methods, **given}, federation)
     if checkpoint is not None and Path(checkpoint).exists():
         kept = checkpoints.load(Path(checkpoint), identity, iterations, federation.device)
         history = Refinement(**kept["history"])
         for name, state in kept["methods"].items():
             restore(federation, states[name], state)
-    for name, options in methods.items():
-        state = states[name]
-        if not state.iteration:
-            classes = fedcref.true_classes(federation, state.labels)
-            history.rows.append({"method": name, **measures(federation, state, classes)})
-        bar = tqdm(
-            range(state.iteration, iterations), disable=not progress, desc=name, unit="iteration"
-        )
-        for _ in bar:
-            if fedcref.finished(state, options):
-                break
+    else:
+        classes = fedcref.true_classes(federation, labels)
+        history.rows = [
+            {"method": name, **measures(federation, state, classes)}
+            for name, state in states.items()
+        ]
+    begun = max(state.iteration for state in states.values())
+    bar = tqdm(range(begun, iterations), disable=not progress, unit="iteration")
+    for _ in bar:
+        running = [name for name in methods if not fedcref.finished(states[name], methods[name])]
+        if not running:
+            break
+        # From the same clusters all train the same networks at first
+        first: dict[LocalTraining, State] = {}
+        for name in running:
+            state, options = states[name], methods[name]
             begin = perf_counter()
             classes = fedcref.true_classes(federation, state.labels)
             active = state.active.copy()
-            fedcref.iterate(federation, state, options)
-            members = sum(map(len, state.communities))
-            trainings = int(active[state.clusters.owner].sum()) + options.rounds * members
-            history.requested += trainings
-            history.trained += trainings
+            alike = None if state.iteration else first.get(options.local)
+            fedcref.iterate(federation, state, options, alike)
+            first.setdefault(options.local, state)
+            local = int(active[state.clusters.owner].sum())
+            federated = options.rounds * sum(map(len, state.communities))
+            history.requested += local + federated
+            history.trained += federated if alike else local + federated
             row = measures(federation, state, classes)
             history.rows.append({"method": name, **row})
             history.minutes += (perf_counter() - begin) / 60
-            bar.set_postfix_str(f"communities {row['communities']}, ACC {row['accuracy']:.3f}")
-            if checkpoint is not None:
-                done = {
-                    "rounds": max(state.iteration for state in states.values()),
-                    "history": vars(history),
-                    "methods": {name: kept_of(state) for name, state in states.items()},
-                }
-                checkpoints.save(Path(checkpoint), identity, done)
+            bar.set_postfix_str(f"{name}: ACC {row['accuracy']:.3f}")
+        if checkpoint is not None:
+            done = {
+                "rounds": max(state.iteration for state in states.values()),
+                "history": vars(history),
+                "methods": {name: kept_of(state) for name, state in states.items()},
+            }
+            checkpoints.save(Path(checkpoint), identity, done)
     return history, states
 
 

@@ -606,6 +606,24 @@ def test_a_community_is_averaged_by_the_sizes_of_its_clusters(clients, dealt):
     torch.testing.assert_close(found[0], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
+def test_variants_share_the_first_networks_and_change_nothing_by_it(clients, dealt):
+    lines = {
+        "FedCRef": replace(OPTIONS, rounds=1),
+        "Alone": replace(OPTIONS, associations="none"),
+        "Shorter": replace(OPTIONS, associations="none", local=replace(QUICK, epochs=1)),
+    }
+    together, ends = refinement.run(lines, clients(), dealt, 2, progress=False)
+    for name, options in lines.items():
+        apart, end = refinement.run({name: options}, clients(), dealt, 2, progress=False)
+        assert [row for row in together.rows if row["method"] == name] == apart.rows
+        for one, other in zip(ends[name].models, end[name].models, strict=True):
+            assert torch.equal(one, other)
+    # The two that train alike; the third trains its own
+    shared = together.requested - together.trained
+    assert shared == together.summary()["Alone"]["isolated_start"]
+
+
 class Killed(Exception):
     pass
 
@@ -622,8 +640,7 @@ def test_a_killed_run_goes_on_to_the_same_end(clients, dealt, tmp_path, monkeypa
     def save_and_die(path, identity, state):
         save(path, identity, state)
         saved.append(path)
-        if len(saved) == 3:
-            raise Killed
+        raise Killed
 
     path = tmp_path / "run.pt"
     with monkeypatch.context() as patched:
@@ -632,6 +649,7 @@ def test_a_killed_run_goes_on_to_the_same_end(clients, dealt, tmp_path, monkeypa
             refinement.run(lines, clients(), dealt, 2, checkpoint=path, progress=False)
     history, again = refinement.run(lines, clients(), dealt, 2, checkpoint=path, progress=False)
     assert history.rows == expected.rows
+    assert len(saved) == 1
     for name in lines:
         assert torch.equal(again[name].federated, ends[name].federated)
     with pytest.raises(checkpoints.CheckpointMismatch):

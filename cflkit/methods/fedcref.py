@@ -229,11 +229,20 @@ def start(federation: Federation, labels: Sequence[ArrayLike]) -> State:
     )
 
 
-def iterate(federation: Federation, state: State, options: FedCRef) -> None:
-    """Lines 6 to 31 of Algorithm 1, once; changes ``state``."""
+def iterate(
+    federation: Federation, state: State, options: FedCRef, alike: State | None = None
+) -> None:
+    """Lines 6 to 31 of Algorithm 1, once; changes ``state``.
+
+    ``alike`` is the state of a variant that trains alike, began this iteration with the same
+    clusters, and has been through it: its local models are taken over.
+    """
     state.clusters = local_clusters(state.labels)
     # Lines 6 to 8: active clients train a model on each of their clusters
-    train_local_models(federation, state, options)
+    if alike is None:
+        train_local_models(federation, state, options)
+    else:
+        state.models, state.errors = [*alike.models], [*alike.errors]
     # Lines 9 to 16: every client compares everybody's models on its clusters
     if options.associations == "found":
         errors = [state.errors_on(client) for client in range(federation.clients)]

@@ -363,7 +363,8 @@ for title, labels in (("before", dealt[0]), ("after", refined)):
 # may still associate with them. The run ends when all rest, when communities and isolated clusters have hardly changed
 # for three iterations, or after ten refinements. Beside it run the paper's upper bound, *Perfect associations*, to
 # which the true ones are given, and a lower one of ours: clients that refine *Alone*, with nothing but their own
-# networks. (Their graph never changes, so they stop after three iterations at the latest.)
+# networks. (Their graph never changes, so they stop after three iterations at the latest.) In the first iteration the
+# three have the same networks, which are trained once.
 
 # %%
 line_up = published.fedcref_line_up(run)
