@@ -255,6 +255,21 @@ def test_what_fails_inside_a_notebook_is_one_line_too(tmp_path, parameters, data
     assert not results.exists() or list(results.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_a_reader_that_has_enough_is_no_error():
+    """As ``grid list TABLE | head -1``."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "cflkit", "grid", "list", "ocfl/table-1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        text=True,
+    ) as listing:
+        listing.stdout.close()
+        assert "Traceback" not in listing.stderr.read()
+    assert listing.returncode == 1
+
+
 def test_data_lists_and_loads(capsys):
     assert main(["data"]) == 0
     assert "digits" in capsys.readouterr().out
