@@ -504,7 +504,7 @@ class Federation:
         """A batch as the networks take it: float in [0, 1], and labels."""
         images, labels = source
         index = index.to(self.device)
-        inputs = images[index].float().div_(255)
+        inputs = images[index].to(torch.get_default_dtype()).div_(255)
         if self.engine == "threads":
             # As the kernels lie in memory (see RowModel)
             inputs = inputs.contiguous(memory_format=torch.channels_last)
