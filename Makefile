@@ -12,8 +12,8 @@ help: ## List the targets
 setup: $(READY) ## Make .venv with the pinned dependencies
 
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo 'Python 3.11 or newer is needed; name one, as in: make run PYTHON=python3.12'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+		|| { echo 'Python 3.11, 3.12 or 3.13 is needed; name one, as in: make run PYTHON=python3.12'; exit 1; }
 	@echo 'Setting up .venv: about two minutes the first time'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
@@ -33,8 +33,8 @@ check: $(READY) ## The fast lane for daily work: lint and quick tests
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest tests -m 'not slow'
 
-lab: $(READY) ## Open JupyterLab in notebooks/
-	$(BIN)/jupyter lab --notebook-dir notebooks
+lab: $(READY) ## Open JupyterLab at the first notebook
+	$(BIN)/jupyter lab --notebook-dir . --LabApp.default_url /lab/tree/notebooks/00_start_here.ipynb
 
 bench: $(READY) ## Seconds a round: plain loop, DataLoader loop, threads, stacked
 	$(BIN)/python tests/benchmark.py
@@ -42,5 +42,5 @@ bench: $(READY) ## Seconds a round: plain loop, DataLoader loop, threads, stacke
 notebooks: $(READY) ## Build and execute the notebooks from notebooks/src, and the README's tables
 	$(BIN)/python notebooks/build.py
 
-clean: ## Remove the environment and everything that runs left behind
-	rm -rf .venv data/runs data/cache
+clean: ## Remove the environment and the notebooks that runs wrote (downloads and checkpoints, data/cache, stay)
+	rm -rf .venv data/runs

@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar=("NAME", "VALUE"),
-        help="only runs with this value, as 'scale reduced'; may be repeated",
+        help="only runs with this value, as 'scale reduced'; again for another name",
     )
     grids.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time (default: 1)")
     grids.add_argument(
@@ -94,9 +94,10 @@ def parser() -> argparse.ArgumentParser:
         help="the papers' numbers beside ours",
         description="Join the papers' tables with the run records, write the result as CSV, and "
         "print it: each published number, ours as mean [smallest, largest] over seeds, and whether "
-        "it was reproduced (in that interval, or within 0.02 of the mean), close (within 0.05; of "
-        "rounds, within one), not reproduced or not run; at the paper's scale, and apart from it "
-        "at a reduced one. A dash stands for one cluster from first to last.",
+        "it was reproduced (in that interval, or this near the mean: scores 0.02, percentages 0.5, "
+        "numbers of clusters 1), close (scores 0.05, percentages and numbers of clusters 2, rounds "
+        "1), not reproduced or not run; at the paper's scale, and apart from it at a reduced one. "
+        "A dash stands for one cluster from first to last.",
     )
     book.add_argument("--paper", choices=list(ledger.RUNS), help="this paper alone")
     book.add_argument("--table", help="this table alone")
@@ -125,7 +126,10 @@ def walk_grid(options: argparse.Namespace) -> int:
     """``grid``: list what there is, or run what there is not; 1 if a run failed."""
     if options.jobs < 1:
         raise ParameterError(f"--jobs must be at least 1, not {options.jobs}")
-    jobs = grid.read(options.table, dict(options.where))
+    where = dict(options.where)
+    if len(where) < len(options.where):
+        raise ParameterError("--where takes one value of a name")
+    jobs = grid.read(options.table, where)
     left = [job for job in jobs if job.status != "done"]
     if options.action == "list":
         for job in jobs:
@@ -158,7 +162,10 @@ def show_ledger(options: argparse.Namespace) -> int:
         table = table[table["table"] == options.table]
         if table.empty:
             raise ParameterError(f"no table {options.table!r}; there are {known}")
-    path = ledger.write(book, options.output)
+    try:
+        path = ledger.write(book, options.output)
+    except OSError as error:
+        raise ParameterError(f"{options.output} cannot be written ({error.strerror})") from error
     run = (table["status"] != "not run") | (table["reduced_status"] != "not run")
     listed = table if options.all else table[run]
     if len(listed):

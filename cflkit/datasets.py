@@ -3,7 +3,8 @@
 ``load("digits")`` needs no network: the images ship inside scikit-learn. Every other set is looked
 for in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``, and downloaded into the cache
 when it is in neither. Every file is checked against its checksum each time it is read. (PACS has no
-published checksums: its images are counted. The reduced and rebuilt sets are not for download.)
+published checksums and no address to download from: its images are counted. Nor is the rebuilt set
+for download.)
 
 A set that is reduced or rebuilt has a name that says so (``cifar10-subset``,
 ``bloodmnist-rebuilt``, ``pacs-64``, ``kmnist-test``), so that no result made on it passes for one
@@ -242,9 +243,14 @@ def load_kmnist_test(name: str) -> ImageSet:
     """
     _, _, read_images, read_labels = idx_files(name, torchvision.datasets.KMNIST)
     images, labels = read_images()[:, None], read_labels().long()
-    rank = torch.stack([(labels == k).cumsum(0) for k in range(10)])[labels, range(len(labels))]
-    pool = rank <= 800
+    pool = first_of_each(labels, 800)
     return ImageSet(name, images[pool], labels[pool], images[~pool], labels[~pool], classes=10)
+
+
+def first_of_each(labels: Tensor, count: int) -> Tensor:
+    """``[N]``, bool: the first ``count`` of each class."""
+    ranks = torch.stack([(labels == k).cumsum(0) for k in range(int(labels.max()) + 1)])
+    return ranks[labels, range(len(labels))] <= count
 
 
 def load_emnist_digits(name: str) -> ImageSet:
@@ -291,7 +297,10 @@ def load_cifar10(name: str) -> ImageSet:
 
 
 def load_cifar10_subset(name: str) -> ImageSet:
-    """The first 1,600 train and 400 test images of each class of CIFAR-10, in official order."""
+    """The first 1,600 train and 400 test images of each class of CIFAR-10, in official order.
+
+    Cut from CIFAR-10 where there are no files of it.
+    """
     parts = {
         "train": ("CIFAR10/cifar10_subset_train.npz", "bec310e19ebaa902f7f7fa7acf1367fc"),
         "test": ("CIFAR10/cifar10_subset_test.npz", "de453a8049acd30d46d14912d2cd30c2"),
@@ -300,7 +309,16 @@ def load_cifar10_subset(name: str) -> ImageSet:
     for part, (relative, md5) in parts.items():
         path = locate(name, relative)
         if path is None:
-            raise missing(name, relative, f"copy {Path(relative).name}")
+            whole = load_cifar10(name)
+            pool, test = first_of_each(whole.labels, 1600), first_of_each(whole.test_labels, 400)
+            return ImageSet(
+                name,
+                whole.images[pool],
+                whole.labels[pool],
+                whole.test_images[test],
+                whole.test_labels[test],
+                classes=10,
+            )
         arrays[part] = archive_arrays(name, verified(name, path, md5), ["images", "labels"])
     (images, labels), (test_images, test_labels) = arrays["train"], arrays["test"]
     return ImageSet(
@@ -320,7 +338,11 @@ def load_medmnist(name: str, relative: str, md5: str, urls: list[str], classes: 
     else:
         found = locate(name, relative)
         if found is None:
-            raise missing(name, relative, f"copy {Path(relative).name}")
+            remedy = (
+                f"take the original, 'bloodmnist', or copy {Path(relative).name} (made from the "
+                "source photographs; it is on no server)"
+            )
+            raise missing(name, relative, remedy)
         path = verified(name, found, md5)
     keys = [f"{part}_{kind}" for kind in ("images", "labels") for part in ("train", "val", "test")]
     arrays = dict(zip(keys, archive_arrays(name, path, keys), strict=True))
@@ -360,7 +382,8 @@ def load_kuzushiji49(name: str) -> ImageSet:
 def load_pacs(name: str, side: int) -> ImageSet:
     """PACS: four domains (art painting, cartoon, photo, sketch) of seven classes, as image folders.
 
-    The source defines no test split: every image is in the pool, the central test set is empty.
+    Larger images are scaled down to ``side``. The source defines no test split: every image is in
+    the pool, the central test set is empty.
     """
     folder = locate(name, "PACS")
     if folder is None:
@@ -387,12 +410,12 @@ def load_pacs(name: str, side: int) -> ImageSet:
                 image = pil_to_tensor(members.loader(path))
             except OSError as error:
                 raise DatasetError(f"{name}: {path} is damaged ({error})") from error
-            if image.shape != (3, side, side):
+            if min(image.shape[1:]) < side:
                 raise DatasetError(
                     f"{name}: {path} has {image.shape[2]}×{image.shape[1]} pixels, not "
                     f"{side}×{side}; the original images are 'pacs', those of 64 pixels 'pacs-64'"
                 )
-            images.append(image)
+            images.append(resize(image, [side, side], antialias=True))
             labels.append(label)
             domains.append(number)
     pool, targets = torch.stack(images), torch.tensor(labels)

@@ -66,8 +66,6 @@ class LocalTraining:
         torch's, with its defaults but for the values below.
     lr, momentum, weight_decay : float
         ``momentum`` is SGD's alone.
-    nesterov : bool
-        SGD's alone; needs momentum.
     """
 
     epochs: int = 3
@@ -76,7 +74,6 @@ class LocalTraining:
     lr: float = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
-    nesterov: bool = False
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 1:
@@ -87,12 +84,10 @@ class LocalTraining:
             raise ValueError(f"lr must be positive and finite, not {self.lr}")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must not be negative, but is {self.weight_decay}")
-        if self.nesterov and not self.momentum:
-            raise ValueError("nesterov needs momentum")
         if self.optimizer not in ("sgd", "adam"):
             raise ValueError(f"unknown optimizer {self.optimizer!r}; known are sgd, adam")
-        if self.optimizer == "adam" and (self.momentum or self.nesterov):
-            raise ValueError("momentum and nesterov belong to sgd, not to adam")
+        if self.optimizer == "adam" and self.momentum:
+            raise ValueError("momentum belongs to sgd, not to adam")
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """A fresh optimiser; every rule here works value by value, so models can be stacked."""
@@ -102,11 +97,7 @@ class LocalTraining:
                 parameters, lr=self.lr, weight_decay=self.weight_decay, fused=True
             )
         return torch.optim.SGD(
-            parameters,
-            lr=self.lr,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            nesterov=self.nesterov,
+            parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay
         )
 
 

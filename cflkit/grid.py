@@ -119,17 +119,18 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
 
 
 def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """The products of a grid's lists that have the values of ``where``."""
+    """The products of a grid's lists that have the values of ``where``, which are YAML."""
     known = {name for lists in grid.grids for name in lists}
     unknown = [name for name in where if name not in known]
     if unknown:
         raise ParameterError(
             f"the grid has no {', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
         )
+    wanted = {name: notebooks.parse_yaml(name, text) for name, text in where.items()}
     for lists in grid.grids:
         for values in itertools.product(*lists.values()):
             point = dict(zip(lists, values, strict=True))
-            if all(str(point.get(name)) == value for name, value in where.items()):
+            if all(point.get(name) == value for name, value in wanted.items()):
                 yield point
 
 

@@ -7,6 +7,9 @@ in a corner of the data is no reproduction of a table, however near the numbers 
 
 from __future__ import annotations
 
+import itertools
+import json
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -259,11 +262,12 @@ def command(record: Record, paper: str = "ocfl") -> str:
     notebook = RUNS[paper].notebook
     usual = defaults(notebook)
     given = [
-        f"-p {name} {'null' if value is None else str(value).lower()}"
+        ("-p", name, value if isinstance(value, str) else json.dumps(value))
         for name, value in record.parameters.items()
         if name in usual and usual[name] != value
     ]
-    return " ".join([f"python -m cflkit run notebooks/{notebook}.ipynb", *given])
+    words = ["python", "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
+    return shlex.join([*words, *itertools.chain.from_iterable(given)])
 
 
 def ledger(runs: list[Record] | None = None) -> pd.DataFrame:

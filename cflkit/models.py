@@ -316,8 +316,3 @@ def make(name: str, shape: Shape, classes: int, weights: str | None = None) -> n
     if weights is not None:
         raise ValueError(f"{name} has no weights; those with are {', '.join(PRETRAINED)}")
     return MODELS[name](shape, classes)
-
-
-def parameter_count(network: nn.Module) -> int:
-    """P, the number of trainable parameters."""
-    return sum(p.numel() for p in network.parameters() if p.requires_grad)

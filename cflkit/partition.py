@@ -464,8 +464,7 @@ def local_split(indices: Indices, generator: np.random.Generator) -> tuple[Indic
 
 
 def class_counts(partition: Partition, labels: ArrayLike, part: str = "train") -> NDArray[np.int64]:
-    """``[m, classes]``: samples of each class in a client's ``train`` or ``test`` set."""
+    """``[m, classes]``: samples of each class in a client's part (of ``partition.splits``)."""
     targets = np.asarray(labels)
     classes = int(targets.max()) + 1
-    indices = partition.train if part == "train" else partition.test
-    return np.stack([np.bincount(targets[i], minlength=classes) for i in indices])
+    return np.stack([np.bincount(targets[i], minlength=classes) for i in partition.splits[part]])

@@ -214,9 +214,8 @@ def explanations_results_table() -> str:
     return "\n".join(lines)
 
 
-def write_readme() -> None:
-    """Fill the parts of the README between its markers."""
-    text = README.read_text()
+def filled(text: str) -> str:
+    """The README's text with what belongs between its markers."""
     parts = {
         "notebooks": notebook_table(),
         "results": results_table(),
@@ -230,7 +229,7 @@ def write_readme() -> None:
         text, found = re.subn(pattern, lambda m, t=table: m[1] + t + m[2], text, flags=re.S)
         if not found:
             raise ValueError(f"README.md has no place for {name}")
-    README.write_text(text)
+    return text
 
 
 def check_committed() -> None:
@@ -251,4 +250,4 @@ if __name__ == "__main__":
     for name in wanted:
         build(NOTEBOOKS / "src" / f"{name}.py")
     ledger.write(ledger.ledger(records.committed()), ledger.LEDGER)
-    write_readme()
+    README.write_text(filled(README.read_text()))

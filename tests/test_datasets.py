@@ -79,6 +79,23 @@ def test_pacs_domains(data_root):
         datasets.load("pacs")
 
 
+def test_the_subset_of_cifar10_is_cut_from_the_whole(nowhere, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    parts = []
+    for size in (20_000, 5_000):
+        labels = torch.randint(10, (size,), generator=generator)
+        parts += [torch.arange(size, dtype=torch.int32)[:, None, None, None], labels]
+    whole = datasets.ImageSet("cifar10", *parts, classes=10)
+    monkeypatch.setattr(datasets, "load_cifar10", lambda name: whole)
+    images = datasets.load("cifar10-subset")
+    assert images.labels.bincount().tolist() == [1600] * 10
+    assert images.test_labels.bincount().tolist() == [400] * 10
+    for k in range(10):
+        official = (whole.labels == k).nonzero().flatten()[:1600]
+        assert torch.equal(images.images[images.labels == k].flatten(), official.int())
+    assert (images.images.flatten().diff() > 0).all()
+
+
 def test_half_of_pacs_is_refused(data_root, tmp_path, monkeypatch):
     """Without a class, those behind it would take its number."""
     for domain in ("art_painting", "cartoon"):

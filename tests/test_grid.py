@@ -93,8 +93,11 @@ def test_where_chooses():
     chosen = grid.read(TABLE, {"scale": "reduced", "dataset": "mnist", "seed": "1"})
     assert len(chosen) == 4
     assert all("-mnist-" in job.run and "-seed1-" in job.run for job in chosen)
+    clean = grid.read("fedcref/tables", {"scale": "reduced", "dirtiness": "0"})
+    assert {"-dirty0-" in job.run or "-dec-" in job.run for job in clean} == {True}
     with pytest.raises(ParameterError, match="has no 'sead'; it has balance"):
         grid.read(TABLE, {"sead": "1"})
+    assert main(["grid", "list", TABLE, *2 * ["-w", "seed", "1"]]) == 2
     with pytest.raises(ParameterError, match="no run of"):
         grid.read(TABLE, {"seed": "7"})
     with pytest.raises(ParameterError, match="no grid 'ocfl/table-9'; there are"):

@@ -204,6 +204,8 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     assert len(pd.read_csv(path)) == len(ledger.published())
     assert main(["ledger", "--paper", "ocfl", "--table", "1", "-o", str(path)]) == 2
     assert "no table '1'; there are I" in capsys.readouterr().err
+    assert main(["ledger", "-o", str(path / "below-a-file.csv")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
 
 
 # --- EMD-CFL -------------------------------------------------------------------------------------
@@ -225,6 +227,12 @@ def emd_record(accuracy, version="four", scale="reduced", **changes):
     )
     parameters = ledger.defaults("05_emd_cfl") | given
     return Record(PROJECT / f"emd-cfl-{accuracy}", parameters, {}, {}, rows)
+
+
+def test_a_command_may_hold_lists():
+    words = shlex.split(ledger.command(emd_record(0.9, range_epochs=[1, 3]), "emd-cfl"))
+    text = words[words.index("range_epochs") + 1]
+    assert notebooks.parse_yaml("range_epochs", text) == [1, 3]
 
 
 def emd_cell(table, number, measure, method="EMD-CFL", version="four"):

@@ -31,6 +31,11 @@ def test_every_notebook_has_a_source():
 
 
 @each
+def test_the_first_notebook_has_every_one_on_its_map(name):
+    assert f"| `{name}` |" in built("00_start_here").cells[-1].source
+
+
+@each
 def test_source_and_notebook_are_in_sync(name):
     source = jupytext.read(FOLDER / "src" / f"{name}.py")
     assert [(c.cell_type, c.source, tags(c)) for c in built(name).cells] == [

@@ -47,4 +47,17 @@ def make(name: str, **options: Any) -> Method:
         raise ValueError(f"method {name!r}: {error}") from error
 
 
-__all__ = ["METHODS", "OCFL", "Briggs", "FedAvg", "Local", "Method", "Oracle", "Sattler", "make"]
+__all__ = [
+    "EMDCFL",
+    "METHODS",
+    "OCFL",
+    "Briggs",
+    "EMDOracle",
+    "FedAvg",
+    "FedProx",
+    "Local",
+    "Method",
+    "Oracle",
+    "Sattler",
+    "make",
+]

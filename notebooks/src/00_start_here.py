@@ -161,8 +161,13 @@ plt.show()
 # | `01_federated_averaging` | how do clients train one model together, and what is client drift? |
 # | `02_when_clients_disagree` | how are clusters of clients simulated, and how does one model fail them? |
 # | `03_ocfl_temperature` | when do updates betray the clusters, and what is gained by splitting then? |
+# | `04_sattler_and_briggs` | what do two older ways to split need to be told? |
+# | `05_emd_cfl` | can clients be told apart by what a network sees in their data, once and for all? |
+# | `06_fedcref` | what if nobody has labels? |
+# | `07_explaining_cluster_models` | what do the models of clusters look at? |
+# | `90_ledger` | which published numbers do our runs reproduce? |
 #
-# Read them in order. Each notebook of a paper is both the lesson and the experiment: with its defaults it
+# Read 00 to 03 in order, and of the others what you like. Each notebook of a paper is both the lesson and the experiment: with its defaults it
 # runs here in a minute or two; with the parameter files in `params/` the same cells run at the paper's scale, or at a
 # reduced one. For instance, in this folder:
 #
