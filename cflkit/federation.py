@@ -428,8 +428,8 @@ class Federation:
     def predict(self, jobs: Jobs, split: str = "test") -> list[Tensor]:
         """Class probabilities (or reconstructed pixels) of each job's model; J tensors ``[n, …]``.
 
-        ``split`` is the job's client's ``train`` or ``test`` set, or the ``central`` test set, for
-        which the client does not matter.
+        ``split`` is one of the partition's, of which it is the job's client's samples, or the
+        ``central`` test set, for which the client does not matter.
         """
         return self._evaluate(jobs, split, lambda net, x, _: self.task.prediction(net(x)))
 
