@@ -233,25 +233,24 @@ def test_two_runs_from_another_directory_write_the_same_record(tmp_path):
     ],
     ids=["too many clients", "missing", "no folder", "damaged", "diverged"],
 )
-def test_what_fails_inside_a_notebook_is_one_line_too(tmp_path, parameters, data, message):
+def test_what_fails_inside_a_notebook_is_one_line_too(
+    tmp_path, monkeypatch, capsys, parameters, data, message
+):
     folder = tmp_path / (data or "data")
     if data != "absent":
         raw = folder / "FashionMNIST" / "raw"
         raw.mkdir(parents=True)
         (raw / "train-images-idx3-ubyte.gz").write_bytes(b"not a gzip file")
-    results = tmp_path / "results"
-    output = tmp_path / "out.ipynb"
-    done = run_command(
-        *("run", str(OCFL), *parameters, "-o", str(output)),
-        CFLKIT_DATA=str(folder),
-        CFLKIT_RESULTS=str(results),
-    )
-    assert done.returncode == 2
-    lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    results, output = tmp_path / "results", tmp_path / "out.ipynb"
+    monkeypatch.setenv("CFLKIT_DATA", str(folder))
+    monkeypatch.setenv("CFLKIT_RESULTS", str(results))
+    assert main(["run", str(OCFL), *parameters, "-o", str(output)]) == 2
+    stderr = capsys.readouterr().err
+    lines = [line for line in stderr.splitlines() if line.startswith("error:")]
     assert len(lines) == 1
     assert message in lines[0]
     assert str(output) in lines[0]
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in stderr
     assert not results.exists() or list(results.iterdir()) == []
 
 
