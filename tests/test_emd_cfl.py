@@ -243,6 +243,7 @@ def test_train_mode_normalises_by_the_batch(turned, normalised):
     assert torch.equal(usual[0], federation.embed(jobs)[0])  # and leaves nothing behind
 
 
+@pytest.mark.slow
 def test_partial_participation_clusters_who_was_seen(turned):
     federation = federate(turned, participants=2)
     method = methods.make("emd-cfl", epsilon=0.06)
@@ -344,6 +345,7 @@ def test_absent_members_count_with_what_they_trained_last(turned):
     )
 
 
+@pytest.mark.slow
 def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turned):
     everyone, some = federate(turned), federate(turned, participants=2)
     line_up = {"plain": methods.make("oracle"), "tables": methods.make("emd-cfl-oracle")}
@@ -405,6 +407,7 @@ def test_options_reach_the_distances(turned, normalised):
         assert not torch.allclose(changed.scores, method.scores, atol=1e-6), name
 
 
+@pytest.mark.slow
 def test_a_stacked_federation_sees_the_same(turned):
     threads, stacked = federate(turned), federate(turned, engine="stacked")
     jobs = Jobs(threads.initial()[None], torch.zeros(6).long(), torch.arange(6))

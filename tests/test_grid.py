@@ -168,6 +168,7 @@ def test_a_notebook_without_record_is_never_missing_one(capsys):
     assert main(["grid", "run", TABLE, "--jobs", "0"]) == 2
 
 
+@pytest.mark.slow
 def test_no_two_processes_run_the_same(small_grid):
     job = grid.read("own/tiny")[0]
     hold = "import sys, time; from cflkit import notebooks\n"

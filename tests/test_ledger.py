@@ -195,6 +195,7 @@ def test_the_committed_ledger_is_what_the_kit_writes(tmp_path):
     assert ledger.write(table, tmp_path / "ledger.csv").read_text() == ledger.LEDGER.read_text()
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes(tmp_path, capsys):
     path = tmp_path / "ledger.csv"
     assert main(["ledger", "--paper", "ocfl", "--table", "I", "-o", str(path)]) == 0

@@ -21,6 +21,7 @@ def run(methods, federation, rounds=4, **options):
     return simulation.run(methods, federation, rounds, progress=False, **options)
 
 
+@pytest.mark.slow
 def test_lockstep_equals_running_each_method_alone(federate):
     together = run(line_up(), federate()).table()
     for name, method in line_up().items():
@@ -48,6 +49,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 3])
 def test_a_killed_run_goes_on_to_the_same_history(federate, tmp_path, monkeypatch, after):
     checkpoint = tmp_path / "run.pt"
@@ -127,6 +129,7 @@ def test_rows_hold_what_they_say(federate):
     )
 
 
+@pytest.mark.slow
 def test_the_central_test_set_is_met_every_so_many_rounds_and_last(federate):
     every = run(line_up(), federate(), rounds=5).table()
     some = run(line_up(), federate(), rounds=5, central_every=2).table()
