@@ -302,25 +302,25 @@ def load_cifar10_subset(name: str) -> ImageSet:
     Cut from CIFAR-10 where there are no files of it.
     """
     parts = {
-        "train": ("CIFAR10/cifar10_subset_train.npz", "bec310e19ebaa902f7f7fa7acf1367fc"),
-        "test": ("CIFAR10/cifar10_subset_test.npz", "de453a8049acd30d46d14912d2cd30c2"),
+        "CIFAR10/cifar10_subset_train.npz": "bec310e19ebaa902f7f7fa7acf1367fc",
+        "CIFAR10/cifar10_subset_test.npz": "de453a8049acd30d46d14912d2cd30c2",
     }
-    arrays = {}
-    for part, (relative, md5) in parts.items():
-        path = locate(name, relative)
-        if path is None:
-            whole = load_cifar10(name)
-            pool, test = first_of_each(whole.labels, 1600), first_of_each(whole.test_labels, 400)
-            return ImageSet(
-                name,
-                whole.images[pool],
-                whole.labels[pool],
-                whole.test_images[test],
-                whole.test_labels[test],
-                classes=10,
-            )
-        arrays[part] = archive_arrays(name, verified(name, path, md5), ["images", "labels"])
-    (images, labels), (test_images, test_labels) = arrays["train"], arrays["test"]
+    paths = [path for relative in parts if (path := locate(name, relative)) is not None]
+    if len(paths) < len(parts):
+        whole = load_cifar10(name)
+        pool, test = first_of_each(whole.labels, 1600), first_of_each(whole.test_labels, 400)
+        return ImageSet(
+            name,
+            whole.images[pool],
+            whole.labels[pool],
+            whole.test_images[test],
+            whole.test_labels[test],
+            classes=10,
+        )
+    (images, labels), (test_images, test_labels) = (
+        archive_arrays(name, verified(name, path, md5), ["images", "labels"])
+        for path, md5 in zip(paths, parts.values(), strict=True)
+    )
     return ImageSet(
         name,
         channels_first(images),
@@ -382,8 +382,8 @@ def load_kuzushiji49(name: str) -> ImageSet:
 def load_pacs(name: str, side: int) -> ImageSet:
     """PACS: four domains (art painting, cartoon, photo, sketch) of seven classes, as image folders.
 
-    Larger images are scaled down to ``side``. The source defines no test split: every image is in
-    the pool, the central test set is empty.
+    Its images have 227 pixels a side; a smaller ``side`` scales them down. The source defines no
+    test split: every image is in the pool, the central test set is empty.
     """
     folder = locate(name, "PACS")
     if folder is None:
@@ -410,12 +410,14 @@ def load_pacs(name: str, side: int) -> ImageSet:
                 image = pil_to_tensor(members.loader(path))
             except OSError as error:
                 raise DatasetError(f"{name}: {path} is damaged ({error})") from error
-            if min(image.shape[1:]) < side:
+            if image.shape == (3, 227, 227):
+                image = resize(image, [side, side], antialias=True)
+            if image.shape != (3, side, side):
                 raise DatasetError(
                     f"{name}: {path} has {image.shape[2]}×{image.shape[1]} pixels, not "
                     f"{side}×{side}; the original images are 'pacs', those of 64 pixels 'pacs-64'"
                 )
-            images.append(resize(image, [side, side], antialias=True))
+            images.append(image)
             labels.append(label)
             domains.append(number)
     pool, targets = torch.stack(images), torch.tensor(labels)

@@ -234,7 +234,7 @@ def test_two_runs_from_another_directory_write_the_same_record(tmp_path):
     ids=["too many clients", "missing", "no folder", "damaged", "diverged"],
 )
 def test_what_fails_inside_a_notebook_is_one_line_too(
-    tmp_path, monkeypatch, capsys, parameters, data, message
+    tmp_path, monkeypatch, capfd, parameters, data, message
 ):
     folder = tmp_path / (data or "data")
     if data != "absent":
@@ -245,7 +245,7 @@ def test_what_fails_inside_a_notebook_is_one_line_too(
     monkeypatch.setenv("CFLKIT_DATA", str(folder))
     monkeypatch.setenv("CFLKIT_RESULTS", str(results))
     assert main(["run", str(OCFL), *parameters, "-o", str(output)]) == 2
-    stderr = capsys.readouterr().err
+    stderr = capfd.readouterr().err  # the kernel's, too
     lines = [line for line in stderr.splitlines() if line.startswith("error:")]
     assert len(lines) == 1
     assert message in lines[0]

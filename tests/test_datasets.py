@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from PIL import Image
 
 from cflkit import datasets
 from cflkit.datasets import DatasetError
@@ -77,6 +78,28 @@ def test_pacs_domains(data_root):
     assert images.domains.bincount().tolist() == [2048, 2344, 1670, 3929]
     with pytest.raises(DatasetError, match="64×64 pixels, not 227×227"):
         datasets.load("pacs")
+
+
+def test_only_the_original_images_of_pacs_are_scaled_down(tmp_path, monkeypatch):
+    class Folder(list):
+        def __init__(self, path):
+            counts = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
+            super().__init__(range(counts[path.name]))
+            self.classes = [*range(7)]
+            self.samples = [(path, number % 7) for number in self]
+            self.loader = lambda path: Image.new("RGB", (side, side), "white")
+
+    (tmp_path / "PACS").mkdir()
+    monkeypatch.setenv("CFLKIT_DATA", str(tmp_path))
+    monkeypatch.setattr(torchvision.datasets, "ImageFolder", Folder)
+    side = 227
+    images = datasets.load("pacs-64")
+    assert images.images.shape == (9991, 3, 64, 64)
+    assert (images.images == 255).all()
+    side = 300
+    for name in ("pacs", "pacs-64"):
+        with pytest.raises(DatasetError, match="has 300×300 pixels, not"):
+            datasets.load(name)
 
 
 def test_the_subset_of_cifar10_is_cut_from_the_whole(nowhere, monkeypatch):

@@ -649,6 +649,7 @@ def test_a_killed_run_goes_on_to_the_same_end(clients, dealt, tmp_path, monkeypa
             refinement.run(lines, clients(), dealt, 2, checkpoint=path, progress=False)
     history, again = refinement.run(lines, clients(), dealt, 2, checkpoint=path, progress=False)
     assert history.rows == expected.rows
+    assert (history.requested, history.trained) == (expected.requested, expected.trained)
     assert len(saved) == 1
     for name in lines:
         assert torch.equal(again[name].federated, ends[name].federated)

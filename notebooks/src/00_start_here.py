@@ -167,9 +167,9 @@ plt.show()
 # | `07_explaining_cluster_models` | what do the models of clusters look at? |
 # | `90_ledger` | which published numbers do our runs reproduce? |
 #
-# Read 00 to 03 in order, and of the others what you like. Each notebook of a paper is both the lesson and the experiment: with its defaults it
-# runs here in a minute or two; with the parameter files in `params/` the same cells run at the paper's scale, or at a
-# reduced one. For instance, in this folder:
+# Read 00 to 03 in order, and of the others what you like. Each notebook of a paper is both the lesson and the
+# experiment: with its defaults it runs here in a few minutes; with the parameter files in `params/` the same cells run
+# at the paper's scale, or at a reduced one. For instance, in this folder:
 #
 # `python -m cflkit run 03_ocfl_temperature.ipynb -f params/ocfl/reduced/mnist_15_nonoverlapping_balanced.yaml`
 #

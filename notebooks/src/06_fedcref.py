@@ -641,10 +641,10 @@ ax.legend(bbox_to_anchor=(1, 1))
 plt.show()
 
 # %% [markdown]
-# After the first iteration both have gained, from the dirtiest heaps equally; then clients alone lose part of it again,
-# for now their networks learn the mixtures that they have made themselves. With the others' help clients go on. From
-# heaps of which half the images are wrong it takes many iterations; the graph of such a run, from its first to its
-# last:
+# Clean heaps can only be spoilt, less so with the others' help. From dirty ones both have gained after the first
+# iteration, from the dirtiest equally; then clients alone lose part of it again, for now their networks learn the
+# mixtures that they have made themselves. With the others' help clients go on. From heaps of which half the images are
+# wrong it takes many iterations; the graph of such a run, from its first to its last:
 
 # %%
 on_mnist = [record for record in past if record.parameters["dataset"] == "mnist"]
