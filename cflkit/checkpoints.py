@@ -7,11 +7,19 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+
+from cflkit import revision
 
 
 class CheckpointMismatch(Exception):
-    """A checkpoint that belongs to another run."""
+    """A checkpoint that belongs to another run, or was made by other code."""
+
+
+def code() -> str:
+    """Return what a state depends on besides the run: the package's files and torch's version."""
+    return f"{revision.DIGEST} torch {torch.__version__}"
 
 
 def save(path: Path, identity: str, state: dict[str, Any]) -> None:
@@ -35,7 +43,7 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("wb") as file:
-            torch.save({"identity": identity, **state}, file)
+            torch.save({"identity": identity, "code": code(), **plain(state)}, file)
             file.flush()
             os.fsync(file.fileno())  # the name must not outlive a power cut without the contents
         draft.replace(path)
@@ -62,19 +70,38 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
     Raises
     ------
     CheckpointMismatch
-        The file is damaged, or of another run.
+        The file is damaged, of another run, or was made by other code or another torch.
     """
     try:
         # Tensors of a GPU that is not there; labels and indices stay on the CPU
-        elsewhere = {"cuda:0": str(device), "mps:0": str(device)}
+        elsewhere = {f"cuda:{number}": str(device) for number in range(64)}
+        elsewhere["mps:0"] = str(device)
         state = torch.load(path, weights_only=True, map_location=elsewhere)
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise CheckpointMismatch(f"{path} is damaged; delete it to start anew") from error
+    known = state.keys() if isinstance(state, dict) else ()
+    if not {"identity", "code", "rounds"} <= set(known):
+        raise CheckpointMismatch(f"{path} is no checkpoint of this version; delete it")
+    if state["code"] != code():
+        raise CheckpointMismatch(
+            f"{path} was made by other code or another torch ({state['code'].split()[-1]}): what "
+            "would come out is neither the one's result nor the other's. Go on with the code that "
+            "made it, or delete the file to start anew"
+        )
     if state["identity"] != identity or state["rounds"] > rounds:
         raise CheckpointMismatch(
             f"{path} is the checkpoint of another run (other methods, options, seed or partition, "
             "or more rounds); delete it to start anew"
         )
     return state
+
+
+def plain(value: Any) -> Any:
+    """Return ``value`` with Python's numbers for NumPy's, which cannot be loaded again."""
+    if isinstance(value, dict):
+        return {name: plain(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(plain(member) for member in value)
+    return value.item() if isinstance(value, np.generic) else value

@@ -284,12 +284,13 @@ class FedCRefRun(Images):
         """The clusterer of this name."""
         return DEC(tuple(self.dec_widths), self.dec_steps, 2 * self.dec_steps)
 
-    def options(self) -> FedCRef:
+    def options(self, start) -> FedCRef:
         """Those of the method."""
         given = self.model_dump(
             include={"alpha", "theta", "tau", "normalisation", "match", "stop", "rounds"}
         )
         return FedCRef(
+            start=start,
             local=self.training(self.local_epochs),
             federated=self.training(self.federated_epochs),
             **given,

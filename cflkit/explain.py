@@ -23,7 +23,9 @@ from torchvision.transforms.functional import gaussian_blur
 from cflkit.federation import Federation
 from cflkit.methods.base import Method
 from cflkit.partition import Partition
-from cflkit.simulation import History, digests
+from cflkit.federation.machine import matmul_precision
+from cflkit.federation.rows import digests
+from cflkit.history import History
 
 BASELINES = ("zeros", "blur", "mean")
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
@@ -387,12 +389,12 @@ def assess(
     known: dict[tuple, list[dict[str, Any]]] = {}
     rows: list[dict[str, Any]] = []
     for name, method in methods.items():
-        models, of_client = method.client_models()
+        models, mixture = method.client_models()
         labels = method.labels.numpy()
         keys = digests(models)
         for cluster in np.unique(labels).tolist():
             members = np.flatnonzero(labels == cluster)
-            model = int(of_client[members[0]])
+            model = int(mixture[members[0]].argmax())
             key = keys[model], *members.tolist()
             if key not in known:
                 known[key] = explain_cluster(federation, models[model], labels, cluster, how)
@@ -421,7 +423,7 @@ def explain_cluster(
         )
         images, truth = federation.inputs(drawn, central=source == "orchestrator")
         kinds = MAPS if source == "in-cluster" else MAPS[:1]
-        with federation.tf32():
+        with matmul_precision(federation.precision, federation.device):
             found = explain_images(network, untrained, images, truth, kinds, how)
         rows += [{"source": source} | row for row in found]
     return rows

@@ -16,31 +16,42 @@ import torchvision
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, ResNet
 
+from cflkit.hashing import numbered, uniform
+
 Shape = tuple[int, int, int]
 
 
 class Dropout(nn.Module):
-    """Dropout that draws from a generator of its own where it is given one.
+    """Dropout whose masks depend on a key and on positions alone, where it is given a key.
 
     With ``rows`` it drops samples as a whole (stochastic depth of a residual branch).
 
-    torch's dropout draws from the global generator, which threads share: which client got which
-    mask would depend on scheduling. The engine sets ``generator`` before it trains a client.
+    PyTorch's dropout draws from a generator with a state: which client got which mask would depend
+    on scheduling, and on what is computed beside it. The engines give each layer a ``key`` (an
+    int64 without dimensions) before each step. Without one, masks come from the global generator.
     """
 
     def __init__(self, p: float, rows: bool = False) -> None:
         super().__init__()
         self.p = p
         self.rows = rows
-        self.generator: torch.Generator | None = None
+        self.key: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """In training, zero each value or row with probability p; the rest times 1 / (1 - p)."""
         if not self.training or not self.p:
             return x
-        mask = x.new_empty(len(x), *(1,) * (x.ndim - 1)) if self.rows else torch.empty_like(x)
-        kept = mask.bernoulli_(1 - self.p, generator=self.generator)
-        return x * kept / (1 - self.p)
+        shape = torch.Size([len(x), *(1,) * (x.ndim - 1)]) if self.rows else x.shape
+        key = self.key
+        drawn = torch.rand(shape, device=x.device) if key is None else uniform(key, shape)
+        return x * (drawn >= self.p) / (1 - self.p)
+
+
+def give_keys(network: nn.Module, key: Tensor) -> None:
+    """Give each dropout layer of a network a key of its own, made of ``key``."""
+    layers = (layer for layer in network.modules() if isinstance(layer, Dropout))
+    for number, layer in enumerate(layers, 1):
+        layer.key = numbered(key, number)
 
 
 def linear(shape: Shape, classes: int) -> nn.Module:

@@ -151,7 +151,7 @@ def switches() -> pd.DataFrame:
     return pd.DataFrame([vars(switch) for switch in SWITCHES])
 
 
-def line_up(run: OCFLMethods) -> dict[str, Method]:
+def line_up(run: OCFLMethods, truth: Sequence[int]) -> dict[str, Method]:
     """The methods of the OCFL papers' tables and figures, and two yardsticks.
 
     Each as meant; and once more under its name with "as published", where the authors' code did
@@ -179,39 +179,41 @@ def line_up(run: OCFLMethods) -> dict[str, Method]:
         if published != meant or run.include_buffers:
             published = published | {"include_buffers": run.include_buffers}
             lines[name + AS_PUBLISHED] = methods.make(method, **published)
-    lines["oracle"] = methods.make("oracle", weighting="equal")
+    lines["oracle"] = methods.make("oracle", truth=truth, weighting="equal")
     lines["local"] = methods.make("local")
     return lines
 
 
-def explained_line_up(run: OCFLMethods) -> dict[str, Method]:
+def explained_line_up(run: OCFLMethods, truth: Sequence[int]) -> dict[str, Method]:
     """`line_up` without the yardsticks, which the extended paper does not explain either."""
-    return {name: method for name, method in line_up(run).items() if name not in YARDSTICKS}
+    return {name: method for name, method in line_up(run, truth).items() if name not in YARDSTICKS}
 
 
-def emd_line_up(run: EMDRun) -> dict[str, Method]:
+def emd_line_up(run: EMDRun, truth: Sequence[int]) -> dict[str, Method]:
     """EMD-CFL, and what its tables put around it."""
     options = run.model_dump(
         include={"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
     )
     return {
-        "EMD-CFL": methods.make("emd-cfl", samples=run.embedded, **options),
-        "Oracle": methods.make("emd-cfl-oracle"),
+        "EMD-CFL": methods.make("emd-cfl", max_samples=run.embedded, **options),
+        "Oracle": methods.make("emd-cfl-oracle", truth=truth),
         "FedAvg": methods.make("fedavg"),
         "FedProx": methods.make("fedprox", mu=run.mu),
     }
 
 
-def fedcref_line_up(run: FedCRefRun) -> dict[str, FedCRef]:
+def fedcref_line_up(
+    run: FedCRefRun, start: Sequence[Sequence[int]], truth: Sequence[Sequence[int]]
+) -> dict[str, Method]:
     """FedCRef; its upper bound, to which the associations are given; and without any (ours).
 
     The last says what of the gain is the federation's: its clients refine with their own networks,
     for three iterations at most, since its graph never changes.
     """
-    options = run.options()
+    options = run.options(start)
     return {
         "FedCRef": options,
-        "Perfect associations": replace(options, associations="true"),
+        "Perfect associations": replace(options, associations="true", truth=truth),
         "Alone": replace(options, associations="none"),
     }
 

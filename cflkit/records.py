@@ -231,6 +231,7 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
         "seed": federation.seed,
         "partition_hash": federation.partition.hash,
         "parameters_of_model": federation.parameters,
+        "revisions": history.revisions,
         "trainings_requested": history.requested,
         "trainings_run": history.trained,
     }

@@ -1,87 +1,66 @@
 """The one loop over rounds, for one method or many in lockstep.
 
-Methods that share a starting point share the training: a (client, starting model) that several
-methods ask for in a round is trained once. Comparisons are paired by construction.
+A round of a method is a conversation of requests and answers. The simulation advances the
+conversations of all methods together and computes what several of them ask for once: methods that
+share a starting point share the training. Comparisons are paired by construction.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import json
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
-from cflkit import checkpoints, metrics
-from cflkit.federation import Federation, Jobs
+from cflkit import checkpoints, evaluation
+from cflkit.federation import Diverged, Federation, Request, Train
+from cflkit.federation.jobs import joined
+from cflkit.federation.rows import digests
+from cflkit.history import History, Summary, of_models
 from cflkit.methods.base import Method
+from cflkit.progress import Progress
+from cflkit.revision import revision
+
+Conversation = Generator[Request, Any, None]
+# Of the time of a run at most this share goes into checkpoints
+CHECKPOINT_SHARE = 0.05
+
+__all__ = ["History", "run"]
 
 
-@dataclass
-class History:
-    """What happened, a row a method and round.
+@dataclass(frozen=True)
+class Measuring:
+    """How runs of a task are measured.
 
     Attributes
     ----------
-    rows : list of dict
-        ``method``, ``round`` (from 1), ``n_clusters``, the measures of `metrics.agreement`, ``pf1``
-        and ``accuracy`` (mean over clients of macro-F1 and accuracy of the client's model on its
-        own test set), ``gf1`` and ``central_accuracy`` (the same models on the central test set),
-        ``learning_gap`` (mean over clients of |F1 own − F1 central|), ``worst_accuracy`` (the
-        smallest of the clients'), the method's scalars, and
-        ``clusters``, the cluster of each client joined by ``|``. Models are those after the round.
-        Where the central test set was skipped, or there is none, its measures and the gap are NaN.
-        With a backdoor: ``clean_accuracy`` and ``backdoor_accuracy``, means over the clients that
-        are to be fooled, on their test samples as they are and manipulated.
-    requested, trained : int
-        Local trainings that the methods asked for, and those that were run.
-    minutes : float
-        Wall-clock minutes of the rounds, those before an interruption included.
+    rows : callable
+        From methods, federation, round and whether to use the central test set to rows.
+    summarise : callable
+        From all rows to a summary.
+    at_start : bool
+        Whether there is something to measure before the first round.
     """
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    requested: int = 0
-    trained: int = 0
-    minutes: float = 0.0
-
-    def table(self) -> pd.DataFrame:
-        """The rows as a table, methods together, rounds ascending."""
-        table = pd.DataFrame(self.rows)
-        methods = table["method"].unique()
-        order = pd.Categorical(table["method"], categories=methods, ordered=True)
-        return table.assign(order=order).sort_values(["order", "round"]).drop(columns="order")
-
-    def summary(self) -> dict[str, dict[str, float | int | None]]:
-        """Method → measure → value at the last round; with ``mean_`` over the rounds measured.
-
-        ``clustering_round`` is the first round (from 1) that ends with more than one cluster.
-        """
-        result = {}
-        for method, rows in self.table().groupby("method", sort=False):
-            split = rows.loc[rows["n_clusters"] > 1, "round"]
-            measures: dict[str, float | int | None] = {
-                "clustering_round": int(split.iloc[0]) if len(split) else None,
-                "n_clusters": int(rows["n_clusters"].iloc[-1]),
-            }
-            for name in (name for name in MEASURES if name in rows and rows[name].notna().any()):
-                measures[name] = float(rows[name].iloc[-1])
-                measures[f"mean_{name}"] = float(rows[name].mean())
-            result[str(method)] = measures
-        return result
+    rows: Callable[[Mapping[str, Method], Federation, int, bool], list[dict[str, Any]]]
+    summarise: Callable[..., Summary]
+    at_start: bool
 
 
-MEASURES = (
-    *("ari", "ami", "homogeneity", "completeness"),
-    *("pf1", "gf1", "learning_gap", "accuracy", "worst_accuracy", "central_accuracy"),
-    *("clean_accuracy", "backdoor_accuracy"),
-)
+MEASURING = {
+    "classification": Measuring(evaluation.models_on_test_sets, of_models, at_start=False),
+    "reconstruction": Measuring(
+        evaluation.clusters_of_samples, evaluation.of_clusters, at_start=True
+    ),
+}
 
 
 def run(
@@ -103,27 +82,32 @@ def run(
     federation : Federation
         Trains and evaluates.
     rounds : int
-        At least 1.
+        At least 1. A method that is finished earlier has fewer.
     central_every : int
         Rounds from one evaluation on the central test set to the next, which on a CPU can cost more
         than the training; the last round always has one.
     checkpoint : path, optional
-        Where the state after each round is kept. If the file exists the run goes on from it. It
-        stays when the run is complete, until a record holds the result (`records.write`).
+        Where the state after a round is kept, after each round unless writing takes more than a
+        twentieth of the time. If the file exists the run goes on from it. It stays when the run is
+        complete, until a record holds the result (`records.write`).
     progress : bool
-        Whether to show a bar with the round, the temperature and the number of clusters.
+        Whether to show a bar with the round, the temperature and the number of clusters; where
+        there is no terminal and no notebook, a line per round.
 
     Returns
     -------
     History
+        Its rows also have ``bytes_down`` and ``bytes_up``: what the method's clients received and
+        sent in the round. A method whose training diverges has a row with ``diverged`` as its last
+        one, and the others go on without it.
 
     Raises
     ------
     Diverged
-        A trained model is not finite; the message names round and clients.
+        Every method has diverged.
     checkpoints.CheckpointMismatch
-        The checkpoint is damaged or of another run: other methods, options, seed or partition, or
-        more rounds.
+        The checkpoint is damaged, of another run (other methods, options, seed or partition, or
+        more rounds), or was made by other code.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")
@@ -131,183 +115,298 @@ def run(
         raise ValueError(f"central_every must be at least 1, not {central_every}")
     if not methods:
         raise ValueError("there is no method to run")
-    initial = federation.initial()
     for method in methods.values():
-        method.setup(federation, initial)
-    history, start = History(), 0
-    identity = fingerprint(methods, federation)
-    if checkpoint is not None and Path(checkpoint).exists():
-        history, start = resume(Path(checkpoint), identity, methods, rounds, federation.device)
-    bar = tqdm(
-        range(start, rounds), initial=start, total=rounds, disable=not progress, unit="round"
-    )
-    for round in bar:
-        begin = perf_counter()
-        requests = {name: method.broadcast(round) for name, method in methods.items()}
-        trained, places = train_once(federation, requests, round, history)
-        for name, method in methods.items():
-            method.aggregate(round, requests[name], chosen(trained, places[name]))
-        central = (round + 1) % central_every == 0 or round + 1 == rounds
-        history.rows += evaluate(methods, federation, round, central)
-        history.minutes += (perf_counter() - begin) / 60
-        bar.set_postfix_str(headline(methods))
-        if checkpoint is not None:
-            save_checkpoint(Path(checkpoint), identity, history, round + 1, methods)
+        method.setup(federation.server, federation.initial())
+    measuring = MEASURING[federation.task]
+    history, start = History(summarise=measuring.summarise), 0
+    keeper = Keeper(checkpoint, fingerprint(methods, federation))
+    if keeper.path is not None and keeper.path.exists():
+        history, start = keeper.resume(methods, rounds, federation.device)
+        history.summarise = measuring.summarise
+    elif measuring.at_start:
+        history.rows = measuring.rows(methods, federation, -1, True)
+    history.revisions.append(revision() or "unknown")
+    with Progress(start, rounds, progress) as shown:
+        for t in range(start, rounds):
+            running = {n: m for n, m in methods.items() if not m.finished and not left(history, n)}
+            if not running:
+                break
+            begin = perf_counter()
+            traffic, errors = converse(running, federation, t, history)
+            for name, error in errors.items():
+                history.rows.append({"method": name, "round": t + 1, "diverged": True})
+                if all(left(history, other) for other in methods):
+                    raise error
+                del running[name]
+            central = (t + 1) % central_every == 0 or t + 1 == rounds
+            for row in measuring.rows(running, federation, t, central) if running else []:
+                exchanged = traffic[row["method"]]
+                history.rows.append(row | {"bytes_down": exchanged.down, "bytes_up": exchanged.up})
+            history.minutes += (perf_counter() - begin) / 60
+            keeper.keep(history, t + 1, methods, last=t + 1 == rounds)
+            shown.step(t, headline(running))
     return history
 
 
-def train_once(
-    federation: Federation, requests: Mapping[str, Jobs], round: int, history: History
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Train each distinct (starting model, client) once, whoever asks for it.
+def left(history: History, name: str) -> bool:
+    """Return whether a method has diverged and left the run."""
+    return any(row.get("diverged") and row["method"] == name for row in history.rows)
+
+
+# --- A round: conversations in lockstep -----------------------------------------------------------
+
+
+def converse(
+    methods: Mapping[str, Method], federation: Federation, t: int, history: History
+) -> tuple[dict[str, Traffic], dict[str, Diverged]]:
+    """Bring the conversations of all methods in round ``t`` to their ends.
 
     Returns
     -------
-    trained : Tensor
-        ``[D, P + Q]``, the distinct results.
-    places : dict of str to Tensor
-        For each method, ``[J]``: where the result of each of its jobs lies in ``trained``.
+    traffic : dict of str to Traffic
+        What each method's clients received and sent.
+    errors : dict of str to Diverged
+        Why some methods got no further answer.
     """
-    models: dict[bytes, tuple[int, Tensor]] = {}
-    jobs: dict[tuple[int, int, float], int] = {}
-    places = {}
+    conversations: dict[str, Conversation] = {n: m.round(t) for n, m in methods.items()}
+    traffic = {name: Traffic() for name in methods}
+    errors: dict[str, Diverged] = {}
+    waiting: dict[str, Request] = {}
+
+    def advance(name: str, value: Any) -> None:
+        try:
+            waiting[name] = conversations[name].send(value)
+        except StopIteration:
+            waiting.pop(name, None)
+
+    for name in methods:
+        advance(name, None)
+    while waiting:
+        asked = next_to_answer(waiting)
+        keys = {name: request.jobs.keys() for name, request in asked.items()}
+        answers, places, error = answered_once(asked, keys, federation, t, history)
+        results = digests(answers) if isinstance(answers, Tensor) else None
+        for name, request in asked.items():
+            where = [places[key] for key in keys[name]]
+            if error is not None and error.broken[where].any():
+                errors[name] = of_method(error, request, where, t)
+                del waiting[name]
+                continue
+            # Nobody else refers to what a method gets, so that it may do with it what it likes
+            own = answers if len(asked) == 1 else copies(answers, where)
+            held = None if results is None else [results[place] for place in where]
+            traffic[name].count(request, keys[name], own, held, federation.layout)
+            advance(name, own)
+    return traffic, errors
+
+
+def next_to_answer(waiting: Mapping[str, Request]) -> dict[str, Request]:
+    """Return requests of one kind.
+
+    Trainings come last: as long as somebody asks for something else they wait, so that methods meet
+    at their next training.
+    """
+    others = [request for request in waiting.values() if not isinstance(request, Train)]
+    kind = next(iter(others or waiting.values())).kind()
+    return {name: request for name, request in waiting.items() if request.kind() == kind}
+
+
+def answered_once(
+    requests: Mapping[str, Request],
+    keys: Mapping[str, Sequence[Hashable]],
+    federation: Federation,
+    t: int,
+    history: History,
+) -> tuple[Sequence[Any] | Tensor, dict[Hashable, int], Diverged | None]:
+    """Answer requests of one kind, each distinct job once.
+
+    Returns
+    -------
+    answers : sequence
+        The distinct answers; of trainings ``[D, P + Q]``.
+    places : dict
+        Where the answer to a job with a key lies in them.
+    error : Diverged or None
+        What happened if not all models are finite.
+    """
+    places: dict[Hashable, int] = {}
+    parts = []
     for name, request in requests.items():
-        if request.samples is not None:
-            raise ValueError(f"{name} trains on parts of clients, which the lockstep cannot share")
-        rows = [
-            models.setdefault(digest, (len(models), row))[0]
-            for digest, row in zip(digests(request.models), request.models, strict=True)
-        ]
-        mu = torch.zeros(len(request)) if request.proximal is None else request.proximal
-        wanted = zip(request.model.tolist(), request.client.tolist(), mu.tolist(), strict=True)
-        places[name] = torch.tensor(
-            [jobs.setdefault((rows[k], client, mu), len(jobs)) for k, client, mu in wanted]
-        )
-    model, client, pull = (torch.tensor(column) for column in zip(*jobs, strict=True))
-    distinct = torch.stack([row for _, row in models.values()])
-    history.requested += sum(map(len, requests.values()))
-    history.trained += len(jobs)
-    trained = federation.train(Jobs(distinct, model, client, pull if pull.any() else None), round)
-    return trained, places
+        before = len(places)
+        numbers = [places.setdefault(key, len(places)) for key in keys[name]]
+        firsts = {number: job for job, number in reversed(list(enumerate(numbers)))}
+        parts.append(request.jobs.part([firsts[number] for number in range(before, len(places))]))
+    request = next(iter(requests.values()))
+    if isinstance(request, Train):
+        history.requested += sum(map(len, keys.values()))
+        history.trained += len(places)
+    distinct = joined([part for part in parts if len(part)] or parts[:1])
+    try:
+        return request.only(distinct).answered_by(federation, t), places, None
+    except Diverged as error:
+        return error.trained, places, error
 
 
-def chosen(trained: Tensor, places: Tensor) -> Tensor:
-    """``trained[places]``, without a copy where that is all of it, in order."""
-    everything = torch.equal(places, torch.arange(len(trained)))
-    return trained if everything else trained[places]
+def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[Any] | Tensor:
+    """Return some of the answers, as copies."""
+    if isinstance(answers, Tensor):
+        everything = list(where) == list(range(len(answers)))
+        return answers.clone() if everything else answers[list(where)]
+    return copy.deepcopy([answers[place] for place in where])
 
 
-def evaluate(
-    methods: Mapping[str, Method], federation: Federation, round: int, central: bool = True
-) -> list[dict[str, Any]]:
-    """A row of measures for each method; each distinct model meets each test set once."""
-    models: dict[bytes, Tensor] = {}
-    holders: dict[str, list[bytes]] = {}
-    for name, method in methods.items():
-        rows, of_client = method.client_models()
-        keys = digests(rows)
-        holders[name] = [keys[row] for row in of_client.tolist()]
-        models.update({key: rows[row] for row, key in enumerate(keys) if key in holders[name]})
-    number = {key: position for position, key in enumerate(models)}
-    stacked = torch.stack(list(models.values()))
-
-    pairs = sorted({(number[k], c) for keys in holders.values() for c, k in enumerate(keys)})
-    own = on_clients(federation, stacked, pairs, "test")
-    fooled = [pair for pair in pairs if federation.samples(pair[1], "backdoor")]
-    deceived = on_clients(federation, stacked, fooled, "backdoor")
-    if central and len(federation.targets(0, "central")):
-        everywhere = [(model, 0) for model in range(len(stacked))]
-        general = on_clients(federation, stacked, everywhere, "central")
-    else:
-        general = {}
-    truth = federation.clusters.numpy()
-    result = []
-    for name, method in methods.items():
-        held = [(number[key], client) for client, key in enumerate(holders[name])]
-        pf1, accuracy = np.array([own[pair] for pair in held]).T
-        gf1, central_accuracy = np.array(
-            [general.get((model, 0), (np.nan, np.nan)) for model, _ in held]
-        ).T
-        labels = method.labels.tolist()
-        row = {
-            "method": name,
-            "round": round + 1,
-            "n_clusters": len(set(labels)),
-            **metrics.agreement(truth, labels),
-            "pf1": float(pf1.mean()),
-            "gf1": float(gf1.mean()),
-            "learning_gap": float(np.abs(pf1 - gf1).mean()),
-            "accuracy": float(accuracy.mean()),
-            "worst_accuracy": float(accuracy.min()),
-            "central_accuracy": float(central_accuracy.mean()),
-        }
-        if fooled:
-            targets = [pair for pair in held if pair in deceived]
-            row["clean_accuracy"] = float(np.mean([own[pair][1] for pair in targets]))
-            row["backdoor_accuracy"] = float(np.mean([deceived[pair][1] for pair in targets]))
-        result.append(row | method.scalars | {"clusters": "|".join(map(str, labels))})
-    return result
+def of_method(error: Diverged, request: Request, where: Sequence[int], t: int) -> Diverged:
+    """Return the error of one method, which asked for some of the trainings."""
+    broken = error.broken[list(where)]
+    clients = request.jobs.client_of[broken].tolist()
+    return Diverged(t, clients, error.trained[list(where)], broken)
 
 
-def on_clients(
-    federation: Federation, models: Tensor, pairs: Sequence[tuple[int, int]], split: str
-) -> dict[tuple[int, int], tuple[float, float]]:
-    """Macro-F1 and accuracy of pairs of a model and a client, on the client's part of a split."""
-    if not pairs:
-        return {}
-    model, client = torch.tensor(pairs).T
-    found = federation.predict(Jobs(models, model, client), split)
-    return {
-        pair: metrics.scores(federation.targets(pair[1], split).cpu(), probabilities.cpu())
-        for pair, probabilities in zip(pairs, found, strict=True)
-    }
+@dataclass
+class Traffic:
+    """Bytes that a method's clients received and sent in a round.
+
+    Models, embeddings and other answers count; labels, seeds and choices do not. A client that has
+    received or trained a model in this round is not sent it again.
+    """
+
+    down: int = 0
+    up: int = 0
+    held: set[tuple[Hashable, Hashable]] = field(default_factory=set)
+
+    def count(
+        self,
+        request: Request,
+        keys: Sequence[Any],
+        answers: Sequence[Any] | Tensor,
+        results: Sequence[bytes] | None,
+        layout: Mapping[str, slice],
+    ) -> None:
+        """Count a request and its answers.
+
+        Parameters
+        ----------
+        request : Request
+            What was asked.
+        keys : sequence
+            Those of its jobs (`Jobs.keys`).
+        answers : sequence
+            One per job.
+        results : sequence of bytes, optional
+            Digests of the answers, where these are models.
+        layout : mapping of str to slice
+            The federation's.
+        """
+        jobs = request.jobs
+        if isinstance(request, Train) and not request.exchanged:
+            return
+        size = jobs.models.shape[1] * jobs.models.element_size()
+        for model, client, _, _, anchor in keys:
+            for row in (model, anchor):
+                if row is not None and (row, client) not in self.held:
+                    self.held.add((row, client))
+                    self.down += size
+        self.down += sum(weights.nbytes for weights in jobs.weights or ())
+        if isinstance(request, Train):
+            assert results is not None
+            clients = jobs.client_of.tolist()
+            self.held |= set(zip(results, clients, strict=True))
+            values = jobs.models.shape[1]
+            if jobs.training is not None and jobs.training.layers:
+                sent = (part for name, part in layout.items() if jobs.training.trains(name))
+                values = sum(part.stop - part.start for part in sent)
+            self.up += len(jobs) * values * jobs.models.element_size()
+        elif request.reported:
+            self.up += sum(map(num_bytes, answers))
+
+
+def num_bytes(value: Any) -> int:
+    """Return how many bytes an answer takes: arrays as they are, 8 per number."""
+    if isinstance(value, Tensor | np.ndarray):
+        return value.nbytes
+    if isinstance(value, list | tuple):
+        return sum(map(num_bytes, value))
+    return 8
 
 
 def headline(methods: Mapping[str, Method]) -> str:
-    """The temperature and each method's number of clusters, for the progress bar."""
+    """Return the temperature and each method's number of clusters, for the progress."""
     heats = [m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars]
-    clusters = ", ".join(f"{name} {len(m.labels.unique())}" for name, m in methods.items())
-    return (f"T {heats[0]:.3f}; " if heats else "") + f"clusters: {clusters}"
+    clusters = ", ".join(
+        f"{name} {len(method.labels.unique())}"
+        for name, method in methods.items()
+        if method.labels is not None
+    )
+    parts = [f"T {heats[0]:.3f}"] if heats else []
+    return "; ".join([*parts, *([f"clusters: {clusters}"] if clusters else [])])
 
 
-def digests(models: Tensor) -> list[bytes]:
-    """A key for each row of ``models``: equal for rows that are equal to the bit."""
-    return [hashlib.blake2b(row.numpy().data, digest_size=16).digest() for row in models.cpu()]
+# --- Checkpoints ----------------------------------------------------------------------------------
 
 
-# --- Checkpoints ---------------------------------------------------------------------------------
-
-
-def fingerprint(methods: Mapping[str, object], federation: Federation) -> str:
-    """What a run is: methods with options, partition, training, seed, engine and architecture."""
+def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
+    """Return what a run is: methods with options, partition, training, seed, engine and network."""
     parts = [
         *(f"{name}: {method!r}" for name, method in methods.items()),
         federation.partition.hash,
         repr(asdict(federation.training)),
-        f"{federation.seed}, {federation.participating} a round",
+        f"{federation.seed}, {federation.server.clients_per_round} per round",
         f"{federation.engine} on {federation.device.type} in {federation.precision}",
         digests(federation.initial()[None])[0].hex(),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+class Keeper:
+    """Writes checkpoints of a run, and reads them.
+
+    Parameters
+    ----------
+    path : path or None
+        The file; None for no checkpoints.
+    identity : str
+        The run's, see `fingerprint`.
+    """
+
+    def __init__(self, path: str | Path | None, identity: str) -> None:
+        self.path = None if path is None else Path(path)
+        self.identity = identity
+        self.cost = 0.0
+        self.written = perf_counter()
+
+    def keep(
+        self, history: History, rounds: int, methods: Mapping[str, Method], last: bool
+    ) -> None:
+        """Write the state after ``rounds`` rounds, unless writing takes too much of the time."""
+        begin = perf_counter()
+        if self.path is None:
+            return
+        if not last and self.cost > CHECKPOINT_SHARE * (begin - self.written):
+            return
+        save_checkpoint(self.path, self.identity, history, rounds, methods)
+        self.written = perf_counter()
+        self.cost = self.written - begin
+
+    def resume(
+        self, methods: Mapping[str, Method], rounds: int, device: torch.device
+    ) -> tuple[History, int]:
+        """Restore the methods; returns the history and the number of rounds already run."""
+        assert self.path is not None
+        state = checkpoints.load(self.path, self.identity, rounds, device)
+        for name, method in methods.items():
+            method.restore(state["methods"][name])
+        return History(**json.loads(state["history"])), state["rounds"]
+
+
 def save_checkpoint(
     path: Path, identity: str, history: History, rounds: int, methods: Mapping[str, Method]
 ) -> None:
     """Write the state after ``rounds`` rounds."""
+    kept = {f.name: getattr(history, f.name) for f in fields(history) if f.name != "summarise"}
     state = {
         "rounds": rounds,
-        "history": vars(history),
+        # NumPy's numbers, which a method may put into its scalars, become Python's
+        "history": json.dumps(kept, default=lambda number: number.item()),
         "methods": {name: method.state() for name, method in methods.items()},
     }
     checkpoints.save(path, identity, state)
-
-
-def resume(
-    path: Path, identity: str, methods: Mapping[str, Method], rounds: int, device: torch.device
-) -> tuple[History, int]:
-    """Restore the methods from a checkpoint; returns the history and the rounds already run."""
-    state = checkpoints.load(path, identity, rounds, device)
-    for name, method in methods.items():
-        method.restore(state["methods"][name])
-    return History(**state["history"]), state["rounds"]

@@ -1,17 +1,17 @@
-"""The algorithms, one file each, named as in the literature.
-
-`METHODS` are those that average every round, which `simulation` runs in lockstep. `fedcref` is none
-of them: an iteration of it holds many rounds, and `refinement` runs it.
-"""
+"""The algorithms, one file each, named as in the literature."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
+
+from cflkit.bounds import one_line
 from cflkit.methods.base import Method
 from cflkit.methods.briggs import Briggs
 from cflkit.methods.emd_cfl import EMDCFL, EMDOracle
 from cflkit.methods.fedavg import FedAvg
+from cflkit.methods.fedcref import FedCRef
 from cflkit.methods.fedprox import FedProx
 from cflkit.methods.local import Local
 from cflkit.methods.ocfl import OCFL
@@ -23,6 +23,7 @@ METHODS: dict[str, type[Method]] = {
     "emd-cfl": EMDCFL,
     "emd-cfl-oracle": EMDOracle,
     "fedavg": FedAvg,
+    "fedcref": FedCRef,
     "fedprox": FedProx,
     "local": Local,
     "ocfl": OCFL,
@@ -43,8 +44,8 @@ def make(name: str, **options: Any) -> Method:
         raise ValueError(f"unknown method {name!r}; known are {', '.join(METHODS)}")
     try:
         return METHODS[name](**options)
-    except TypeError as error:
-        raise ValueError(f"method {name!r}: {error}") from error
+    except ValidationError as error:
+        raise ValueError(f"method {name!r}: {one_line(error)}") from error
 
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "Briggs",
     "EMDOracle",
     "FedAvg",
+    "FedCRef",
     "FedProx",
     "Local",
     "Method",

@@ -1,47 +1,55 @@
-"""What the simulation asks of an algorithm, and the averaging that most of them share.
-
-A round is: `Method.broadcast` says which model goes to which client, the federation trains, and
-`Method.aggregate` makes the next models of what came back.
-"""
+"""What the simulation asks of an algorithm, and the averaging that most of them share."""
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
+from pydantic import BeforeValidator
 from torch import Tensor
 
-from cflkit.federation import Federation, Jobs
+from cflkit.federation import Jobs, Request, Server, Train
 
-WEIGHTINGS = ("equal", "samples")
+Weighting = Literal["equal", "samples"]
+# The true cluster of each client, for methods that are yardsticks
+Truth = Annotated[
+    tuple[int, ...], BeforeValidator(lambda given: tuple(int(cluster) for cluster in given))
+]
 
 
 class Method:
-    """An algorithm that keeps K models and tells each client which one is its own.
+    """An algorithm that keeps models on a server and tells clients which of them to train.
+
+    A round is a conversation: `round` yields requests to clients and gets their answers. Most
+    methods need one training per round. They say in `broadcast` which model goes to which client,
+    and make the next models of the results in `aggregate`.
 
     Attributes
     ----------
     partial : bool
         Whether a round may leave clients out.
-    federation : Federation
-        Whose clients take part.
+    server : Server
+        What the method may know of the federation.
     models : Tensor
         ``[K, P + Q]``, the models on the server.
-    labels : Tensor
-        ``[m]``, int64: the model, that is the cluster, of each client.
+    labels : Tensor or None
+        ``[m]``, int64: the model, that is the cluster, of each client. None for methods that find
+        no clusters.
     scalars : dict of str to float or str
-        What is worth plotting of the last round: the temperature; norms, a value a cluster joined
-        by ``|``.
+        What is worth plotting of the last round: the temperature; norms, one value per cluster
+        joined by ``|``.
     """
 
     partial: ClassVar[bool] = False
-    federation: Federation
+    server: Server
     models: Tensor
-    labels: Tensor
+    labels: Any  # not Tensor | None, which every method would have to narrow
     scalars: dict[str, float | str]
 
-    def setup(self, federation: Federation, initial: Tensor) -> None:
+    def setup(self, server: Server, initial: Tensor) -> None:
         """Start from one model, ``initial`` (``[P + Q]``), for every client.
 
         Raises
@@ -49,29 +57,51 @@ class Method:
         ValueError
             Only some clients take part in a round, and the method is not defined for that.
         """
-        if federation.participating < federation.clients and not self.partial:
+        if server.clients_per_round < server.clients and not self.partial:
             raise ValueError(f"{type(self).__name__} is not defined for partial participation")
-        self.federation = federation
+        self.server = server
         self.models = initial[None]
-        self.labels = torch.zeros(federation.clients, dtype=torch.int64)
+        self.labels = torch.zeros(server.clients, dtype=torch.int64)
         self.scalars = {}
 
-    def broadcast(self, round: int) -> Jobs:
-        """Which models train where in this round: each participant gets its cluster's."""
-        present = self.federation.participants(round)
+    def round(self, t: int) -> Generator[Request, Any, None]:
+        """Run round ``t`` (from 0): broadcast, local training, aggregation.
+
+        Methods with more to ask replace it. Each ``yield`` of a request gives its answers.
+        """
+        jobs = self.broadcast(t)
+        self.aggregate(t, jobs, (yield Train(jobs)))
+
+    def broadcast(self, t: int) -> Jobs:
+        """Return which models train where: each participant gets its cluster's model."""
+        present = self.server.participants(t)
         return Jobs(self.models, self.labels[present], present)
 
-    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
+    def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Make the next models from ``trained`` (``[J, P + Q]``), the results of ``jobs``."""
         raise NotImplementedError
 
+    @property
+    def finished(self) -> bool:
+        """Whether the method needs no more rounds."""
+        return False
+
     def client_models(self) -> tuple[Tensor, Tensor]:
-        """What clients would predict with: models ``[K, P + Q]``, and each client's row ``[m]``."""
-        return self.models, self.labels
+        """Return what clients predict with.
+
+        Returns
+        -------
+        models : Tensor
+            ``[K, P + Q]``.
+        mixture : Tensor
+            ``[m, K]``: each client's weights of the models' predictions, which sum to one. By
+            default all weight is on the model of the client's cluster.
+        """
+        return self.models, F.one_hot(self.labels, len(self.models)).float()
 
     def state(self) -> dict[str, Any]:
-        """Everything that a checkpoint must hold: what is neither an option nor the federation."""
-        options = {field.name for field in fields(self)} | {"federation"}  # type: ignore[arg-type]
+        """Return all that a checkpoint must hold: what is neither an option nor the server."""
+        options = {field.name for field in fields(self)} | {"server"}  # type: ignore[arg-type]
         return {name: value for name, value in vars(self).items() if name not in options}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -79,20 +109,26 @@ class Method:
         vars(self).update(state)
 
 
-def check_weighting(weighting: str) -> None:
-    """Raise ValueError unless ``weighting`` is one of `WEIGHTINGS`."""
-    if weighting not in WEIGHTINGS:
-        raise ValueError(f"unknown weighting {weighting!r}; known are {', '.join(WEIGHTINGS)}")
+def true_labels(truth: Sequence[int], server: Server) -> Tensor:
+    """``[m]``: the truth that a yardstick was given.
+
+    Raises
+    ------
+    ValueError
+        It has another number of clients.
+    """
+    if len(truth) != server.clients:
+        raise ValueError(f"needs the true cluster of {server.clients} clients, not {len(truth)}")
+    return torch.tensor(truth, dtype=torch.int64)
 
 
-def client_weights(federation: Federation, weighting: str) -> Tensor:
+def client_weights(server: Server, weighting: Weighting) -> Tensor:
     """``[m]``: 1 for each client, or its number of training samples."""
-    sizes = federation.sizes
-    return torch.ones_like(sizes) if weighting == "equal" else sizes
+    return torch.ones_like(server.sizes) if weighting == "equal" else server.sizes
 
 
 def local_updates(trained: Tensor, models: Tensor, labels: Tensor) -> Tensor:
-    """What clients changed: ``trained`` (``[m, D]``) minus the model that each received.
+    """Return what clients changed: ``trained`` (``[m, D]``) minus the model that each received.
 
     ``models[labels]`` would be a copy of the received model for every client; rows are not.
     """
@@ -103,7 +139,7 @@ def local_updates(trained: Tensor, models: Tensor, labels: Tensor) -> Tensor:
 
 
 def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """Federated averaging within each cluster: add the weighted mean of its members' updates.
+    """Average within each cluster: add the weighted mean of its members' updates to its model.
 
     Parameters
     ----------

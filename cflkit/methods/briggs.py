@@ -6,24 +6,31 @@ improve training on non-IID data. IJCNN 2020.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit import clustering
-from cflkit.divergence import METRICS, pairwise
+from cflkit.bounds import STRICT, Natural, Positive
+from cflkit.divergence import pairwise
 from cflkit.federation import Jobs
 from cflkit.methods.base import (
     Method,
+    Weighting,
     average_updates,
-    check_weighting,
     client_weights,
     local_updates,
 )
 
+# Where cosine distances end
+OPPOSITE = 2.0
+CosineThreshold = Annotated[float, Field(gt=0, le=OPPOSITE)]
 
-@dataclass
+
+@dataclass(config=STRICT)
 class Briggs(Method):
     """FedAvg for n rounds, one cut of a dendrogram over the updates, FedAvg in each cluster.
 
@@ -46,30 +53,27 @@ class Briggs(Method):
         As in `FedAvg`; the OCFL authors weigh clients alike.
     """
 
-    rounds: int = 20
-    threshold: float = 0.05
-    metric: str = "cosine"
-    linkage: str = "average"
+    rounds: Natural = 20
+    threshold: Positive = 0.05
+    metric: Literal["cosine", "euclidean", "manhattan"] = "cosine"
+    linkage: Literal["average", "complete", "single"] = "average"
     wrong_sign: bool = False
     include_buffers: bool = False
-    weighting: str = "samples"
+    weighting: Weighting = "samples"
 
-    def __post_init__(self) -> None:
-        check_weighting(self.weighting)
-        self.clusterer()
-        if not isinstance(self.rounds, int) or self.rounds < 0:
-            raise ValueError(f"rounds must be an integer and not negative, not {self.rounds!r}")
-        if self.metric not in METRICS:
-            raise ValueError(f"unknown metric {self.metric!r}; known are {', '.join(METRICS)}")
-        if self.metric == "cosine" and self.threshold > 2:
+    @model_validator(mode="after")
+    def consistent(self) -> Briggs:
+        """Refuse a threshold above all distances, and a sign that a distance does not have."""
+        if self.metric == "cosine" and self.threshold > OPPOSITE:
             raise ValueError(
                 f"cosine distances end at 2; a threshold of {self.threshold} cuts none"
             )
         if self.wrong_sign and self.metric != "cosine":
             raise ValueError(f"wrong_sign is about cosine similarity, not {self.metric} distance")
+        return self
 
     def clusterer(self) -> clustering.Clusterer:
-        """The cut."""
+        """Return what cuts the dendrogram."""
         return clustering.make(
             "agglomerative",
             threshold=self.threshold,
@@ -77,20 +81,20 @@ class Briggs(Method):
             wrong_sign=self.wrong_sign,
         )
 
-    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
+    def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Cluster in round n (from 0), where all clients trained the global model; average.
 
         The heights kept in ``scalars`` are those of the distances, whatever sign was clustered.
         """
         updates = local_updates(trained, self.models, self.labels)
         self.scalars = {}
-        if round == self.rounds:
-            compared = updates if self.include_buffers else updates[:, : self.federation.parameters]
+        if t == self.rounds:
+            compared = updates if self.include_buffers else updates[:, : self.server.parameters]
             distance = pairwise(compared, self.metric)
             heights = clustering.merge_heights(distance, self.linkage)
             self.scalars = {"merge_heights": "|".join(f"{height:.4g}" for height in heights)}
             self.labels = torch.from_numpy(self.clusterer().fit_predict(distance))
             # Each cluster goes on from the global model, with its own members' updates
             self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
-        weights = client_weights(self.federation, self.weighting)
+        weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models, updates, self.labels, weights)

@@ -3,34 +3,49 @@
 D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv
 2506.07769, Algorithm 1.
 
-What a client sends is made by `client_sends`, what the server makes of it by `server_sees`: of its
-data the server is given projected embeddings and one number, and never the projection.
+What clients send is made by `owner_sends` and `other_sends`, what the server makes of it by
+`server_sees`: of a client's data the server gets projected embeddings and one number, and never the
+projection.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
+from cflkit.bounds import STRICT, NonNegative, Positive
 from cflkit.divergence import earth_movers_distance
-from cflkit.federation import PROJECTION, Federation, Jobs, stream, usable_cores
-from cflkit.methods.base import Method, average_updates, check_weighting, client_weights
+from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, usable_cores
+from cflkit.federation.seeds import PROJECTION, stream
+from cflkit.methods.base import (
+    Method,
+    Truth,
+    Weighting,
+    average_updates,
+    client_weights,
+    true_labels,
+)
 
-CLUSTERS = ("neighbourhoods", "components")
+Clusters = Literal["neighbourhoods", "components"]
+CLUSTERS = get_args(Clusters)
+KeptShare = Annotated[float, Field(gt=0, le=1)]
+Sample = Annotated[int, Field(ge=2)]
 
 Embeddings = NDArray[np.float64]
 
 
-@dataclass
+@dataclass(config=STRICT)
 class EMDCFL(Method):
     """One-shot clustering by distances between embeddings.
 
@@ -43,8 +58,8 @@ class EMDCFL(Method):
         The share of the embedding's dimensions that the random projection keeps, in (0, 1].
     sinkhorn : float, optional
         Regularisation of Sinkhorn's approximation (the paper has 0.1); None is exact.
-    samples : int
-        The most samples a side, drawn once a client.
+    max_samples : int
+        How many samples of a client are embedded at most, drawn once per client.
     clusters : {"neighbourhoods", "components"}
         ``neighbourhoods`` as published: clients that agree with exactly the same clients are a
         cluster, and its model is the mean over the clients it agrees with. Where one edge is
@@ -68,39 +83,26 @@ class EMDCFL(Method):
 
     partial: ClassVar[bool] = True
 
-    epsilon: float = 0.1
-    projection: float = 0.9
-    sinkhorn: float | None = None
-    samples: int = 512
-    clusters: str = "neighbourhoods"
+    epsilon: NonNegative = 0.1
+    projection: KeptShare = 0.9
+    sinkhorn: Positive | None = None
+    max_samples: Sample = 512
+    clusters: Clusters = "neighbourhoods"
     train_mode: bool = False
-    weighting: str = "samples"
+    weighting: Weighting = "samples"
 
-    def __post_init__(self) -> None:
-        check_weighting(self.weighting)
-        if not 0 <= self.epsilon < math.inf:
-            raise ValueError(f"epsilon must be a finite number from 0 on, not {self.epsilon}")
-        if not 0 < self.projection <= 1:
-            raise ValueError(f"projection must be in (0, 1], not {self.projection}")
-        if self.sinkhorn is not None and not 0 < self.sinkhorn < math.inf:
-            raise ValueError(f"sinkhorn must be positive and finite, not {self.sinkhorn}")
-        if self.samples < 2:
-            raise ValueError(f"samples must be at least 2, not {self.samples}")
-        if self.clusters not in CLUSTERS:
-            raise ValueError(f"unknown clusters {self.clusters!r}; known are {', '.join(CLUSTERS)}")
-
-    def setup(self, federation: Federation, initial: Tensor) -> None:
-        """Nobody has been seen, and everybody has the initial model.
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Begin with nobody seen; everybody has the initial model.
 
         Raises
         ------
         ValueError
             A client has fewer than two training samples, or no validation sample.
         """
-        super().setup(federation, initial)
-        m = federation.clients
+        super().setup(server, initial)
+        m = server.clients
         for split, least in (("train", 2), ("validation", 1)):
-            poor = [c for c in range(m) if federation.samples(c, split) < least]
+            poor = [c for c in range(m) if server.num_samples(c, split) < least]
             if poor:
                 raise ValueError(
                     f"EMD-CFL needs {least} or more {split} samples of each client; clients {poor} "
@@ -111,27 +113,72 @@ class EMDCFL(Method):
         # Model i is what client i first trained, with which it looks at data
         self.embedders: Tensor | None = initial.new_zeros(m, len(initial))
         # What each client trained last; only where some are absent from a round
-        self.latest = initial.repeat(m if federation.participating < m else 0, 1)
+        self.latest = initial.repeat(m if server.clients_per_round < m else 0, 1)
 
-    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
-        """Lines 10 to 21 of Algorithm 1; distances once for each pair of clients."""
+    def round(self, t: int) -> Generator[Request, Any, None]:
+        """Run lines 10 to 21 of Algorithm 1; distances are measured once per pair of clients."""
+        jobs = self.broadcast(t)
+        trained = yield Train(jobs)
         self.scalars = {}
-        present = jobs.client
+        yield from self.meet(jobs.client_of, trained)
+        self.average(jobs.client_of, trained)
+
+    def meet(self, present: Tensor, trained: Tensor) -> Generator[Request, Any, None]:
+        """Cluster anew if a client is present for the first time (lines 11 to 17)."""
         new = present[~self.seen[present]]
-        if len(new):
-            assert self.embedders is not None
-            self.embedders[new] = trained[torch.isin(present, new)]
-            self.seen[new] = True
-            self.measure(set(new.tolist()))
-            self.cluster()
-            # Row by row, in the digits that the authors round to
-            self.scalars["scores"] = "|".join(f"{s:.4f}" for s in self.scores.flatten().tolist())
-            if self.seen.all():
-                self.embedders = None  # every pair has met
+        if not len(new):
+            return
+        assert self.embedders is not None
+        self.embedders[new] = trained[torch.isin(present, new)]
+        self.seen[new] = True
+        yield from self.measure(set(new.tolist()))
+        self.cluster()
+        # Row by row, in the digits that the authors round to
+        self.scalars["scores"] = "|".join(f"{s:.4f}" for s in self.scores.flatten().tolist())
+        if self.seen.all():
+            self.embedders = None  # every pair has met
+
+    def measure(self, new: set[int]) -> Generator[Request, Any, None]:
+        """Fill in the scores of all pairs seen so far that have a new client (lines 11 to 16)."""
+        assert self.embedders is not None
+        seen = self.seen.nonzero().flatten().tolist()
+        sampling = {"max_samples": self.max_samples, "train_mode": self.train_mode}
+        for owner in seen:
+            others = [c for c in seen if owner in new or c in new]
+            model = self.embedders[owner : owner + 1]
+            [(reference, own)] = yield Ask(
+                jobs_of(model, [owner]),
+                question=owner_sends,
+                options=sampling
+                | {
+                    "others": tuple(others),
+                    "projection": self.projection,
+                    "sinkhorn": self.sinkhorn,
+                },
+            )
+            theirs = yield Ask(
+                jobs_of(model, others),
+                question=other_sends,
+                options=sampling | {"owner": owner, "projection": self.projection},
+            )
+            with ThreadPoolExecutor(usable_cores()) as pool:
+                found = list(
+                    pool.map(
+                        lambda one, other, reference=reference: server_sees(
+                            one, other, reference, self.sinkhorn
+                        ),
+                        own,
+                        theirs,
+                    )
+                )
+            self.scores[owner, others] = torch.tensor(found, dtype=torch.float64)
+
+    def average(self, present: Tensor, trained: Tensor) -> None:
+        """Average the models of each neighbourhood (lines 18 to 21)."""
         if len(self.latest):
             self.latest[present] = trained
             trained = self.latest
-        weights = client_weights(self.federation, self.weighting)
+        weights = client_weights(self.server, self.weighting)
         for cluster, members in enumerate(self.neighbourhoods):
             if members[present].any():
                 # All members count, the absent ones with what they trained last
@@ -142,67 +189,101 @@ class EMDCFL(Method):
                     model, trained[known] - model, whole, weights[known]
                 )[0]
 
-    def measure(self, new: set[int]) -> None:
-        """Fill in the scores of all pairs seen so far that have a new client (lines 11 to 16)."""
-        seen = self.seen.nonzero().flatten().tolist()
-        for owner in seen:
-            others = [c for c in seen if owner in new or c in new]
-            own = self.embeddings(owner, [owner], "train")[0]
-            foreign = self.embeddings(owner, [owner, *others], "validation")
-            reference = earth_movers_distance(own, foreign[0], self.sinkhorn)
-
-            def score(
-                other: int,
-                theirs: Embeddings,
-                owner: int = owner,
-                own: Embeddings = own,
-                reference: float = reference,
-            ) -> float:
-                matrix = shared_projection(
-                    self.federation.seed, owner, other, own.shape[1], self.projection
-                )
-                sent = client_sends(own, matrix), client_sends(theirs, matrix)
-                return server_sees(*sent, reference, self.sinkhorn)
-
-            with ThreadPoolExecutor(usable_cores()) as pool:
-                found = list(pool.map(score, others, foreign[1:]))
-            self.scores[owner, others] = torch.tensor(found, dtype=torch.float64)
-
-    def embeddings(self, owner: int, clients: Sequence[int], split: str) -> list[Embeddings]:
-        """Samples of some clients as the owner's model embeds them, ``[n, d]`` each."""
-        assert self.embedders is not None
-        of = torch.tensor(clients)
-        jobs = Jobs(self.embedders[owner : owner + 1], torch.zeros_like(of), of)
-        found = self.federation.embed(jobs, split, self.samples, self.train_mode)
-        return [embedding.cpu().double().numpy() for embedding in found]
-
     def cluster(self) -> None:
-        """Labels and models of the clusters that the scores make (lines 17 and 20)."""
+        """Make labels and models of the clusters that the scores make (lines 17 and 20)."""
         labels, neighbourhoods = clusters_of(self.scores.numpy(), self.epsilon, self.clusters)
         first = [labels.tolist().index(cluster) for cluster in range(len(neighbourhoods))]
         self.models = self.models[self.labels[first]]
         self.labels, self.neighbourhoods = map(torch.from_numpy, (labels, neighbourhoods))
 
 
-@dataclass
+@dataclass(config=STRICT)
 class EMDOracle(EMDCFL):
     """EMD-CFL with the truth in place of its distances: the oracle of the paper's tables.
 
     With everybody in every round it is `Oracle`. With some, clients that were never drawn are alone
     with the initial model, as EMD-CFL has them, and not in their true cluster.
+
+    Parameters
+    ----------
+    truth : sequence of int
+        ``[m]``, the true cluster of each client.
     """
 
-    def measure(self, new: set[int]) -> None:
-        """Distance 0 within a true cluster, and the largest there is between two."""
-        truth = self.federation.clusters
+    truth: Truth = dataclasses.field(kw_only=True)
+
+    def round(self, t: int) -> Generator[Request, Any, None]:
+        """Run a round of EMD-CFL, whose scores are nothing to write down."""
+        yield from super().round(t)
+        self.scalars = {}
+
+    def measure(self, new: set[int]) -> Generator[Request, Any, None]:
+        """Set distance 0 within a true cluster, and the largest there is between two."""
+        truth = true_labels(self.truth, self.server)
         met = self.seen[:, None] & self.seen[None]
         exact = torch.where(truth[:, None] == truth[None], 0.0, 2.0).double()
         self.scores = torch.where(met, exact, self.scores)
+        yield from ()
 
-    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
-        """As EMD-CFL; its scores are nothing to write down."""
-        super().aggregate(round, jobs, trained)
-        self.scalars = {}
+
+def jobs_of(model: Tensor, clients: Sequence[int]) -> Jobs:
+    """Return one model (``[1, P + Q]``) for some clients."""
+    client_of = torch.tensor(clients)
+    return Jobs(model, torch.zeros_like(client_of), client_of)
+
+
+# --- What a client sends, and what the server sees ------------------------------------------------
+
+
+def owner_sends(
+    client: Client,
+    model: Tensor,
+    others: Sequence[int],
+    projection: float,
+    sinkhorn: float | None,
+    max_samples: int,
+    train_mode: bool,
+) -> tuple[float, list[Embeddings]]:
+    """Embed a client's training samples by its own model, for each other client.
+
+    Returns
+    -------
+    reference : float
+        The distance between the client's own training and validation samples.
+    sent : list of ndarray
+        For each of the others ``[n, k]``, projected by the matrix that the two clients share.
+    """
+    own, held_back = (
+        as_doubles(client.embed(model, split, max_samples, train_mode))
+        for split in ("train", "validation")
+    )
+    matrices = [
+        shared_projection(client.shared_seed, client.number, other, own.shape[1], projection)
+        for other in others
+    ]
+    reference = earth_movers_distance(own, held_back, sinkhorn)
+    return reference, [project(own, matrix) for matrix in matrices]
+
+
+def other_sends(
+    client: Client,
+    model: Tensor,
+    owner: int,
+    projection: float,
+    max_samples: int,
+    train_mode: bool,
+) -> Embeddings:
+    """Embed a client's validation samples by the owner's model; ``[n, k]``, projected."""
+    foreign = as_doubles(client.embed(model, "validation", max_samples, train_mode))
+    matrix = shared_projection(
+        client.shared_seed, owner, client.number, foreign.shape[1], projection
+    )
+    return project(foreign, matrix)
+
+
+def as_doubles(embeddings: Tensor) -> Embeddings:
+    """Return embeddings as an array: distances are computed in float64."""
+    return embeddings.cpu().double().numpy()
 
 
 def shared_projection(
@@ -218,7 +299,7 @@ def shared_projection(
     return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
 
 
-def client_sends(embeddings: Embeddings, projection: Embeddings) -> Embeddings:
+def project(embeddings: Embeddings, projection: Embeddings) -> Embeddings:
     """``[n, k]``: all that leaves a client for one pair, besides models and its reference."""
     return embeddings @ projection.T
 
@@ -226,7 +307,7 @@ def client_sends(embeddings: Embeddings, projection: Embeddings) -> Embeddings:
 def server_sees(
     owners: Embeddings, others: Embeddings, reference: float, sinkhorn: float | None = None
 ) -> float:
-    """The score of a pair in one direction: distance of the embeddings minus the reference.
+    """Return the score of a pair in one direction: distance minus reference.
 
     Parameters
     ----------
@@ -241,6 +322,9 @@ def server_sees(
     return earth_movers_distance(owners, others, sinkhorn) - reference
 
 
+# --- From scores to clusters ----------------------------------------------------------------------
+
+
 def agreements(scores: NDArray[np.float64], epsilon: float) -> NDArray[np.bool_]:
     """``[m, m]``: whether two clients agree; either can refuse, and strangers (NaN) do not."""
     near = scores < epsilon
@@ -248,9 +332,9 @@ def agreements(scores: NDArray[np.float64], epsilon: float) -> NDArray[np.bool_]
 
 
 def clusters_of(
-    scores: NDArray[np.float64], epsilon: float, clusters: str = "neighbourhoods"
+    scores: NDArray[np.float64], epsilon: float, clusters: Clusters = "neighbourhoods"
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The clusters that scores make, see `EMDCFL`.
+    """Return the clusters that scores make, see `EMDCFL`.
 
     Returns
     -------

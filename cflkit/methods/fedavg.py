@@ -9,20 +9,22 @@ federated optimization. ICLR 2021. The server treats the clients' mean update as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from cflkit.bounds import STRICT, Positive
 from cflkit.divergence import cosine_divergence, temperature
-from cflkit.federation import Federation, Jobs
-from cflkit.methods.base import Method, average_updates, check_weighting, client_weights
+from cflkit.federation import Jobs, Server
+from cflkit.methods.base import Method, Weighting, average_updates, client_weights
 
-SERVER_OPTIMISERS = ("sgd", "momentum", "adagrad", "adam", "yogi")
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
-@dataclass
+@dataclass(config=STRICT)
 class FedAvg(Method):
     """Federated averaging (BNC, "baseline no clustering", of the OCFL papers).
 
@@ -30,68 +32,58 @@ class FedAvg(Method):
     ----------
     weighting : {"samples", "equal"}
         Clients weigh by their training samples (McMahan et al.), or alike (the OCFL authors).
-    server : {"sgd", "momentum", "adagrad", "adam", "yogi"}
+    server_optimizer : {"sgd", "momentum", "adagrad", "adam", "yogi"}
         How the server applies the mean update; ``sgd`` with ``server_lr`` 1 is FedAvg.
     server_lr : float
         η of Reddi et al., Algorithm 2.
     beta1, beta2, tau : float
         β₁, β₂ and τ there (momentum, decay of the second moment, adaptivity).
+    watch_temperature : bool
+        Whether to measure the temperature that OCFL's trigger would see, which compares all pairs
+        of clients.
     """
 
     partial: ClassVar[bool] = True
 
-    weighting: str = "samples"
-    server: str = "sgd"
-    server_lr: float = 1.0
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
+    weighting: Weighting = "samples"
+    server_optimizer: Literal["sgd", "momentum", "adagrad", "adam", "yogi"] = "sgd"
+    server_lr: Positive = 1.0
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
+    tau: Positive = 1e-3
+    watch_temperature: bool = True
 
-    def __post_init__(self) -> None:
-        check_weighting(self.weighting)
-        if self.server not in SERVER_OPTIMISERS:
-            raise ValueError(
-                f"unknown server optimiser {self.server!r}; "
-                f"known are {', '.join(SERVER_OPTIMISERS)}"
-            )
-
-        if not (
-            self.server_lr > 0 and self.tau > 0 and 0 <= self.beta1 < 1 and 0 <= self.beta2 < 1
-        ):
-            raise ValueError("needs server_lr > 0, tau > 0, and beta1 and beta2 in [0, 1)")
-
-    def setup(self, federation: Federation, initial: Tensor) -> None:
+    def setup(self, server: Server, initial: Tensor) -> None:
         """Start from one model, with zero momentum and v₋₁ = τ²."""
-        super().setup(federation, initial)
-        self.momentum = torch.zeros(federation.parameters, device=initial.device)
+        super().setup(server, initial)
+        self.momentum = torch.zeros(server.parameters, device=initial.device)
         self.second_moment = torch.full_like(self.momentum, self.tau**2)
 
-    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
+    def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the updates and let the server optimiser apply the mean."""
         updates = trained - self.models  # of the participants
-        p = self.federation.parameters
-        # What OCFL would see: the curve that its trigger reads
-        self.scalars = {"temperature": temperature(cosine_divergence(updates[:, :p]))}
-
-        weights = client_weights(self.federation, self.weighting)[jobs.client]
-        averaged = average_updates(self.models, updates, self.labels[jobs.client], weights)
-        if not (self.server == "sgd" and self.server_lr == 1):
+        p = self.server.parameters
+        if self.watch_temperature:
+            self.scalars = {"temperature": temperature(cosine_divergence(updates[:, :p]))}
+        weights = client_weights(self.server, self.weighting)[jobs.client_of]
+        averaged = average_updates(self.models, updates, self.labels[jobs.client_of], weights)
+        if not (self.server_optimizer == "sgd" and self.server_lr == 1):
             mean_update = averaged[0, :p] - self.models[0, :p]
             averaged[0, :p] = self.models[0, :p] + self.server_step(mean_update)
         self.models = averaged
 
     def server_step(self, update: Tensor) -> Tensor:
         """``[P]``: what a mean update adds to the parameters (Reddi et al., Algorithm 2)."""
-        if self.server == "sgd":
+        if self.server_optimizer == "sgd":
             return self.server_lr * update
-        if self.server == "momentum":
+        if self.server_optimizer == "momentum":
             self.momentum = self.beta1 * self.momentum + update
             return self.server_lr * self.momentum
         self.momentum = self.beta1 * self.momentum + (1 - self.beta1) * update
         squared, v = update**2, self.second_moment
-        if self.server == "adagrad":
+        if self.server_optimizer == "adagrad":
             self.second_moment = v + squared
-        elif self.server == "adam":
+        elif self.server_optimizer == "adam":
             self.second_moment = self.beta2 * v + (1 - self.beta2) * squared
         else:
             self.second_moment = v - (1 - self.beta2) * squared * torch.sign(v - squared)

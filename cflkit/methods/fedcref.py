@@ -8,30 +8,31 @@ autoencoder on a cluster may ask how well another's autoencoder reconstructs it;
 both do alike are associated; what is connected trains one model by federated averaging; and with
 these models clients sort their samples anew.
 
-All autoencoders of a step train as one batch of jobs. The error of each model on each sample is
+A round of the method is an iteration of Algorithm 1, with many rounds of training in it. All
+autoencoders of a step train as one batch of jobs. The error of each model on each sample is
 computed once, when the model is new; associations and refinement only read it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
+from pydantic.dataclasses import dataclass as validated
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cflkit import metrics
-from cflkit.federation import Federation, Jobs, LocalTraining
-from cflkit.methods.base import average_updates, local_updates
+from cflkit.bounds import STRICT, Count, Share
+from cflkit.federation import Jobs, LocalTraining, Losses, Request, Server, Train
+from cflkit.methods.base import Method, average_updates, local_updates
 
-NORMALISATIONS = ("min-max", "absolute")
-MATCHES = ("all", "first", "best")
-STOPS = ("paper", "code")
-ASSOCIATIONS = ("found", "true", "none")
 # Initial models of the two kinds are drawn from streams of their own
 LOCAL, COMMUNITIES = 0, 1
 
@@ -39,13 +40,31 @@ Labels = NDArray[np.int64]
 Matrix = NDArray[np.float64]
 Edges = NDArray[np.bool_]
 
+Percent = Annotated[float, Field(gt=0, le=100)]
+Accuracy = Annotated[float, Field(gt=0, le=1)]
+Normalisation = Literal["min-max", "absolute"]
+Match = Literal["all", "first", "best"]
+Stop = Literal["paper", "code"]
+# A label per sample of each client
+PerSample = Annotated[
+    tuple[tuple[int, ...], ...],
+    BeforeValidator(lambda given: tuple(tuple(np.asarray(own).tolist()) for own in given)),
+]
 
-@dataclass(frozen=True)
-class FedCRef:
-    """The options of FedCRef.
 
-    Attributes
+def adam(epochs: int) -> LocalTraining:
+    """Return the training of an autoencoder: Adam at its usual learning rate."""
+    return LocalTraining(epochs=epochs, optimizer="adam", lr=1e-3)
+
+
+@validated(config=STRICT)
+class FedCRef(Method):
+    """Federated cluster-wise refinement.
+
+    Parameters
     ----------
+    start : sequence of sequence of int
+        For each client the first cluster of each of its training samples.
     alpha : float
         α, in per cent: so many of a cluster's samples must be reconstructed alike. With ``min-max``
         the largest difference is always 1: at α = 100 nobody agrees, nor, at 75, do clusters of
@@ -64,53 +83,213 @@ class FedCRef:
         the smallest α-th percentile.
     stop : {"paper", "code"}
         When communities and isolated clusters are stable for three iterations: if both change by at
-        most 10 % (``paper``), or 10 and 15 %, and after ten refinements a client (``code``). A run
-        ends, too, when no client is active; the authors' code then goes on until it is stable.
+        most 10 % (``paper``), or 10 and 15 %, and after ten refinements per client (``code``). A
+        run ends, too, when no client is active; the authors' code then goes on until it is stable.
     local : LocalTraining
-        Of an autoencoder on a cluster.
+        How an autoencoder trains on a cluster.
     federated : LocalTraining
-        Of a community's model in a round of federated averaging.
+        How a community's model trains in a round of federated averaging.
     rounds : int
-        Of federated averaging.
+        Rounds of federated averaging.
     associations : {"found", "true", "none"}
         As Algorithm 1 finds them; those of clusters of one true class, the paper's upper bound; or
         none, so that clients refine with their own models alone.
+    truth : sequence of sequence of int, optional
+        For each client the class of each of its training samples; for ``true`` associations alone.
+
+    Attributes
+    ----------
+    clusterings : list of ndarray
+        m of them, ``[n]``: the cluster of each of a client's samples.
+    wanted : list of int
+        K of each client, the number of its first clusters; a refinement may leave some empty.
+    active : ndarray
+        ``[m]``, bool.
+    local_models : list of Tensor
+        For each client ``[K, P]``, the autoencoders of its clusters; empty before the first.
+    errors : list of list of ndarray
+        ``errors[i][j]`` is ``[K, n]``: of client i's autoencoders on client j's samples.
+    clusters : LocalClusters
+        Those that the last iteration associated; before the first, the given ones.
+    edges : ndarray
+        ``[L, L]``, their associations.
+    communities : list of ndarray
+        Its connected components of two clusters or more, numbers of clusters.
+    models : Tensor
+        ``[G, P]``, the communities' models.
+    counts : list of tuple of int
+        Communities and isolated clusters, first at the start (all isolated), then of each
+        iteration.
+    refined : ndarray
+        ``[m]``, how often a client has refined its clusters.
     """
 
-    alpha: float = 75.0
-    theta: float = 0.2
-    tau: float = 0.8
-    normalisation: str = "min-max"
-    match: str = "all"
-    stop: str = "paper"
-    local: LocalTraining = field(
-        default_factory=lambda: LocalTraining(epochs=20, optimizer="adam", lr=1e-3)
-    )
-    federated: LocalTraining = field(
-        default_factory=lambda: LocalTraining(epochs=7, optimizer="adam", lr=1e-3)
-    )
-    rounds: int = 15
-    associations: str = "found"
+    start: PerSample
+    alpha: Percent = 75.0
+    theta: Share = 0.2
+    tau: Accuracy = 0.8
+    normalisation: Normalisation = "min-max"
+    match: Match = "all"
+    stop: Stop = "paper"
+    local: LocalTraining = field(default_factory=lambda: adam(20))
+    federated: LocalTraining = field(default_factory=lambda: adam(7))
+    rounds: Count = 15
+    associations: Literal["found", "true", "none"] = "found"
+    truth: PerSample | None = None
 
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha <= 100:
-            raise ValueError(f"alpha must be in (0, 100], not {self.alpha}")
-        if not 0 <= self.theta <= 1:
-            raise ValueError(f"theta must be in [0, 1], not {self.theta}")
-        if not 0 < self.tau <= 1:
-            raise ValueError(f"tau must be in (0, 1], not {self.tau}")
-        for name, known in (
-            ("normalisation", NORMALISATIONS),
-            ("match", MATCHES),
-            ("stop", STOPS),
-            ("associations", ASSOCIATIONS),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"unknown {name} {getattr(self, name)!r}; known are {', '.join(known)}"
-                )
-        if self.rounds < 1:
-            raise ValueError(f"rounds must be at least 1, not {self.rounds}")
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Begin with the local clusters as they are given, all clients active (lines 2 to 4).
+
+        Raises
+        ------
+        ValueError
+            Labels that do not fit the clients' samples, or a client without any.
+        """
+        super().setup(server, initial)
+        self.labels = None  # samples are clustered, clients are not
+        self.clusterings = labels_of(self.start, server)
+        if self.associations == "true":
+            if self.truth is None:
+                raise ValueError("true associations need the true classes (truth)")
+            labels_of(self.truth, server)
+        self.wanted = [len(np.unique(given)) for given in self.clusterings]
+        self.active = np.ones(server.clients, dtype=bool)
+        self.models = server.initials(0)
+        self.local_models = [self.models] * server.clients
+        self.errors: list[list[Matrix]] = []
+        self.clusters = local_clusters(self.clusterings)
+        self.edges = np.zeros((len(self.clusters), len(self.clusters)), dtype=bool)
+        self.communities: list[Labels] = []
+        self.counts = [(0, len(self.clusters))]
+        self.refined = np.zeros(server.clients, dtype=np.int64)
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations have been run."""
+        return len(self.counts) - 1
+
+    @property
+    def finished(self) -> bool:
+        """No client is active, or the system is stable or refined often enough (section 4.5)."""
+        enough_refinements = self.stop == "code" and self.refined.mean() >= 10
+        return not self.active.any() or stable(self.counts, self.stop) or bool(enough_refinements)
+
+    def round(self, t: int) -> Generator[Request, Any, None]:
+        """Run lines 6 to 31 of Algorithm 1 once."""
+        self.clusters = local_clusters(self.clusterings)
+        # Lines 6 to 8: active clients train a model on each of their clusters
+        yield from self.train_local_models()
+        # Lines 9 to 16: every client compares everybody's models on its clusters
+        self.edges = self.associated()
+        # Lines 17 to 20: communities, and isolated clusters
+        self.communities, isolated = communities_of(self.edges)
+        # Lines 21 to 25: a model for each community
+        yield from self.train_communities()
+        general = yield from reconstruction_errors(self.server, self.models)
+        # Lines 26 to 31: active clients refine their clusters, and rest if little changes
+        for client in np.flatnonzero(self.active):
+            self.refine(client, general[client])
+        self.counts.append((len(self.communities), isolated))
+
+    def train_local_models(self) -> Generator[Request, Any, None]:
+        """Train a fresh autoencoder per cluster of the active clients, and compare them."""
+        if self.iteration and not self.errors:  # after a restart from a checkpoint
+            yield from self.compare(range(self.server.clients))
+        mine = np.flatnonzero(self.active[self.clusters.owner])
+        if not len(mine):
+            return
+        fresh = self.server.initials(len(mine), LOCAL, self.iteration)
+        owners = self.clusters.owner[mine]
+        jobs = Jobs(
+            fresh,
+            torch.arange(len(mine)),
+            torch.from_numpy(owners),
+            subset=[torch.from_numpy(self.clusters.samples[cluster]) for cluster in mine],
+            training=self.local,
+        )
+        trained = yield Train(jobs, order=self.iteration * (1 + self.rounds))
+        for client in np.flatnonzero(self.active):
+            self.local_models[client] = trained[np.flatnonzero(owners == client)]
+        yield from self.compare(np.flatnonzero(self.active))
+
+    def compare(self, owners: Sequence[int] | Labels) -> Generator[Request, Any, None]:
+        """Get the errors of some clients' autoencoders on everybody's samples."""
+        self.errors = self.errors or [[] for _ in range(self.server.clients)]
+        models = torch.cat([self.local_models[owner] for owner in owners])
+        errors = yield from reconstruction_errors(self.server, models)
+        ends = np.cumsum([len(self.local_models[owner]) for owner in owners])
+        parts = [np.split(of_client, ends[:-1]) for of_client in errors]
+        for place, owner in enumerate(owners):
+            self.errors[owner] = [part[place] for part in parts]
+
+    def errors_on(self, client: int) -> Matrix:
+        """``[L, n]``: of the models of all clusters on a client's samples."""
+        return np.concatenate([of_models[client] for of_models in self.errors])
+
+    def associated(self) -> Edges:
+        """``[L, L]``: which clusters are associated, by the rule that was chosen."""
+        if self.associations == "found":
+            errors = [self.errors_on(client) for client in range(self.server.clients)]
+            return associate(errors, self.clusters, self)
+        if self.associations == "true":
+            assert self.truth is not None
+            return perfect_associations(self.truth, self.clusterings, self.clusters)
+        return np.zeros((len(self.clusters), len(self.clusters)), dtype=bool)
+
+    def train_communities(self) -> Generator[Request, Any, None]:
+        """Train a model per community by federated averaging (lines 21 to 23)."""
+        count = len(self.communities)
+        self.models = self.server.initials(count, COMMUNITIES, self.iteration)
+        if not count:
+            return
+        member = np.concatenate(self.communities)
+        sizes = [len(community) for community in self.communities]
+        community = torch.from_numpy(np.repeat(np.arange(count), sizes))
+        parts = [torch.from_numpy(self.clusters.samples[cluster]) for cluster in member]
+        weights = torch.tensor([float(len(part)) for part in parts])
+        owners = torch.from_numpy(self.clusters.owner[member])
+        first = self.iteration * (1 + self.rounds) + 1  # after the training of local models
+        for order in range(first, first + self.rounds):
+            jobs = Jobs(self.models, community, owners, subset=parts, training=self.federated)
+            trained = yield Train(jobs, order=order)
+            updates = local_updates(trained, self.models, community)
+            self.models = average_updates(self.models, updates, community, weights)
+
+    def refine(self, client: int, general: Matrix) -> None:
+        """Sort a client's samples anew by Algorithm 2 (lines 26 to 31).
+
+        ``general`` are the errors of the communities' models on them, ``[G, n]``.
+        """
+        candidates = np.concatenate([self.errors[client][client], general])
+        before = self.clusterings[client]
+        # Fewer than K where clusters were lost before and there are not enough communities
+        k = min(self.wanted[client], len(candidates))
+        refined = align_labels(before, cluster_refine(candidates, k))
+        self.refined[client] += 1
+        self.clusterings[client] = refined
+        # An inactive client keeps its models, and needs one for each cluster
+        as_many = len(np.unique(refined)) == len(np.unique(before))
+        resting = as_many and metrics.clustering_accuracy(before, refined) >= self.tau
+        self.active[client] = not resting
+
+    def state(self) -> dict[str, Any]:
+        """Return all that a checkpoint must hold; the errors are computed again."""
+        kept = super().state()
+        del kept["errors"]
+        clusters = kept.pop("clusters")
+        kept |= {"owner": clusters.owner, "samples": clusters.samples}
+        return {name: as_tensors(value) for name, value in kept.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a `state`."""
+        kept = {
+            name: value if name in ("models", "local_models") else as_arrays(value)
+            for name, value in state.items()
+        }
+        self.clusters = LocalClusters(kept.pop("owner"), kept.pop("samples"))
+        super().restore(kept)
+        self.counts = [(communities, isolated) for communities, isolated in self.counts]
+        self.errors = []
 
 
 @dataclass(frozen=True)
@@ -131,179 +310,69 @@ class LocalClusters:
     def __len__(self) -> int:
         return len(self.owner)
 
+    def labels(self, client: int) -> Labels:
+        """``[n]``: which of its clusters holds each sample of a client, from 0."""
+        own = [self.samples[cluster] for cluster in np.flatnonzero(self.owner == client)]
+        labels = np.empty(sum(map(len, own)), dtype=np.int64)
+        for number, members in enumerate(own):
+            labels[members] = number
+        return labels
+
 
 def local_clusters(labels: Sequence[Labels]) -> LocalClusters:
-    """The clusters that clients' labels make, empty ones left out."""
+    """Return the clusters that clients' labels make, without empty ones."""
     pairs = [(c, np.flatnonzero(own == k)) for c, own in enumerate(labels) for k in np.unique(own)]
     return LocalClusters(np.array([c for c, _ in pairs]), [samples for _, samples in pairs])
 
 
-@dataclass
-class State:
-    """Where a run of Algorithm 1 stands between two iterations.
-
-    Attributes
-    ----------
-    labels : list of ndarray
-        m of them, ``[n]``: the cluster of each of a client's samples.
-    wanted : list of int
-        K of each client, the number of its first clusters; a refinement may leave some empty.
-    active : ndarray
-        ``[m]``, bool.
-    models : list of Tensor
-        For each client ``[K, P]``, the autoencoders of its clusters; empty before the first.
-    errors : list of list of ndarray
-        ``errors[i][j]`` is ``[K, n]``: of client i's autoencoders on client j's samples.
-    clusters : LocalClusters
-        Those that the last iteration associated; before the first, the given ones.
-    edges : ndarray
-        ``[L, L]``, their associations.
-    communities : list of ndarray
-        Its connected components of two clusters or more, numbers of clusters.
-    federated : Tensor
-        ``[G, P]``, the communities' models.
-    counts : list of tuple of int
-        Communities and isolated clusters, first at the start (all isolated), then of each
-        iteration.
-    refined : ndarray
-        ``[m]``, how often a client has refined its clusters.
-    """
-
-    labels: list[Labels]
-    wanted: list[int]
-    active: NDArray[np.bool_]
-    models: list[Tensor]
-    errors: list[list[Matrix]]
-    clusters: LocalClusters
-    edges: Edges
-    communities: list[Labels]
-    federated: Tensor
-    counts: list[tuple[int, int]]
-    refined: Labels
-
-    @property
-    def iteration(self) -> int:
-        """How many iterations have been run."""
-        return len(self.counts) - 1
-
-    def errors_on(self, client: int) -> Matrix:
-        """``[L, n]``: of the models of all clusters on a client's samples."""
-        return np.concatenate([of_models[client] for of_models in self.errors])
-
-
-def start(federation: Federation, labels: Sequence[ArrayLike]) -> State:
-    """Lines 2 to 4 of Algorithm 1: local clusters as they are given, all clients active.
-
-    Parameters
-    ----------
-    federation : Federation
-        Whose task is reconstruction.
-    labels : sequence of array_like
-        m of them, ``[n]``: the cluster of each training sample of a client.
+def labels_of(given: Sequence[Sequence[int]], server: Server) -> list[Labels]:
+    """Return labels as arrays, if there is one per training sample of each client.
 
     Raises
     ------
     ValueError
-        Labels that do not fit the clients' samples, or a client without any.
+        There is not, or a client has no sample.
     """
-    own = [np.asarray(given, dtype=np.int64) for given in labels]
-    sizes = [federation.samples(client) for client in range(federation.clients)]
-    if [len(given) for given in own] != sizes:
+    own = [np.asarray(labels, dtype=np.int64) for labels in given]
+    sizes = [server.num_samples(client) for client in range(server.clients)]
+    if [len(labels) for labels in own] != sizes:
         raise ValueError(f"needs labels for {sizes} samples, not {[len(given) for given in own]}")
     if 0 in sizes:
         raise ValueError(f"client {sizes.index(0)} has no sample")
-    clusters = local_clusters(own)
-    m = federation.clients
-    return State(
-        labels=own,
-        wanted=[len(np.unique(given)) for given in own],
-        active=np.ones(m, dtype=bool),
-        models=[federation.initials(0)] * m,
-        errors=[[] for _ in range(m)],
-        clusters=clusters,
-        edges=np.zeros((len(clusters), len(clusters)), dtype=bool),
-        communities=[],
-        federated=federation.initials(0),
-        counts=[(0, len(clusters))],
-        refined=np.zeros(m, dtype=np.int64),
-    )
+    return own
 
 
-def iterate(
-    federation: Federation, state: State, options: FedCRef, alike: State | None = None
-) -> None:
-    """Lines 6 to 31 of Algorithm 1, once; changes ``state``.
+def as_tensors(value: Any) -> Any:
+    """Return arrays, and lists of them, as tensors, which checkpoints can hold."""
+    if isinstance(value, list):
+        return [as_tensors(member) for member in value]
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
-    ``alike`` is the state of a variant that trains alike, began this iteration with the same
-    clusters, and has been through it: its local models are taken over.
+
+def as_arrays(value: Any) -> Any:
+    """Return tensors, and lists of them, as arrays."""
+    if isinstance(value, list):
+        return [as_arrays(member) for member in value]
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
+def reconstruction_errors(server: Server, models: Tensor) -> Generator[Request, Any, list[Matrix]]:
+    """For each client ``[M, n]``: ask for the error of each of M models on each of its samples.
+
+    Clients keep them to themselves: they compare, and report which clusters agree.
     """
-    state.clusters = local_clusters(state.labels)
-    # Lines 6 to 8: active clients train a model on each of their clusters
-    if alike is None:
-        train_local_models(federation, state, options)
-    else:
-        state.models, state.errors = [*alike.models], [*alike.errors]
-    # Lines 9 to 16: every client compares everybody's models on its clusters
-    if options.associations == "found":
-        errors = [state.errors_on(client) for client in range(federation.clients)]
-        state.edges = associate(errors, state.clusters, options)
-    elif options.associations == "true":
-        classes = true_classes(federation, state.labels)
-        state.edges = perfect_associations(classes, state.clusters)
-    else:
-        state.edges = np.zeros((len(state.clusters), len(state.clusters)), dtype=bool)
-    # Lines 17 to 20: communities, and isolated clusters
-    state.communities, isolated = communities_of(state.edges)
-    # Lines 21 to 25: a model for each community
-    state.federated = train_communities(federation, state, options)
-    general = reconstruction_errors(federation, state.federated)
-    # Lines 26 to 31: active clients refine their clusters, and rest if little changes
-    for client in np.flatnonzero(state.active):
-        candidates = np.concatenate([state.errors[client][client], general[client]])
-        before = state.labels[client]
-        # Fewer than K where clusters were lost before and there are not enough communities
-        k = min(state.wanted[client], len(candidates))
-        refined = renamed(before, cluster_refine(candidates, k))
-        state.refined[client] += 1
-        state.labels[client] = refined
-        # Who rests keeps its models, and needs one for each cluster
-        as_many = len(np.unique(refined)) == len(np.unique(before))
-        resting = as_many and metrics.clustering_accuracy(before, refined) >= options.tau
-        state.active[client] = not resting
-    state.counts.append((len(state.communities), isolated))
-
-
-def train_local_models(federation: Federation, state: State, options: FedCRef) -> None:
-    """A fresh autoencoder for each cluster of the active clients, and its errors everywhere."""
-    clusters, iteration = state.clusters, state.iteration
-    mine = np.flatnonzero(state.active[clusters.owner])
-    if not len(mine):
-        return
-    fresh = federation.initials(len(mine), LOCAL, iteration)
-    owners = clusters.owner[mine]
-    parts = [torch.from_numpy(clusters.samples[cluster]) for cluster in mine]
-    jobs = Jobs(fresh, torch.arange(len(mine)), torch.from_numpy(owners), samples=parts)
-    trained = federation.train(jobs, iteration * (1 + options.rounds), options.local)
-    errors = reconstruction_errors(federation, trained)
-    for client in np.flatnonzero(state.active):
-        own = np.flatnonzero(owners == client)
-        state.models[client] = trained[own]
-        state.errors[client] = [of_models[own] for of_models in errors]
-
-
-def reconstruction_errors(federation: Federation, models: Tensor) -> list[Matrix]:
-    """For each client ``[M, n]``: the error of each of M models on each of its samples."""
-    count, m = len(models), federation.clients
+    count, m = len(models), server.clients
     jobs = Jobs(models, torch.arange(count).repeat(m), torch.arange(m).repeat_interleave(count))
-    found = [error.cpu().double().numpy() for error in federation.losses(jobs)]
+    answers = yield Losses(jobs, reported=False)
+    found = [error.cpu().double().numpy() for error in answers]
     return [
-        np.array(found[i * count : (i + 1) * count]).reshape(count, federation.samples(i))
+        np.array(found[i * count : (i + 1) * count]).reshape(count, server.num_samples(i))
         for i in range(m)
     ]
 
 
 def differences(errors: Matrix, own: int, normalisation: str) -> Matrix:
-    """How differently each model reconstructs a cluster from the cluster's own model.
+    """Return how differently each model reconstructs a cluster from the cluster's own model.
 
     Parameters
     ----------
@@ -330,7 +399,7 @@ def differences(errors: Matrix, own: int, normalisation: str) -> Matrix:
 
 
 def associate(errors: Sequence[Matrix], clusters: LocalClusters, options: FedCRef) -> Edges:
-    """Lines 10 to 16: which clusters are associated.
+    """Find out which clusters are associated (lines 10 to 16).
 
     Parameters
     ----------
@@ -357,11 +426,11 @@ def associate(errors: Sequence[Matrix], clusters: LocalClusters, options: FedCRe
     both = (np.maximum(quantile, quantile.T) <= options.theta) & strangers
     if options.match == "all":
         return both
-    return one_each(both, np.maximum(quantile, quantile.T), clusters.owner, options.match)
+    return keep_one_match(both, np.maximum(quantile, quantile.T), clusters.owner, options.match)
 
 
-def one_each(both: Edges, distance: Matrix, owner: Labels, match: str) -> Edges:
-    """Of the pairs that agree, at most one for each cluster and other client.
+def keep_one_match(both: Edges, distance: Matrix, owner: Labels, match: str) -> Edges:
+    """Keep of the pairs that agree at most one per cluster and other client.
 
     The first in the order of clusters, or that of the smallest ``distance``; a pair stays if it is
     so from both sides.
@@ -378,35 +447,15 @@ def one_each(both: Edges, distance: Matrix, owner: Labels, match: str) -> Edges:
 
 
 def communities_of(edges: Edges) -> tuple[list[Labels], int]:
-    """Lines 18 to 20: connected components of two or more clusters, and how many are isolated."""
+    """Return the components of two or more clusters, and how many are isolated (lines 18 to 20)."""
     count, component = connected_components(edges, directed=False)
     members = [np.flatnonzero(component == number) for number in range(count)]
     communities = [cluster for cluster in members if len(cluster) > 1]
     return communities, count - len(communities)
 
 
-def train_communities(federation: Federation, state: State, options: FedCRef) -> Tensor:
-    """Lines 21 to 23: ``[G, P]``, a model for each community by federated averaging."""
-    communities, clusters, iteration = state.communities, state.clusters, state.iteration
-    models = federation.initials(len(communities), COMMUNITIES, iteration)
-    if not communities:
-        return models
-    member = np.concatenate(communities)
-    community = torch.from_numpy(np.repeat(np.arange(len(communities)), [*map(len, communities)]))
-    parts = [torch.from_numpy(clusters.samples[cluster]) for cluster in member]
-    weights = torch.tensor([float(len(part)) for part in parts])
-    owners = torch.from_numpy(clusters.owner[member])
-    first = iteration * (1 + options.rounds) + 1  # after the round of local training
-    for round in range(first, first + options.rounds):
-        jobs = Jobs(models, community, owners, samples=parts)
-        trained = federation.train(jobs, round, options.federated)
-        updates = local_updates(trained, models, community)
-        models = average_updates(models, updates, community, weights)
-    return models
-
-
 def cluster_refine(errors: Matrix, k: int) -> Labels:
-    """Algorithm 2: sort a client's samples anew, by the models that fit most of them best.
+    """Sort a client's samples anew, by the models that fit most of them best (Algorithm 2).
 
     Parameters
     ----------
@@ -445,11 +494,11 @@ def cluster_refine(errors: Matrix, k: int) -> Labels:
     return labels
 
 
-def renamed(before: Labels, after: Labels) -> Labels:
-    """``after`` with each cluster under the name of the old one that it matches best.
+def align_labels(before: Labels, after: Labels) -> Labels:
+    """Return ``after`` with each cluster under the name of the old one that it matches best.
 
-    So that a client that rests still has each model beside its cluster. New clusters that match
-    none take the names that are left, and then new ones.
+    So that a client that becomes inactive still has each model beside its cluster. New clusters
+    that match none take the names that are left, and then new ones.
     """
     names = metrics.matched(before, after)
     taken = set(names.values())
@@ -461,7 +510,7 @@ def renamed(before: Labels, after: Labels) -> Labels:
 
 
 def stable(counts: Sequence[tuple[int, int]], stop: str) -> bool:
-    """Whether communities and isolated clusters have hardly changed for three iterations.
+    """Return whether communities and isolated clusters have hardly changed for three iterations.
 
     A change is relative to the number before (0 counts as 1), and may be 10 %; of isolated clusters
     15 % by the code's rule.
@@ -474,38 +523,22 @@ def stable(counts: Sequence[tuple[int, int]], stop: str) -> bool:
     return bool((changes <= bounds).all())
 
 
-def finished(state: State, options: FedCRef) -> bool:
-    """Section 4.5: no client is active, or the system is stable (or refined often enough)."""
-    weary = options.stop == "code" and state.refined.mean() >= 10
-    return not state.active.any() or stable(state.counts, options.stop) or weary
-
-
-# --- What labels are for: measures, and the upper bound -------------------------------------------
-
-
-def true_classes(federation: Federation, labels: Sequence[Labels]) -> Labels:
+def true_classes(truth: Sequence[Sequence[int]], labels: Sequence[Labels]) -> Labels:
     """``[L]``: the class that each cluster stands for within its client; -1 for none.
 
     By the matching that gives the client its accuracy.
     """
     found = []
-    for client, own in enumerate(labels):
-        names = metrics.matched(federation.targets(client, "train").cpu(), own)
+    for classes, own in zip(truth, labels, strict=True):
+        names = metrics.matched(classes, own)
         found += [names.get(int(cluster), -1) for cluster in np.unique(own)]
     return np.array(found)
 
 
-def perfect_associations(classes: Labels, clusters: LocalClusters) -> Edges:
-    """``[L, L]``: clusters of two clients that stand for one class."""
+def perfect_associations(
+    truth: Sequence[Sequence[int]], labels: Sequence[Labels], clusters: LocalClusters
+) -> Edges:
+    """``[L, L]``: clusters of two clients that stand for one class, the paper's upper bound."""
+    classes = true_classes(truth, labels)
     alike = (classes[:, None] == classes[None]) & (classes >= 0)
     return alike & (clusters.owner[:, None] != clusters.owner[None])
-
-
-def wrong_share(edges: Edges, classes: Labels) -> float:
-    """The share of associations that join clusters of two classes; 0 if there is no association.
-
-    A cluster that stands for no class (-1) is associated wrongly with whatever.
-    """
-    first, second = np.nonzero(np.triu(edges))
-    wrong = (classes[first] != classes[second]) | (classes[first] < 0)
-    return float(wrong.mean()) if len(first) else 0.0

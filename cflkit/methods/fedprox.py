@@ -6,16 +6,16 @@ heterogeneous networks. MLSys 2020, Algorithm 2.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+import dataclasses
 
-import torch
+from pydantic.dataclasses import dataclass
 
+from cflkit.bounds import STRICT, NonNegative
 from cflkit.federation import Jobs
 from cflkit.methods.fedavg import FedAvg
 
 
-@dataclass
+@dataclass(config=STRICT)
 class FedProx(FedAvg):
     """Federated averaging with a proximal term.
 
@@ -26,14 +26,12 @@ class FedProx(FedAvg):
         EMD-CFL adds μ times the norms, of each tensor apart).
     """
 
-    mu: float = 0.01
+    mu: NonNegative = 0.01
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.mu < math.inf:
-            raise ValueError(f"mu must be a finite number from 0 on, not {self.mu}")
-
-    def broadcast(self, round: int) -> Jobs:
-        """The global model to each participant, and how strongly it holds."""
-        jobs = super().broadcast(round)
-        return replace(jobs, proximal=torch.full((len(jobs),), self.mu))
+    def broadcast(self, t: int) -> Jobs:
+        """Return the global model for each participant, and how strongly it holds them."""
+        jobs = super().broadcast(t)
+        if not self.mu:
+            return jobs  # the very jobs of federated averaging
+        training = dataclasses.replace(self.server.training, penalty="proximal", strength=self.mu)
+        return dataclasses.replace(jobs, training=training)

@@ -5,29 +5,36 @@ What clustering has to beat from the other side; the OCFL papers do not report i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Generator
+from typing import Any, ClassVar
 
 import torch
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from cflkit.federation import Federation, Jobs
+from cflkit.bounds import STRICT
+from cflkit.federation import Jobs, Request, Server, Train
 from cflkit.methods.base import Method
 
 
-@dataclass
+@dataclass(config=STRICT)
 class Local(Method):
     """Local training from the common initial model."""
 
     partial: ClassVar[bool] = True
 
-    def setup(self, federation: Federation, initial: Tensor) -> None:
+    def setup(self, server: Server, initial: Tensor) -> None:
         """Give every client a copy of the initial model."""
-        super().setup(federation, initial)
-        self.models = initial.repeat(federation.clients, 1)
-        self.labels = torch.arange(federation.clients)
+        super().setup(server, initial)
+        self.models = initial.repeat(server.clients, 1)
+        self.labels = torch.arange(server.clients)
 
-    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
+    def round(self, t: int) -> Generator[Request, Any, None]:
+        """Let each participant train its own model, which never leaves it."""
+        jobs = self.broadcast(t)
+        self.aggregate(t, jobs, (yield Train(jobs, exchanged=False)))
+
+    def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Keep what each client trained."""
         self.models = self.models.clone()
-        self.models[jobs.client] = trained
+        self.models[jobs.client_of] = trained

@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit import clustering
+from cflkit.bounds import STRICT, Count, Positive
 from cflkit.divergence import cosine_divergence, temperature
-from cflkit.federation import Federation, Jobs
+from cflkit.federation import Jobs, Server
 from cflkit.methods.base import (
     Method,
+    Weighting,
     average_updates,
-    check_weighting,
     client_weights,
     local_updates,
 )
 
+Norm = Annotated[float, Field(ge=1)]
+# −∞ and +∞ are meant; NaN is no temperature that another one could exceed
+Temperature = Annotated[float, Field(allow_inf_nan=True, ge=-math.inf)]
 
-@dataclass
+
+@dataclass(config=STRICT)
 class OCFL(Method):
     """One-shot clustered federated learning.
 
@@ -59,38 +66,32 @@ class OCFL(Method):
 
     clusterer: str = "hdbscan"
     options: dict[str, Any] = field(default_factory=dict)
-    p: float = 2
-    scale: float | None = None
+    p: Norm = 2
+    scale: Positive | None = None
     strict: bool = True
-    window: int = 1
-    before: float = math.inf
+    window: Count = 1
+    before: Temperature = math.inf
     include_buffers: bool = False
-    weighting: str = "equal"
+    weighting: Weighting = "equal"
 
-    def __post_init__(self) -> None:
-        check_weighting(self.weighting)
+    @model_validator(mode="after")
+    def known_clusterer(self) -> OCFL:
+        """Refuse a clusterer, or options of it, that there are not."""
         clustering.make(self.clusterer, **self.options)
-        if not isinstance(self.window, int) or self.window < 1:
-            raise ValueError(f"window must be a positive integer, not {self.window!r}")
-        if not self.p >= 1:
-            raise ValueError(f"p must be at least 1, not {self.p}")
-        if self.scale is not None and not 0 < self.scale < math.inf:
-            raise ValueError(f"scale must be positive and finite, not {self.scale}")
-        if math.isnan(self.before):
-            raise ValueError("before must not be NaN, which no temperature exceeds")
+        return self
 
-    def setup(self, federation: Federation, initial: Tensor) -> None:
-        """One cluster of all clients; nothing clustered yet."""
-        super().setup(federation, initial)
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Begin with one cluster of all clients."""
+        super().setup(server, initial)
         self.clustered = False
         self.temperatures: list[float] = []
 
-    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
-        """Lines 14 to 28 of Algorithm 1."""
+    def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
+        """Do lines 14 to 28 of Algorithm 1."""
         updates = local_updates(trained, self.models, self.labels)
         self.scalars = {}
         if not self.clustered:
-            compared = updates if self.include_buffers else updates[:, : self.federation.parameters]
+            compared = updates if self.include_buffers else updates[:, : self.server.parameters]
             gamma = cosine_divergence(compared)
             self.temperatures.append(temperature(gamma, self.p, self.scale))
             self.scalars["temperature"] = self.temperatures[-1]
@@ -100,7 +101,7 @@ class OCFL(Method):
                 # Each cluster goes on from the global model, with its own members' updates
                 self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
                 self.clustered = True
-        weights = client_weights(self.federation, self.weighting)
+        weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models, updates, self.labels, weights)
 
 
@@ -110,7 +111,7 @@ def rises(
     strict: bool = True,
     before: float = math.inf,
 ) -> bool:
-    """Whether the moving average of the temperature rose in the last round (line 20).
+    """Return whether the moving average of the temperature rose in the last round (line 20).
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ def rises(
 
 
 def attribute(update: Tensor, updates: Tensor, labels: Tensor) -> int:
-    """The cluster of a client that joins after the clustering (extended paper, section 6.2).
+    """Return the cluster of a client that joins after the clustering (extended paper, section 6.2).
 
     Parameters
     ----------

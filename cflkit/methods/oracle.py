@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from cflkit.federation import Federation, Jobs
+from cflkit.bounds import STRICT
+from cflkit.federation import Jobs, Server
 from cflkit.methods.base import (
     Method,
+    Truth,
+    Weighting,
     average_updates,
-    check_weighting,
     client_weights,
     local_updates,
+    true_labels,
 )
 
 
-@dataclass
+@dataclass(config=STRICT)
 class Oracle(Method):
     """Federated averaging in each true cluster.
 
     Parameters
     ----------
+    truth : sequence of int
+        ``[m]``, the true cluster of each client, which no other method knows.
     weighting : {"samples", "equal"}
         As in `FedAvg`.
     """
 
     partial: ClassVar[bool] = True
 
-    weighting: str = "samples"
+    truth: Truth
+    weighting: Weighting = "samples"
 
-    def __post_init__(self) -> None:
-        check_weighting(self.weighting)
-
-    def setup(self, federation: Federation, initial: Tensor) -> None:
+    def setup(self, server: Server, initial: Tensor) -> None:
         """Give every true cluster a copy of the initial model."""
-        super().setup(federation, initial)
-        self.labels = federation.clusters
+        super().setup(server, initial)
+        self.labels = true_labels(self.truth, server)
         self.models = initial.repeat(int(self.labels.max()) + 1, 1)
 
-    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
+    def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the updates within each cluster."""
-        labels = self.labels[jobs.client]
+        labels = self.labels[jobs.client_of]
         updates = local_updates(trained, self.models, labels)
-        weights = client_weights(self.federation, self.weighting)[jobs.client]
+        weights = client_weights(self.server, self.weighting)[jobs.client_of]
         self.models = average_updates(self.models, updates, labels, weights)

@@ -7,20 +7,20 @@ Systems 32(8), 2021.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit import clustering
+from cflkit.bounds import STRICT, Natural, Positive
 from cflkit.divergence import cosine_divergence, finite_updates
-from cflkit.federation import Federation, Jobs
+from cflkit.federation import Federation, Jobs, Server
 from cflkit.methods.base import Method, average_updates, client_weights, local_updates
 
 
-@dataclass
+@dataclass(config=STRICT)
 class Sattler(Method):
     """Split a cluster in two where its mean update has vanished but its members' have not.
 
@@ -45,30 +45,21 @@ class Sattler(Method):
     condition of the paper's equation on γ_max is not checked, and there is no pause after a split.
     """
 
-    eps1: float | None = None
-    eps2: float | None = None
-    min_rounds: int = 20
+    eps1: Positive | None = None
+    eps2: Positive | None = None
+    min_rounds: Natural = 20
     include_buffers: bool = False
 
-    def __post_init__(self) -> None:
-        for name, value in (("eps1", self.eps1), ("eps2", self.eps2)):
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite, not {value}")
-        if not isinstance(self.min_rounds, int) or self.min_rounds < 0:
-            raise ValueError(
-                f"min_rounds must be an integer and not negative, not {self.min_rounds!r}"
-            )
-
-    def setup(self, federation: Federation, initial: Tensor) -> None:
-        """One cluster of all clients; no norm seen yet."""
-        super().setup(federation, initial)
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Begin with one cluster of all clients, and no norm seen."""
+        super().setup(server, initial)
         self.mean_norms: list[float] = []
 
-    def aggregate(self, round: int, jobs: Jobs, trained: Tensor) -> None:
+    def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Split what may be split, then average the updates within each cluster."""
         updates = local_updates(trained, self.models, self.labels)
         compared = finite_updates(
-            updates if self.include_buffers else updates[:, : self.federation.parameters]
+            updates if self.include_buffers else updates[:, : self.server.parameters]
         )
         clusters = [(self.labels == c).nonzero().flatten() for c in range(len(self.models))]
         norms = [update_norms(compared[members]) for members in clusters]
@@ -79,7 +70,7 @@ class Sattler(Method):
         labels = self.labels.clone()
         for cluster, (members, (mean, largest)) in enumerate(zip(clusters, norms, strict=True)):
             stationary, incongruent = mean < eps1, largest > eps2
-            if stationary and incongruent and len(members) > 2 and round >= self.min_rounds:
+            if stationary and incongruent and len(members) > 2 and t >= self.min_rounds:
                 labels[members[bipartition(compared[members])]] = len(parents)
                 parents.append(cluster)
         self.labels = labels
@@ -91,17 +82,17 @@ class Sattler(Method):
         }
 
         # Both halves go on from their parent's model, with their own members' updates
-        weights = client_weights(self.federation, "equal")
+        weights = client_weights(self.server, "equal")
         self.models = average_updates(self.models[parents], updates, self.labels, weights)
 
     def thresholds(self) -> tuple[float, float]:
-        """ε₁ and ε₂ as given, or by the paper's rule from the norms so far."""
+        """Return ε₁ and ε₂ as given, or by the paper's rule from the norms so far."""
         eps1 = recommended_thresholds(self.mean_norms)[0] if self.eps1 is None else self.eps1
         return eps1, 10 * eps1 if self.eps2 is None else self.eps2
 
 
 def update_norms(updates: Tensor) -> tuple[float, float]:
-    """The norm of the mean of ``updates`` ``[n, P]``, and the largest norm of one of them."""
+    """Return the norm of the mean of ``updates`` (``[n, P]``), and the largest of their norms."""
     return float(updates.mean(dim=0).norm()), float(updates.norm(dim=1).max())
 
 
@@ -116,7 +107,7 @@ def bipartition(updates: Tensor) -> Tensor:
 
 
 def recommended_thresholds(mean_norms: Sequence[float]) -> tuple[float, float]:
-    """The paper's rule: ε₁ = max over rounds of the mean update's norm, over 10; ε₂ ≤ 10 ε₁.
+    """Follow the paper's rule: ε₁ = max over rounds of the mean update's norm, over 10; ε₂ ≤ 10 ε₁.
 
     Returns
     -------
@@ -135,7 +126,7 @@ def recommended_thresholds(mean_norms: Sequence[float]) -> tuple[float, float]:
 
 
 def central_norms(federation: Federation, rounds: int) -> list[float]:
-    """‖θᵗ⁺¹ − θᵗ‖ of centralised training: what the OCFL authors set ε₁ and ε₂ from.
+    """Return ‖θᵗ⁺¹ − θᵗ‖ of centralised training: what the OCFL authors set ε₁ and ε₂ from.
 
     Parameters
     ----------

@@ -1,0 +1,233 @@
+"""What is measured after a round: of models on test sets, or of clusters of samples.
+
+Measures need the truth, which no method is shown: the true cluster of each client, the labels of
+test samples, the classes of a client's samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from cflkit import metrics
+from cflkit.federation import Federation, Jobs
+from cflkit.federation.rows import digests
+from cflkit.history import Summary
+from cflkit.methods import FedCRef, Method
+from cflkit.methods.fedcref import Edges, Labels, true_classes
+
+# A client's models with their weights in its predictions: digests and shares
+Mixture = tuple[tuple[bytes, float], ...]
+Scores = dict[tuple[Mixture, int], tuple[float, float]]
+
+
+# --- Models on test sets --------------------------------------------------------------------------
+
+
+def models_on_test_sets(
+    methods: Mapping[str, Method], federation: Federation, t: int, central: bool = True
+) -> list[dict[str, Any]]:
+    """Measure each client's model after round ``t``; each model meets each test set once.
+
+    Returns
+    -------
+    list of dict
+        Per method: ``method``, ``round`` (from 1), ``n_clusters``, the measures of
+        `metrics.agreement`, ``pf1`` and ``accuracy`` (mean over clients of macro-F1 and accuracy of
+        the client's model on its own test set), ``gf1`` and ``central_accuracy`` (the same models
+        on the central test set), ``learning_gap`` (mean over clients of |F1 own − F1 central|),
+        ``worst_accuracy`` (the smallest of the clients'), the method's scalars, and ``clusters``,
+        the cluster of each client joined by ``|``. Where the central test set was skipped, or there
+        is none, its measures and the gap are NaN. Methods without clusters have no agreement, no
+        ``n_clusters`` and no ``clusters``. With a backdoor: ``clean_accuracy`` and
+        ``backdoor_accuracy``, means over the target clients, on their test samples as they are and
+        manipulated.
+    """
+    models, held = models_of(methods)
+    pairs = sorted({(mixture, c) for own in held.values() for c, mixture in enumerate(own)})
+    own = scores(federation, models, pairs, "test")
+    targets = [pair for pair in pairs if federation.num_samples(pair[1], "backdoor")]
+    on_backdoor = scores(federation, models, targets, "backdoor")
+    general: Scores = {}
+    if central and len(federation.targets(0, "central")):
+        everywhere = sorted({(mixture, 0) for mixture, _ in pairs})
+        general = scores(federation, models, everywhere, "central")
+    return [
+        {
+            "method": name,
+            "round": t + 1,
+            **agreement(federation, method),
+            **performance(list(enumerate(held[name])), own, on_backdoor, general),
+            **method.scalars,
+            **joined_labels(method),
+        }
+        for name, method in methods.items()
+    ]
+
+
+def models_of(
+    methods: Mapping[str, Method],
+) -> tuple[dict[bytes, Tensor], dict[str, list[Mixture]]]:
+    """Return the distinct models, and for each method the mixture of each client."""
+    models: dict[bytes, Tensor] = {}
+    held: dict[str, list[Mixture]] = {}
+    for name, method in methods.items():
+        rows, mixture = method.client_models()
+        keys = digests(rows)
+        held[name] = [
+            tuple((keys[k], float(shares[k])) for k in shares.nonzero().flatten().tolist())
+            for shares in mixture
+        ]
+        used = {key for own in held[name] for key, _ in own}
+        models.update({key: rows[k] for k, key in enumerate(keys) if key in used})
+    return models, held
+
+
+def scores(
+    federation: Federation,
+    models: Mapping[bytes, Tensor],
+    pairs: Sequence[tuple[Mixture, int]],
+    split: str,
+) -> Scores:
+    """Return macro-F1 and accuracy of mixtures of models on clients' samples of a split."""
+    alone = list(dict.fromkeys((key, client) for own, client in pairs for key, _ in own))
+    if not alone:
+        return {}
+    number = {key: place for place, key in enumerate(models)}
+    jobs = Jobs(
+        torch.stack(list(models.values())),
+        torch.tensor([number[key] for key, _ in alone]),
+        torch.tensor([client for _, client in alone]),
+    )
+    predicted = dict(zip(alone, federation.predict(jobs, split), strict=True))
+
+    def probabilities(mixture: Mixture, client: int) -> Tensor:
+        if len(mixture) == 1:
+            return predicted[mixture[0][0], client]
+        return torch.stack([share * predicted[key, client] for key, share in mixture]).sum(dim=0)
+
+    return {
+        (own, client): metrics.scores(federation.targets(client, split), probabilities(own, client))
+        for own, client in pairs
+    }
+
+
+def agreement(federation: Federation, method: Method) -> dict[str, Any]:
+    """Compare a method's clusters with the true ones, if it has clusters."""
+    if method.labels is None:
+        return {}
+    labels = method.labels.tolist()
+    return {
+        "n_clusters": len(set(labels)),
+        **metrics.agreement(federation.clusters.numpy(), labels),
+    }
+
+
+def performance(
+    held: Sequence[tuple[int, Mixture]], own: Scores, on_backdoor: Scores, general: Scores
+) -> dict[str, float]:
+    """Average over clients what their mixtures of models score."""
+    pf1, accuracy = np.array([own[mixture, client] for client, mixture in held]).T
+    missing = (np.nan, np.nan)
+    gf1, central = np.array([general.get((mixture, 0), missing) for _, mixture in held]).T
+    measures = {
+        "pf1": float(pf1.mean()),
+        "gf1": float(gf1.mean()),
+        "learning_gap": float(np.abs(pf1 - gf1).mean()),
+        "accuracy": float(accuracy.mean()),
+        "worst_accuracy": float(accuracy.min()),
+        "central_accuracy": float(central.mean()),
+    }
+    targets = [(mixture, c) for c, mixture in held if (mixture, c) in on_backdoor]
+    if targets:
+        measures["clean_accuracy"] = float(np.mean([own[pair][1] for pair in targets]))
+        measures["backdoor_accuracy"] = float(np.mean([on_backdoor[pair][1] for pair in targets]))
+    return measures
+
+
+def joined_labels(method: Method) -> dict[str, str]:
+    """Return the cluster of each client joined by ``|``, if the method has clusters."""
+    if method.labels is None:
+        return {}
+    return {"clusters": "|".join(map(str, method.labels.tolist()))}
+
+
+# --- Clusters of samples --------------------------------------------------------------------------
+
+
+def clusters_of_samples(
+    methods: Mapping[str, Method], federation: Federation, t: int, central: bool = True
+) -> list[dict[str, Any]]:
+    """Measure the clusters of samples that FedCRef has after iteration ``t``.
+
+    Returns
+    -------
+    list of dict
+        Per method: ``method``, ``round`` (the iteration; 0 is the start), ``communities`` and
+        ``isolated`` (clusters; at the start all of them) and ``wrong`` (the share of associations
+        between clusters of two classes), all of the clusters that the iteration began with;
+        ``accuracy`` and ``worst_accuracy`` (clients' clustering accuracy, the mean and the
+        smallest) and ``active`` (clients that will refine again) after it has refined them; and the
+        graph of associations, again before: ``owners`` and ``classes``, the client and the true
+        class of each cluster joined by ``|``, and ``edges``, pairs of clusters ``i-j`` joined by
+        ``|``.
+    """
+    truth = [federation.targets(c, "train").cpu().tolist() for c in range(federation.clients)]
+    rows = []
+    for name, method in methods.items():
+        assert isinstance(method, FedCRef)
+        accuracies = [
+            metrics.clustering_accuracy(classes, found)
+            for classes, found in zip(truth, method.clusterings, strict=True)
+        ]
+        clusters = method.clusters
+        before = [clusters.labels(client) for client in range(federation.clients)]
+        classes = true_classes(truth, before)
+        communities, isolated = method.counts[-1]
+        pairs = zip(*np.nonzero(np.triu(method.edges)), strict=True)
+        rows.append(
+            {
+                "method": name,
+                "round": method.iteration,
+                "communities": communities,
+                "isolated": isolated,
+                "wrong": wrong_share(method.edges, classes),
+                "accuracy": float(np.mean(accuracies)),
+                "worst_accuracy": float(np.min(accuracies)),
+                "active": int(method.active.sum()),
+                "owners": "|".join(map(str, clusters.owner)),
+                "classes": "|".join(map(str, classes)),
+                "edges": "|".join(f"{i}-{j}" for i, j in pairs),
+            }
+        )
+    return rows
+
+
+def wrong_share(edges: Edges, classes: Labels) -> float:
+    """Return the share of associations that join clusters of two classes; 0 if there are none.
+
+    A cluster that stands for no class (-1) is associated wrongly with whatever.
+    """
+    first, second = np.nonzero(np.triu(edges))
+    wrong = (classes[first] != classes[second]) | (classes[first] < 0)
+    return float(wrong.mean()) if len(first) else 0.0
+
+
+def of_clusters(table: pd.DataFrame) -> Summary:
+    """Summarise iterations: values after the last one; with ``_start`` before the first."""
+    result: Summary = {}
+    for method, rows in table.groupby("method", sort=False):
+        first, last = rows.iloc[0], rows.iloc[-1]
+        result[str(method)] = {
+            "iterations": int(last["round"]),
+            **{name: int(last[name]) for name in ("communities", "isolated", "active")},
+            "isolated_start": int(first["isolated"]),
+            **{name: float(last[name]) for name in ("wrong", "accuracy", "worst_accuracy")},
+            "accuracy_start": float(first["accuracy"]),
+        }
+    return result

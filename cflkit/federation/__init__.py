@@ -1,0 +1,29 @@
+"""Clients, their data, and the engines that train their models.
+
+`Federation` has the primitives; `Jobs` say which model goes to which client; the requests are what
+a method can ask of clients.
+"""
+
+from cflkit.federation.clients import Client
+from cflkit.federation.federation import Federation
+from cflkit.federation.jobs import Diverged, Jobs, LocalTraining
+from cflkit.federation.machine import default_device, usable_cores
+from cflkit.federation.requests import Ask, Embed, Losses, Request, Train, ask_clients
+from cflkit.federation.server import Server
+
+__all__ = [
+    "Ask",
+    "Client",
+    "Diverged",
+    "Embed",
+    "Federation",
+    "Jobs",
+    "LocalTraining",
+    "Losses",
+    "Request",
+    "Server",
+    "Train",
+    "ask_clients",
+    "default_device",
+    "usable_cores",
+]

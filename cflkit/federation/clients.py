@@ -1,0 +1,205 @@
+"""The clients: which samples each holds, in which order it trains on them, who takes part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cflkit.federation.jobs import LocalTraining
+from cflkit.federation.outputs import embedding_of, evaluate_client, loss_of
+from cflkit.federation.rows import RowModel
+from cflkit.federation.seeds import BATCHES, PARTICIPATION, SAMPLES, stream
+
+if TYPE_CHECKING:
+    from cflkit.datasets import ImageSet
+    from cflkit.federation.federation import Federation
+    from cflkit.partition import Partition
+
+CENTRAL = "central"
+
+
+class Batch(NamedTuple):
+    """Some of a client's training samples.
+
+    Attributes
+    ----------
+    index : Tensor
+        ``[B]``, int64: where they lie in the pool.
+    weights : Tensor or None
+        ``[B]``: the weight of each in the loss; ones for None.
+    """
+
+    index: Tensor
+    weights: Tensor | None = None
+
+
+class Clients:
+    """The data of all clients on one device.
+
+    Parameters
+    ----------
+    images : ImageSet
+        The pool that the partition's indices point into, and the central test set.
+    partition : Partition
+        Which samples each client holds.
+    device : torch.device
+        Where networks compute.
+    seed : int
+        The federation's.
+    per_round : int, optional
+        How many clients take part in a round; all by default.
+
+    Raises
+    ------
+    ValueError
+        The partition does not fit the images, or a number of clients per round that there is not.
+    """
+
+    def __init__(
+        self,
+        images: ImageSet,
+        partition: Partition,
+        device: torch.device,
+        seed: int,
+        per_round: int | None,
+    ) -> None:
+        if partition.dataset != images.name:
+            raise ValueError(
+                f"the partition is of {partition.dataset!r}, the images {images.name!r}"
+            )
+        held = [indices for parts in partition.splits.values() for indices in parts]
+        if max(int(indices.max(initial=0)) for indices in held) >= len(images.labels):
+            raise ValueError(
+                f"the partition points beyond the {len(images.labels)} samples of the pool"
+            )
+        self.count = partition.clients
+        if per_round is not None and not 0 < per_round <= self.count:
+            raise ValueError(f"clients_per_round must be from 1 to {self.count}, not {per_round}")
+        self.per_round = per_round or self.count
+        self.device, self.seed = device, seed
+        self._pool = images.images.to(device), images.labels.to(device)
+        self._central = images.test_images.to(device), images.test_labels.to(device)
+        self._indices = {
+            name: [torch.from_numpy(indices) for indices in parts]
+            for name, parts in partition.splits.items()
+        }
+        # As the kernels of convolutions lie in memory, for engines that want it (see `RowModel`)
+        self.memory_format = torch.contiguous_format
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(channels, height, width)`` of an image."""
+        return self._pool[0].shape[1:]
+
+    def sampled(self, round: int) -> Tensor:
+        """Return the clients that take part in a round, ascending."""
+        generator = np.random.default_rng(stream(self.seed, PARTICIPATION, round))
+        drawn = generator.choice(self.count, self.per_round, replace=False)
+        return torch.from_numpy(np.sort(drawn))
+
+    def num_samples(self, client: int, split: str = "train") -> int:
+        """Return how many samples a client has in a split; 0 where there is no such split."""
+        return len(self._indices[split][client]) if split in self._indices else 0
+
+    def batches(
+        self,
+        client: int,
+        round: int,
+        training: LocalTraining,
+        subset: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> list[Batch]:
+        """Return the batches of all local epochs: a fresh permutation in each epoch.
+
+        The order depends on the seed, the client and the round alone.
+        """
+        generator = np.random.default_rng(stream(self.seed, BATCHES, client, round))
+        indices = self._indices["train"][client]
+        indices = indices if subset is None else indices[subset]
+        batches: list[Batch] = []
+        for _ in range(training.epochs):
+            order = torch.from_numpy(generator.permutation(len(indices)))
+            for chosen in order.split(training.batch_size):
+                own = None if weights is None else weights[chosen.to(weights.device)]
+                batches.append(Batch(indices[chosen], own))
+        return batches
+
+    def index(self, split: str, client: int, most: int | None = None) -> Tensor:
+        """Return where a client's samples of a split lie in the pool, or ``most`` of them.
+
+        Which ones depends on the seed, the split and the client alone. In the central test set all
+        samples are everybody's.
+        """
+        if split == CENTRAL:
+            return torch.arange(len(self._central[1]))
+        index = self._indices[split][client]
+        if most is None or len(index) <= most:
+            return index
+        key = (SAMPLES, list(self._indices).index(split), client)
+        generator = np.random.default_rng(stream(self.seed, *key))
+        return index[torch.from_numpy(np.sort(generator.permutation(len(index))[:most]))]
+
+    def samples(self, index: Tensor, split: str = "train") -> tuple[Tensor, Tensor]:
+        """Return inputs as networks take them, in [0, 1], and labels."""
+        images, labels = self._central if split == CENTRAL else self._pool
+        index = index.to(self.device)
+        inputs = images[index].to(torch.get_default_dtype()).div_(255)
+        return inputs.contiguous(memory_format=self.memory_format), labels[index]
+
+    def labels(self, client: int, split: str) -> Tensor:
+        """``[n]``: the labels of a client's samples of a split."""
+        self.check(split)
+        if split == CENTRAL:
+            return self._central[1]
+        return self._pool[1][self._indices[split][client].to(self.device)]
+
+    def check(self, split: str) -> None:
+        """Raise ValueError unless there is such a split."""
+        known = (*self._indices, CENTRAL)
+        if split not in known:
+            raise ValueError(f"unknown split {split!r}; known are {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client, as a question sees it (`Ask`): its own data, and what it can compute.
+
+    Attributes
+    ----------
+    federation : Federation
+        It takes part in.
+    number : int
+        From 0.
+    network : RowModel
+        It computes with.
+    """
+
+    federation: Federation
+    number: int
+    network: RowModel
+
+    def samples(self, split: str = "train") -> tuple[Tensor, Tensor]:
+        """Return its inputs ``[n, channels, height, width]`` in [0, 1] and labels ``[n]``."""
+        data = self.federation.data
+        data.check(split)
+        return data.samples(data.index(split, self.number), split)
+
+    def embed(
+        self, model: Tensor, split: str, max_samples: int | None = None, train_mode: bool = False
+    ) -> Tensor:
+        """``[n, d]``: its samples as a model embeds them, see `Federation.embed`."""
+        output = embedding_of(self.federation)
+        return evaluate_client(self, model, split, output, max_samples, train_mode)
+
+    def losses(self, model: Tensor, split: str = "train") -> Tensor:
+        """``[n]``: the loss of a model on each of its samples."""
+        return evaluate_client(self, model, split, loss_of(self.federation))
+
+    @property
+    def shared_seed(self) -> int:
+        """A seed that the clients share and the server does not know."""
+        return self.federation.seed

@@ -1,0 +1,111 @@
+"""The machine that computes: its device, cores and memory, and the precision of its products."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import torch
+from joblib import cpu_count
+
+PRECISIONS = ("float32", "tf32", "bfloat16")
+
+
+def default_device() -> torch.device:
+    """Return CUDA or Apple's MPS where there is one, else the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def usable_cores() -> int:
+    """Return ``CFLKIT_THREADS``, or the cores that this process may use.
+
+    A container's quota and the process's affinity count, by joblib.
+
+    Raises
+    ------
+    ValueError
+        ``CFLKIT_THREADS`` is not a positive integer.
+    """
+    given = os.environ.get("CFLKIT_THREADS")
+    if not given:
+        return cpu_count()
+    if not given.isdecimal() or int(given) < 1:
+        raise ValueError(f"CFLKIT_THREADS must be a positive integer, not {given!r}")
+    return int(given)
+
+
+def spare_memory(device: torch.device) -> int:
+    """Return the bytes that a computation may take: half of what the device has free now."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] // 2
+    return psutil.virtual_memory().available // 2
+
+
+@contextmanager
+def threads_per_operation(count: int) -> Iterator[None]:
+    """Let torch use ``count`` threads within an operation for the duration of the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Refuse a precision that the device does not have, and warn of one that it only emulates.
+
+    Raises
+    ------
+    ValueError
+        An unknown precision, or TF32 without an NVIDIA GPU.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"unknown precision {precision!r}; known are {', '.join(PRECISIONS)}")
+    if precision == "tf32" and device.type != "cuda":
+        raise ValueError(f"precision tf32 needs an NVIDIA GPU, and this is {device}")
+    if precision == "bfloat16" and device.type == "cpu" and not multiplies_bfloat16():
+        warnings.warn(
+            "this processor has no instructions for bfloat16: torch emulates them, and training "
+            "takes several times as long as in float32",
+            stacklevel=3,
+        )
+
+
+def multiplies_bfloat16() -> bool:
+    """Return whether the processor has instructions for products of bfloat16 numbers."""
+    capabilities = torch.cpu.get_capabilities()
+    names = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
+    return any(capabilities.get(name, False) for name in names)
+
+
+@contextmanager
+def matmul_precision(precision: str, device: torch.device) -> Iterator[None]:
+    """Set TF32 on or off for the duration of the block: torch has it on in convolutions."""
+    if device.type != "cuda":
+        yield
+        return
+    switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    before = [switch.fp32_precision for switch in switches]
+    # Of the algorithms for a convolution take one that gives the same bits each time
+    deterministic = torch.backends.cudnn.deterministic
+    try:
+        torch.backends.cudnn.deterministic = True
+        for switch in switches:
+            switch.fp32_precision = "tf32" if precision == "tf32" else "ieee"
+        yield
+    finally:
+        torch.backends.cudnn.deterministic = deterministic
+        for switch, value in zip(switches, before, strict=True):
+            switch.fp32_precision = value
+
+
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """Return the context in which a network computes: bfloat16 if that is the precision."""
+    # Without its cache, which would keep weights from before the optimiser's step
+    return torch.autocast(device.type, torch.bfloat16, precision == "bfloat16", cache_enabled=False)

@@ -1,0 +1,148 @@
+"""What networks say about samples: losses, embeddings, predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from cflkit import models
+from cflkit.federation.jobs import Jobs
+from cflkit.federation.machine import autocast, matmul_precision, spare_memory
+from cflkit.federation.rows import RowModel
+from cflkit.federation.seeds import dropout_seeds, step_keys
+from cflkit.federation.threads import run_in_threads
+from cflkit.federation.training import TASKS
+
+if TYPE_CHECKING:
+    from cflkit.federation.clients import Client
+    from cflkit.federation.federation import Federation
+
+# From a network, inputs and labels to what is wanted of each sample
+Output = Callable[[nn.Module, Tensor, Tensor], Tensor]
+# The most images that a network sees at once
+AT_ONCE = {"threads": 512, "stacked": 4096}
+
+
+def loss_of(federation: Federation) -> Output:
+    """Return the output that is the loss of the federation's task, ``[n]``."""
+    loss = TASKS[federation.task].loss
+    return lambda network, inputs, labels: loss(network(inputs), inputs, labels)
+
+
+def prediction_of(federation: Federation) -> Output:
+    """Return the output that is the prediction of the federation's task, ``[n, …]``."""
+    prediction = TASKS[federation.task].prediction
+    return lambda network, inputs, _: prediction(network(inputs))
+
+
+def embedding_of(federation: Federation) -> Output:
+    """Return the output that is what enters the task's last layer, ``[n, d]``."""
+    head = TASKS[federation.task].head
+
+    def embedding(network: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
+        caught: list[Tensor] = []
+        hook = network.get_submodule(head).register_forward_pre_hook(
+            lambda _, inputs: caught.append(inputs[0])
+        )
+        with hook:
+            network(inputs)
+        return caught[0]
+
+    return embedding
+
+
+def evaluate(
+    federation: Federation,
+    jobs: Jobs,
+    split: str,
+    output: Output,
+    max_samples: int | None = None,
+    train_mode: bool = False,
+) -> list[Tensor]:
+    """Return an output of each job's model on the samples of a split, or on some of them."""
+    federation.data.check(split)
+    # Models that meet the same samples meet them one after the other, as long as they are there
+    meetings: dict[int, list[int]] = {}
+    for job, client in enumerate(jobs.client_of.tolist()):
+        meetings.setdefault(0 if split == "central" else client, []).append(job)
+    tasks = [
+        (client, present, step, part)
+        for client, present in meetings.items()
+        for step, part in enumerate(parts_of(federation, client, split, max_samples, train_mode))
+    ]
+
+    def evaluate_part(network: RowModel, task: tuple[int, list[int], int, Tensor]) -> list[Tensor]:
+        client, present, step, part = task
+        rows = (jobs.models[jobs.model_of[job]] for job in present)
+        samples = federation.data.samples(part, split)
+        if train_mode:
+            prepare_dropout(federation, network, client, step)
+        return [outputs(federation, network, row, samples, output, train_mode) for row in rows]
+
+    collected: list[list[Tensor]] = [[] for _ in range(len(jobs))]
+    with matmul_precision(federation.precision, federation.device):
+        results = run_in_threads(evaluate_part, tasks, federation.networks)
+    for (_, present, _, _), found in zip(tasks, results, strict=True):
+        for job, part in zip(present, found, strict=True):
+            collected[job].append(part)
+    return [torch.cat(part).clone() for part in collected]
+
+
+def evaluate_client(
+    client: Client,
+    model: Tensor,
+    split: str,
+    output: Output,
+    max_samples: int | None = None,
+    train_mode: bool = False,
+) -> Tensor:
+    """Return an output of one model on the samples of one client, by the client's network."""
+    federation, network = client.federation, client.network
+    federation.data.check(split)
+    found = []
+    parts = parts_of(federation, client.number, split, max_samples, train_mode)
+    for step, part in enumerate(parts):
+        samples = federation.data.samples(part, split)
+        if train_mode:
+            prepare_dropout(federation, network, client.number, step)
+        found.append(outputs(federation, network, model, samples, output, train_mode))
+    return torch.cat(found).clone()
+
+
+def parts_of(
+    federation: Federation, client: int, split: str, max_samples: int | None, train_mode: bool
+) -> Sequence[Tensor]:
+    """Return the samples of a client that a network sees at once, one part after the other."""
+    index = federation.data.index(split, client, max_samples)
+    size = AT_ONCE[federation.engine]
+    if train_mode:
+        size = federation.training.batch_size
+    elif federation.engine == "stacked":
+        fitting = int(spare_memory(federation.device) / max(federation.sample_bytes, 1))
+        size = max(1, min(size, fitting))
+    return index.split(size)
+
+
+def prepare_dropout(federation: Federation, network: RowModel, client: int, step: int) -> None:
+    """Let the masks of dropout depend on the client and the batch alone."""
+    seeds = dropout_seeds(federation.seed, [client], 0)
+    models.give_keys(network.network, step_keys(seeds, step)[0].to(federation.device))
+
+
+@torch.inference_mode()
+def outputs(
+    federation: Federation,
+    network: RowModel,
+    model: Tensor,
+    samples: tuple[Tensor, Tensor],
+    output: Output,
+    train_mode: bool,
+) -> Tensor:
+    """Return an output of a model on some samples, in float32."""
+    network.load(model)
+    network.network.train(train_mode)
+    with autocast(federation.precision, federation.device):
+        return output(network.network, *samples).float()

@@ -1,0 +1,123 @@
+"""A model as one row of numbers: first its P trainable parameters, then its Q buffer values.
+
+Methods of clustered federated learning do arithmetic on models: they subtract, average and compare
+them. On rows that arithmetic is plain tensor code, for any network. Buffers (the running statistics
+and the batch counter of BatchNorm) stand behind the parameters, so ``row[:P]`` is what an optimiser
+trains and what update vectors hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from cflkit.hashing import GOLDEN, mix
+
+if TYPE_CHECKING:
+    from cflkit.federation.jobs import LocalTraining
+
+# Values of all rows that are hashed at once: bounds the memory for that to some hundred MB
+HASHED = 2**23
+
+
+class RowModel:
+    """A network that takes its parameters and buffers from a row, and gives them back.
+
+    In memory the kernels of convolutions lie channels last, which torch's convolutions on a CPU are
+    a third faster with; rows hold them in the order of ``parameters()``, whatever the memory.
+
+    Attributes
+    ----------
+    network : nn.Module
+        Computes with the model that was loaded last.
+    parameters : int
+        P.
+    layout : dict of str to slice
+        Where each parameter and buffer lies in a row, by its name in the network.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network.to(memory_format=torch.channels_last)
+        for owner in network.modules():
+            for name, buffer in owner.named_buffers(recurse=False):
+                owner._buffers[name] = buffer.float()  # the mean of batch counters is no integer
+        parameters = {n: p.detach() for n, p in network.named_parameters() if p.requires_grad}
+        buffers = dict(network.named_buffers())
+        self.values = parameters | buffers
+        self.shapes = {name: value.shape for name, value in self.values.items()}
+        self.parameter_names, self.buffer_names = list(parameters), list(buffers)
+        self.parameters = sum(p.numel() for p in parameters.values())
+        ends = torch.tensor([0, *(value.numel() for value in self.values.values())]).cumsum(0)
+        edges = zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+        self.layout = {
+            name: slice(start, end) for name, (start, end) in zip(self.values, edges, strict=True)
+        }
+
+    @property
+    def row(self) -> Tensor:
+        """A copy of the model, ``[P + Q]``, float32."""
+        return join(self.values.values())
+
+    def load(self, row: Tensor) -> None:
+        """Make the network compute with the values of ``row`` (``[P + Q]``), which is copied."""
+        for name, piece in self.split(row).items():
+            self.values[name].copy_(piece)
+
+    def store(self, row: Tensor) -> None:
+        """Copy the model into ``row`` (``[P + Q]``)."""
+        for name, piece in self.split(row).items():
+            piece.copy_(self.values[name])
+
+    def trainable(self, training: LocalTraining) -> dict[str, nn.Parameter]:
+        """Return the parameters that a local training trains, and freeze the others.
+
+        Raises
+        ------
+        ValueError
+            The network has none of the layers that shall be trained.
+        """
+        parameters = dict(self.network.named_parameters())
+        chosen = {name: parameters[name] for name in self.parameter_names if training.trains(name)}
+        if not chosen:
+            raise ValueError(
+                f"the network has no layer {', '.join(training.layers)}; its parameters are "
+                f"{', '.join(self.parameter_names)}"
+            )
+        for name in self.parameter_names:
+            parameters[name].requires_grad_(name in chosen)
+        return chosen
+
+    def split(self, row: Tensor) -> dict[str, Tensor]:
+        """Return views of a row (``[P + Q]``), or of several (``[…, P + Q]``), by name."""
+        return {
+            name: row[..., part].view((*row.shape[:-1], *self.shapes[name]))
+            for name, part in self.layout.items()
+        }
+
+
+def join(pieces: Iterable[Tensor]) -> Tensor:
+    """The inverse of `RowModel.split`: all values, one after the other."""
+    return torch.cat([piece.reshape(-1) for piece in pieces])
+
+
+def digests(models: Tensor) -> list[bytes]:
+    """Return a key per row of ``models``, computed on their device: equal for equal bits.
+
+    128 bits: two sums over the row of its values as integers times pseudo-random odd numbers.
+    """
+    if not models.shape[1]:
+        return [b""] * len(models)
+    bits = models.detach().contiguous().view(torch.int32)
+    count, length = bits.shape
+    sums = torch.zeros(2, count, dtype=torch.int64, device=bits.device)
+    step = max(1, HASHED // max(1, count))
+    for start in range(0, length, step):
+        part = bits[:, start : start + step].long()
+        position = torch.arange(start, start + part.shape[1], device=bits.device)
+        for half in range(2):
+            factors = mix((2 * position + half + 1) * GOLDEN) | 1
+            sums[half] += (part * factors).sum(dim=1)
+    return [row.tobytes() for row in sums.T.contiguous().cpu().numpy()]

@@ -1,0 +1,195 @@
+"""The engine of a GPU: many models train as one stacked tensor, by ``torch.func.vmap``.
+
+Each step of `training.train_client` is done for all models of a stack at once. On a CPU there is a
+stack per core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cflkit.federation.clients import Batch, Clients
+from cflkit.federation.jobs import Jobs, LocalTraining
+from cflkit.federation.rows import RowModel
+from cflkit.federation.seeds import dropout_seeds, step_keys
+from cflkit.federation.training import Task, penalty_directions
+from cflkit.models import give_keys
+
+Values = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The batches of J jobs, as one index that is on the device from the start.
+
+    Attributes
+    ----------
+    index, shares : Tensor
+        ``[steps, J, B]``: where samples lie in the pool, and the share of each in its job's loss.
+        What was padded has share 0; those of a batch sum to 1 where samples have no weights.
+    sizes : list of list of int
+        For each step the size of each job's batch, 0 where it has none.
+    """
+
+    index: Tensor
+    shares: Tensor
+    sizes: list[list[int]]
+
+    @classmethod
+    def of(cls, batches: Sequence[Sequence[Batch]], device: torch.device) -> Schedule:
+        """Lay out the batches of each job."""
+        steps = max(map(len, batches), default=0)
+        sizes = [
+            [len(own[step].index) if step < len(own) else 0 for own in batches]
+            for step in range(steps)
+        ]
+        widest = max((size for step in sizes for size in step), default=0)
+        index = torch.zeros(steps, len(batches), widest, dtype=torch.int64)
+        shares = torch.zeros(steps, len(batches), widest)
+        for job, own in enumerate(batches):
+            for step, batch in enumerate(own):
+                size = len(batch.index)
+                index[step, job, :size] = batch.index
+                weights = 1 if batch.weights is None else batch.weights.cpu()
+                shares[step, job, :size] = weights / size
+        return cls(index.to(device), shares.to(device), sizes)
+
+    def groups(self, step: int, alike: bool) -> list[list[int]]:
+        """Return the jobs that compute together at a step.
+
+        All that have a batch; or all jobs while most have one, which saves copies. With ``alike``
+        only jobs with batches of one size compute together.
+        """
+        sizes = self.sizes[step]
+        if alike:
+            present = sorted({size for size in sizes if size}, key=sizes.index)
+            return [[j for j, own in enumerate(sizes) if own == size] for size in present]
+        jobs = [job for job, size in enumerate(sizes) if size]
+        return [jobs if 2 * len(jobs) < len(sizes) else list(range(len(sizes)))]
+
+
+def train_stack(
+    network: RowModel,
+    jobs: Jobs,
+    clients: Clients,
+    task: Task,
+    training: LocalTraining,
+    round: int,
+    autocast: AbstractContextManager,
+) -> Tensor:
+    """Train all jobs at once: one stacked model, one optimiser, one call per step.
+
+    Returns
+    -------
+    Tensor
+        ``[J, P + Q]``.
+    """
+    network.network.train()
+    names = list(network.trainable(training))
+    start = network.split(jobs.models[jobs.model_of])
+    anchor = start
+    if training.penalty != "none" and jobs.anchor is not None and jobs.anchor_of is not None:
+        anchor = network.split(jobs.anchor[jobs.anchor_of])
+    # Copies: a leaf of its own for each parameter, whose gradients lie together in memory
+    values = {name: stack.clone() for name, stack in start.items()}
+    leaves = {name: nn.Parameter(values[name]) for name in names}  # in the memory of `values`
+    optimizer = training.build(leaves.values())
+    schedule = Schedule.of(batches_of(jobs, clients, training, round), clients.device)
+    seeds = dropout_seeds(clients.seed, jobs.client_of.tolist(), round).to(clients.device)
+    gradients = gradients_of(network, task, names, autocast)
+    for step, sizes in enumerate(schedule.sizes):
+        done = [job for job, size in enumerate(sizes) if not size]
+        finished = {name: values[name][done] for name in names} if done else {}
+        # Padding would enter BatchNorm's statistics: there only batches of equal size run together
+        for group in schedule.groups(step, alike=bool(network.buffer_names)):
+            width = max(sizes[job] for job in group)
+            which = slice(None) if len(group) == len(jobs) else group
+            inputs, labels = clients.samples(schedule.index[step, which, :width])
+            found, moved = gradients(
+                {name: value[which] for name, value in values.items()},
+                *(inputs, labels, schedule.shares[step, which, :width]),
+                step_keys(seeds, step)[which],
+            )
+            for name, gradient in found.items():
+                write_gradient(leaves[name], gradient, which)
+            for name, buffer in moved.items():
+                values[name][which] = buffer
+        if training.penalty != "none":
+            add_penalties({name: values[name] for name in names}, anchor, training, leaves)
+        optimizer.step()
+        for name, value in finished.items():
+            values[name][done] = value  # momentum and weight decay must not move them on
+    return torch.cat([stack.reshape(len(jobs), -1) for stack in values.values()], dim=1)
+
+
+def gradients_of(
+    network: RowModel, task: Task, names: Sequence[str], autocast: AbstractContextManager
+) -> Callable[..., tuple[Values, Values]]:
+    """Return the function from stacked models and batches to gradients and moved buffers."""
+
+    def loss(
+        trained: Values, frozen: Values, x: Tensor, y: Tensor, shares: Tensor, keys: Tensor
+    ) -> tuple[Tensor, Values]:
+        # BatchNorm moves its buffers in place
+        moved = {name: frozen[name].clone() for name in network.buffer_names}
+        give_keys(network.network, keys)
+        with autocast:
+            outputs = torch.func.functional_call(
+                network.network, {**frozen, **trained, **moved}, (x,)
+            )
+            losses = task.loss(outputs, x, y)
+        return (shares * losses).sum(), moved
+
+    stacked = torch.func.vmap(torch.func.grad(loss, has_aux=True))
+
+    def gradients(
+        values: Values, inputs: Tensor, labels: Tensor, shares: Tensor, keys: Tensor
+    ) -> tuple[Values, Values]:
+        trained = {name: values[name] for name in names}
+        frozen = {name: value for name, value in values.items() if name not in trained}
+        return stacked(trained, frozen, inputs, labels, shares, keys)
+
+    return gradients
+
+
+def batches_of(
+    jobs: Jobs, clients: Clients, training: LocalTraining, round: int
+) -> list[list[Batch]]:
+    """Return the batches of each job."""
+    return [
+        clients.batches(
+            client,
+            round,
+            training,
+            None if jobs.subset is None else jobs.subset[job],
+            None if jobs.weights is None else jobs.weights[job],
+        )
+        for job, client in enumerate(jobs.client_of.tolist())
+    ]
+
+
+def write_gradient(leaf: nn.Parameter, gradient: Tensor, which: slice | list[int]) -> None:
+    """Put the gradients of some jobs where the optimiser looks for them."""
+    if isinstance(which, slice):
+        leaf.grad = gradient
+        return
+    leaf.grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+    leaf.grad[which] = gradient
+
+
+def add_penalties(
+    values: Values, anchor: Values, training: LocalTraining, leaves: dict[str, nn.Parameter]
+) -> None:
+    """Add the penalty's gradient to that of each job's loss."""
+    directions = torch.func.vmap(
+        lambda theta, centre: penalty_directions(theta, centre, training.penalty)
+    )(values, {name: anchor[name] for name in values})
+    for name, direction in directions.items():
+        grad = leaves[name].grad
+        assert grad is not None
+        grad.add_(direction, alpha=training.strength)

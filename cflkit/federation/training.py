@@ -1,0 +1,125 @@
+"""What one client does in a round, as a textbook prints it.
+
+The engines run it for many clients: `threads` calls `train_client` as it stands here, for clients
+side by side; `stacked` does the same steps for many models at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cflkit.federation.jobs import LocalTraining
+from cflkit.federation.rows import RowModel
+
+
+@dataclass(frozen=True)
+class Task:
+    """What networks are trained for.
+
+    Attributes
+    ----------
+    loss : callable
+        From outputs, inputs and labels to the loss of each sample, ``[n]``.
+    prediction : callable
+        From outputs to what `Federation.predict` returns.
+    head : str
+        The layer whose input is the embedding.
+    """
+
+    loss: Callable[[Tensor, Tensor, Tensor], Tensor]
+    prediction: Callable[[Tensor], Tensor]
+    head: str
+
+
+def cross_entropy(outputs: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+    """``[n]``: the cross-entropy of class scores ``[n, classes]`` with the labels."""
+    return F.cross_entropy(outputs, labels, reduction="none")
+
+
+def squared_error(outputs: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+    """``[n]``: the squared error of reconstructed pixels ``[n, pixels]``, mean over the pixels."""
+    return (outputs - inputs.flatten(1)).square().mean(dim=1)
+
+
+TASKS = {
+    "classification": Task(cross_entropy, lambda outputs: outputs.softmax(dim=1), "classifier"),
+    "reconstruction": Task(squared_error, lambda outputs: outputs, "decoder"),
+}
+
+# Inputs, labels, and the weight of each sample (None for ones) of a batch
+Samples = tuple[Tensor, Tensor, Tensor | None]
+
+
+def train_client(
+    network: RowModel,
+    batches: Iterable[Samples],
+    task: Task,
+    training: LocalTraining,
+    anchor: Tensor,
+    autocast: AbstractContextManager,
+) -> None:
+    """Train a network on a client's batches, one step per batch.
+
+    Parameters
+    ----------
+    network : RowModel
+        Holds the model that the client received, and afterwards the trained one.
+    batches : iterable
+        The batches of all local epochs.
+    task : Task
+        The loss.
+    training : LocalTraining
+        The optimiser, the penalty, and which layers are trained.
+    anchor : Tensor
+        ``[P + Q]``, what the penalty refers to.
+    autocast : context manager
+        The precision in which the network computes.
+    """
+    network.network.train()
+    parameters = network.trainable(training)
+    optimizer = training.build(parameters.values())
+    centre = network.split(anchor)
+    for inputs, labels, weights in batches:
+        optimizer.zero_grad()
+        with autocast:
+            losses = task.loss(network.network(inputs), inputs, labels)
+            loss = losses.mean() if weights is None else (weights * losses).mean()
+        loss.backward()
+        for name, direction in penalty_directions(parameters, centre, training.penalty).items():
+            grad = parameters[name].grad
+            assert grad is not None
+            grad.add_(direction, alpha=training.strength)
+        optimizer.step()
+
+
+def penalty_directions(
+    values: Mapping[str, Tensor], centre: Mapping[str, Tensor], penalty: str
+) -> dict[str, Tensor]:
+    """Return the gradient of the penalty of `LocalTraining` for μ = 1; nothing where it is none.
+
+    Parameters
+    ----------
+    values : mapping of str to Tensor
+        θ, by the names of the trained parameters.
+    centre : mapping of str to Tensor
+        c, in the same shapes (and perhaps of more parameters).
+    penalty : {"none", "proximal", "cosine"}
+        As in `LocalTraining`.
+    """
+    if penalty == "none":
+        return {}
+    theta = {name: value.detach() for name, value in values.items()}
+    if penalty == "proximal":
+        return {name: value - centre[name] for name, value in theta.items()}
+    # Of ⟨c, θ⟩ / ‖θ‖ the gradient is c / ‖θ‖ − ⟨c, θ⟩ θ / ‖θ‖³
+    squares = torch.stack([value.square().sum() for value in theta.values()])
+    products = torch.stack([(centre[name] * value).sum() for name, value in theta.items()])
+    norm = squares.sum().sqrt().clamp_min(torch.finfo(torch.float32).tiny)
+    along = products.sum() / norm**2
+    return {name: (centre[name] - along * value) / norm for name, value in theta.items()}
