@@ -24,6 +24,6 @@ def one_line(error: ValidationError) -> str:
     """Pydantic's report in one line: each name with what is wrong and the value it has."""
     return "; ".join(
         f"{'.'.join(map(str, e['loc'])) or 'parameters'}: {e['msg']}"
-        + (f" (is {e['input']!r})" if e["loc"] else "")
+        + (f" (is {e['input']!r})" if e["loc"] and e["type"] != "missing" else "")
         for e in error.errors()
     )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from cflkit import metrics
@@ -216,6 +217,27 @@ def wrong_share(edges: Edges, classes: Labels) -> float:
     first, second = np.nonzero(np.triu(edges))
     wrong = (classes[first] != classes[second]) | (classes[first] < 0)
     return float(wrong.mean()) if len(first) else 0.0
+
+
+def centralised(truth: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
+    """Measure a clustering of all samples in one place, as one client alone (FedCRef, Table 2).
+
+    Returns
+    -------
+    dict
+        A row as of `clusters_of_samples`, without the method.
+    """
+    accuracy = metrics.clustering_accuracy(truth, labels)
+    return {
+        "round": 0,
+        "communities": len(np.unique(labels)),
+        "isolated": 0,
+        "wrong": 0.0,
+        "accuracy": accuracy,
+        "worst_accuracy": accuracy,
+        "active": 0,
+        **dict.fromkeys(("owners", "classes", "edges"), ""),
+    }
 
 
 def of_clusters(table: pd.DataFrame) -> Summary:

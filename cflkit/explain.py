@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import gaussian_blur
 
 from cflkit.federation import Federation
-from cflkit.methods.base import Method
-from cflkit.partition import Partition
 from cflkit.federation.machine import matmul_precision
 from cflkit.federation.rows import digests
 from cflkit.history import History
+from cflkit.methods.base import Method
+from cflkit.partition import Partition
 
 BASELINES = ("zeros", "blur", "mean")
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")

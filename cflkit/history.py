@@ -75,6 +75,10 @@ class History:
     def table(self) -> pd.DataFrame:
         """Return the rows as a table, methods together, rounds ascending."""
         table = pd.DataFrame(self.rows)
+        for name in table.columns[table.isna().any()]:
+            values = [row[name] for row in self.rows if row.get(name) is not None]
+            if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+                table[name] = table[name].astype("Int64")  # pandas makes floats of them otherwise
         methods = table["method"].unique()
         order = pd.Categorical(table["method"], categories=methods, ordered=True)
         return table.assign(order=order).sort_values(["order", "round"]).drop(columns="order")

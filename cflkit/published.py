@@ -19,7 +19,6 @@ import pandas as pd
 from cflkit import methods, metrics
 from cflkit.config import EMDRun, FedCRefRun, OCFLMethods
 from cflkit.methods import Method
-from cflkit.methods.fedcref import FedCRef
 
 
 @dataclass(frozen=True)

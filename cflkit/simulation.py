@@ -298,7 +298,7 @@ class Traffic:
             The federation's.
         """
         jobs = request.jobs
-        if isinstance(request, Train) and not request.exchanged:
+        if not request.exchanged:
             return
         size = jobs.models.shape[1] * jobs.models.element_size()
         for model, client, _, _, anchor in keys:

@@ -16,7 +16,7 @@ from torch import nn
 from cflkit import datasets, methods, models, shifts, simulation
 from cflkit.checkpoints import CheckpointMismatch
 from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
-from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation import Client, Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl
 from cflkit.partition import Partition
 
@@ -96,7 +96,7 @@ def test_projections_keep_distances_within_the_lemmas_bound(share):
     assert matrix.shape == (int(share * 512), 512)
     assert np.linalg.norm(matrix, axis=1) == pytest.approx(np.ones(len(matrix)))
     # Rows of unit length shrink squares by k / d
-    projected = emd_cfl.client_sends(points, matrix) * math.sqrt(512 / len(matrix))
+    projected = emd_cfl.project(points, matrix) * math.sqrt(512 / len(matrix))
     upper = np.triu_indices(40, 1)
     before, after = (((x[:, None] - x[None]) ** 2).sum(axis=2)[upper] for x in (points, projected))
     delta = math.sqrt(8 * math.log(40) / len(matrix))
@@ -167,6 +167,12 @@ def turned():
     return shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6)
 
 
+def aggregate(method, federation, jobs, trained):
+    """What a round does after the training."""
+    federation.converse(method.meet(jobs.client_of, trained))
+    method.average(jobs.client_of, trained)
+
+
 def federate(turned, **options):
     training = LocalTraining(epochs=10, batch_size=16, lr=0.05, momentum=0.9)
     options = {"model": "emd-cnn-small", "training": training} | options
@@ -178,7 +184,7 @@ def history(turned):
     federation = federate(turned)
     line_up = {
         "EMD-CFL": methods.make("emd-cfl", epsilon=0.06),
-        "Oracle": methods.make("oracle"),
+        "Oracle": methods.make("oracle", truth=federation.clusters),
         "FedAvg": methods.make("fedavg"),
     }
     return line_up, federation, simulation.run(line_up, federation, 2, progress=False)
@@ -220,7 +226,7 @@ def test_scores_are_the_distances_of_the_paper(history, turned):
     matrix = emd_cfl.shared_projection(0, owner, other, 128, 0.9)
     distance = earth_movers_distance(train @ matrix.T, embedded(validation[other]) @ matrix.T)
     reference = earth_movers_distance(train, embedded(validation[owner]))
-    assert len(split.train[owner]) <= method.samples
+    assert len(split.train[owner]) <= method.max_samples
     assert float(method.scores[owner, other]) == pytest.approx(distance - reference, abs=1e-5)
 
 
@@ -238,28 +244,27 @@ def test_no_more_than_the_samples_asked_for_and_always_the_same(turned):
 def test_train_mode_normalises_by_the_batch(turned, normalised):
     federation = federate(turned, model=normalised)
     jobs = Jobs(federation.initial()[None], torch.zeros(1).long(), torch.tensor([0]))
-    usual, published = federation.embed(jobs), federation.embed(jobs, training=True)
+    usual, published = federation.embed(jobs), federation.embed(jobs, train_mode=True)
     assert not torch.allclose(usual[0], published[0])
     assert torch.equal(usual[0], federation.embed(jobs)[0])  # and leaves nothing behind
 
 
 @pytest.mark.slow
 def test_partial_participation_clusters_who_was_seen(turned):
-    federation = federate(turned, participants=2)
+    federation = federate(turned, clients_per_round=2)
     method = methods.make("emd-cfl", epsilon=0.06)
-    method.setup(federation, federation.initial())
+    method.setup(federation.server, federation.initial())
     seen = set()
     for round in range(4):
         jobs = method.broadcast(round)
-        assert jobs.client.tolist() == federation.participants(round).tolist()
+        assert jobs.client_of.tolist() == federation.participants(round).tolist()
         assert len(jobs) == 2
-        before = method.client_models()
-        before = before[0][before[1]]
-        method.aggregate(round, jobs, federation.train(jobs, round))
-        seen |= set(jobs.client.tolist())
+        before = method.models[method.labels]
+        aggregate(method, federation, jobs, federation.train(jobs, round))
+        seen |= set(jobs.client_of.tolist())
         known = ~torch.isnan(method.scores)
         assert known.sum() == len(seen) ** 2
-        models_now, labels = method.client_models()
+        models_now, labels = method.models, method.labels
         for client in range(6):
             if client not in seen:  # alone, with the initial model
                 assert (labels == labels[client]).sum() == 1
@@ -270,23 +275,22 @@ def test_partial_participation_clusters_who_was_seen(turned):
 
 
 def test_participants_are_drawn_anew_and_fedavg_averages_them(turned):
-    federation = federate(turned, participants=3)
+    federation = federate(turned, clients_per_round=3)
     drawn = {tuple(federation.participants(r).tolist()) for r in range(8)}
     assert len(drawn) > 1
-    for name in ("fedavg", "oracle"):
-        method = methods.make(name)
-        method.setup(federation, federation.initial())
+    for method in (methods.make("fedavg"), methods.make("oracle", truth=federation.clusters)):
+        method.setup(federation.server, federation.initial())
         jobs = method.broadcast(0)
         trained = federation.train(jobs, 0)
         method.aggregate(0, jobs, trained)
-        labels = method.labels[jobs.client]
+        labels = method.labels[jobs.client_of]
         for cluster in range(len(method.models)):
             members = labels == cluster
             if not members.any():
                 assert torch.equal(method.models[cluster], federation.initial())
                 continue
             mean = np.average(
-                trained[members], axis=0, weights=federation.sizes[jobs.client[members]]
+                trained[members], axis=0, weights=federation.sizes[jobs.client_of[members]]
             )
             torch.testing.assert_close(
                 method.models[cluster].double(),
@@ -295,21 +299,24 @@ def test_participants_are_drawn_anew_and_fedavg_averages_them(turned):
                 atol=1e-6,
             )
     with pytest.raises(ValueError, match="OCFL is not defined for partial participation"):
-        methods.make("ocfl").setup(federation, federation.initial())
+        methods.make("ocfl").setup(federation.server, federation.initial())
 
 
 def test_overlapping_neighbourhoods_average_all_they_agree_with(turned):
     federation = federate(turned)
     method = methods.make("emd-cfl", epsilon=0.5)
-    method.setup(federation, federation.initial())
+    method.setup(federation.server, federation.initial())
     edges = np.ones((6, 6), dtype=bool)
     edges[0, 5] = edges[5, 0] = False
-    method.measure = lambda new: setattr(
-        method, "scores", torch.from_numpy(np.where(edges, 0.0, 1.0))
-    )
+
+    def measure(new):
+        method.scores = torch.from_numpy(np.where(edges, 0.0, 1.0))
+        yield from ()
+
+    method.measure = measure
     jobs = method.broadcast(0)
     trained = torch.randn(6, len(federation.initial()), generator=torch.Generator().manual_seed(0))
-    method.aggregate(0, jobs, trained)
+    aggregate(method, federation, jobs, trained)
     assert method.labels.tolist() == [0, 1, 1, 1, 1, 2]
     weights = federation.sizes
     for client in range(6):
@@ -322,18 +329,22 @@ def test_overlapping_neighbourhoods_average_all_they_agree_with(turned):
 
 def test_absent_members_count_with_what_they_trained_last(turned):
     """By hand: two clients train, and then a third of their cluster joins alone."""
-    federation = federate(turned, participants=2)
+    federation = federate(turned, clients_per_round=2)
     method = methods.make("emd-cfl", epsilon=0.5)
-    method.setup(federation, federation.initial())
-    method.measure = lambda new: setattr(
-        method, "scores", torch.where(method.seen[:, None] & method.seen[None], 0.0, math.nan)
-    )
+    method.setup(federation.server, federation.initial())
+
+    def measure(new):
+        known = method.seen[:, None] & method.seen[None]
+        method.scores = torch.where(known, 0.0, math.nan)
+        yield from ()
+
+    method.measure = measure
     generator = torch.Generator().manual_seed(0)
     first, later = (torch.randn(2, len(federation.initial()), generator=generator) for _ in "ab")
 
     def train(clients, trained):
         of = torch.tensor(clients)
-        method.aggregate(0, Jobs(method.models, method.labels[of], of), trained)
+        aggregate(method, federation, Jobs(method.models, method.labels[of], of), trained)
 
     train([0, 1], first)
     train([1, 2], later)
@@ -347,11 +358,14 @@ def test_absent_members_count_with_what_they_trained_last(turned):
 
 @pytest.mark.slow
 def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turned):
-    everyone, some = federate(turned), federate(turned, participants=2)
-    line_up = {"plain": methods.make("oracle"), "tables": methods.make("emd-cfl-oracle")}
+    everyone, some = federate(turned), federate(turned, clients_per_round=2)
+    line_up = {
+        "plain": methods.make("oracle", truth=everyone.clusters),
+        "tables": methods.make("emd-cfl-oracle", truth=everyone.clusters),
+    }
     simulation.run(line_up, everyone, 2, progress=False)
     assert torch.equal(line_up["plain"].models, line_up["tables"].models)
-    waiting = methods.make("emd-cfl-oracle")
+    waiting = methods.make("emd-cfl-oracle", truth=some.clusters)
     simulation.run({"tables": waiting}, some, 1, progress=False)
     assert len(waiting.labels.unique()) >= 5
     present = some.participants(0)
@@ -363,7 +377,7 @@ def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turne
 def test_checkpoints_hold_what_was_measured(turned, tmp_path, participants):
     path = tmp_path / "state.pt"
     brief = LocalTraining(epochs=2, batch_size=32, lr=0.05, momentum=0.9)
-    federation = federate(turned, participants=participants, training=brief)
+    federation = federate(turned, clients_per_round=participants, training=brief)
 
     def run(rounds, **options):
         method = methods.make("emd-cfl", epsilon=0.06)
@@ -376,7 +390,7 @@ def test_checkpoints_hold_what_was_measured(turned, tmp_path, participants):
     assert torch.equal(again.models, whole.models)
     assert torch.equal(again.scores.nan_to_num(9), whole.scores.nan_to_num(9))
     assert again.state().keys() == whole.state().keys() > {"scores", "seen", "neighbourhoods"}
-    other = federate(turned, participants=4, training=brief)
+    other = federate(turned, clients_per_round=4, training=brief)
     with pytest.raises(CheckpointMismatch, match="another run"):
         line_up = {"EMD-CFL": methods.make("emd-cfl", epsilon=0.06)}
         simulation.run(line_up, other, 3, checkpoint=path, progress=False)
@@ -385,25 +399,25 @@ def test_checkpoints_hold_what_was_measured(turned, tmp_path, participants):
 def test_options_reach_the_distances(turned, normalised):
     """One score of a network with BatchNorm, in training mode, by Sinkhorn, of few samples."""
     federation = federate(turned, model=normalised)
-    options = {"train_mode": True, "samples": 20, "sinkhorn": 0.1, "projection": 0.5}
+    options = {"train_mode": True, "max_samples": 20, "sinkhorn": 0.1, "projection": 0.5}
     method = methods.make("emd-cfl", **options)
-    method.setup(federation, federation.initial())
+    method.setup(federation.server, federation.initial())
     jobs = method.broadcast(0)
     trained = federation.train(jobs, 0)
-    method.aggregate(0, jobs, trained)
+    aggregate(method, federation, jobs, trained)
     owner, other = 4, 2
     pair = Jobs(trained, torch.tensor([owner, owner]), torch.tensor([owner, other]))
     [train, _] = federation.embed(pair, "train", 20, True)
     own, theirs = federation.embed(pair, "validation", 20, True)
     matrix = emd_cfl.shared_projection(0, owner, other, train.shape[1], 0.5)
-    a, b = (emd_cfl.client_sends(x.double().numpy(), matrix) for x in (train, theirs))
+    a, b = (emd_cfl.project(x.double().numpy(), matrix) for x in (train, theirs))
     reference = earth_movers_distance(train, own, 0.1)
     expected = earth_movers_distance(a, b, 0.1) - reference
     assert float(method.scores[owner, other]) == pytest.approx(expected, abs=1e-9)
-    for name, value in (("train_mode", False), ("samples", 30), ("sinkhorn", None)):
+    for name, value in (("train_mode", False), ("max_samples", 30), ("sinkhorn", None)):
         changed = methods.make("emd-cfl", **options | {name: value})
-        changed.setup(federation, federation.initial())
-        changed.aggregate(0, jobs, trained)
+        changed.setup(federation.server, federation.initial())
+        aggregate(changed, federation, jobs, trained)
         assert not torch.allclose(changed.scores, method.scores, atol=1e-6), name
 
 
@@ -414,8 +428,8 @@ def test_a_stacked_federation_sees_the_same(turned):
     trained, scores = threads.train(jobs, 0), []
     for federation in (threads, stacked):
         method = methods.make("emd-cfl", epsilon=0.06)
-        method.setup(federation, federation.initial())
-        method.aggregate(0, jobs, trained)
+        method.setup(federation.server, federation.initial())
+        aggregate(method, federation, jobs, trained)
         scores.append(method.scores)
     torch.testing.assert_close(*scores, rtol=0, atol=1e-5)
 
@@ -423,15 +437,15 @@ def test_a_stacked_federation_sees_the_same(turned):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epsilon": -0.1}, "epsilon must be"),
-        ({"epsilon": math.nan}, "epsilon must be"),
-        ({"epsilon": math.inf}, "epsilon must be"),
-        ({"projection": 0}, "projection must be"),
-        ({"projection": 1.5}, "projection must be"),
-        ({"sinkhorn": -1}, "sinkhorn must be"),
-        ({"samples": 1}, "samples must be"),
-        ({"clusters": "cliques"}, "unknown clusters 'cliques'"),
-        ({"weighting": "random"}, "unknown weighting"),
+        ({"epsilon": -0.1}, "epsilon: Input should be greater than or equal to 0"),
+        ({"epsilon": math.nan}, "epsilon: Input should be a finite number"),
+        ({"epsilon": math.inf}, "epsilon: Input should be a finite number"),
+        ({"projection": 0.0}, "projection: Input should be greater than 0"),
+        ({"projection": 1.5}, "projection: Input should be less than or equal to 1"),
+        ({"sinkhorn": -1.0}, "sinkhorn: Input should be greater than 0"),
+        ({"max_samples": 1}, "max_samples: Input should be greater than or equal to 2"),
+        ({"clusters": "cliques"}, "clusters: Input should be 'neighbourhoods' or 'components'"),
+        ({"weighting": "random"}, "weighting: Input should be 'equal' or 'samples'"),
     ],
 )
 def test_bad_options_are_refused(options, message):
@@ -443,22 +457,22 @@ def test_clients_that_cannot_be_compared_are_refused(turned, small, split):
     images, given = turned
     with pytest.raises(ValueError, match=r"validation samples of each client; clients \[0, 1"):
         federation = Federation(small, split, device="cpu")
-        methods.make("emd-cfl").setup(federation, federation.initial())
+        methods.make("emd-cfl").setup(federation.server, federation.initial())
     train = [given.train[0][:1], *given.train[1:]]
     poor = Partition(given.dataset, train, given.test, given.clusters, {}, given.more)
     with pytest.raises(ValueError, match=r"needs 2 or more train samples.*\[0\]"):
         federation = Federation(images, poor, device="cpu")
-        methods.make("emd-cfl").setup(federation, federation.initial())
+        methods.make("emd-cfl").setup(federation.server, federation.initial())
 
 
 @pytest.mark.parametrize("value", [0.0, 3.0])
-def test_constant_embeddings_make_one_cluster(turned, value):
+def test_constant_embeddings_make_one_cluster(turned, monkeypatch, value):
     federation = federate(turned)
-    federation.embed = lambda jobs, *_: [torch.full((5, 8), value) for _ in range(len(jobs))]
+    monkeypatch.setattr(Client, "embed", lambda *_: torch.full((5, 8), value))
     method = methods.make("emd-cfl", epsilon=0.01)
-    method.setup(federation, federation.initial())
+    method.setup(federation.server, federation.initial())
     jobs = method.broadcast(0)
-    method.aggregate(0, jobs, jobs.models[jobs.model])
+    aggregate(method, federation, jobs, jobs.models[jobs.model_of])
     assert method.scores.abs().max() < 1e-9
     assert set(method.labels.tolist()) == {0}
 
@@ -472,7 +486,7 @@ def test_fedprox_minimises_the_squared_term(federate_small, small, engine):
     mu = 0.7
     federation = federate_small(engine)
     method = methods.make("fedprox", mu=mu)
-    method.setup(federation, federation.initial())
+    method.setup(federation.server, federation.initial())
     jobs = method.broadcast(0)
     trained = federation.train(jobs, 0)
     network = models.make("linear", small.shape, 10)
@@ -506,7 +520,7 @@ def test_fedprox_shares_no_training_with_fedavg_unless_mu_is_zero(federate_small
         run = simulation.run(line_up, federate_small(), 1, progress=False)
         assert run.trained == distinct
         assert torch.equal(line_up["FedAvg"].models, line_up["FedProx"].models) == (mu == 0)
-    with pytest.raises(ValueError, match="mu must be"):
+    with pytest.raises(ValueError, match="mu: Input should be greater than or equal to 0"):
         methods.make("fedprox", mu=-1)
 
 

@@ -264,8 +264,8 @@ def line_up(federate):
     federation = federate()
     found = {
         "FedAvg": methods.make("fedavg"),
-        "oracle": methods.make("oracle"),
-        "twin": methods.make("oracle"),
+        "oracle": methods.make("oracle", truth=federation.clusters),
+        "twin": methods.make("oracle", truth=federation.clusters),
     }
     history = simulation.run(found, federation, rounds=2, progress=False)
     return found, federation, history

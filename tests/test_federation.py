@@ -1,14 +1,19 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cflkit import federation as federation_module
 from cflkit import models
-from cflkit.federation import Federation, Jobs, LocalTraining, padded
+from cflkit.federation import Ask, Federation, Jobs, LocalTraining, ask_clients
+from cflkit.federation import federation as federation_module
+from cflkit.federation.clients import Batch, Clients
+from cflkit.federation.machine import matmul_precision
+from cflkit.federation.rows import RowModel, digests
+from cflkit.federation.stacked import Schedule
 from cflkit.partition import Partition
-from cflkit.rows import RowModel
 
 SGD = LocalTraining(epochs=2, batch_size=16, lr=0.1)
 MOMENTUM = LocalTraining(epochs=1, batch_size=4, lr=0.05, momentum=0.9, weight_decay=1e-3)
@@ -63,6 +68,173 @@ def test_each_client_trains_as_a_plain_loop_would(float64, federate, small, engi
         torch.testing.assert_close(trained[client], expected, rtol=1e-10, atol=1e-12)
 
 
+def loss_by_hand(network, pixels, labels, weights, anchor, training):
+    """The loss of a batch as formulas say it, for autograd: cross-entropy and penalty."""
+    losses = F.cross_entropy(network(pixels), labels, reduction="none")
+    loss = (weights * losses).sum() / len(labels)
+    theta = parameters_to_vector(p for n, p in network.named_parameters() if training.trains(n))
+    if training.penalty == "proximal":
+        loss = loss + training.strength / 2 * (theta - anchor).square().sum()
+    elif training.penalty == "cosine":
+        loss = loss + training.strength * (anchor @ theta) / theta.norm()
+    return loss
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"penalty": "proximal", "strength": 0.5},
+        {"penalty": "cosine", "strength": -0.7},
+        {"penalty": "cosine", "strength": 0.3, "layers": ("classifier",)},
+        {"layers": ("features.0", "classifier")},
+    ],
+    ids=["weights", "proximal", "cosine", "cosine, head", "two layers"],
+)
+def test_weights_penalties_and_layers_do_what_their_formulas_say(
+    float64, federate, small, engine, options
+):
+    training = replace(SGD, **options)
+    federation = federate(engine=engine)
+    clients, anchors = torch.tensor([0, 3, 4]), torch.tensor([1, 0, 1])
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.rand(federation.num_samples(c), generator=generator) for c in clients.tolist()]
+    anchor = torch.stack([federation.initial(), federation.initials(1, 7)[0]])
+    jobs = Jobs(
+        federation.initial()[None],
+        torch.zeros(3).long(),
+        clients,
+        weights=weights,
+        anchor=anchor,
+        anchor_of=anchors,
+        training=training,
+    )
+    trained = federation.train(jobs, 2)
+    chosen = [p for name, p in federation.layout.items() if training.trains(name)]
+    for job, client in enumerate(clients.tolist()):
+        network = models.make("compact-cnn", small.shape, small.classes).train()
+        vector_to_parameters(federation.initial(), network.parameters())
+        optimizer = torch.optim.SGD(
+            [p for n, p in network.named_parameters() if training.trains(n)], lr=training.lr
+        )
+        centre = torch.cat([anchor[anchors[job], part] for part in chosen])
+        held = federation.partition.train[client].tolist()
+        for batch in federation.batches(client, 2):
+            optimizer.zero_grad()
+            pixels = small.images[batch].to(torch.get_default_dtype()) / 255
+            own = weights[job][[held.index(index) for index in batch.tolist()]]
+            loss = loss_by_hand(network, pixels, small.labels[batch], own, centre, training)
+            loss.backward()
+            optimizer.step()
+        expected = parameters_to_vector(network.parameters()).detach()
+        torch.testing.assert_close(trained[job], expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_weights_of_one_are_no_weights_and_the_start_is_the_usual_anchor(federate, engine):
+    federation = federate(engine=engine)
+    jobs = everyone(federation)
+    ones = [torch.ones(federation.num_samples(c)) for c in range(federation.clients)]
+    usual = federation.train(jobs, 0)
+    weighted = federation.train(replace(jobs, weights=ones), 0)
+    torch.testing.assert_close(weighted, usual, rtol=1e-5, atol=1e-6)
+    pulled = replace(jobs, training=replace(federation.training, penalty="proximal", strength=0.1))
+    named = replace(pulled, anchor=jobs.models, anchor_of=jobs.model_of)
+    assert torch.equal(federation.train(pulled, 0), federation.train(named, 0))
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_layers_that_are_not_trained_stay_and_unknown_ones_are_refused(federate, engine):
+    federation = federate(engine=engine)
+    jobs = everyone(federation)
+    head = replace(jobs, training=replace(federation.training, layers=("classifier",)))
+    moved = (federation.train(head, 0) != jobs.models).any(dim=0)
+    for name, part in federation.layout.items():
+        assert moved[part].any() == name.startswith("classifier.")
+    # And the network is whole again for whoever comes next
+    assert torch.equal(federation.train(jobs, 0), federate(engine=engine).train(jobs, 0))
+    with pytest.raises(ValueError, match="no layer attention"):
+        federation.train(replace(jobs, training=LocalTraining(layers=("attention",))), 0)
+
+
+def test_both_ways_drop_the_same_units(federate):
+    """Masks depend on seed, client, round, step, layer and position; not on who else trains."""
+    training = LocalTraining(epochs=1, batch_size=16, lr=0.01)
+    threads = federate("ocfl-cnn", training)
+    stacked = federate("ocfl-cnn", training, engine="stacked")
+    jobs = everyone(threads)
+    one, other = threads.train(jobs, 4), stacked.train(jobs, 4)
+    torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    assert (one - other).abs().max() < 0.01 * (one - threads.train(jobs, 5)).abs().max()
+    alone = stacked.train(jobs.part([5]), 4)[0]
+    torch.testing.assert_close(alone, other[5], rtol=1e-3, atol=1e-5)
+
+
+def test_dropout_drops_as_often_as_it_says_and_anew_each_time():
+    layer, x = models.Dropout(0.3).train(), torch.ones(400, 50)
+    masks = []
+    for key in range(3):
+        models.give_keys(layer, torch.tensor(key))
+        masks.append(layer(x))
+        assert (masks[-1] == 0).float().mean().item() == pytest.approx(0.3, abs=0.01)
+        assert masks[-1].max().item() == pytest.approx(1 / 0.7)
+        # Neither rows nor columns are alike
+        assert len(masks[-1].unique(dim=0)) == 400
+        assert len(masks[-1].unique(dim=1)[0]) == 50
+    both_dropped = ((masks[0] == 0) & (masks[1] == 0)).float().mean().item()
+    assert both_dropped == pytest.approx(0.09, abs=0.01)
+    models.give_keys(layer, torch.tensor(0))
+    assert torch.equal(layer(x), masks[0])
+    rows = models.Dropout(0.5, rows=True).train()
+    models.give_keys(rows, torch.tensor(0))
+    assert {len(row.unique()) for row in rows(x)} == {1}
+
+
+def test_digests_tell_rows_apart_and_know_them_again():
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(50, 1000, generator=generator)
+    near = rows.clone()
+    near[:, -1] = torch.nextafter(near[:, -1], torch.tensor(9.0))  # the last bit of one value
+    swapped = rows[:, [1, 0, *range(2, 1000)]]
+    keys = [*digests(rows), *digests(near), *digests(swapped), *digests(-rows)]
+    assert len(set(keys)) == 200
+    assert digests(rows[7:9].clone()) == keys[7:9]  # whatever the number of rows
+    assert len(set(digests(torch.tensor([[0.0], [-0.0], [1.0]])))) == 3
+
+
+def test_a_question_is_answered_by_each_client_from_its_own_data(federate, small, split):
+    federation = federate()
+
+    def classes(client, model, least):
+        _, labels = client.samples("test")
+        assert not len(model)
+        return [int(label) for label in labels.unique() if (labels == label).sum() >= least]
+
+    ask = ask_clients(classes, torch.tensor([4, 0]), least=2)
+    answers = ask.answered_by(federation, 0)
+    for client, found in zip((4, 0), answers, strict=True):
+        counts = small.labels[split.test[client]].bincount()
+        assert found == (counts >= 2).nonzero().flatten().tolist()
+
+    def embedded(client, model):
+        return client.embed(model, "test"), client.losses(model, "test")
+
+    jobs = everyone(federation)
+    answers = Ask(jobs, question=embedded).answered_by(federation, 0)
+    embeddings, losses = federation.embed(jobs, "test"), federation.losses(jobs, "test")
+    for client, (own_embedding, own_losses) in enumerate(answers):
+        assert torch.equal(own_embedding, embeddings[client])
+        assert torch.equal(own_losses, losses[client])
+
+
+def test_nothing_to_do_is_no_error(federate):
+    federation = federate()
+    nothing = everyone(federation).part([])
+    assert federation.train(nothing, 0).shape == (0, federation.parameters)
+    assert federation.predict(nothing) == federation.losses(nothing) == []
+
+
 def test_both_ways_agree_with_batch_normalisation(federate, normalised):
     """Rows hold the running statistics, and batches of unequal size do not disturb them."""
     training = LocalTraining(epochs=1, batch_size=16, lr=0.01)
@@ -70,7 +242,7 @@ def test_both_ways_agree_with_batch_normalisation(federate, normalised):
     stacked = federate(normalised, training, engine="stacked")
     assert threads.buffers == stacked.buffers > 0
     jobs = everyone(threads)
-    jobs = Jobs(jobs.models, jobs.model[:3], torch.tensor([0, 2, 5]))
+    jobs = Jobs(jobs.models, jobs.model_of[:3], torch.tensor([0, 2, 5]))
     sizes = [len(threads.partition.train[c]) for c in (0, 2, 5)]
     assert len({size % 16 for size in sizes}) > 1
     one, other = threads.train(jobs, 0), stacked.train(jobs, 0)
@@ -92,31 +264,77 @@ def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
         )
 
 
+def stacks_of(federation, monkeypatch):
+    """The numbers of jobs of the stacks that a federation trains from now on."""
+    sizes = []
+    train_stack = federation_module.train_stack
+    monkeypatch.setattr(
+        federation_module,
+        "train_stack",
+        lambda network, jobs, *rest: sizes.append(len(jobs)) or train_stack(network, jobs, *rest),
+    )
+    return sizes
+
+
 def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
     whole = federate(engine="stacked")
     expected = whole.train(everyone(whole), 0)
-    two = whole._job_bytes * 2.5 * len(whole._networks)
-    monkeypatch.setattr(federation_module, "stack_bytes", lambda device: two)
-    assert whole._stack_size(100) == 2 < whole.clients
+    two = whole.job_bytes(whole.training) * 2.5 * len(whole.networks)
+    monkeypatch.setattr(federation_module, "spare_memory", lambda device: two)
+    sizes = stacks_of(whole, monkeypatch)
     torch.testing.assert_close(whole.train(everyone(whole), 0), expected, rtol=1e-4, atol=2e-5)
+    assert sorted(sizes) == [2, 2, 2]
 
 
-@pytest.mark.parametrize("model", ["compact-cnn", "compact-bn"])
+@pytest.mark.parametrize("model", ["compact-cnn", "compact-bn", "ocfl-cnn"])
 def test_cores_share_the_jobs_of_a_stack(federate, monkeypatch, model):
     """And nothing but time depends on how many there are."""
     trained = []
-    for cores in (1, 4):
+    for cores, expected in ((1, [6]), (4, [2, 2, 2])):
         monkeypatch.setenv("CFLKIT_THREADS", str(cores))
         federation = federate(model, engine="stacked")
-        assert federation._stack_size(6) == {1: 6, 4: 2}[cores]
-        trained.append(federation.train(everyone(federation), 0))
+        with monkeypatch.context() as patch:
+            sizes = stacks_of(federation, patch)
+            trained.append(federation.train(everyone(federation), 0))
+        assert sorted(sizes) == expected
     torch.testing.assert_close(*trained, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("given", ["two", "0", "-1", "1.5"])
+def test_a_number_of_threads_that_is_none_is_refused(federate, monkeypatch, given):
+    monkeypatch.setenv("CFLKIT_THREADS", given)
+    with pytest.raises(ValueError, match="CFLKIT_THREADS must be a positive integer"):
+        federate()
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_each_client_computes_on_one_core(federate, monkeypatch, threads):
+    """Also where one client, or one thread, has the whole machine: bits must not depend on it."""
+    monkeypatch.setenv("CFLKIT_THREADS", threads)
+    federation = federate()
+    seen = set()
+    samples = Clients.samples
+    monkeypatch.setattr(
+        Clients,
+        "samples",
+        lambda *given: seen.add(torch.get_num_threads()) or samples(*given),
+    )
+    jobs = everyone(federation)
+    federation.train(jobs, 0)
+    federation.train(jobs.part([3]), 0)
+    federation.predict(jobs.part([3]))
+    assert seen == {1}
+
+
 def test_padding_has_no_share_in_a_loss():
-    index, shares = padded([[torch.tensor([3, 1, 2])], [], [torch.tensor([5])]])
-    assert index.tolist() == [[3, 1, 2], [0, 0, 0], [5, 0, 0]]
-    torch.testing.assert_close(shares, torch.tensor([[1 / 3] * 3, [0, 0, 0], [1, 0, 0]]))
+    batches = [[Batch(torch.tensor([3, 1, 2]))], [], [Batch(torch.tensor([5]))]]
+    schedule = Schedule.of(batches, torch.device("cpu"))
+    assert schedule.index.tolist() == [[[3, 1, 2], [0, 0, 0], [5, 0, 0]]]
+    expected = torch.tensor([[[1 / 3] * 3, [0, 0, 0], [1, 0, 0]]])
+    torch.testing.assert_close(schedule.shares, expected)
+    assert schedule.sizes == [[3, 0, 1]]
+    assert schedule.groups(0, alike=True) == [[0], [2]]
+    assert schedule.groups(0, alike=False) == [[0, 1, 2]]  # all while most have a batch
 
 
 def test_stacked_training_leaves_the_global_generator_alone(federate):
@@ -124,17 +342,16 @@ def test_stacked_training_leaves_the_global_generator_alone(federate):
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    assert federation._job_bytes > 0
+    assert federation.sample_bytes > 0
+    federation.train(everyone(federation), 0)
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_stack_counts_what_the_backward_pass_keeps(federate):
-    """Twice the batch, twice the activations."""
-    small, large = (
-        federate(training=LocalTraining(batch_size=b), engine="stacked") for b in (8, 16)
-    )
-    rows = 6 * 4 * small.parameters
-    bytes_of = [f._job_bytes - rows for f in (small, large)]
+    """Twice the batch, twice the activations; whichever training asks."""
+    federation = federate(engine="stacked")
+    rows = 6 * 4 * federation.parameters
+    bytes_of = [federation.job_bytes(LocalTraining(batch_size=b)) - rows for b in (8, 16)]
     assert bytes_of[1] / bytes_of[0] == pytest.approx(2)
     # At least the outputs of four convolutions of ten channels, at 8×8 and 4×4
     assert bytes_of[0] > 8 * 4 * 10 * (2 * 64 + 2 * 16)
@@ -154,13 +371,11 @@ def test_bfloat16_is_coarser_and_points_the_same_way(federate, engine):
 
 
 @pytest.mark.parametrize(("precision", "expected"), [("float32", "ieee"), ("tf32", "tf32")])
-def test_tf32_is_on_only_if_asked_for(federate, precision, expected):
+def test_tf32_is_on_only_if_asked_for(precision, expected):
     """torch has it on in convolutions; the switches can be read without a GPU."""
-    federation = federate()
-    federation.device, federation.precision = torch.device("cuda"), precision
     switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
     before = [switch.fp32_precision for switch in switches]
-    with federation.tf32():
+    with matmul_precision(precision, torch.device("cuda")):
         assert [switch.fp32_precision for switch in switches] == [expected] * 2
     assert [switch.fp32_precision for switch in switches] == before
 
@@ -171,7 +386,7 @@ def test_same_seed_same_bits_whatever_else_is_trained(federate, model):
     one, other = federate(model, seed=5), federate(model, seed=5)
     first = one.train(everyone(one), 1)
     jobs = everyone(other)
-    backwards = Jobs(jobs.models, jobs.model, jobs.client.flip(0))
+    backwards = Jobs(jobs.models, jobs.model_of, jobs.client_of.flip(0))
     assert torch.equal(first, other.train(backwards, 1).flip(0))
 
 
@@ -181,13 +396,14 @@ def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engi
     parts = [torch.arange(0, 20), torch.arange(30, 43)]
     whole = federate(engine=engine, training=ADAM)
     models_, clients = whole.initial()[None], torch.tensor([2, 2])
-    trained = whole.train(Jobs(models_, torch.zeros(2).long(), clients, samples=parts), 1)
+    trained = whole.train(Jobs(models_, torch.zeros(2).long(), clients, subset=parts), 1)
     for part, found in zip(parts, trained, strict=True):
         cut = [indices[part.numpy()] for indices in split.train[2:3]]
         alone = Partition(small.name, cut, split.test[2:3], np.zeros(1, int), {})
         other = Federation(small, alone, "compact-cnn", ADAM, device="cpu", engine=engine)
-        other.batches = lambda client, *rest, f=other: Federation.batches(f, 2, *rest)
-        other._indices["train"] *= 3  # the batch order of client 2
+        own = other.data.batches
+        other.data.batches = lambda client, *rest, own=own: own(2, *rest)
+        other.data._indices["train"] *= 3  # the batch order of client 2
         expected = other.train(Jobs(models_, torch.zeros(1).long(), torch.zeros(1).long()), 1)[0]
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
 
@@ -199,7 +415,7 @@ def test_autoencoders_learn_to_reconstruct(federate, small, split, engine):
     jobs = everyone(federation)
     trained = federation.train(jobs, 0)
     images = small.images[split.train[1]].flatten(1).float() / 255
-    after = Jobs(trained, jobs.client, jobs.client)
+    after = Jobs(trained, jobs.client_of, jobs.client_of)
     errors = (federation.predict(after, "train")[1] - images).square().mean(1)
     torch.testing.assert_close(federation.losses(after)[1], errors)
     assert errors.mean() < 0.8 * federation.losses(jobs)[1].mean()
@@ -220,7 +436,8 @@ def test_both_ways_train_the_same_autoencoders(federate):
 def test_another_training_and_other_initial_models(federate):
     federation = federate(training=SGD)
     jobs = everyone(federation)
-    assert torch.equal(federation.train(jobs, 0, ADAM), federate(training=ADAM).train(jobs, 0))
+    usual = federate(training=ADAM).train(jobs, 0)
+    assert torch.equal(federation.train(replace(jobs, training=ADAM), 0), usual)
     first, second = federation.initials(2, 7), federation.initials(2, 8)
     assert torch.equal(first, federate().initials(2, 7))
     rows = [federation.initial(), *first, *second]
@@ -255,7 +472,8 @@ def test_averaging_identical_clients_equals_training_one(small, split):
     """FedAvg over clients with the same data and the same batches."""
     same = Partition(small.name, [split.train[0]] * 4, [split.test[0]] * 4, np.zeros(4, int), {})
     federation = Federation(small, same, training=SGD, device="cpu")
-    federation.batches = lambda client, *rest: Federation.batches(federation, 0, *rest)
+    own = federation.data.batches
+    federation.data.batches = lambda client, *rest: own(0, *rest)
     trained = federation.train(everyone(federation), 0)
     torch.testing.assert_close(trained.mean(dim=0), trained[0])
 
@@ -315,14 +533,18 @@ def test_bad_requests_are_refused(small, split, federate):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, "at least 1"),
-        ({"batch_size": 0}, "at least 1"),
-        ({"lr": 0}, "lr must be positive"),
-        ({"lr": float("nan")}, "lr must be positive"),
-        ({"optimizer": "lion"}, "unknown optimizer 'lion'"),
+        ({"epochs": 0}, "epochs\n  Input should be greater than or equal to 1"),
+        ({"batch_size": 0}, "batch_size\n  Input should be greater than or equal to 1"),
+        ({"lr": 0.0}, "lr\n  Input should be greater than 0"),
+        ({"lr": float("nan")}, "lr\n  Input should be a finite number"),
+        ({"optimizer": "lion"}, "optimizer\n  Input should be 'sgd' or 'adam'"),
         ({"optimizer": "adam", "momentum": 0.9}, "momentum belongs to sgd"),
-        ({"lr": float("inf")}, "lr must be positive"),
-        ({"weight_decay": -1}, "weight_decay must not be negative"),
+        ({"lr": float("inf")}, "lr\n  Input should be a finite number"),
+        ({"weight_decay": -1.0}, "weight_decay\n  Input should be greater than or equal to 0"),
+        ({"momentum": -3.0}, "momentum\n  Input should be greater than or equal to 0"),
+        ({"momentum": 1.0}, "momentum\n  Input should be less than 1"),
+        ({"strength": 0.1}, "a strength needs a penalty"),
+        ({"penalty": "proximal", "strength": -0.1}, "a strength from 0 on"),
     ],
 )
 def test_local_training_is_checked(options, message):

@@ -58,7 +58,7 @@ def run_round(method, federation, round=0):
 def test_fedavg_is_the_weighted_mean_of_what_clients_trained(federate, weighting):
     federation = federate()
     method = methods.make("fedavg", weighting=weighting)
-    method.setup(federation, federation.initial())
+    method.setup(federation.server, federation.initial())
     _, trained = run_round(method, federation)
     shares = torch.ones(6) if weighting == "equal" else federation.sizes
     expected = (shares / shares.sum()) @ trained
@@ -70,7 +70,7 @@ def test_fedavg_is_the_weighted_mean_of_what_clients_trained(federate, weighting
 def test_server_optimisers_follow_reddi_et_al(server):
     """Algorithm 2, value by value, in plain Python."""
     lr, beta1, beta2, tau = 0.1, 0.9, 0.99, 1e-3
-    method = methods.make("fedavg", server=server, server_lr=lr)
+    method = methods.make("fedavg", server_optimizer=server, server_lr=lr)
     method.momentum, method.second_moment = torch.zeros(1), torch.full((1,), tau**2)
     m, v = 0.0, tau**2
     for delta in (0.5, -0.2, 0.0, 1e-4):
@@ -96,7 +96,7 @@ def test_server_learning_rate_scales_the_step(federate):
     ends = []
     for lr in (1.0, 0.5):
         method = methods.make("fedavg", server_lr=lr)
-        method.setup(federation, start)
+        method.setup(federation.server, start)
         run_round(method, federation)
         ends.append(method.models[0] - start)
     torch.testing.assert_close(ends[1], ends[0] / 2, rtol=1e-3, atol=1e-6)
@@ -105,16 +105,16 @@ def test_server_learning_rate_scales_the_step(federate):
 def test_local_clients_keep_their_own_models(federate):
     federation = federate()
     method = methods.make("local")
-    method.setup(federation, federation.initial())
+    method.setup(federation.server, federation.initial())
     _, trained = run_round(method, federation)
     assert torch.equal(method.models, trained)
-    assert method.broadcast(1).model.tolist() == list(range(6))
+    assert method.broadcast(1).model_of.tolist() == list(range(6))
 
 
 def test_oracle_averages_within_the_true_clusters(federate):
     federation = federate()
-    method = methods.make("oracle", weighting="equal")
-    method.setup(federation, federation.initial())
+    method = methods.make("oracle", truth=federation.clusters, weighting="equal")
+    method.setup(federation.server, federation.initial())
     _, trained = run_round(method, federation)
     for cluster in range(3):
         expected = trained[federation.clusters == cluster].mean(dim=0)
@@ -125,7 +125,7 @@ def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
     """Lines 20 to 28 of Algorithm 1 in the round that fires."""
     federation = federate()
     method = methods.make("ocfl", clusterer="kmeans")
-    method.setup(federation, federation.initial())
+    method.setup(federation.server, federation.initial())
     for round in range(10):
         received, trained = run_round(method, federation, round)
         if method.clustered:
@@ -152,7 +152,7 @@ def test_buffers_enter_update_vectors_when_asked(federate, normalised):
     with_buffers = methods.make("ocfl", include_buffers=True)
     without = methods.make("ocfl")
     for method in (with_buffers, without):
-        method.setup(federation, federation.initial())
+        method.setup(federation.server, federation.initial())
         run_round(method, federation)
     assert with_buffers.temperatures[0] < 0.5 * without.temperatures[0]
 
@@ -166,9 +166,18 @@ def test_bad_requests_are_refused():
         methods.make("ocfl", clusterer="dbscan")
     with pytest.raises(ValueError, match="window"):
         methods.make("ocfl", window=0)
-    with pytest.raises(ValueError, match="unknown weighting"):
-        methods.make("oracle", weighting="votes")
-    with pytest.raises(ValueError, match="server_lr > 0"):
-        methods.make("fedavg", server_lr=0)
-    with pytest.raises(ValueError, match="unknown server optimiser"):
-        methods.make("fedavg", server="lamb")
+    with pytest.raises(ValueError, match="weighting: Input should be 'equal' or 'samples'"):
+        methods.make("oracle", truth=[0, 1], weighting="votes")
+    with pytest.raises(ValueError, match=r"truth: Field required$"):
+        methods.make("oracle")
+    with pytest.raises(ValueError, match="server_lr: Input should be greater than 0"):
+        methods.make("fedavg", server_lr=0.0)
+    with pytest.raises(ValueError, match="server_optimizer: Input should be 'sgd', 'momentum'"):
+        methods.make("fedavg", server_optimizer="lamb")
+
+
+def test_the_truth_must_fit_the_clients(federate):
+    federation = federate()
+    method = methods.make("oracle", truth=[0, 1])
+    with pytest.raises(ValueError, match="needs the true cluster of 6 clients, not 2"):
+        method.setup(federation.server, federation.initial())

@@ -1,10 +1,10 @@
 import pytest
 import torch
+from cflkit.rows import RowModel, join
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from cflkit import models
-from cflkit.rows import RowModel, join
 
 
 @pytest.mark.parametrize(

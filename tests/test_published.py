@@ -331,7 +331,7 @@ def test_the_first_papers_first_temperature_clusters_at_once(federate):
     federation = federate()
     for before, clustered in ((float("inf"), False), (float("-inf"), True)):
         method = methods.make("ocfl", clusterer="kmeans", before=before)
-        method.setup(federation, federation.initial())
+        method.setup(federation.server, federation.initial())
         jobs = method.broadcast(0)
         method.aggregate(0, jobs, federation.train(jobs, 0))
         assert method.clustered is clustered

@@ -24,7 +24,7 @@ NEVER = 10**6
 
 def federation(m, width=2):
     sizes = torch.arange(1.0, m + 1)
-    return SimpleNamespace(clients=m, participating=m, parameters=width, sizes=sizes)
+    return SimpleNamespace(clients=m, clients_per_round=m, parameters=width, sizes=sizes)
 
 
 def play(method, updates, rounds=1, start=0):
@@ -140,7 +140,7 @@ def test_the_proxy_is_the_step_of_centralised_training(small):
     alone = Federation(small, whole, "linear", LocalTraining(1, 20), device="cpu")
     norms = sattler.central_norms(alone, rounds=3)
     method = make(min_rounds=NEVER)
-    method.setup(alone, alone.initial())
+    method.setup(alone.server, alone.initial())
     for round in range(3):
         jobs = method.broadcast(round)
         method.aggregate(round, jobs, alone.train(jobs, round))
@@ -162,7 +162,7 @@ def test_batch_counters_keep_the_mean_norm_up(federate, normalised):
     for include in (False, True):
         engine = federate(normalised)
         method = make(min_rounds=NEVER, include_buffers=include)
-        method.setup(engine, engine.initial())
+        method.setup(engine.server, engine.initial())
         jobs = method.broadcast(0)
         method.aggregate(0, jobs, engine.train(jobs, 0))
         trained[include] = method.mean_norms[0]
@@ -173,12 +173,12 @@ def test_batch_counters_keep_the_mean_norm_up(federate, normalised):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"eps1": 0.0}, "eps1 must be positive"),
-        ({"eps1": -0.4}, "eps1 must be positive"),
-        ({"eps2": math.inf}, "eps2 must be positive and finite"),
+        ({"eps1": 0.0}, "eps1: Input should be greater than 0"),
+        ({"eps1": -0.4}, "eps1: Input should be greater than 0"),
+        ({"eps2": math.inf}, "eps2: Input should be a finite number"),
         ({"eps1": math.nan}, "eps1"),
         ({"min_rounds": -1}, "min_rounds"),
-        ({"min_rounds": 2.5}, "min_rounds must be an integer"),
+        ({"min_rounds": 2.5}, "min_rounds: Input should be a valid integer"),
     ],
 )
 def test_sattlers_thresholds_out_of_range(options, message):
@@ -269,15 +269,15 @@ def test_no_distance_between_updates_that_are_not_finite(metric):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rounds": -1}, "rounds must be an integer and not negative"),
-        ({"rounds": 2.5}, "rounds must be an integer"),
+        ({"rounds": -1}, "rounds: Input should be greater than or equal to 0"),
+        ({"rounds": 2.5}, "rounds: Input should be a valid integer"),
         ({"threshold": 2.5}, "cosine distances end at 2"),
-        ({"threshold": 0.0}, "threshold must be positive"),
-        ({"threshold": math.nan}, "threshold must be positive"),
-        ({"metric": "hamming"}, "unknown metric 'hamming'"),
-        ({"linkage": "ward"}, "unknown linkage 'ward'"),
+        ({"threshold": 0.0}, "threshold: Input should be greater than 0"),
+        ({"threshold": math.nan}, "threshold: Input should be a finite number"),
+        ({"metric": "hamming"}, "metric: Input should be 'cosine', 'euclidean' or 'manhattan'"),
+        ({"linkage": "ward"}, "linkage: Input should be 'average', 'complete' or 'single'"),
         ({"metric": "euclidean", "wrong_sign": True}, "cosine similarity"),
-        ({"weighting": "loss"}, "unknown weighting"),
+        ({"weighting": "loss"}, "weighting: Input should be 'equal' or 'samples'"),
     ],
 )
 def test_briggs_options_out_of_range(options, message):

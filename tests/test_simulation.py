@@ -1,18 +1,24 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic.dataclasses import dataclass
+from sklearn.metrics import accuracy_score, f1_score
 
-from cflkit import datasets, methods, metrics, partition, simulation
+from cflkit import checkpoints, datasets, methods, metrics, partition, revision, simulation
 from cflkit.checkpoints import CheckpointMismatch
-from cflkit.federation import Diverged, Federation, Jobs, LocalTraining
+from cflkit.federation import Ask, Diverged, Embed, Federation, Jobs, LocalTraining, Losses, Train
+from cflkit.methods.fedavg import FedAvg
 
 
 def line_up():
+    truth = [0, 0, 1, 1, 2, 2]  # of the six clients of `split`
     return {
         "FedAvg": methods.make("fedavg", weighting="equal"),
         "KM": methods.make("ocfl", clusterer="kmeans"),
         "AFF": methods.make("ocfl", clusterer="affinity"),
-        "oracle": methods.make("oracle", weighting="equal"),
+        "oracle": methods.make("oracle", truth=truth, weighting="equal"),
         "local": methods.make("local"),
     }
 
@@ -91,9 +97,51 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
         run(same, federate(seed=1), 2, checkpoint=checkpoint)
     with pytest.raises(CheckpointMismatch, match="or more rounds"):
         run(same, federate(), 1, checkpoint=checkpoint)
-    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    whole = checkpoint.read_bytes()
+    checkpoint.write_bytes(whole[:1000])
     with pytest.raises(CheckpointMismatch, match="is damaged; delete it"):
         run(same, federate(), 2, checkpoint=checkpoint)
+    torch.save({"something": "else"}, checkpoint)
+    with pytest.raises(CheckpointMismatch, match="is no checkpoint of this version"):
+        run(same, federate(), 2, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("changed", ["code", "torch"])
+def test_a_checkpoint_of_other_code_is_refused(federate, tmp_path, monkeypatch, changed):
+    checkpoint = tmp_path / "run.pt"
+    line = {"KM": methods.make("ocfl", clusterer="kmeans")}
+    run(line, federate(), 2, checkpoint=checkpoint)
+    if changed == "code":
+        monkeypatch.setattr(revision, "DIGEST", "another")
+    else:
+        monkeypatch.setattr(checkpoints.torch, "__version__", "9.9")
+    with pytest.raises(CheckpointMismatch, match="made by other code or another torch"):
+        run(line, federate(), 3, checkpoint=checkpoint)
+
+
+def test_the_digest_of_the_code_is_of_every_file_of_the_package(tmp_path, monkeypatch):
+    monkeypatch.setattr(revision, "PROJECT", tmp_path)
+    folder = tmp_path / "cflkit" / "methods"
+    folder.mkdir(parents=True)
+    seen = {revision.digest_of_files()}
+    for name, text in (("a.py", "x = 1"), ("a.py", "x = 2"), ("b.py", ""), ("c.txt", "no code")):
+        (folder / name).write_text(text)
+        seen.add(revision.digest_of_files())
+    assert len(seen) == 4
+
+
+def test_numbers_of_numpy_do_not_spoil_a_checkpoint(federate, tmp_path):
+    @dataclass
+    class Noted(FedAvg):
+        def aggregate(self, t, jobs, trained):
+            super().aggregate(t, jobs, trained)
+            self.scalars = {"norm": np.float64(1.5), "count": np.int64(t)}
+
+    checkpoint = tmp_path / "run.pt"
+    run({"noted": Noted()}, federate(), 2, checkpoint=checkpoint)
+    history = run({"noted": Noted()}, federate(), 3, checkpoint=checkpoint)
+    assert history.table()["count"].tolist() == [0, 1, 2]
+    assert len(history.revisions) == 2
 
 
 def test_a_diverged_run_says_where(federate):
@@ -102,16 +150,136 @@ def test_a_diverged_run_says_where(federate):
         run({"FedAvg": methods.make("fedavg")}, federate(training=wild), rounds=5)
 
 
+@dataclass
+class Wild(FedAvg):
+    """Diverges in the round with index 1."""
+
+    def broadcast(self, t):
+        jobs = super().broadcast(t)
+        return Jobs(jobs.models * (1e30 if t == 1 else 1), jobs.model_of, jobs.client_of)
+
+
+def test_who_diverges_leaves_and_the_others_go_on(federate, tmp_path):
+    """As if the one that left had never been there."""
+    checkpoint = tmp_path / "run.pt"
+    line = {"wild": Wild(), **line_up()}
+    history = run(line, federate(), rounds=3, checkpoint=checkpoint)
+    table = history.table()
+    left = table[table["method"] == "wild"]
+    assert left["round"].tolist() == [1, 2]
+    assert left["diverged"].isna().tolist() == [True, False]
+    assert left["pf1"].isna().tolist() == [False, True]
+    alone = run(line_up(), federate(), rounds=3).table()
+    others = table[table["method"] != "wild"][alone.columns].reset_index(drop=True)
+    assert others.to_csv() == alone.reset_index(drop=True).to_csv()
+    assert history.summary()["wild"] == {"diverged_in": 2}
+    again = run({"wild": Wild(), **line_up()}, federate(), rounds=3, checkpoint=checkpoint)
+    assert again.table().to_csv() == table.to_csv()
+
+
+def test_a_run_in_which_everybody_diverged_is_an_error(federate):
+    with pytest.raises(Diverged, match=r"diverged in round 2: .*clients \[0, 1, 2, 3, 4, 5\]"):
+        run({"one": Wild(), "other": Wild(weighting="equal")}, federate(), rounds=5)
+
+
+# --- Communication --------------------------------------------------------------------------------
+
+
+def bytes_of(history, name):
+    rows = history.table().query("method == @name")
+    return list(zip(rows["bytes_down"], rows["bytes_up"], strict=True))
+
+
+def test_bytes_of_averaging_are_models_there_and_back(federate):
+    federation = federate()
+    model = 4 * federation.parameters
+    history = run(line_up(), federation, rounds=2)
+    for name in ("FedAvg", "KM", "oracle"):
+        assert bytes_of(history, name) == [(6 * model, 6 * model)] * 2
+    assert bytes_of(history, "local") == [(0, 0)] * 2
+    assert history.summary()["FedAvg"]["total_bytes_up"] == 12 * model
+
+
+def test_bytes_of_a_buffer_count_and_absent_clients_do_not(federate, normalised):
+    federation = federate(normalised, clients_per_round=2)
+    history = run({"FedAvg": methods.make("fedavg")}, federation, rounds=2)
+    model = 4 * (federation.parameters + federation.buffers)
+    assert bytes_of(history, "FedAvg") == [(2 * model, 2 * model)] * 2
+
+
+def counted(client, model, split):
+    return [1.0, torch.zeros(3)]
+
+
+@dataclass
+class Talkative(FedAvg):
+    """Asks for everything there is."""
+
+    def round(self, t):
+        jobs = self.broadcast(t)
+        yield Losses(jobs, split="test")
+        yield Losses(jobs)
+        yield Losses(jobs, reported=False)
+        yield Embed(jobs, max_samples=5)
+        yield Ask(jobs, question=counted, options={"split": "test"})
+        trained = yield Train(jobs)
+        each = torch.arange(len(jobs))
+        yield Losses(Jobs(trained, each, jobs.client_of), reported=False)  # they have it already
+        yield Losses(Jobs(trained, each, jobs.client_of.flip(0)), reported=False)
+        self.aggregate(t, jobs, trained)
+
+
+def test_bytes_of_answers_and_a_model_is_sent_once_per_round(federate):
+    federation = federate()
+    model = 4 * federation.parameters
+    history = run({"talkative": Talkative()}, federation, rounds=1)
+    samples = sum(federation.num_samples(c, s) for c in range(6) for s in ("train", "test"))
+    one = torch.zeros(1).long()
+    width = federation.embed(Jobs(federation.initial()[None], one, one))[0].shape[1]
+    embedded = 6 * 5 * width
+    answers = 4 * (samples + embedded) + 6 * (8 + 12)
+    # The model everybody starts from, and those that another client has trained
+    assert bytes_of(history, "talkative") == [(12 * model, answers + 6 * model)]
+
+
+def test_requests_of_several_methods_are_answered_once(federate):
+    """And whatever a method does to its answers, no other one sees it."""
+    asked = []
+
+    def question(client, model):
+        asked.append(client.number)
+        return torch.zeros(2)
+
+    @dataclass
+    class Spoiling(FedAvg):
+        def round(self, t):
+            jobs = self.broadcast(t)
+            answers = yield Ask(jobs, question=question)
+            assert all(not answer.any() for answer in answers)
+            losses = yield Losses(jobs)
+            assert all((loss > 0).any() for loss in losses)
+            trained = yield Train(jobs)
+            self.aggregate(t, jobs, trained.clone())
+            for own in (*answers, *losses, trained):
+                own.fill_(float(t + 7))
+
+    line = {"one": Spoiling(), "other": Spoiling(), "usual": methods.make("fedavg")}
+    history = run(line, federate(), rounds=2)
+    assert sorted(asked) == sorted([*range(6)] * 2)
+    assert history.trained == 12
+    assert torch.equal(line["one"].models, line["usual"].models)
+    assert torch.equal(line["other"].models, line["usual"].models)
+
+
 def test_rows_hold_what_they_say(federate):
     federation, line = federate(), line_up()
     history = run(line, federation)
     last = history.table().groupby("method").last()
-    models, of_client = line["KM"].client_models()
-    jobs = Jobs(models, of_client, torch.arange(6))
-    own = [metrics.scores(federation.targets(c), p) for c, p in enumerate(federation.predict(jobs))]
+    models, mixture = line["KM"].client_models()
+    jobs = Jobs(models, mixture.argmax(dim=1), torch.arange(6))
+    own = [by_sklearn(federation.targets(c), p) for c, p in enumerate(federation.predict(jobs))]
     central = [
-        metrics.scores(federation.targets(0, "central"), p)
-        for p in federation.predict(jobs, "central")
+        by_sklearn(federation.targets(0, "central"), p) for p in federation.predict(jobs, "central")
     ]
     pf1, accuracy = np.array(own).T
     gf1, _ = np.array(central).T
@@ -149,12 +317,37 @@ def test_bad_requests_are_refused(federate):
         run({}, federate())
 
 
+def by_sklearn(labels, probabilities):
+    predicted = probabilities.argmax(dim=1)
+    return (
+        f1_score(labels, predicted, average="macro", zero_division=0),
+        accuracy_score(labels, predicted),
+    )
+
+
 def test_scores_against_a_count_by_hand():
-    labels = [0, 0, 1, 1]
-    probabilities = np.eye(3)[[0, 0, 1, 2]]
+    labels = torch.tensor([0, 0, 1, 1])
+    probabilities = torch.eye(3)[[0, 0, 1, 2]]
     # F1: class 0 → 1, class 1 → 2/3, the stray class 2 → 0
     assert metrics.scores(labels, probabilities) == (pytest.approx((1 + 2 / 3) / 3), 0.75)
-    assert np.isnan(metrics.scores([], np.zeros((0, 3)))).all()
+    assert np.isnan(metrics.scores(labels[:0], probabilities[:0])).all()
+
+
+@given(
+    st.integers(2, 6).flatmap(
+        lambda k: st.tuples(
+            st.just(k),
+            st.lists(st.tuples(st.integers(0, k - 1), st.integers(0, k - 1)), min_size=1),
+        )
+    )
+)
+def test_scores_are_those_of_scikit_learn(case):
+    """Whatever classes are absent from the labels, the predictions or both."""
+    classes, pairs = case
+    labels, predicted = torch.tensor(pairs).T
+    probabilities = torch.eye(classes)[predicted]
+    expected = by_sklearn(labels, probabilities)
+    assert metrics.scores(labels, probabilities) == pytest.approx(expected)
 
 
 def test_agreement_of_the_unclustered_and_the_true():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 CENTRAL = "central"
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """Some of a client's training samples.
 
     Attributes

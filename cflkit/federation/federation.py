@@ -10,7 +10,7 @@ client's model.) Each takes a batch of `Jobs` and decides how to run it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from cflkit.federation.seeds import INITIALISATION, dropout_seeds, integer, step
 from cflkit.federation.server import Server
 from cflkit.federation.stacked import batches_of, train_stack
 from cflkit.federation.threads import run_in_threads
-from cflkit.federation.training import TASKS, train_client
+from cflkit.federation.training import TASKS, Samples, train_client
 
 if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
@@ -237,7 +237,7 @@ class Federation:
         seeds = dropout_seeds(self.seed, jobs.client_of.tolist(), round)
 
         def train_one(network: RowModel, job: int) -> None:
-            def samples():  # noqa: ANN202
+            def samples() -> Iterator[Samples]:
                 for step, batch in enumerate(batches[job]):
                     models.give_keys(network.network, step_keys(seeds[job], step))
                     yield *self.data.samples(batch.index), batch.weights

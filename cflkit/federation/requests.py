@@ -7,9 +7,9 @@ can be counted, joined with those of other methods, and sent over a network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -28,19 +28,24 @@ class Request:
     ----------
     jobs : Jobs
         Which clients, and with which models.
+    exchanged : bool
+        Whether models and answers travel. Clients that train models of their own and keep the
+        results exchange nothing.
+    reported : bool
+        Whether clients send their answers to the server. Where they only act on them (in IFCA a
+        client picks the model with the smallest loss), what is left to send is too small to count.
     """
 
     jobs: Jobs
+    exchanged: bool = field(default=True, kw_only=True)
+    reported: bool = field(default=True, kw_only=True)
 
-    # Whether clients send their answers to the server
-    reported: ClassVar[bool] = True
-
-    def kind(self) -> tuple[Hashable, ...]:
+    def kind(self) -> tuple[Any, ...]:
         """Return a key: requests of one kind differ in their jobs alone and can be joined."""
         optional = (self.jobs.subset, self.jobs.weights, self.jobs.anchor)
         return type(self), self.jobs.training, *(value is None for value in optional)
 
-    def answered_by(self, federation: Federation, round: int) -> Sequence[Any]:
+    def answered_by(self, federation: Federation, round: int) -> Any:
         """Return the answers of a federation, one per job."""
         raise NotImplementedError
 
@@ -58,15 +63,11 @@ class Train(Request):
     order : int, optional
         Which of the clients' batch orders; the round's number by default. A method that trains
         several times per round gives each training an order of its own.
-    exchanged : bool
-        Whether models travel. Clients that train models of their own and keep the results, as in
-        local training, exchange nothing.
     """
 
     order: int | None = None
-    exchanged: bool = True
 
-    def kind(self) -> tuple[Hashable, ...]:
+    def kind(self) -> tuple[Any, ...]:
         """Return a key of all that the batch order and the optimiser depend on."""
         return *super().kind(), self.order
 
@@ -83,15 +84,11 @@ class Losses(Request):
     ----------
     split : str
         As in `Federation.predict`.
-    reported : bool
-        Whether clients send the losses to the server. Where clients only act on them, as in IFCA,
-        what remains to be sent is too small to count.
     """
 
     split: str = "train"
-    reported: bool = True  # type: ignore[misc]
 
-    def kind(self) -> tuple[Hashable, ...]:
+    def kind(self) -> tuple[Any, ...]:
         """Return a key with the split."""
         return *super().kind(), self.split
 
@@ -114,7 +111,7 @@ class Embed(Request):
     max_samples: int | None = None
     train_mode: bool = False
 
-    def kind(self) -> tuple[Hashable, ...]:
+    def kind(self) -> tuple[Any, ...]:
         """Return a key with all options."""
         return *super().kind(), self.split, self.max_samples, self.train_mode
 
@@ -142,7 +139,7 @@ class Ask(Request):
     options: Mapping[str, Hashable] = field(default_factory=dict, kw_only=True)
     with_model: bool = field(default=True, kw_only=True)
 
-    def kind(self) -> tuple[Hashable, ...]:
+    def kind(self) -> tuple[Any, ...]:
         """Return a key with the question and its options."""
         return *super().kind(), self.question, tuple(sorted(self.options.items()))
 

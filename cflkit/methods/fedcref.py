@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ Edges = NDArray[np.bool_]
 Percent = Annotated[float, Field(gt=0, le=100)]
 Accuracy = Annotated[float, Field(gt=0, le=1)]
 Normalisation = Literal["min-max", "absolute"]
+NORMALISATIONS = get_args(Normalisation)
 Match = Literal["all", "first", "best"]
 Stop = Literal["paper", "code"]
 # A label per sample of each client
@@ -188,13 +189,13 @@ class FedCRef(Method):
         general = yield from reconstruction_errors(self.server, self.models)
         # Lines 26 to 31: active clients refine their clusters, and rest if little changes
         for client in np.flatnonzero(self.active):
-            self.refine(client, general[client])
+            self.refine(int(client), general[client])
         self.counts.append((len(self.communities), isolated))
 
     def train_local_models(self) -> Generator[Request, Any, None]:
         """Train a fresh autoencoder per cluster of the active clients, and compare them."""
         if self.iteration and not self.errors:  # after a restart from a checkpoint
-            yield from self.compare(range(self.server.clients))
+            yield from self.compare(range(self.server.clients), exchanged=False)
         mine = np.flatnonzero(self.active[self.clusters.owner])
         if not len(mine):
             return
@@ -212,11 +213,13 @@ class FedCRef(Method):
             self.local_models[client] = trained[np.flatnonzero(owners == client)]
         yield from self.compare(np.flatnonzero(self.active))
 
-    def compare(self, owners: Sequence[int] | Labels) -> Generator[Request, Any, None]:
+    def compare(
+        self, owners: Sequence[int] | Labels, exchanged: bool = True
+    ) -> Generator[Request, Any, None]:
         """Get the errors of some clients' autoencoders on everybody's samples."""
         self.errors = self.errors or [[] for _ in range(self.server.clients)]
         models = torch.cat([self.local_models[owner] for owner in owners])
-        errors = yield from reconstruction_errors(self.server, models)
+        errors = yield from reconstruction_errors(self.server, models, exchanged)
         ends = np.cumsum([len(self.local_models[owner]) for owner in owners])
         parts = [np.split(of_client, ends[:-1]) for of_client in errors]
         for place, owner in enumerate(owners):
@@ -356,14 +359,16 @@ def as_arrays(value: Any) -> Any:
     return value.numpy() if isinstance(value, Tensor) else value
 
 
-def reconstruction_errors(server: Server, models: Tensor) -> Generator[Request, Any, list[Matrix]]:
+def reconstruction_errors(
+    server: Server, models: Tensor, exchanged: bool = True
+) -> Generator[Request, Any, list[Matrix]]:
     """For each client ``[M, n]``: ask for the error of each of M models on each of its samples.
 
     Clients keep them to themselves: they compare, and report which clusters agree.
     """
     count, m = len(models), server.clients
     jobs = Jobs(models, torch.arange(count).repeat(m), torch.arange(m).repeat_interleave(count))
-    answers = yield Losses(jobs, reported=False)
+    answers = yield Losses(jobs, reported=False, exchanged=exchanged)
     found = [error.cpu().double().numpy() for error in answers]
     return [
         np.array(found[i * count : (i + 1) * count]).reshape(count, server.num_samples(i))
