@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from cflkit import checkpoints, metrics
@@ -71,24 +70,6 @@ def measures(federation: Federation, state: State, classes: Labels) -> dict[str,
         "owners": "|".join(map(str, state.clusters.owner)),
         "classes": "|".join(map(str, classes)),
         "edges": "|".join(f"{i}-{j}" for i, j in pairs),
-    }
-
-
-def centralised(truth: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
-    """A row of `Refinement`, without the method, where all samples lie in one place.
-
-    As of one client, which associates nothing: its clusters are all there is (FedCRef, Table 2).
-    """
-    accuracy = metrics.clustering_accuracy(truth, labels)
-    return {
-        "round": 0,
-        "communities": len(np.unique(labels)),
-        "isolated": 0,
-        "wrong": 0.0,
-        "accuracy": accuracy,
-        "worst_accuracy": accuracy,
-        "active": 0,
-        **dict.fromkeys(("owners", "classes", "edges"), ""),
     }
 
 

@@ -28,7 +28,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from cflkit import config, datasets, methods, partition, plots
+from cflkit import datasets, methods, papers, partition, plots
 from cflkit.federation import Federation, Jobs, LocalTraining
 
 plots.style()
@@ -47,7 +47,7 @@ rounds = 20  # of communication
 seed = 0  # initial model, batch orders
 
 # %%
-run = config.Splits.of(globals())
+run = papers.lessons.Splits.of(globals())
 images = datasets.load(run.dataset)
 
 # %% [markdown]

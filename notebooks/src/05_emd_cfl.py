@@ -33,8 +33,8 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
 from sklearn.metrics.pairwise import cosine_distances
 
-from cflkit import config, datasets, divergence, ledger, methods, metrics
-from cflkit import plots, published, records, shifts, simulation
+from cflkit import datasets, divergence, ledger, methods, metrics
+from cflkit import papers, plots, records, shifts, simulation
 from cflkit.divergence import earth_movers_distance
 from cflkit.federation import Federation, Jobs
 from cflkit.methods import emd_cfl
@@ -76,8 +76,8 @@ seed = 0  # initial model, batch orders
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
 # %%
-run = config.EMDRun.of(globals())
-run_name = records.run_id("emd-cfl", run)
+run = papers.emd_cfl.Parameters.of(globals())
+run_name = records.run_id(run)
 
 # %% [markdown]
 # ## The clients
@@ -313,7 +313,7 @@ for kind in emd_cfl.CLUSTERS:
 # FedAvg; and FedProx, which ties clients to the common model by a penalty $\frac{\mu}{2}\lVert\theta - \theta^t\rVert^2$.
 
 # %%
-line_up = published.emd_line_up(run)
+line_up = papers.emd_cfl.line_up(run, split.clusters)
 history = simulation.run(
     line_up, federation, run.rounds, checkpoint=records.checkpoint(run_name), progress=False
 )
@@ -488,7 +488,8 @@ if bars:
 # %%
 few = max(2, federation.clients // 2)
 half = Federation(images, split, run.model, run.training(), **options | {"participants": few})
-partly = {name: published.emd_line_up(run)[name] for name in ("EMD-CFL", "Oracle")}
+again = papers.emd_cfl.line_up(run, split.clusters)
+partly = {name: again[name] for name in ("EMD-CFL", "Oracle")}
 partial = simulation.run(partly, half, run.rounds + 2, progress=False).table()
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.2))
 plots.over_rounds(partial, "ari", "ARI", axes[0])

@@ -33,8 +33,8 @@ import torch
 from scipy import stats
 from sklearn.manifold import TSNE
 
-from cflkit import config, datasets, ledger, metrics, partition, plots
-from cflkit import published, records, refinement, sample_clustering
+from cflkit import datasets, ledger, metrics, papers, partition, plots
+from cflkit import records, refinement, sample_clustering
 from cflkit.federation import Federation, Jobs
 from cflkit.methods import fedcref
 
@@ -74,8 +74,8 @@ iterations = 4  # at most
 seed = 0  # first clustering, initial models, batch orders
 
 # %%
-run = config.FedCRefRun.of(globals())
-run_name = records.run_id("fedcref", run)
+run = papers.fedcref.Parameters.of(globals())
+run_name = records.run_id(run)
 
 # %% [markdown]
 # ## Clients with a few classes each
@@ -367,7 +367,7 @@ for title, labels in (("before", dealt[0]), ("after", refined)):
 # three have the same networks, which are trained once.
 
 # %%
-line_up = published.fedcref_line_up(run)
+line_up = papers.fedcref.line_up(run, split.clusters)
 history, ends = refinement.run(
     line_up,
     federation,
@@ -493,7 +493,8 @@ plane = TSNE(random_state=run.seed).fit_transform(pixels)
 numbers = range(max(2, images.classes - 3), images.classes + 4)
 tried = central.fit_each(pixels, numbers, run.seed)
 best, silhouettes = sample_clustering.best_by_silhouette(plane, tried)
-rows = {k: refinement.centralised(images.labels[pooled], labels) for k, labels in tried.items()}
+of_all = images.labels[pooled]
+rows = {k: papers.fedcref.centralised(of_all, labels) for k, labels in tried.items()}
 
 # %%
 if run.clustering == "dec":
@@ -541,7 +542,7 @@ for record in past:
     systems.setdefault(ledger.scenario_of(record, "fedcref"), []).append(record)
 nearest = {"mnist": "emnist-digits", "kmnist-test": "kmnist"}
 printed = ledger.published().query("paper == 'fedcref'")
-printed = printed.groupby([*ledger.FEDCREF.scenario, "method", "measure"])["value"].agg(list)
+printed = printed.groupby([*papers.fedcref.SCENARIO, "method", "measure"])["value"].agg(list)
 
 
 # %%
