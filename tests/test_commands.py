@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 import nbformat
+import papermill
 import pytest
-import yaml
 
-from cflkit import config, ledger, notebooks, records
+from cflkit import notebooks, records
 from cflkit.__main__ import main
+from cflkit.papers import PAPERS, ocfl
+from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT
 
 OCFL = PROJECT / "notebooks" / "03_ocfl_temperature.ipynb"
@@ -65,12 +67,12 @@ def refuse(capsys, *arguments):
     ],
 )
 def test_a_wrong_parameter_ends_before_anything_runs(capsys, monkeypatch, name, value, message):
-    monkeypatch.setattr(notebooks.papermill, "execute_notebook", None)
+    monkeypatch.setattr(papermill, "execute_notebook", None)
     assert message in refuse(capsys, "run", str(OCFL), "-p", name, value)
 
 
 def test_parameters_that_contradict_each_other(capsys, monkeypatch):
-    monkeypatch.setattr(notebooks.papermill, "execute_notebook", None)
+    monkeypatch.setattr(papermill, "execute_notebook", None)
     error = refuse(capsys, "run", str(OCFL), "-p", "optimizer", "adam", "-p", "momentum", "0.9")
     assert "momentum belongs to sgd" in error
 
@@ -140,28 +142,26 @@ def test_without_a_model_the_defaults_give_the_types(capsys, tmp_path):
     ("text", "meant"), [("1e-3", 0.001), ("1", 1.0), ("1.0e-7", 1e-7), ("0.5", 0.5)]
 )
 def test_numbers_are_what_was_meant(text, meant):
-    source = notebooks.read(OCFL)
-    values = notebooks.check_parameters(source, {"lr": yaml.safe_load(text)})
-    assert values["lr"] == meant
-    assert isinstance(values["lr"], float)
+    for name in ("lr", "sattler_eps1"):  # whose default is None
+        given = {name: notebooks.parse_yaml(name, text)}
+        values = notebooks.check_parameters(OCFL, given)
+        assert values[name] == meant
+        assert isinstance(values[name], float)
 
 
 def test_the_notebook_itself_refuses_what_was_injected():
     namespace = notebooks.defaults(notebooks.read(OCFL)) | {"rounds": "20"}
-    with pytest.raises(config.ParameterError, match="rounds: Input should be a valid integer"):
-        config.OCFLRun.of(namespace)
+    with pytest.raises(ParameterError, match="rounds: Input should be a valid integer"):
+        ocfl.Parameters.of(namespace)
     del namespace["rounds"]
-    with pytest.raises(config.ParameterError, match="rounds: Field required"):
-        config.OCFLRun.of(namespace)
+    with pytest.raises(ParameterError, match="rounds: Field required"):
+        ocfl.Parameters.of(namespace)
 
 
-SOURCES = [ledger.OCFL, ledger.EXPLANATIONS, ledger.EMD, ledger.FEDCREF]
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.folder)
-def test_every_parameter_file_fits_its_notebook(source):
-    notebook = notebooks.read(PROJECT / "notebooks" / f"{source.notebook}.ipynb")
-    files = sorted((PROJECT / "notebooks" / "params" / source.folder).glob("*/*.yaml"))
+@pytest.mark.parametrize("paper", PAPERS.values(), ids=lambda paper: paper.name)
+def test_every_parameter_file_fits_its_notebook(paper):
+    notebook = PROJECT / "notebooks" / f"{paper.notebook}.ipynb"
+    files = sorted((PROJECT / "notebooks" / "params" / paper.folder).glob("*/*.yaml"))
     assert files
     for file in files:
         notebooks.check_parameters(notebook, notebooks.read_yaml(file))

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.nn.utils import vector_to_parameters
 
-from cflkit import checkpoints, config, metrics, models, partition, plots, published, refinement
+from cflkit import checkpoints, metrics, models, papers, partition, plots, refinement
 from cflkit import sample_clustering as first
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import fedcref
 from cflkit.methods.fedcref import FedCRef, LocalClusters
+from cflkit.parameters import ParameterError
 
 QUICK = LocalTraining(epochs=30, batch_size=16, optimizer="adam", lr=1e-3)
 OPTIONS = FedCRef(theta=0.35, local=QUICK, federated=replace(QUICK, epochs=5), rounds=3)
@@ -533,7 +534,7 @@ def test_wrong_associations_by_hand():
 
 def test_all_data_in_one_place_are_a_row_like_the_others(clients, dealt):
     history, _ = refinement.run({"F": OPTIONS}, clients(), dealt, 1, progress=False)
-    row = refinement.centralised([5, 5, 5, 3, 3, 7], [0, 0, 1, 1, 1, 1])
+    row = papers.fedcref.centralised([5, 5, 5, 3, 3, 7], [0, 0, 1, 1, 1, 1])
     assert {"method", *row} == set(history.rows[0])
     history.rows.append({"method": "Global DEC", **row})
     summary = history.summary()["Global DEC"]
@@ -709,8 +710,8 @@ def test_parameters_become_options():
         **{"batch_size": 8, "local_epochs": 2, "federated_epochs": 3, "rounds": 4},
         **{"iterations": 5, "seed": 6},
     }
-    run = config.FedCRefRun.checked(values)
-    lines = published.fedcref_line_up(run)
+    run = papers.fedcref.Parameters.checked(values)
+    lines = papers.fedcref.line_up(run, [])
     options = lines["FedCRef"]
     assert options.local == LocalTraining(2, 8, "adam", 0.01)
     assert options.federated.epochs == 3
@@ -719,8 +720,8 @@ def test_parameters_become_options():
     assert lines["Alone"] == replace(options, associations="none")
     assert run.dec() == first.DEC((4, 2), 3, 6)
     assert run.scenario == "digits-dec-overlap0-m3"
-    with pytest.raises(config.ParameterError, match="dirtiness must be 0 for dec"):
-        config.FedCRefRun.checked(values | {"dirtiness": 0.3})
+    with pytest.raises(ParameterError, match="dirtiness must be 0 for dec"):
+        papers.fedcref.Parameters.checked(values | {"dirtiness": 0.3})
 
 
 def test_the_graph_shows_which_associations_are_wrong():
