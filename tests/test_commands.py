@@ -288,3 +288,59 @@ def test_help(command, capsys):
 def test_checkpoints_lie_in_the_ignored_cache():
     assert records.checkpoint("run").is_relative_to(PROJECT / "data" / "cache")
     assert "data/cache/" in Path(PROJECT / ".gitignore").read_text()
+
+
+def test_help_waits_for_nothing_heavy():
+    code = "import sys; from cflkit.__main__ import main\n"
+    code += "try: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "print(*(n for n in sys.modules if '.' not in n), file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+    )
+    assert "usage: python -m cflkit" in done.stdout
+    heavy = {"torch", "torchvision", "pandas", "numpy", "matplotlib", "captum", "sklearn"}
+    heavy |= {"nbformat", "papermill", "scipy", "hdbscan"}
+    assert heavy & set(done.stderr.split()) == set()
+
+
+def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypatch, capsys):
+    from cflkit import ledger, readme
+
+    marker = "<!-- {}: written by python -m cflkit readme -->\nold\n<!-- end -->\n"
+    names = ["notebooks", "ledger", *(p.results.marker for p in PAPERS.values() if p.results)]
+    (tmp_path / "README.md").write_text("before\n" + "".join(map(marker.format, names)) + "after\n")
+    monkeypatch.setattr(readme, "README", tmp_path / "README.md")
+    monkeypatch.setattr(ledger, "LEDGER", tmp_path / "ledger.csv")
+    monkeypatch.setattr(records, "committed", lambda: [])
+    assert main(["readme"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        str(tmp_path / "ledger.csv"),
+        str(tmp_path / "README.md"),
+    ]
+    written = (tmp_path / "README.md").read_text()
+    assert written.startswith("before\n<!-- notebooks")
+    assert written.endswith("<!-- end -->\nafter\n")
+    assert "old" not in written
+    assert "`03_ocfl_temperature`" in written
+    assert (tmp_path / "ledger.csv").exists()
+
+
+@pytest.mark.parametrize("text", ["1e-3", "+1E3", "-.5e2", "1.e-7", "2e5"])
+def test_floats_are_those_of_yaml_1_2(text):
+    value = notebooks.parse_yaml("x", text)
+    assert value == float(text)
+    assert isinstance(value, float)
+    for other in ("e3", "1e", "0x1e-3", "'1e-3'", "1e3m"):
+        assert isinstance(notebooks.parse_yaml("x", other), str)
+    assert notebooks.parse_yaml("x", "[1, 2]") == [1, 2]
+
+
+def test_a_layer_that_cannot_be_explained_is_refused_before_a_kernel_starts(capsys, monkeypatch):
+    monkeypatch.setattr(papermill, "execute_notebook", None)
+    lesson = str(PROJECT / "notebooks" / "07_explaining_cluster_models.ipynb")
+    assert "layer: the network has no layer 'nonsense'" in refuse(
+        capsys, "run", lesson, "-p", "layer", "nonsense"
+    )

@@ -427,7 +427,7 @@ def test_layers_are_checked_with_the_data_as_they_are(small, split):
     """What has height and width on photographs may be a single place on the digits' 8×8 pixels."""
     explanations = papers.explanations
     lesson = PROJECT / "notebooks" / "07_explaining_cluster_models.ipynb"
-    own = {"dataset": small.name, "model": "resnet18", "layer": "features.layer4"}
+    own = {"dataset": small.name, "model": "resnet34", "layer": "features.layer4"}
     run = explanations.Parameters.checked(notebooks.defaults(notebooks.read(lesson)) | own)
     with pytest.raises(ParameterError, match=r"layer: .* has no height and width"):
         explanations.federation(run, small, split)
