@@ -128,11 +128,12 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         listed = notebooks.read_yaml(file)
         wanted = {name: value for name, value in point.items() if name in usual}
         wanted |= {name: point[other] for name, other in grid.alike.items()}
-        run = notebooks.record_id(notebook, notebooks.check_parameters(notebook, listed | wanted))
+        checked = notebooks.check_parameters(notebook, listed | wanted)
+        run = notebooks.recorded(notebook, checked)
         if run is None:
             raise ParameterError(f"{grid.notebook} writes no record")
         given = {n: v for n, v in wanted.items() if v != listed.get(n, usual[n])}
-        jobs.append(Job(run, notebook, file, given))
+        jobs.append(Job(records.run_id(run), notebook, file, given))
     if not jobs:
         raise ParameterError(f"no run of {table} has {dict(where or {})}")
     return jobs

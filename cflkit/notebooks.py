@@ -18,7 +18,7 @@ import filelock
 import yaml
 
 from cflkit import records
-from cflkit.parameters import ParameterError, literals, unknown_name
+from cflkit.parameters import ParameterError, Recorded, literals, unknown_name
 
 # What passes between this process and the kernel is nobody else's to read
 ENCRYPTED = {"KernelManager": {"transport_encryption": "auto"}}
@@ -64,7 +64,8 @@ def run(
     Raises
     ------
     ParameterError
-        An unknown name, a wrong type or a value out of bounds; nothing has run.
+        An unknown name, a wrong type, a value out of bounds or one that does not fit the data;
+        nothing has run.
     NotebookError
         No notebook, no parameters cell, or an error of one of its cells; or another process runs
         the same.
@@ -72,17 +73,18 @@ def run(
     values = {} if file is None else read_yaml(file)
     values |= {name: parse_yaml(name, text) for name, text in given.items()}
     values = check_parameters(notebook, values)
-    check_against_data(notebook, values)
-    name = record_id(notebook, values)
-    if name is None:
+    parameters = recorded(notebook, values)
+    if parameters is None:
         if missing:
             raise NotebookError(f"{notebook} writes no record that could be missing")
         return execute(notebook, values, output)
+    name = records.run_id(parameters)
     try:
         with alone(name, wait=missing):
             records.sweep(name)
             if missing and records.folder(name) is not None:
                 return None
+            parameters.check_against_data()
             return execute(notebook, values, output)
     except filelock.Timeout as error:
         raise NotebookError(f"{name} is being run by another process") from error
@@ -90,31 +92,15 @@ def run(
         raise NotebookError(f"{name}: {error}") from error
 
 
-def record_id(notebook: Path, values: dict[str, Any]) -> str | None:
-    """The id of the record that a notebook writes with these parameters, if it writes one."""
+def recorded(notebook: Path, values: dict[str, Any]) -> Recorded | None:
+    """The parameters of a run that leaves a record; None for other notebooks."""
     from cflkit import papers
 
     paper = papers.by_notebook(notebook.stem)
     if paper is None:
         return None
-    return records.run_id(paper.parameters.checked(defaults(read(notebook)) | values))
-
-
-def check_against_data(notebook: Path, values: dict[str, Any]) -> None:
-    """Refuse parameters that do not fit their data, where a paper knows such ones.
-
-    Raises
-    ------
-    ParameterError
-        They do not.
-    datasets.DatasetError
-        The data are not there.
-    """
-    from cflkit import papers
-
-    paper = papers.by_notebook(notebook.stem)
-    if paper is not None:
-        paper.check(paper.parameters.checked(defaults(read(notebook)) | values))
+    checked: Recorded = paper.parameters.checked(defaults(read(notebook)) | values)
+    return checked
 
 
 def alone(run: str, wait: bool = False) -> filelock.BaseFileLock:

@@ -63,6 +63,10 @@ class Recorded(Protocol):
         """Part of the record's name."""
         ...
 
+    def check_against_data(self) -> None:
+        """Refuse what does not fit the data, see `Parameters.check_against_data`."""
+        ...
+
     def model_dump(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
         """All values by name."""
         ...
@@ -89,6 +93,17 @@ class Parameters(BaseModel):
         return cls.checked(
             {name: namespace[name] for name in cls.model_fields if name in namespace}
         )
+
+    def check_against_data(self) -> None:
+        """Refuse what does not fit the data, which must be loaded; before a kernel starts.
+
+        Raises
+        ------
+        ParameterError
+            A parameter does not fit.
+        datasets.DatasetError
+            The data are not there.
+        """
 
     @classmethod
     def added_later(cls) -> dict[str, Any]:

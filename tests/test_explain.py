@@ -418,9 +418,9 @@ def test_layers_are_checked_before_anything_trains(change, message):
     usual = notebooks.defaults(lesson)
     run = explanations.Parameters.checked(usual)
     assert run.assessment().layer == "features.8"
-    explanations.check(run)
+    run.check_against_data()
     with pytest.raises(ParameterError, match=message):
-        explanations.check(explanations.Parameters.checked(usual | change))
+        explanations.Parameters.checked(usual | change).check_against_data()
 
 
 def test_layers_are_checked_with_the_data_as_they_are(small, split):

@@ -211,10 +211,6 @@ class Results:
 # --- A paper -------------------------------------------------------------------------------------
 
 
-def no_further_check(run: Any) -> None:
-    """Accept whatever the parameter model accepts."""
-
-
 @dataclass(frozen=True)
 class Paper:
     """All that the kit knows about a paper.
@@ -248,8 +244,6 @@ class Paper:
         The README's table; none for a paper that shares another's runs.
     free : frozenset of str
         Parameters in which runs of one scale may differ, like seeds.
-    check : callable
-        Raises `ParameterError` for parameters that fit no data; called before a kernel starts.
     """
 
     name: str
@@ -264,7 +258,6 @@ class Paper:
     line_up: Callable[[Any, ArrayLike], Mapping[str, Any]]
     results: Results | None = None
     free: frozenset[str] = frozenset({"seed", "partition_seed"})
-    check: Callable[[Any], None] = no_further_check
 
     @property
     def folder(self) -> str:

@@ -54,6 +54,10 @@ class Parameters(ocfl.OCFLMethods):
             raise ValueError(f"which layer of {self.model} to explain is not known; name one")
         return self
 
+    def check_against_data(self) -> None:
+        """GradCAM must be able to look at the layer."""
+        check_layer(self, datasets.load(self.dataset))
+
     def assessment(self) -> Assessment:
         """How models are explained."""
         from cflkit.assessment import Assessment  # Captum, which takes seconds to load
@@ -78,11 +82,6 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
     """
     check_layer(run, images)
     return ocfl.federation(run, images, split)
-
-
-def check(run: Parameters) -> None:
-    """Refuse a layer that GradCAM cannot look at."""
-    check_layer(run, datasets.load(run.dataset))
 
 
 def check_layer(run: Parameters, images: ImageSet) -> None:
@@ -164,6 +163,5 @@ PAPERS = (
             ),
             scales=("reduced",),
         ),
-        check=check,
     ),
 )
