@@ -15,6 +15,7 @@ from cflkit.parameters import FederatedRun
 from cflkit.records import PROJECT
 
 GENERIC = ("grid", "ledger", "notebooks", "parameters", "readme", "records", "papers/base")
+GENERIC += ("__main__",)
 
 
 def test_papers_are_known_by_their_names_notebooks_and_records():
@@ -162,6 +163,20 @@ def test_data_and_federation_are_those_of_the_notebook(paper, changed):
     assert federation.clients == run.clients
     assert federation.seed == run.seed
     assert len(known.line_up(run, split.clusters)) >= 3
+
+
+FOLDERS = sorted({paper.folder for paper in PAPERS.values()})
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_data_of_a_committed_record_can_be_dealt_again(data_root, folder):
+    """The clients get what the notebook gave them when the record was made."""
+    record = next((r for r in records.committed() if r.paper == folder and "mnist" in r.id), None)
+    if record is None:
+        pytest.skip("needs git, which knows the committed records")
+    paper = papers.by_record(record.id)
+    _, split = paper.data(paper.parameters.checked(record.parameters))
+    assert split.hash == record.provenance["partition_hash"]
 
 
 # --- A paper that is not there yet ---------------------------------------------------------------
