@@ -174,9 +174,17 @@ def read(notebook: Path) -> Notebook:
         raise NotebookError(f"{notebook} cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise NotebookError(f"{notebook} is not a notebook") from error
-    if not isinstance(tree, dict) or not isinstance(tree.get("cells"), list):
+    if not is_notebook(tree):
         raise NotebookError(f"{notebook} is not a notebook")
     return tree
+
+
+def is_notebook(tree: Any) -> bool:
+    """Whether a tree has cells as Jupyter writes them."""
+    try:
+        return all({"cell_type", "metadata", "source"} <= cell.keys() for cell in tree["cells"])
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 class Loader(yaml.SafeLoader):

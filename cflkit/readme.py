@@ -14,7 +14,7 @@ import pandas as pd
 
 from cflkit import grid, ledger, notebooks, records
 from cflkit.papers import PAPERS
-from cflkit.papers.base import Paper, Runs
+from cflkit.papers.base import Results, Runs
 from cflkit.records import PROJECT, Record
 
 README = PROJECT / "README.md"
@@ -58,7 +58,7 @@ def filled(text: str, committed: Sequence[Record], table: pd.DataFrame) -> str:
     parts = {"notebooks": notebook_table(), "ledger": headline(table)}
     for paper in PAPERS.values():
         if paper.results is not None:
-            parts[paper.results.marker] = results_table(paper, committed)
+            parts[paper.results.marker] = results_table(paper.name, paper.results, committed)
     for name, part in parts.items():
         marker, end = f"<!-- {name}: written by python -m cflkit readme -->\n", "\n<!-- end -->"
         before, found, rest = text.partition(marker)
@@ -90,22 +90,19 @@ def notebook_table() -> str:
     return markdown(("notebook", "what it shows", "minutes"), rows)
 
 
-def results_table(paper: Paper, committed: Sequence[Record]) -> str:
+def results_table(paper: str, results: Results, committed: Sequence[Record]) -> str:
     """A paper's runs, one row per scenario and scale, in the order of scenarios."""
-    if paper.results is None:
-        raise ValueError(f"{paper.name} declares no results for the README")
     found: dict[tuple[Any, ...], list[Record]] = {}
     for record in committed:
-        scale = ledger.scale(record, paper.name)
-        if scale in paper.results.scales:
-            scenario = ledger.scenario_of(record, paper.name)
-            # None, which is smaller than nothing, comes first
+        scale = ledger.scale(record, paper)
+        if scale in results.scales:
+            scenario = ledger.scenario_of(record, paper)
+            # None cannot be compared, and comes first
             key = tuple((value is not None, value) for value in (*scenario, scale))
             found.setdefault(key, []).append(record)
-    columns = paper.results.columns
     runs = [Runs(key[-1][1], found[key]) for key in sorted(found)]
-    rows = [[column.cell(row) for column in columns] for row in runs]
-    return markdown([column.head for column in columns], rows)
+    rows = [[column.cell(row) for column in results.columns] for row in runs]
+    return markdown([column.head for column in results.columns], rows)
 
 
 def headline(table: pd.DataFrame) -> str:

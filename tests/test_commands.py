@@ -97,7 +97,7 @@ def test_a_wrong_parameter_file(capsys, tmp_path, content, message):
 def test_files_that_are_not_there_or_are_no_notebooks(capsys, tmp_path):
     assert "cannot be read" in refuse(capsys, "run", str(tmp_path / "absent.ipynb"))
     assert "cannot be read" in refuse(capsys, "run", str(OCFL), "-f", str(tmp_path / "absent"))
-    for content in (b"no notebook", b"[]", b"\xff\xfe\x00\x80"):
+    for content in (b"no notebook", b"[]", b'{"cells": [1]}', b"{}", b"\xff\xfe\x00\x80"):
         text = tmp_path / "text.ipynb"
         text.write_bytes(content)
         assert "is not a notebook" in refuse(capsys, "run", str(text))

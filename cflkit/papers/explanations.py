@@ -100,7 +100,7 @@ def check_layer(run: Parameters, images: ImageSet) -> None:
 def line_up(run: Parameters, truth: ArrayLike) -> dict[str, Method]:
     """Make the methods without the yardsticks, which the paper does not explain either."""
     lines = ocfl.line_up(run, truth)
-    return {name: method for name, method in lines.items() if name not in ("oracle", "local")}
+    return {name: method for name, method in lines.items() if name not in ocfl.YARDSTICKS}
 
 
 def explained(measure: str, source: str) -> Protocol:

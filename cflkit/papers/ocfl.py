@@ -152,6 +152,8 @@ CLUSTERERS = {
     "OCFL-MS": "meanshift",
     "OCFL-HDB": "hdbscan",
 }
+# What no table has: the true clusters, and no federation
+YARDSTICKS = ("oracle", "local")
 METHODS = {"SCL": "Sattler", "BCL": "Briggs", **{name: name for name in CLUSTERERS}}
 
 
