@@ -7,10 +7,12 @@ cell, exits with success, and runs with the defaults; it passes YAML's ``1e-3`` 
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import filelock
 import yaml
 
 from cflkit import records
-from cflkit.parameters import ParameterError, Recorded, literals, unknown_name
+from cflkit.parameters import ParameterError, Recorded, unknown_name
 
 # What passes between this process and the kernel is nobody else's to read
 ENCRYPTED = {"KernelManager": {"transport_encryption": "auto"}}
@@ -232,6 +234,27 @@ def defaults(notebook: Notebook) -> dict[str, Any]:
         raise NotebookError(
             f"line {error} of the parameters cell is not 'name = literal'"
         ) from error
+
+
+def literals(source: str) -> Iterator[tuple[str, Any]]:
+    """Names and values of a cell that holds lines ``name = literal`` alone.
+
+    Raises
+    ------
+    SyntaxError
+        The cell is not Python.
+    ValueError
+        A line is another; the message is its number.
+    """
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                try:
+                    yield name, ast.literal_eval(value)
+                except ValueError:
+                    raise ValueError(statement.lineno) from None
+            case _:
+                raise ValueError(statement.lineno)
 
 
 def check_parameters(notebook: Path, values: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ defaults. The models of the notebooks themselves are in `papers`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
@@ -140,10 +140,7 @@ def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
     """
     found: list[str] = []
     for cell in reversed(cells):
-        try:
-            names = [name for name, _ in literals(cell)]
-        except (SyntaxError, ValueError):
-            continue  # no cell of parameters
+        names = assigned(cell)
         whole = len(set(names) & set(known)) > len(known) / 2
         if whole or cell.startswith(INJECTED):
             found = [*(name for name in names if name not in known), *found]
@@ -152,32 +149,21 @@ def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
     return found
 
 
+def assigned(cell: str) -> list[str]:
+    """The names that a cell assigns; none if it has IPython's own syntax."""
+    try:
+        body = ast.parse(cell).body
+    except SyntaxError:
+        return []
+    targets = [target for line in body if isinstance(line, ast.Assign) for target in line.targets]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
 def unknown_name(name: str, known: dict[str, Any]) -> str:
     """What to say of a name that is no parameter."""
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
     return f"the notebook has no parameter {name!r}; {hint}"
-
-
-def literals(source: str) -> Iterator[tuple[str, Any]]:
-    """Names and values of a cell that holds lines ``name = literal`` alone.
-
-    Raises
-    ------
-    SyntaxError
-        The cell is not Python.
-    ValueError
-        A line is another; the message is its number.
-    """
-    for statement in ast.parse(source).body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                try:
-                    yield name, ast.literal_eval(value)
-                except ValueError:
-                    raise ValueError(statement.lineno) from None
-            case _:
-                raise ValueError(statement.lineno)
 
 
 # What knows the names below takes seconds to load, and is loaded when it is asked

@@ -4,8 +4,9 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from cflkit import notebooks
+from cflkit.notebooks import literals
 from cflkit.papers import lessons
-from cflkit.parameters import ParameterError, literals, unknown_names
+from cflkit.parameters import ParameterError, unknown_names
 from cflkit.records import PROJECT
 
 RIGHT = "clients = 6  # m\nrounds = 10\nlocal_epochs = 2\nbatch_size = 16\nlr = 0.1\nseed = 0"
@@ -38,6 +39,9 @@ def test_a_wrong_name_in_the_parameters_cell_is_noticed(shell, capsys):
     )
     # Put right and run again, it is well, although the old name is still there
     result, _ = run(shell, capsys, RIGHT, CHECK)
+    assert result.success
+    # So it is with an expression, which papermill would not take
+    result, _ = run(shell, capsys, WRONG, RIGHT.replace("= 0.1", "= 1 / 10"), CHECK)
     assert result.success
     # A misspelt name is noticed although the right one is still there from before
     result, _ = run(shell, capsys, WRONG, CHECK)
