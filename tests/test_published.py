@@ -12,7 +12,7 @@ import torch
 
 from cflkit import clustering, ledger, methods, metrics, partition, stats
 from cflkit.methods.ocfl import attribute
-from cflkit.papers import PAPERS, emd_cfl, explanations, fedcref, ocfl
+from cflkit.papers import PAPERS, explanations, fedcref, ocfl
 from cflkit.papers.base import AS_PUBLISHED, switch_table
 
 ARCHIVED = {
@@ -307,7 +307,8 @@ def test_clustering_rounds_by_hand():
 # --- As published and as intended ----------------------------------------------------------------
 
 
-SWITCHES = (*ocfl.SWITCHES, *emd_cfl.SWITCHES)
+# Papers may share theirs
+SWITCHES = [*{(s.where, s.option): s for p in PAPERS.values() for s in p.switches}.values()]
 
 
 @pytest.mark.parametrize("switch", SWITCHES, ids=lambda s: f"{s.where}-{s.option}")
@@ -330,7 +331,7 @@ def test_every_switch_is_an_option_with_two_values(switch):
 
 def test_the_switches_as_a_table():
     table = switch_table(SWITCHES)
-    assert len(table) == len(SWITCHES)
+    assert len(table) == len(SWITCHES) == len(ocfl.SWITCHES) + 1
     assert list(table) == ["where", "option", "published", "intended", "by", "what", "source"]
     assert not table.duplicated(["where", "option"]).any()
 

@@ -240,6 +240,8 @@ class Paper:
         From parameters, images and partition to the clients.
     line_up : callable
         From the parameters and the true cluster of each client to the methods by name.
+    switches : tuple of Switch
+        Where its code or its text differs from what was meant.
     results : Results, optional
         The README's table; none for a paper that shares another's runs.
     free : frozenset of str
@@ -256,6 +258,7 @@ class Paper:
     data: Callable[[Any], tuple[ImageSet, Partition]]
     federation: Callable[[Any, ImageSet, Partition], Federation]
     line_up: Callable[[Any, ArrayLike], Mapping[str, Any]]
+    switches: tuple[Switch, ...] = ()
     results: Results | None = None
     free: frozenset[str] = frozenset({"seed", "partition_seed"})
 

@@ -148,6 +148,7 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
+        switches=SWITCHES,
         results=Results(
             "emd-results",
             (

@@ -147,6 +147,7 @@ PAPERS = (
         data=ocfl.data,
         federation=federation,
         line_up=line_up,
+        switches=ocfl.SWITCHES,
         results=Results(
             "explanations-results",
             (

@@ -379,6 +379,7 @@ def paper(name: str, results: Results | None) -> Paper:
         data=data,
         federation=federation,
         line_up=line_up,
+        switches=SWITCHES,
         results=results,
         free=frozenset({"seed", "partition_seed", "central_every"}),
     )
