@@ -188,7 +188,7 @@ def show_ledger(options: argparse.Namespace) -> int:
     run = (table["status"] != "not run") | (table["reduced_status"] != "not run")
     listed = table if options.all else table[run]
     if len(listed):
-        print(ledger.shown(listed).to_string(index=False), end="\n\n")
+        print(ledger.formatted(listed).to_string(index=False), end="\n\n")
     print(ledger.counts(table).to_string(), end="\n\n")
     print(f"ledger    {records.shown(path.resolve())}")
     return 0

@@ -128,7 +128,7 @@ class Assessment:
 
 
 class Explanations(History):
-    """What was measured, a row a method, cluster, source of samples and kind of map.
+    """What was measured: one row per method, cluster, source of samples and kind of map.
 
     Rows have ``method``, ``round`` (after which the models were explained), ``cluster``,
     ``clients`` (its members, joined by ``|``), ``source`` (of `SOURCES`), ``map`` (of `MAPS`; in

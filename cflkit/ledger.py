@@ -149,7 +149,7 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The columns of `published`, then for runs at the paper's scale those of `compared`; and the
+        The columns of `published`, then for runs at the paper's scale those of `compare_cell`; and the
         same with the prefix ``reduced_`` for runs at the reduced scale, of which ``reduced_scale``
         says what differs.
     """
@@ -171,13 +171,13 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
         full, less = (
             list(grouped.get((paper, scenario, name), {}).values()) for name in ("paper", "reduced")
         )
-        reduced = {f"reduced_{name}": value for name, value in compared(cell, less).items()}
+        reduced = {f"reduced_{name}": value for name, value in compare_cell(cell, less).items()}
         differs = reduction(paper, scenario) if less else ""
-        rows.append(cell | compared(cell, full) | reduced | {"reduced_scale": differs})
+        rows.append(cell | compare_cell(cell, full) | reduced | {"reduced_scale": differs})
     return counted(pd.DataFrame(rows))
 
 
-def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
+def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
     """One published cell against the runs of one scale.
 
     Returns
@@ -192,7 +192,7 @@ def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
     protocol = paper.protocols.get(cell["protocol"], UNRECORDED)
     runs = [] if protocol is UNRECORDED else runs
     name = paper.methods.get(cell["method"], "")
-    rows = [method for run in runs if len(method := as_printed(run, name))]
+    rows = [method for run in runs if len(method := rows_as_published(run, name))]
     ours = np.array([protocol.value(method) for method in rows], dtype=float)
     # Against print, one cluster from first to last is a dash; a table's score of 0 has several
     against_print = ours
@@ -215,7 +215,7 @@ def compared(cell: dict, runs: list[Record]) -> dict[str, object]:
     }
 
 
-def as_printed(run: Record, name: str) -> pd.DataFrame:
+def rows_as_published(run: Record, name: str) -> pd.DataFrame:
     """A method's rows in a run; of the method as published, where the run has both."""
     twin = run.rounds[run.rounds["method"] == name + AS_PUBLISHED]
     return twin if len(twin) else run.rounds[run.rounds["method"] == name]
@@ -236,7 +236,7 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def shown(table: pd.DataFrame) -> pd.DataFrame:
+def formatted(table: pd.DataFrame) -> pd.DataFrame:
     """A ledger for the eye: texts, a number as ``mean [low, high]`` with its seeds and status."""
     scales = {"paper's scale": "", "reduced scale": "reduced_"}
 

@@ -1,4 +1,4 @@
-"""Run records: what was run, what came out, and under which circumstances.
+"""Run records: parameters, results and provenance.
 
 A record is a folder under ``data/results/`` (or where ``CFLKIT_RESULTS`` points): ``record.json``
 with paper, parameters, summary and provenance, and ``rounds.csv``, one row per method and round. It

@@ -11,8 +11,8 @@ from cflkit.records import PROJECT
 
 RIGHT = "clients = 6  # m\nrounds = 10\nlocal_epochs = 2\nbatch_size = 16\nlr = 0.1\nseed = 0"
 WRONG = RIGHT.replace("local_epochs", "local_epoch")
-CHECK = "from cflkit import papers\nrun = papers.lessons.AveragingRun.of(globals())"
-KNOWN = lessons.AveragingRun.model_fields
+CHECK = "from cflkit import papers\nrun = papers.lessons.FederatedAveraging.of(globals())"
+KNOWN = lessons.FederatedAveraging.model_fields
 
 
 @pytest.fixture

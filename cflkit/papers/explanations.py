@@ -98,9 +98,9 @@ def check_layer(run: Parameters, images: ImageSet) -> None:
 
 
 def line_up(run: Parameters, truth: ArrayLike) -> dict[str, Method]:
-    """Make the methods without the yardsticks, which the paper does not explain either."""
+    """Make the methods; the reference methods are not explained in the paper either."""
     lines = ocfl.line_up(run, truth)
-    return {name: method for name, method in lines.items() if name not in ocfl.YARDSTICKS}
+    return {name: method for name, method in lines.items() if name not in ocfl.REFERENCE_METHODS}
 
 
 def explained(measure: str, source: str) -> Protocol:

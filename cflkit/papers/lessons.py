@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from cflkit.parameters import Count, FederatedRun, Parameters, Positive, Scenario, Seed
 
 
-class FirstRun(Parameters):
+class StartHere(Parameters):
     """Parameters of ``00_start_here``."""
 
     clients: Annotated[int, Field(ge=3)]
@@ -18,7 +18,7 @@ class FirstRun(Parameters):
     seed: Seed
 
 
-class AveragingRun(Parameters):
+class FederatedAveraging(Parameters):
     """Parameters of ``01_federated_averaging``."""
 
     clients: Annotated[int, Field(ge=2)]
@@ -29,7 +29,7 @@ class AveragingRun(Parameters):
     seed: Seed
 
 
-class Splits(Scenario):
+class ClientsDisagree(Scenario):
     """Parameters of ``02_when_clients_disagree``."""
 
     local_epochs: Count
@@ -39,7 +39,7 @@ class Splits(Scenario):
     seed: Seed
 
 
-class ThresholdRun(FederatedRun):
+class SattlerAndBriggs(FederatedRun):
     """Parameters of ``04_sattler_and_briggs``."""
 
 
@@ -60,9 +60,9 @@ class LedgerView(Parameters):
 
 
 LESSONS: dict[str, type[Parameters]] = {
-    "00_start_here": FirstRun,
-    "01_federated_averaging": AveragingRun,
-    "02_when_clients_disagree": Splits,
-    "04_sattler_and_briggs": ThresholdRun,
+    "00_start_here": StartHere,
+    "01_federated_averaging": FederatedAveraging,
+    "02_when_clients_disagree": ClientsDisagree,
+    "04_sattler_and_briggs": SattlerAndBriggs,
     "90_ledger": LedgerView,
 }

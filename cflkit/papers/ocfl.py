@@ -153,7 +153,7 @@ CLUSTERERS = {
     "OCFL-HDB": "hdbscan",
 }
 # What no table has: the true clusters, and no federation
-YARDSTICKS = ("oracle", "local")
+REFERENCE_METHODS = ("oracle", "local")
 METHODS = {"SCL": "Sattler", "BCL": "Briggs", **{name: name for name in CLUSTERERS}}
 
 
@@ -180,11 +180,11 @@ def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federat
 
 
 def line_up(run: OCFLMethods, truth: ArrayLike) -> dict[str, Method]:
-    """Make the methods of the papers' tables and figures, and two yardsticks.
+    """Make the methods of the papers' tables and figures, and two reference methods.
 
-    Each as meant; and once more under its name with "as published", where a switch says that the
-    authors' code did another thing. The switch ``include_buffers`` is flipped only if the run says
-    so, since without BatchNorm it makes no difference.
+    Each method as intended and, where `SWITCHES` say that the authors' code differs, a twin named
+    "… as published". The switch ``include_buffers`` is flipped only if the run asks for it, since
+    without BatchNorm it makes no difference.
 
     Parameters
     ----------

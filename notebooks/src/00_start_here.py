@@ -45,7 +45,7 @@ rounds = 12  # of communication
 seed = 0  # partition, initial model, batch orders
 
 # %%
-run = papers.lessons.FirstRun.of(globals())
+run = papers.lessons.StartHere.of(globals())
 
 # %% [markdown]
 # ## Is everything there?

@@ -44,7 +44,7 @@ lr = 0.1  # learning rate of the clients
 seed = 0  # partition, initial model, batch orders
 
 # %%
-run = papers.lessons.AveragingRun.of(globals())
+run = papers.lessons.FederatedAveraging.of(globals())
 
 # %% [markdown]
 # ## The clients

@@ -47,7 +47,7 @@ rounds = 20  # of communication
 seed = 0  # initial model, batch orders
 
 # %%
-run = papers.lessons.Splits.of(globals())
+run = papers.lessons.ClientsDisagree.of(globals())
 images = datasets.load(run.dataset)
 
 # %% [markdown]

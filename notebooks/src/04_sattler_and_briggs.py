@@ -69,7 +69,7 @@ seed = 0  # initial model, batch orders
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
 # %% tags=["nbval-check-output"]
-run = papers.lessons.ThresholdRun.of(globals())
+run = papers.lessons.SattlerAndBriggs.of(globals())
 images = datasets.load(run.dataset)
 split = partition.ocfl(
     images.labels,

@@ -537,7 +537,7 @@ plt.show()
 past_runs = [p for p in records.find() if ledger.scale(p, "ocfl-explanations") == "reduced"]
 ours = pd.concat(
     [
-        ledger.as_printed(past, name).assign(
+        ledger.rows_as_published(past, name).assign(
             method=theirs, **{column: past.parameters[column] for column in scenario}
         )
         for past in past_runs
