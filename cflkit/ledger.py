@@ -149,9 +149,9 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The columns of `published`, then for runs at the paper's scale those of `compare_cell`; and the
-        same with the prefix ``reduced_`` for runs at the reduced scale, of which ``reduced_scale``
-        says what differs.
+        The columns of `published`, then for runs at the paper's scale those of `compare_cell`; and
+        the same with the prefix ``reduced_`` for runs at the reduced scale, of which
+        ``reduced_scale`` says what differs.
     """
     cells = published()
     grouped: dict[tuple[Any, ...], dict[tuple[Any, ...], Record]] = {}
