@@ -1,4 +1,7 @@
-"""The commands: ``python -m cflkit run``, ``grid``, ``data`` and ``ledger``."""
+"""The commands: ``python -m cflkit run``, ``grid``, ``data``, ``ledger`` and ``readme``.
+
+Each loads what it needs when it is called: help must not wait for torch.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cflkit import datasets, grid, ledger, notebooks, records
-from cflkit.config import ParameterError
+from cflkit import grid, notebooks, records
+from cflkit.parameters import ParameterError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,13 +21,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         return options.command(options)
-    except (
-        ParameterError,
-        notebooks.NotebookError,
-        datasets.DatasetError,
-    ) as error:
+    except mistakes() as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+
+
+def mistakes() -> tuple[type[Exception], ...]:
+    """The errors that whoever gave the command can mend; asked for once there is an error."""
+    from cflkit.datasets import DatasetError
+
+    return ParameterError, notebooks.NotebookError, DatasetError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -99,13 +105,22 @@ def parser() -> argparse.ArgumentParser:
         "1), not reproduced or not run; at the paper's scale, and apart from it at a reduced one. "
         "A dash stands for one cluster from first to last.",
     )
-    book.add_argument("--paper", choices=list(ledger.RUNS), help="this paper alone")
+    book.add_argument("--paper", help="this paper alone, by its name in data/published")
     book.add_argument("--table", help="this table alone")
     book.add_argument("--all", action="store_true", help="print also what was not run")
     book.add_argument(
         "-o", "--output", type=Path, default=notebooks.RUNS / "ledger.csv", help="the CSV file"
     )
     book.set_defaults(command=show_ledger)
+
+    tables = commands.add_parser(
+        "readme",
+        help="write the README's tables",
+        description="Write the tables of README.md between their markers, and data/ledger.csv, "
+        "from the notebooks and the records that git tracks: add new ones before. No notebook is "
+        "run.",
+    )
+    tables.set_defaults(command=write_readme)
     return top
 
 
@@ -154,6 +169,10 @@ def walk_grid(options: argparse.Namespace) -> int:
 
 def show_ledger(options: argparse.Namespace) -> int:
     """``ledger``: write everything, print what was asked for."""
+    from cflkit import ledger, papers
+
+    if options.paper not in (None, *papers.PAPERS):
+        raise ParameterError(f"no paper {options.paper!r}; there are {', '.join(papers.PAPERS)}")
     book = table = ledger.ledger()
     if options.paper is not None:
         table = table[table["paper"] == options.paper]
@@ -169,14 +188,25 @@ def show_ledger(options: argparse.Namespace) -> int:
     run = (table["status"] != "not run") | (table["reduced_status"] != "not run")
     listed = table if options.all else table[run]
     if len(listed):
-        print(ledger.shown(listed).to_string(index=False), end="\n\n")
+        print(ledger.formatted(listed).to_string(index=False), end="\n\n")
     print(ledger.counts(table).to_string(), end="\n\n")
     print(f"ledger    {records.shown(path.resolve())}")
     return 0
 
 
+def write_readme(options: argparse.Namespace) -> int:
+    """``readme``: write what the README and the committed ledger say of the records."""
+    from cflkit import readme
+
+    for path in readme.write():
+        print(records.shown(path))
+    return 0
+
+
 def show_data(options: argparse.Namespace) -> int:
     """``data``: what there is, or the sizes of the sets named."""
+    from cflkit import datasets
+
     if not options.name:
         print("searched, in order:", ", ".join(map(str, datasets.roots())))
         print("known:", ", ".join(datasets.names()))

@@ -6,7 +6,7 @@ same annotation, and the command line checks with that model.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -18,6 +18,9 @@ Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+# Of local training
+Optimizer = Literal["sgd", "adam"]
+Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
 def one_line(error: ValidationError) -> str:

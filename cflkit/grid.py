@@ -26,18 +26,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from string import Formatter
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 import filelock
+from pydantic import Field, model_validator
 
 from cflkit import notebooks, records
-from cflkit.config import GridFile, ParameterError
-from cflkit.federation import usable_cores
+from cflkit.parameters import ParameterError, Parameters
 from cflkit.records import PROJECT
 
 NOTEBOOKS = PROJECT / "notebooks"
 PARAMS = NOTEBOOKS / "params"
+
+
+class GridFile(Parameters):
+    """What stands in the file of a grid."""
+
+    notebook: str
+    file: str
+    alike: dict[str, str] = Field(default={})
+    grids: list[dict[str, list[str | int | float | bool]]]
+
+    @model_validator(mode="after")
+    def known_names(self) -> Self:
+        """Whatever ``file`` and ``alike`` refer to must be in every grid."""
+        needed = {name for _, name, _, _ in Formatter().parse(self.file) if name}
+        needed |= set(self.alike.values())
+        for lists in self.grids:
+            absent = sorted(needed - set(lists))
+            if absent:
+                raise ValueError(f"a grid without {', '.join(absent)}, which file or alike name")
+        return self
 
 
 @dataclass(frozen=True)
@@ -100,19 +121,19 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
     path = PARAMS / f"{table}.yaml"
     grid = GridFile.checked(notebooks.read_yaml(path))
     notebook = NOTEBOOKS / grid.notebook
-    source = notebooks.read(notebook)
-    usual = notebooks.defaults(source)
+    usual = notebooks.defaults(notebooks.read(notebook))
     jobs = []
     for point in points(grid, where or {}):
         file = path.parent / grid.file.format(**point)
         listed = notebooks.read_yaml(file)
         wanted = {name: value for name, value in point.items() if name in usual}
         wanted |= {name: point[other] for name, other in grid.alike.items()}
-        run = notebooks.record_id(source, notebooks.check_parameters(source, listed | wanted))
+        checked = notebooks.check_parameters(notebook, listed | wanted)
+        run = notebooks.recorded(notebook, checked)
         if run is None:
             raise ParameterError(f"{grid.notebook} writes no record")
         given = {n: v for n, v in wanted.items() if v != listed.get(n, usual[n])}
-        jobs.append(Job(run, notebook, file, given))
+        jobs.append(Job(records.run_id(run), notebook, file, given))
     if not jobs:
         raise ParameterError(f"no run of {table} has {dict(where or {})}")
     return jobs
@@ -175,6 +196,8 @@ def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
 
 def run_one(job: Job, side_by_side: int) -> tuple[str, float]:
     """Run a job; returns why it failed (empty if it did not) and the minutes."""
+    from cflkit.federation import usable_cores  # with torch, which listing a grid does not need
+
     begin = perf_counter()
     threads = str(max(1, usable_cores() // side_by_side))
     share = {"CFLKIT_THREADS": threads, "OMP_NUM_THREADS": threads}

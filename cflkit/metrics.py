@@ -1,13 +1,12 @@
 """How well clusters agree with the truth, and how well models predict.
 
-The measures of section 4.3 and 4.4 of the extended OCFL paper, under their own names; and, apart
-from them, the numbers as that paper's tables really have them.
+The measures of section 4.3 and 4.4 of the extended OCFL paper, under their own names. (What that
+paper's tables have under these names is in `papers.ocfl`.)
 """
 
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
@@ -86,69 +85,3 @@ def scores(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:
     occurring = confusion.sum(axis=0) + confusion.sum(axis=1)  # once per label, once per prediction
     f1 = 2 * hits[occurring > 0] / occurring[occurring > 0]
     return float(f1.mean()), float(hits.sum() / len(labels))
-
-
-# --- The OCFL papers' tables ---------------------------------------------------------------------
-
-# Their averages end here also where a run went on: 80 rounds (CIFAR-10) or 75 (MedMNIST)
-TABLE_ROUNDS = 50
-
-
-def as_in_the_ocfl_tables(rounds: pd.DataFrame) -> dict[str, float]:
-    """RAND, AMI and COM of a run, by the protocol behind Table I and Table 1 of the OCFL papers.
-
-    Parameters
-    ----------
-    rounds : DataFrame
-        A method's rows of a history in order of rounds, with ``ari``, ``ami`` and ``homogeneity``.
-
-    Returns
-    -------
-    dict of str to float
-        Means over rounds 1 to 50, the rounds before clustering included: one cluster scores zero,
-        so that who clusters in round r gets at most (51 − r) / 50. NaN if there are fewer rounds.
-
-        - ``RAND``: the *adjusted* Rand index.
-        - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB the tables have RAND again.
-        - ``COM``: *homogeneity*. The authors call scikit-learn's completeness with its arguments
-          exchanged. True completeness of a single cluster would be 1.
-
-    Notes
-    -----
-    From the authors' archived labels these rules give every number of the extended paper's Table 1
-    that can be read and checked (a golden test counts them). The right measures of a whole run are
-    the means of `agreement`, those of its outcome the last round's.
-    """
-    if len(rounds) < TABLE_ROUNDS:
-        return {"RAND": np.nan, "AMI": np.nan, "COM": np.nan}
-    means = rounds[["ari", "ami", "homogeneity"]].head(TABLE_ROUNDS).mean()
-    return {
-        "RAND": float(means["ari"]),
-        "AMI": float(means["ami"]),
-        "COM": float(means["homogeneity"]),
-    }
-
-
-def round_as_in_the_ocfl_tables(rounds: pd.DataFrame) -> int | None:
-    """The round (from 1) in which a method clustered, by the protocol of the extended Table 2.
-
-    Parameters
-    ----------
-    rounds : DataFrame
-        A method's rows of a history in order of rounds.
-
-    Returns
-    -------
-    int or None
-        For a method that watches a temperature (or cuts a dendrogram) once, the round in which it
-        did, also where it found a single cluster; otherwise the last round that ends with other
-        clusters than the round before (the table has Sattler's last split). None if there is none.
-    """
-    cut = rounds.get("merge_heights")
-    if cut is not None and cut.notna().any():
-        return int(rounds.loc[cut.notna(), "round"].iloc[0])
-    watched = rounds.get("temperature")
-    if watched is not None and watched.notna().any() and pd.isna(watched.iloc[-1]):
-        return int(rounds.loc[watched.notna(), "round"].iloc[-1])
-    changed = rounds["clusters"].ne(rounds["clusters"].shift()) & (rounds["round"] > 1)
-    return int(rounds.loc[changed, "round"].iloc[-1]) if changed.any() else None

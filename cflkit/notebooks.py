@@ -8,26 +8,25 @@ cell, exits with success, and runs with the defaults; it passes YAML's ``1e-3`` 
 from __future__ import annotations
 
 import ast
+import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import filelock
-import nbformat
-import papermill
 import yaml
-from nbclient.exceptions import DeadKernelError
-from papermill.exceptions import PapermillExecutionError
-from traitlets.config import Config
 
-from cflkit import config, records
-from cflkit.config import ParameterError, Parameters
+from cflkit import records
+from cflkit.parameters import ParameterError, Recorded, unknown_name
 
 # What passes between this process and the kernel is nobody else's to read
-ENCRYPTED = Config(KernelManager={"transport_encryption": "auto"})
-RUNS = Path(__file__).resolve().parent.parent / "data" / "runs"
+ENCRYPTED = {"KernelManager": {"transport_encryption": "auto"}}
+RUNS = records.PROJECT / "data" / "runs"
+# A notebook as it lies in its file
+Notebook = dict[str, Any]
 
 
 class NotebookError(Exception):
@@ -67,25 +66,27 @@ def run(
     Raises
     ------
     ParameterError
-        An unknown name, a wrong type or a value out of bounds; nothing has run.
+        An unknown name, a wrong type, a value out of bounds or one that does not fit the data;
+        nothing has run.
     NotebookError
         No notebook, no parameters cell, or an error of one of its cells; or another process runs
         the same.
     """
-    source = read(notebook)
     values = {} if file is None else read_yaml(file)
     values |= {name: parse_yaml(name, text) for name, text in given.items()}
-    values = check_parameters(source, values)
-    name = record_id(source, values)
-    if name is None:
+    values = check_parameters(notebook, values)
+    parameters = recorded(notebook, values)
+    if parameters is None:
         if missing:
             raise NotebookError(f"{notebook} writes no record that could be missing")
         return execute(notebook, values, output)
+    name = records.run_id(parameters)
     try:
         with alone(name, wait=missing):
             records.sweep(name)
             if missing and records.folder(name) is not None:
                 return None
+            parameters.check_against_data()
             return execute(notebook, values, output)
     except filelock.Timeout as error:
         raise NotebookError(f"{name} is being run by another process") from error
@@ -93,19 +94,15 @@ def run(
         raise NotebookError(f"{name}: {error}") from error
 
 
-def record_id(notebook: nbformat.NotebookNode, values: dict[str, Any]) -> str | None:
-    """The id of the record that the notebook writes with these parameters, if it writes one.
+def recorded(notebook: Path, values: dict[str, Any]) -> Recorded | None:
+    """The parameters of a run that leaves a record; None for other notebooks."""
+    from cflkit import papers
 
-    The notebook calls ``records.run_id("paper", ...)``, whose first argument is read here.
-    """
-    model = parameter_model(notebook)
-    for node in calls(notebook, "records.run_id"):
-        match node.args:
-            case [ast.Constant(value=str(paper)), _]:
-                checked = None if model is None else model.checked(defaults(notebook) | values)
-                if isinstance(checked, config.AnyRun):
-                    return records.run_id(paper, checked)
-    return None
+    paper = papers.by_notebook(notebook.stem)
+    if paper is None:
+        return None
+    checked: Recorded = paper.parameters.checked(defaults(read(notebook)) | values)
+    return checked
 
 
 def alone(run: str, wait: bool = False) -> filelock.BaseFileLock:
@@ -131,6 +128,11 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
     except OSError as error:
         raise NotebookError(f"{output} cannot be written ({error.strerror})") from error
     os.environ.update(places())
+    import papermill  # takes seconds to load
+    from nbclient.exceptions import DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+    from traitlets.config import Config
+
     try:
         executed = papermill.execute_notebook(
             notebook,
@@ -140,7 +142,7 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
             progress_bar=sys.stderr.isatty(),
             kernel_name="python3",
             language="python",
-            config=ENCRYPTED,
+            config=Config(ENCRYPTED),
         )
     except PapermillExecutionError as error:
         raise NotebookError(f"{error.ename}: {error.evalue} (see {output})") from error
@@ -166,20 +168,42 @@ def places() -> dict[str, str]:
     return {name: str(Path(p).expanduser().resolve()) for name, p in given.items() if p}
 
 
-def read(notebook: Path) -> nbformat.NotebookNode:
+def read(notebook: Path) -> Notebook:
     """The notebook as a tree."""
     try:
-        return nbformat.read(notebook, as_version=4)
+        tree = json.loads(notebook.read_text(encoding="utf-8"))
     except OSError as error:
         raise NotebookError(f"{notebook} cannot be read ({error.strerror})") from error
-    except (ValueError, AttributeError, nbformat.ValidationError) as error:
+    except ValueError as error:
         raise NotebookError(f"{notebook} is not a notebook") from error
+    if not is_notebook(tree):
+        raise NotebookError(f"{notebook} is not a notebook")
+    return tree
+
+
+def is_notebook(tree: Any) -> bool:
+    """Whether a tree has cells as Jupyter writes them."""
+    try:
+        return all({"cell_type", "metadata", "source"} <= cell.keys() for cell in tree["cells"])
+    except (AttributeError, KeyError, TypeError):
+        return False
+
+
+class Loader(yaml.SafeLoader):
+    """YAML whose floats are those of version 1.2: ``1e-3`` is a number, and not a string."""
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
     """A file of parameters."""
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        values = yaml.load(file.read_text(encoding="utf-8"), Loader)
     except OSError as error:
         raise ParameterError(f"{file} cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -192,61 +216,48 @@ def read_yaml(file: Path) -> dict[str, Any]:
 def parse_yaml(name: str, text: str) -> Any:
     """The value of a parameter from the command line."""
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)
     except yaml.YAMLError as error:
         raise ParameterError(f"{name}: {text!r} is not YAML") from error
 
 
-def defaults(notebook: nbformat.NotebookNode) -> dict[str, Any]:
+def defaults(notebook: Notebook) -> dict[str, Any]:
     """Names and values of the one cell tagged ``parameters``, which holds literals alone."""
-    cells = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
+    cells = [c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", [])]
     if len(cells) != 1:
         raise NotebookError(f"the notebook has {len(cells)} cells tagged 'parameters', not one")
-    values = {}
-    for statement in parsed(cells[0]).body:
-        try:
-            match statement:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    values[name] = ast.literal_eval(value)
-                case _:
-                    raise ValueError
-        except ValueError:
-            raise NotebookError(
-                f"line {statement.lineno} of the parameters cell is not 'name = literal'"
-            ) from None
-    return values
-
-
-def parsed(cell: nbformat.NotebookNode) -> ast.Module:
-    """The syntax tree of a code cell."""
     try:
-        return ast.parse(cell.source)
+        return dict(literals("".join(cells[0]["source"])))
     except SyntaxError as error:
         raise NotebookError(f"a cell is not Python: {error.text or error.msg}") from error
+    except ValueError as error:
+        raise NotebookError(
+            f"line {error} of the parameters cell is not 'name = literal'"
+        ) from error
 
 
-def parameter_model(notebook: nbformat.NotebookNode) -> type[Parameters] | None:
-    """The model of `config` that the notebook validates its parameters with, if it names one."""
-    for call in calls(notebook, "config.", ".of"):
-        found = getattr(config, ast.unparse(call.func).split(".")[1], None)
-        if isinstance(found, type) and issubclass(found, Parameters):
-            return found
-    return None
+def literals(source: str) -> Iterator[tuple[str, Any]]:
+    """Names and values of a cell that holds lines ``name = literal`` alone.
+
+    Raises
+    ------
+    SyntaxError
+        The cell is not Python.
+    ValueError
+        A line is another; the message is its number.
+    """
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                try:
+                    yield name, ast.literal_eval(value)
+                except ValueError:
+                    raise ValueError(statement.lineno) from None
+            case _:
+                raise ValueError(statement.lineno)
 
 
-def calls(notebook: nbformat.NotebookNode, start: str, end: str = "") -> Iterator[ast.Call]:
-    """The calls in a notebook's code of functions whose dotted name starts and ends so."""
-    for cell in notebook.cells:
-        if cell.cell_type != "code" or start not in cell.source:
-            continue
-        for node in ast.walk(parsed(cell)):
-            if isinstance(node, ast.Call):
-                name = ast.unparse(node.func)
-                if name.startswith(start) and name.endswith(end):
-                    yield node
-
-
-def check_parameters(notebook: nbformat.NotebookNode, values: dict[str, Any]) -> dict[str, Any]:
+def check_parameters(notebook: Path, values: dict[str, Any]) -> dict[str, Any]:
     """``values`` as the notebook needs them.
 
     Raises
@@ -254,31 +265,31 @@ def check_parameters(notebook: nbformat.NotebookNode, values: dict[str, Any]) ->
     ParameterError
         A name that the parameters cell does not have, or a value that the notebook would refuse.
     """
-    known = defaults(notebook)
+    from cflkit import papers
+
+    known = defaults(read(notebook))
     unknown = [name for name in values if name not in known]
     if unknown:
+        raise ParameterError("; ".join(unknown_name(name, known) for name in unknown))
+    model = papers.parameters_of(notebook.stem)
+    if model is None:
+        return {name: as_the_default(name, value, known[name]) for name, value in values.items()}
+    checked = model.checked(known | values)
+    return {name: getattr(checked, name) for name in values}
+
+
+def as_the_default(name: str, value: Any, default: Any) -> Any:
+    """A value of the type that the default has, for a notebook that has no model.
+
+    Raises
+    ------
+    ParameterError
+        It has another.
+    """
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    if default is not None and not isinstance(value, type(default)):
         raise ParameterError(
-            f"the notebook has no parameter {', '.join(map(repr, unknown))}; "
-            f"it has {', '.join(known)}"
+            f"{name}: {value!r} is not {type(default).__name__}, as the default is"
         )
-    meant = {name: as_meant(value, known[name]) for name, value in values.items()}
-    model = parameter_model(notebook)
-    if model is not None:
-        model.checked(known | meant)
-    else:
-        for name, value in meant.items():
-            if known[name] is not None and not isinstance(value, type(known[name])):
-                raise ParameterError(
-                    f"{name}: {value!r} is not {type(known[name]).__name__}, as the default is"
-                )
-    return meant
-
-
-def as_meant(value: Any, default: Any) -> Any:
-    """A float where the default is one: YAML reads ``1e-3`` as a string, ``1`` as an integer."""
-    if isinstance(default, float) and isinstance(value, str | int) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except (ValueError, OverflowError):
-            return value
     return value

@@ -191,7 +191,7 @@ def cluster_borders(clusters: ArrayLike) -> list[float]:
 
 
 def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
-    """The graph of an iteration of FedCRef, from a row of `refinement.Refinement`.
+    """The graph of an iteration of FedCRef, from a row of a run's history.
 
     Clusters of one class stand in a ring, in one colour; the rings stand on a circle. Associations
     between two classes are drawn thick, in black. Isolated clusters are small.

@@ -1,8 +1,8 @@
-"""Run records: what was run, what came out, and under which circumstances.
+"""Run records: parameters, results and provenance.
 
 A record is a folder under ``data/results/`` (or where ``CFLKIT_RESULTS`` points): ``record.json``
-with parameters, summary and provenance, and ``rounds.csv``, a row a method and round. It is written
-beside its place and renamed, so that a killed process leaves no half of it.
+with paper, parameters, summary and provenance, and ``rounds.csv``, one row per method and round. It
+is written beside its place and renamed, so that a killed process leaves no half of it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,21 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-import torch
+from cflkit.parameters import Recorded
 
-from cflkit.config import AnyRun, EMDRun, FedCRefRun, FederatedRun, Parameters
-from cflkit.federation import Federation
-from cflkit.simulation import History
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
 
+    from cflkit.federation import Federation
+    from cflkit.simulation import History
+
+# What takes seconds to load is loaded where it is used: the command line only asks what there is
 PROJECT = Path(__file__).resolve().parent.parent
 # What decides about a result; outputs lie elsewhere
 CODE = ("cflkit", "notebooks/src", "pyproject.toml", "constraints.txt")
@@ -58,22 +62,30 @@ class Record:
     ----------
     folder : Path
         Where it lies; its name is the run's id.
+    paper : str or None
+        The folder of its paper's parameter files (`parameters.Recorded`); None if no paper of the
+        kit has it.
     parameters, summary, provenance : dict
         As in ``record.json``.
-    rounds : DataFrame
-        ``rounds.csv``.
     """
 
     folder: Path
+    paper: str | None
     parameters: dict[str, Any]
     summary: dict[str, dict[str, Any]]
     provenance: dict[str, Any]
-    rounds: pd.DataFrame
 
     @property
     def id(self) -> str:
         """The name of the run."""
         return self.folder.name
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """``rounds.csv``, read when it is first asked for."""
+        import pandas as pd
+
+        return pd.read_csv(self.folder / "rounds.csv", dtype={"clusters": str})
 
 
 def results() -> Path:
@@ -81,11 +93,11 @@ def results() -> Path:
     return Path(os.environ.get("CFLKIT_RESULTS") or PROJECT / "data" / "results").expanduser()
 
 
-def run_id(paper: str, parameters: AnyRun) -> str:
+def run_id(parameters: Recorded) -> str:
     """A name that says what the run is and differs when any parameter does."""
     values = json.dumps(parameters.model_dump(exclude_defaults=True), sort_keys=True)
     digest = hashlib.sha256(values.encode()).hexdigest()[:8]
-    return f"{paper}-{parameters.scenario}-seed{parameters.seed}-{digest}"
+    return f"{parameters.folder}-{parameters.scenario}-seed{parameters.seed}-{digest}"
 
 
 def folder(run: str) -> Path | None:
@@ -102,14 +114,14 @@ def checkpoint(run: str) -> Path:
     return cache / "checkpoints" / f"{run}.pt"
 
 
-def write(run: str, parameters: AnyRun, history: History, federation: Federation) -> Record:
+def write(run: str, parameters: Recorded, history: History, federation: Federation) -> Record:
     """Write the record of a finished run and drop its checkpoint.
 
     Parameters
     ----------
     run : str
         The run's id, see `run_id`. A record of the same id is replaced as a whole.
-    parameters : one of `config.AnyRun`
+    parameters : Recorded
         The validated parameters.
     history : History
         What the simulation returned.
@@ -122,6 +134,7 @@ def write(run: str, parameters: AnyRun, history: History, federation: Federation
     """
     root = results()
     contents = {
+        "paper": parameters.folder,
         "parameters": parameters.model_dump(),
         "summary": finite(history.summary()),
         "provenance": provenance(federation, history),
@@ -130,7 +143,8 @@ def write(run: str, parameters: AnyRun, history: History, federation: Federation
     try:
         draft.mkdir(parents=True, exist_ok=True)
         history.table().to_csv(draft / "rounds.csv", index=False, float_format="%.9g")
-        (draft / "record.json").write_text(json.dumps(contents, indent=2) + "\n")
+        text = json.dumps(contents, indent=2) + "\n"
+        (draft / "record.json").write_text(text, encoding="utf-8")
         for path in draft.iterdir():  # the name must not outlive a power cut without the contents
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -182,19 +196,16 @@ def shown(path: Path) -> str:
 
 
 def read(folder: str | Path) -> Record:
-    """Read one record."""
+    """Read one record; parameters that came later than it have their defaults."""
+    from cflkit import papers
+
     folder = Path(folder)
-    contents = json.loads((folder / "record.json").read_text())
-    contents["parameters"] = added_since(contents["parameters"]) | contents["parameters"]
-    rounds = pd.read_csv(folder / "rounds.csv", dtype={"clusters": str})
-    return Record(folder, rounds=rounds, **contents)
-
-
-def added_since(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters that some records are older than, with the values that those were run with."""
-    models: dict[str, type[Parameters]] = {"version": EMDRun, "dirtiness": FedCRefRun}
-    model = next((models[name] for name in models if name in parameters), FederatedRun)
-    return {n: field.default for n, field in model.model_fields.items() if not field.is_required()}
+    contents = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    if (paper := papers.by_record(folder.name)) is not None:
+        # Older records do not name their paper
+        contents = {"paper": paper.folder} | contents
+        contents["parameters"] = paper.parameters.added_later() | contents["parameters"]
+    return Record(folder, **{"paper": None} | contents)
 
 
 def find(**parameters: Any) -> list[Record]:
@@ -216,6 +227,8 @@ def committed() -> list[Record]:
 
 def provenance(federation: Federation, history: History) -> dict[str, Any]:
     """The circumstances of a run: code, versions, machine, cost, seed and partition."""
+    import torch
+
     device = federation.device
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -240,6 +253,8 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
 def peak_memory(device: torch.device) -> float | None:
     """Most memory used so far, in GiB: the GPU's on CUDA, else this process's (not on Windows)."""
     if device.type == "cuda":
+        import torch
+
         return round(torch.cuda.max_memory_allocated(device) / 2**30, 2)
     try:
         import resource

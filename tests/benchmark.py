@@ -25,15 +25,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cflkit import (
     clustering,
-    config,
     datasets,
     explain,
     methods,
     models,
     notebooks,
+    papers,
     partition,
     plots,
-    published,
     sample_clustering,
     shifts,
     simulation,
@@ -296,14 +295,14 @@ def explanations():
 def lockstep():
     """Seven methods of the default scenario together, and each alone."""
     lesson = notebooks.read(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
-    run = config.OCFLRun.checked(notebooks.defaults(lesson))
+    run = papers.ocfl.Parameters.checked(notebooks.defaults(lesson))
     images = datasets.load(run.dataset)
     given = run.model_dump(include={"dataset", "overlap", "balance", "clients", "draws"})
     split = partition.ocfl(images.labels, **given, seed=run.partition_seed)
     federation = Federation(images, split, run.model, run.training(), seed=run.seed)
     rows = []
     for names in (LINES, *([name] for name in LINES)):
-        line_up = {name: published.line_up(run)[name] for name in names}
+        line_up = {name: papers.ocfl.line_up(run, images, split)[name] for name in names}
         history = simulation.run(line_up, federation, run.rounds, progress=False)
         name = "seven in lockstep" if len(names) > 1 else names[0]
         rows.append({"methods": name, "trainings": history.trained, "minutes": history.minutes})

@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 import nbformat
+import papermill
 import pytest
-import yaml
 
-from cflkit import config, ledger, notebooks, records
+from cflkit import notebooks, records
 from cflkit.__main__ import main
+from cflkit.papers import PAPERS, ocfl
+from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT
 
 OCFL = PROJECT / "notebooks" / "03_ocfl_temperature.ipynb"
@@ -65,12 +67,12 @@ def refuse(capsys, *arguments):
     ],
 )
 def test_a_wrong_parameter_ends_before_anything_runs(capsys, monkeypatch, name, value, message):
-    monkeypatch.setattr(notebooks.papermill, "execute_notebook", None)
+    monkeypatch.setattr(papermill, "execute_notebook", None)
     assert message in refuse(capsys, "run", str(OCFL), "-p", name, value)
 
 
 def test_parameters_that_contradict_each_other(capsys, monkeypatch):
-    monkeypatch.setattr(notebooks.papermill, "execute_notebook", None)
+    monkeypatch.setattr(papermill, "execute_notebook", None)
     error = refuse(capsys, "run", str(OCFL), "-p", "optimizer", "adam", "-p", "momentum", "0.9")
     assert "momentum belongs to sgd" in error
 
@@ -95,7 +97,7 @@ def test_a_wrong_parameter_file(capsys, tmp_path, content, message):
 def test_files_that_are_not_there_or_are_no_notebooks(capsys, tmp_path):
     assert "cannot be read" in refuse(capsys, "run", str(tmp_path / "absent.ipynb"))
     assert "cannot be read" in refuse(capsys, "run", str(OCFL), "-f", str(tmp_path / "absent"))
-    for content in (b"no notebook", b"[]", b"\xff\xfe\x00\x80"):
+    for content in (b"no notebook", b"[]", b'{"cells": [1]}', b"{}", b"\xff\xfe\x00\x80"):
         text = tmp_path / "text.ipynb"
         text.write_bytes(content)
         assert "is not a notebook" in refuse(capsys, "run", str(text))
@@ -140,28 +142,26 @@ def test_without_a_model_the_defaults_give_the_types(capsys, tmp_path):
     ("text", "meant"), [("1e-3", 0.001), ("1", 1.0), ("1.0e-7", 1e-7), ("0.5", 0.5)]
 )
 def test_numbers_are_what_was_meant(text, meant):
-    source = notebooks.read(OCFL)
-    values = notebooks.check_parameters(source, {"lr": yaml.safe_load(text)})
-    assert values["lr"] == meant
-    assert isinstance(values["lr"], float)
+    for name in ("lr", "sattler_eps1"):  # whose default is None
+        given = {name: notebooks.parse_yaml(name, text)}
+        values = notebooks.check_parameters(OCFL, given)
+        assert values[name] == meant
+        assert isinstance(values[name], float)
 
 
 def test_the_notebook_itself_refuses_what_was_injected():
     namespace = notebooks.defaults(notebooks.read(OCFL)) | {"rounds": "20"}
-    with pytest.raises(config.ParameterError, match="rounds: Input should be a valid integer"):
-        config.OCFLRun.of(namespace)
+    with pytest.raises(ParameterError, match="rounds: Input should be a valid integer"):
+        ocfl.Parameters.of(namespace)
     del namespace["rounds"]
-    with pytest.raises(config.ParameterError, match="rounds: Field required"):
-        config.OCFLRun.of(namespace)
+    with pytest.raises(ParameterError, match="rounds: Field required"):
+        ocfl.Parameters.of(namespace)
 
 
-SOURCES = [ledger.OCFL, ledger.EXPLANATIONS, ledger.EMD, ledger.FEDCREF]
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.folder)
-def test_every_parameter_file_fits_its_notebook(source):
-    notebook = notebooks.read(PROJECT / "notebooks" / f"{source.notebook}.ipynb")
-    files = sorted((PROJECT / "notebooks" / "params" / source.folder).glob("*/*.yaml"))
+@pytest.mark.parametrize("paper", PAPERS.values(), ids=lambda paper: paper.name)
+def test_every_parameter_file_fits_its_notebook(paper):
+    notebook = PROJECT / "notebooks" / f"{paper.notebook}.ipynb"
+    files = sorted((PROJECT / "notebooks" / "params" / paper.folder).glob("*/*.yaml"))
     assert files
     for file in files:
         notebooks.check_parameters(notebook, notebooks.read_yaml(file))
@@ -288,3 +288,59 @@ def test_help(command, capsys):
 def test_checkpoints_lie_in_the_ignored_cache():
     assert records.checkpoint("run").is_relative_to(PROJECT / "data" / "cache")
     assert "data/cache/" in Path(PROJECT / ".gitignore").read_text()
+
+
+def test_help_waits_for_nothing_heavy():
+    code = "import sys; from cflkit.__main__ import main\n"
+    code += "try: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "print(*(n for n in sys.modules if '.' not in n), file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+    )
+    assert "usage: python -m cflkit" in done.stdout
+    heavy = {"torch", "torchvision", "pandas", "numpy", "matplotlib", "captum", "sklearn"}
+    heavy |= {"nbformat", "papermill", "scipy", "hdbscan"}
+    assert heavy & set(done.stderr.split()) == set()
+
+
+def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypatch, capsys):
+    from cflkit import ledger, readme
+
+    marker = "<!-- {}: written by python -m cflkit readme -->\nold\n<!-- end -->\n"
+    names = ["notebooks", "ledger", *(p.results.marker for p in PAPERS.values() if p.results)]
+    (tmp_path / "README.md").write_text("before\n" + "".join(map(marker.format, names)) + "after\n")
+    monkeypatch.setattr(readme, "README", tmp_path / "README.md")
+    monkeypatch.setattr(ledger, "LEDGER", tmp_path / "ledger.csv")
+    monkeypatch.setattr(records, "committed", lambda: [])
+    assert main(["readme"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        str(tmp_path / "ledger.csv"),
+        str(tmp_path / "README.md"),
+    ]
+    written = (tmp_path / "README.md").read_text()
+    assert written.startswith("before\n<!-- notebooks")
+    assert written.endswith("<!-- end -->\nafter\n")
+    assert "old" not in written
+    assert "`03_ocfl_temperature`" in written
+    assert (tmp_path / "ledger.csv").exists()
+
+
+@pytest.mark.parametrize("text", ["1e-3", "+1E3", "-.5e2", "1.e-7", "2e5"])
+def test_floats_are_those_of_yaml_1_2(text):
+    value = notebooks.parse_yaml("x", text)
+    assert value == float(text)
+    assert isinstance(value, float)
+    for other in ("e3", "1e", "0x1e-3", "'1e-3'", "1e3m"):
+        assert isinstance(notebooks.parse_yaml("x", other), str)
+    assert notebooks.parse_yaml("x", "[1, 2]") == [1, 2]
+
+
+def test_a_layer_that_cannot_be_explained_is_refused_before_a_kernel_starts(capsys, monkeypatch):
+    monkeypatch.setattr(papermill, "execute_notebook", None)
+    lesson = str(PROJECT / "notebooks" / "07_explaining_cluster_models.ipynb")
+    assert "layer: the network has no layer 'nonsense'" in refuse(
+        capsys, "run", lesson, "-p", "layer", "nonsense"
+    )

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cflkit import config, explain, methods, models, notebooks, plots, simulation
+from cflkit import assessment, explain, methods, models, notebooks, papers, plots, simulation
+from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT
 
 
@@ -210,30 +211,30 @@ def test_bad_requests_are_refused(network, images, change, message):
 
 def test_samples_come_from_the_clusters_clients_or_from_the_others(split):
     labels = split.clusters
-    inside = explain.samples_from("in-cluster", split, labels, 0, 50, 30, seed=0)
+    inside = assessment.samples_from("in-cluster", split, labels, 0, 50, 30, seed=0)
     own = np.concatenate([split.test[c] for c in np.flatnonzero(labels == 0)])
     assert len(inside) == len(np.unique(inside)) == min(30, len(np.unique(own)))
     assert np.isin(inside, own).all()
-    outside = explain.samples_from("out-of-cluster", split, labels, 0, 50, 10_000, seed=0)
+    outside = assessment.samples_from("out-of-cluster", split, labels, 0, 50, 10_000, seed=0)
     others = np.concatenate([split.test[c] for c in np.flatnonzero(labels != 0)])
     assert outside.tolist() == np.unique(others).tolist()
-    central = explain.samples_from("orchestrator", split, labels, 0, 50, 20, seed=0)
+    central = assessment.samples_from("orchestrator", split, labels, 0, 50, 20, seed=0)
     assert len(np.unique(central)) == 20
     assert central.max() < 50
-    again = explain.samples_from("orchestrator", split, labels, 0, 50, 20, seed=1)
+    again = assessment.samples_from("orchestrator", split, labels, 0, 50, 20, seed=1)
     assert again.tolist() != central.tolist()
 
 
 def test_one_cluster_has_nothing_outside(split):
     labels = np.zeros(split.clients, dtype=int)
-    assert not len(explain.samples_from("out-of-cluster", split, labels, 0, 50, 20, seed=0))
+    assert not len(assessment.samples_from("out-of-cluster", split, labels, 0, 50, 20, seed=0))
     for options, message in (
         (("elsewhere", split, labels, 0, 50, 20), "unknown source"),
         (("in-cluster", split, labels, 3, 50, 20), "no client is in cluster 3"),
         (("in-cluster", split, labels, 0, 50, 0), "size must be at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
-            explain.samples_from(*options, seed=0)
+            assessment.samples_from(*options, seed=0)
 
 
 def test_the_federation_gives_a_network_of_its_own(federate, small):
@@ -255,7 +256,7 @@ def test_the_federation_gives_a_network_of_its_own(federate, small):
 
 # --- Algorithm 2 ---------------------------------------------------------------------------------
 
-HOW = explain.Assessment("features.8", sample_size=12, step=16)
+HOW = assessment.Assessment("features.8", sample_size=12, step=16)
 
 
 @pytest.fixture
@@ -273,8 +274,8 @@ def line_up(federate):
 
 def test_every_clusters_model_is_explained_on_every_source(line_up):
     found, federation, history = line_up
-    table = explain.assess(found, federation, history, HOW).table()
-    kinds = len(explain.MAPS) + 2
+    table = assessment.assess(found, federation, history, HOW).table()
+    kinds = len(assessment.MAPS) + 2
     assert table.groupby("method", sort=False).size().tolist() == [kinds, 3 * kinds, 3 * kinds]
     assert set(table["round"]) == {2}
     assert table["clients"].unique().tolist() == ["0|1|2|3|4|5", "0|1", "2|3", "4|5"]
@@ -288,7 +289,7 @@ def test_every_clusters_model_is_explained_on_every_source(line_up):
 
 def test_no_cluster_has_nobody_outside_it_but_one_that_has_all(line_up):
     found, federation, history = line_up
-    explained = explain.assess(found, federation, history, HOW)
+    explained = assessment.assess(found, federation, history, HOW)
     table = explained.table()
     alone = table[table["samples"] == 0]
     assert alone[["method", "source"]].to_numpy().tolist() == [["FedAvg", "out-of-cluster"]]
@@ -300,17 +301,17 @@ def test_no_cluster_has_nobody_outside_it_but_one_that_has_all(line_up):
 
 @pytest.mark.parametrize(
     ("source", "kind"),
-    [(source, "GradCAM") for source in explain.SOURCES]
-    + [("in-cluster", kind) for kind in explain.MAPS[1:]],
+    [(source, "GradCAM") for source in assessment.SOURCES]
+    + [("in-cluster", kind) for kind in assessment.MAPS[1:]],
 )
 def test_a_row_is_what_the_parts_say(line_up, small, source, kind):
     """The second cluster's, put together by hand."""
     found, federation, history = line_up
-    table = explain.assess(found, federation, history, HOW).table()
+    table = assessment.assess(found, federation, history, HOW).table()
     row = table.query("method == 'oracle' and cluster == 1 and source == @source and map == @kind")
     [row] = [row for _, row in row.iterrows()]
     labels, central = found["oracle"].labels, len(small.test_labels)
-    drawn = explain.samples_from(source, federation.partition, labels, 1, central, 12, seed=0)
+    drawn = assessment.samples_from(source, federation.partition, labels, 1, central, 12, seed=0)
     if source == "orchestrator":
         images, truth = small.test_images[drawn].float() / 255, small.test_labels[drawn]
     else:
@@ -340,11 +341,11 @@ def test_a_row_is_what_the_parts_say(line_up, small, source, kind):
 def test_methods_that_share_models_share_explanations(line_up, monkeypatch):
     found, federation, history = line_up
     asked = []
-    explain_cluster = explain.explain_cluster
+    explain_cluster = assessment.explain_cluster
     monkeypatch.setattr(
-        explain, "explain_cluster", lambda *a: asked.append(a[3]) or explain_cluster(*a)
+        assessment, "explain_cluster", lambda *a: asked.append(a[3]) or explain_cluster(*a)
     )
-    explained = explain.assess(found, federation, history, HOW)
+    explained = assessment.assess(found, federation, history, HOW)
     assert asked == [0, 0, 1, 2]  # FedAvg's one, and three that two methods share
     summary = explained.summary()
     assert summary["twin"] == summary["oracle"]
@@ -354,15 +355,15 @@ def test_methods_that_share_models_share_explanations(line_up, monkeypatch):
 
 def test_the_true_class_may_be_explained_instead(line_up):
     found, federation, history = line_up
-    true = explain.Assessment("features.8", sample_size=12, step=16, explained="true")
+    true = assessment.Assessment("features.8", sample_size=12, step=16, explained="true")
     some = {"FedAvg": found["FedAvg"]}
     one, other = (
-        explain.assess(some, federation, history, how).summary()["FedAvg"] for how in (HOW, true)
+        assessment.assess(some, federation, history, how).summary()["FedAvg"] for how in (HOW, true)
     )
     assert one["confidence_in-cluster"] > other["confidence_in-cluster"]
     assert one["accuracy_in-cluster"] == other["accuracy_in-cluster"]
     with pytest.raises(ValueError, match="unknown class 'likely' to explain; known are predicted"):
-        explain.Assessment("features.8", explained="likely")
+        assessment.Assessment("features.8", explained="likely")
 
 
 @settings(max_examples=20)
@@ -412,8 +413,21 @@ def test_boxes_have_a_method_each_and_maps_leave_cold_places_alone():
     ],
 )
 def test_layers_are_checked_before_anything_trains(change, message):
+    explanations = papers.explanations
     lesson = jupytext.read(PROJECT / "notebooks" / "src" / "07_explaining_cluster_models.py")
     usual = notebooks.defaults(lesson)
-    assert config.ExplanationRun.checked(usual).assessment().layer == "features.8"
-    with pytest.raises(config.ParameterError, match=message):
-        config.ExplanationRun.checked(usual | change)
+    run = explanations.Parameters.checked(usual)
+    assert run.assessment().layer == "features.8"
+    run.check_against_data()
+    with pytest.raises(ParameterError, match=message):
+        explanations.Parameters.checked(usual | change).check_against_data()
+
+
+def test_layers_are_checked_with_the_data_as_they_are(small, split):
+    """What has height and width on photographs may be a single place on the digits' 8×8 pixels."""
+    explanations = papers.explanations
+    lesson = PROJECT / "notebooks" / "07_explaining_cluster_models.ipynb"
+    own = {"dataset": small.name, "model": "resnet34", "layer": "features.layer4"}
+    run = explanations.Parameters.checked(notebooks.defaults(notebooks.read(lesson)) | own)
+    with pytest.raises(ParameterError, match=r"layer: .* has no height and width"):
+        explanations.federation(run, small, split)

@@ -12,21 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.nn.utils import vector_to_parameters
 
-from cflkit import (
-    checkpoints,
-    config,
-    evaluation,
-    metrics,
-    models,
-    partition,
-    plots,
-    published,
-    simulation,
-)
+from cflkit import checkpoints, evaluation, metrics, models, papers, partition, plots, simulation
 from cflkit import sample_clustering as first
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import fedcref
 from cflkit.methods.fedcref import FedCRef, LocalClusters
+from cflkit.parameters import ParameterError
 
 QUICK = LocalTraining(epochs=30, batch_size=16, optimizer="adam", lr=1e-3)
 OPTIONS = FedCRef(start=(), theta=0.35, local=QUICK, federated=replace(QUICK, epochs=5), rounds=3)
@@ -743,19 +734,19 @@ def test_parameters_become_options():
         **{"batch_size": 8, "local_epochs": 2, "federated_epochs": 3, "rounds": 4},
         **{"iterations": 5, "seed": 6},
     }
-    run = config.FedCRefRun.checked(values)
+    run = papers.fedcref.Parameters.checked(values)
     start, truth = [[0, 1]], [[7, 8]]
-    lines = published.fedcref_line_up(run, start, truth)
+    lines = papers.fedcref.variants(run, start, truth)
     options = lines["FedCRef"]
     assert options.local == LocalTraining(2, 8, "adam", 0.01)
     assert options.federated.epochs == 3
     assert (options.normalisation, options.match, options.stop) == ("absolute", "best", "code")
-    assert lines["Perfect associations"] == replace(options, associations="true", truth=truth)
+    assert lines["Perfect associations"] == replace(options, associations="true", truth=((7, 8),))
     assert lines["Alone"] == replace(options, associations="none")
     assert run.dec() == first.DEC((4, 2), 3, 6)
     assert run.scenario == "digits-dec-overlap0-m3"
-    with pytest.raises(config.ParameterError, match="dirtiness must be 0 for dec"):
-        config.FedCRefRun.checked(values | {"dirtiness": 0.3})
+    with pytest.raises(ParameterError, match="dirtiness must be 0 for dec"):
+        papers.fedcref.Parameters.checked(values | {"dirtiness": 0.3})
 
 
 def test_the_graph_shows_which_associations_are_wrong():

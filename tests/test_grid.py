@@ -12,9 +12,10 @@ import nbformat
 import pytest
 import yaml
 
-from cflkit import config, grid, notebooks, records
+from cflkit import grid, notebooks, records
 from cflkit.__main__ import main
-from cflkit.config import ParameterError
+from cflkit.papers import ocfl
+from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT
 
 TABLE = "ocfl/table-1"
@@ -29,11 +30,11 @@ TINY = {
 }
 # A notebook that trains and writes its record, and nothing else
 CELLS = [
-    "from cflkit import config, datasets, methods, partition, records, simulation\n"
+    "from cflkit import datasets, methods, papers, partition, records, simulation\n"
     "from cflkit.federation import Federation",
     None,  # the parameters of notebook 03
-    "run = config.OCFLRun.of(globals())\n"
-    "run_name = records.run_id('ocfl', run)\n"
+    "run = papers.ocfl.Parameters.of(globals())\n"
+    "run_name = records.run_id(run)\n"
     "images = datasets.load(run.dataset)\n"
     "split = partition.ocfl(images.labels, dataset=run.dataset, overlap=run.overlap,\n"
     "    balance=run.balance, clients=run.clients, draws=run.draws, seed=run.partition_seed)\n"
@@ -53,14 +54,14 @@ def small_grid(tmp_path, monkeypatch):
     for balance in ("balanced", "imbalanced"):
         scenario = TINY | {"balance": balance}
         (params / "own" / "tiny" / f"{balance}.yaml").write_text(yaml.safe_dump(scenario))
-    lesson = notebooks.read(grid.NOTEBOOKS / "03_ocfl_temperature.ipynb")
+    lesson = nbformat.read(grid.NOTEBOOKS / "03_ocfl_temperature.ipynb", as_version=4)
     [given] = [c for c in lesson.cells if "parameters" in c.metadata.get("tags", [])]
     made = nbformat.v4.new_notebook(
         cells=[given if source is None else nbformat.v4.new_code_cell(source) for source in CELLS]
     )
-    nbformat.write(made, tmp_path / "run.ipynb")
+    nbformat.write(made, tmp_path / "03_ocfl_temperature.ipynb")
     description = {
-        "notebook": str(tmp_path / "run.ipynb"),
+        "notebook": str(tmp_path / "03_ocfl_temperature.ipynb"),
         "file": "tiny/{balance}.yaml",
         "alike": {"partition_seed": "seed"},
         "grids": [{"balance": ["balanced", "imbalanced"], "seed": [0, 1]}],
@@ -110,8 +111,8 @@ def test_a_job_names_the_record_that_its_command_writes():
         values = notebooks.read_yaml(PROJECT / words[words.index("-f") + 1])
         values |= {n: yaml.safe_load(v) for n, v in given(words).items()}
         source = notebooks.read(PROJECT / words[1])
-        run = config.OCFLRun.checked(notebooks.defaults(source) | values)
-        assert records.run_id("ocfl", run) == job.run
+        run = ocfl.Parameters.checked(notebooks.defaults(source) | values)
+        assert records.run_id(run) == job.run
 
 
 def given(words):

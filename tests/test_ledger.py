@@ -5,22 +5,30 @@ import shlex
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from cflkit import ledger, notebooks, records
 from cflkit.__main__ import main
+from cflkit.papers import ocfl
+from cflkit.papers.base import ROUNDS
 from cflkit.records import PROJECT, Record
 
 SCENARIO = ("mnist", "nonoverlapping", "balanced", 15)
 NOTEBOOK = "03_ocfl_temperature"
-METHODS = [*ledger.OCFL.methods.values(), "Briggs as published", "OCFL-AFF as published"]
+METHODS = [*ocfl.METHODS.values(), "Briggs as published", "OCFL-AFF as published"]
 
 
 def parameters(reduced=False, **changes):
     folder = PROJECT / "notebooks" / "params" / "ocfl"
     scale = "reduced" if reduced else "paper"
     file = folder / scale / "mnist_15_nonoverlapping_balanced.yaml"
-    return ledger.defaults(NOTEBOOK) | yaml.safe_load(file.read_text()) | changes
+    return ledger.defaults(NOTEBOOK) | notebooks.read_yaml(file) | changes
+
+
+def made(name, paper, parameters, rows):
+    """A record that is in no file."""
+    run = Record(PROJECT / name, paper, parameters, {}, {})
+    vars(run)["rounds"] = rows  # where the property keeps what it has read
+    return run
 
 
 def record(number=0, fired=3, **options):
@@ -44,8 +52,7 @@ def record(number=0, fired=3, **options):
         )
         for method in ["FedAvg", *METHODS]
     ]
-    name = PROJECT / f"ocfl-run-{number}"
-    return Record(name, given, {}, {}, pd.concat(rows))
+    return made(f"ocfl-run-{number}", "ocfl", given, pd.concat(rows))
 
 
 @pytest.mark.parametrize(
@@ -81,13 +88,13 @@ def test_status(value, ours, expected):
     ],
 )
 def test_status_of_a_round(value, ours, expected):
-    assert ledger.status(value, ours, ledger.ROUNDS) == expected
+    assert ledger.status(value, ours, ROUNDS) == expected
 
 
 def row(table, method, measure, paper="ocfl-extended"):
     chosen = (table["paper"] == paper) & (table["method"] == method)
     chosen &= table["measure"] == measure
-    for name, value in zip(ledger.SCENARIO, SCENARIO, strict=True):
+    for name, value in zip(ocfl.SCENARIO, SCENARIO, strict=True):
         chosen &= table[name] == value
     [found] = table[chosen].to_dict("records")
     return found
@@ -173,13 +180,13 @@ def test_seeds_that_never_clustered_are_counted():
 
 def test_the_command_of_a_record_gives_its_parameters():
     run = record(3, reduced=True)
-    words = shlex.split(ledger.command(run))
+    words = shlex.split(ledger.command(run, "ocfl"))
     assert words[:4] == ["python", "-m", "cflkit", "run"]
     given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
-    notebook = notebooks.read(PROJECT / words[4])
+    notebook = PROJECT / words[4]
     values = {name: notebooks.parse_yaml(name, text) for name, text in given.items()}
-    made = notebooks.defaults(notebook) | notebooks.check_parameters(notebook, values)
-    assert made == run.parameters
+    again = notebooks.defaults(notebooks.read(notebook))
+    assert again | notebooks.check_parameters(notebook, values) == run.parameters
 
 
 def test_counts_hold_every_cell():
@@ -215,7 +222,7 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
 def emd_record(accuracy, version="four", scale="reduced", **changes):
     """A run of EMD-CFL that ends with this accuracy."""
     file = PROJECT / "notebooks" / "params" / "emd-cfl" / scale / f"mnist_{version}.yaml"
-    given = yaml.safe_load(file.read_text()) | {"weight_decay": 1e-6} | changes
+    given = notebooks.read_yaml(file) | {"weight_decay": 1e-6} | changes
     rows = pd.DataFrame(
         {
             "method": ["EMD-CFL", "EMD-CFL", "FedAvg", "FedAvg"],
@@ -227,7 +234,7 @@ def emd_record(accuracy, version="four", scale="reduced", **changes):
         }
     )
     parameters = ledger.defaults("05_emd_cfl") | given
-    return Record(PROJECT / f"emd-cfl-{accuracy}", parameters, {}, {}, rows)
+    return made(f"emd-cfl-{accuracy}", "emd-cfl", parameters, rows)
 
 
 def test_a_command_may_hold_lists():
@@ -285,7 +292,7 @@ def test_a_dash_that_says_nothing_is_no_cell():
 def explanations_record(insertion, scale="reduced"):
     """A run whose maps all score the same; of OCFL-AFF as published they score a half of it."""
     folder = PROJECT / "notebooks" / "params" / "explanations" / scale
-    given = yaml.safe_load((folder / "mnist_15_nonoverlapping_balanced.yaml").read_text())
+    given = notebooks.read_yaml(folder / "mnist_15_nonoverlapping_balanced.yaml")
     rows = [
         {
             **{"method": method, "round": 50, "cluster": cluster, "source": source, "map": kind},
@@ -297,7 +304,7 @@ def explanations_record(insertion, scale="reduced"):
         for source, kind in (("in-cluster", "GradCAM"), ("in-cluster", "noise"))
     ]
     parameters = ledger.defaults("07_explaining_cluster_models") | given
-    return Record(PROJECT / "explanations-run", parameters, {}, {}, pd.DataFrame(rows))
+    return made("explanations-run", "explanations", parameters, pd.DataFrame(rows))
 
 
 def test_explanations_are_means_over_clusters_of_gradcams_scores():
@@ -325,9 +332,9 @@ def fedcref_record(accuracy, communities, scale="paper", dataset="emnist-digits"
             "accuracy": [0.7, accuracy, 0.7, 0.95],
         }
     )
-    given = yaml.safe_load(file.read_text()) | {"dirtiness": 0.3} | changes
+    given = notebooks.read_yaml(file) | {"dirtiness": 0.3} | changes
     parameters = ledger.defaults("06_fedcref") | given
-    return Record(PROJECT / f"fedcref-{accuracy}", parameters, {}, {}, rows)
+    return made(f"fedcref-{accuracy}", "fedcref", parameters, rows)
 
 
 def test_fedcref_is_compared_at_the_start_and_after_the_last_iteration():

@@ -6,7 +6,7 @@ import jupytext
 import nbformat
 import pytest
 
-from cflkit import notebooks
+from cflkit import notebooks, papers
 from cflkit.records import PROJECT
 
 FOLDER = PROJECT / "notebooks"
@@ -66,8 +66,9 @@ def test_parameters_are_literals_with_their_meaning_and_validated_next(name):
     cells = code(notebook)
     [position] = [i for i, cell in enumerate(cells) if "parameters" in tags(cell)]
     assert all("  # " in line for line in cells[position].source.splitlines())
-    model = notebooks.parameter_model(notebook)
-    assert f"config.{model.__name__}.of(globals())" in cells[position + 1].source
+    model = papers.parameters_of(name)
+    home = model.__module__.removeprefix("cflkit.")
+    assert f" = {home}.{model.__name__}.of(globals())\n" in cells[position + 1].source + "\n"
     assert set(notebooks.defaults(notebook)) == set(model.model_fields)
 
 

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 import torch
 
-from cflkit import clustering, config, ledger, methods, metrics, partition, published, stats
+from cflkit import clustering, ledger, methods, metrics, partition, stats
 from cflkit.methods.ocfl import attribute
+from cflkit.papers import PAPERS, explanations, fedcref, ocfl
+from cflkit.papers.base import AS_PUBLISHED, switch_table
 
 ARCHIVED = {
     "MNIST": "mnist",
@@ -71,7 +73,7 @@ def cells(table, source="printed"):
 
 
 def key(cell):
-    return (*(cell[name] for name in ledger.SCENARIO), cell["method"])
+    return (*(cell[name] for name in ocfl.SCENARIO), cell["method"])
 
 
 def test_the_tables_are_whole():
@@ -99,18 +101,20 @@ def test_the_tables_are_whole():
         **{("fedcref", table): 3 * 4 for table in "56"},
         **{("fedcref", table): 4 * 4 for table in "78"},
     }
-    assert not rows.duplicated(ledger.CELL).any()
-    assert set(rows["protocol"].dropna()) == set(ledger.PROTOCOLS)
+    assert not rows.duplicated(ledger.cell_columns()).any()
+    for paper, own in rows.groupby("paper"):
+        unused = {"clustering-round"} if paper == "ocfl" else set()  # of the extended paper alone
+        assert set(own["protocol"].dropna()) == set(PAPERS[paper].protocols) - unused
     unlike = rows[rows["protocol"].isna()]
     assert set(unlike["paper"] + unlike["table"]) == {
         *("emd-cfl4", "emd-cfl9"),
         "ocfl-explanationsfigure 8",
     }
     methods = rows["method"].groupby(rows["paper"]).agg(set)
-    assert methods["ocfl"] == methods["ocfl-extended"] == set(ledger.OCFL.methods)
-    assert set(ledger.EMD.methods) < methods["emd-cfl"]
-    assert methods["ocfl-explanations"] == set(ledger.EXPLANATIONS.methods)
-    assert methods["fedcref"] == set(ledger.FEDCREF.methods)
+    assert methods["ocfl"] == methods["ocfl-extended"] == set(ocfl.METHODS)
+    assert set(PAPERS["emd-cfl"].methods) < methods["emd-cfl"]
+    assert methods["ocfl-explanations"] == set(explanations.METHODS)
+    assert methods["fedcref"] == set(PAPERS["fedcref"].methods)
     assert (rows["value"].isna() == rows["dash"].notna()).all()
     assert set(rows["source"]) == {"printed", "archive"}
 
@@ -118,7 +122,7 @@ def test_the_tables_are_whole():
 def test_fedcrefs_improvements_follow_from_its_accuracies():
     """In per cent of the accuracy before; print rounds some of the accuracies to one digit."""
     rows = ledger.published().query("paper == 'fedcref'")
-    key = ["table", *ledger.FEDCREF.scenario]
+    key = ["table", *fedcref.SCENARIO]
     values = rows[rows["method"] == "FedCRef"].pivot(index=key, columns="measure", values="value")
     values = values.dropna(subset=["improvement, %"])
     before, after = values["ACC init"], values["ACC end"]
@@ -141,7 +145,7 @@ def archived_explanations(data_root):
 
 def test_the_clusters_scores_are_the_archived_ones(archived_explanations):
     ours = pd.read_csv(ledger.PUBLISHED / "ocfl-explanations_per-cluster.csv")
-    key = [*ledger.SCENARIO, "method", "source", "cluster"]
+    key = [*ocfl.SCENARIO, "method", "source", "cluster"]
     both = ours.merge(archived_explanations, on=key, suffixes=("", "_archived"))
     assert len(both) == len(ours) == len(archived_explanations)
     for measure in ("insertion", "deletion"):
@@ -151,10 +155,10 @@ def test_the_clusters_scores_are_the_archived_ones(archived_explanations):
 def test_scores_of_runs_are_means_over_clusters():
     """By the protocol that our own records are read with."""
     clusters = pd.read_csv(ledger.PUBLISHED / "ocfl-explanations_per-cluster.csv")
-    rows = dict(list(clusters.assign(map="GradCAM").groupby([*ledger.SCENARIO, "method"])))
+    rows = dict(list(clusters.assign(map="GradCAM").groupby([*ocfl.SCENARIO, "method"])))
     cells = ledger.published().query("paper == 'ocfl-explanations' and protocol.notna()")
     for cell in cells.to_dict("records"):
-        found = ledger.PROTOCOLS[cell["protocol"]].value(rows[key(cell)])
+        found = PAPERS["ocfl-explanations"].protocols[cell["protocol"]].value(rows[key(cell)])
         assert found == pytest.approx(cell["value"], abs=6e-5)
 
 
@@ -196,7 +200,7 @@ def golden(table, archive):
         if key(cell) not in archive:
             assert (cell["dataset"], cell["clients"]) == ("fashion-mnist", 30)
             continue
-        ours = ledger.PROTOCOLS[cell["protocol"]].value(archive[key(cell)])
+        ours = ocfl.PROTOCOLS[cell["protocol"]].value(archive[key(cell)])
         printed = 0 if np.isnan(cell["value"]) else cell["value"]
         compared += 1
         if not abs(ours - printed) <= 0.005 + 1e-9:  # NaN is wrong, too
@@ -244,7 +248,7 @@ def test_table_2_follows_from_the_archive(archive):
     compared = 0
     for cell in cells("2"):
         if key(cell) in archive:
-            ours = metrics.round_as_in_the_ocfl_tables(archive[key(cell)])
+            ours = ocfl.round_as_in_the_tables(archive[key(cell)])
             assert ours == (None if np.isnan(cell["value"]) else cell["value"]), key(cell)
             compared += 1
     assert compared == 216 - len(cells("2", "archive"))
@@ -257,7 +261,7 @@ def test_the_corrected_table_follows_from_the_archive(archive):
     for row in table.to_dict("records"):
         labels = [c.split("|") for c in archive[key(row)]["clusters"]]
         sizes = [int(size) for size in row["truth"].split("/")]
-        ours = published.corrected(labels, sizes)
+        ours = ocfl.corrected(labels, sizes)
         assert ours == pytest.approx({name: row[name] for name in ours}, abs=5e-5), key(row)
         if sizes == list(partition.cluster_sizes(row["clients"], row["balance"])):
             archived = archive[key(row)].head(50)
@@ -268,7 +272,7 @@ def test_the_corrected_table_follows_from_the_archive(archive):
 def test_what_the_misprints_hide():
     """Numbers of the right measures beside printed ones (extended paper, Table 1)."""
     table = pd.read_csv(ledger.PUBLISHED / "ocfl-extended_corrected-table-1.csv")
-    table = table.set_index([*ledger.SCENARIO, "method", "truth"]).sort_index()
+    table = table.set_index([*ocfl.SCENARIO, "method", "truth"]).sort_index()
     path = table.loc["pathmnist", "overlapping", "balanced", 30, "OCFL-HDB", "10/10/10"]
     assert path["ari"] == pytest.approx(0.54, abs=0.005)  # printed as AMI, too
     assert path["ami"] == pytest.approx(0.71, abs=0.005)
@@ -279,31 +283,35 @@ def test_what_the_misprints_hide():
 
 def test_a_run_corrected_by_hand():
     """Apart from the first round it has the truth; completeness of one cluster is 1, not 0."""
-    ours = published.corrected([["A"] * 4, ["A", "A", "B", "B"]], [2, 2])
+    ours = ocfl.corrected([["A"] * 4, ["A", "A", "B", "B"]], [2, 2])
     assert ours["ari"] == ours["ami"] == ours["homogeneity"] == 0.5
     assert ours["completeness"] == ours["last_ari"] == 1
 
 
 def test_too_short_a_run_has_no_number_in_the_tables():
     rows = pd.DataFrame({"ari": [1.0] * 49, "ami": 1.0, "homogeneity": 1.0})
-    assert all(np.isnan(v) for v in metrics.as_in_the_ocfl_tables(rows).values())
+    assert all(np.isnan(v) for v in ocfl.as_in_the_tables(rows).values())
 
 
 def test_clustering_rounds_by_hand():
     rows = pd.DataFrame({"round": [1, 2, 3, 4], "clusters": ["0|0", "0|1", "0|1", "1|0"]})
-    assert metrics.round_as_in_the_ocfl_tables(rows) == 4  # Sattler's last split
-    assert metrics.round_as_in_the_ocfl_tables(rows.assign(clusters="0|0")) is None
+    assert ocfl.round_as_in_the_tables(rows) == 4  # Sattler's last split
+    assert ocfl.round_as_in_the_tables(rows.assign(clusters="0|0")) is None
     watched = rows.assign(clusters="0|0", temperature=[0.5, 0.6, np.nan, np.nan])
-    assert metrics.round_as_in_the_ocfl_tables(watched) == 2  # fired, and found a single cluster
-    assert metrics.round_as_in_the_ocfl_tables(watched.assign(temperature=0.5)) is None
+    assert ocfl.round_as_in_the_tables(watched) == 2  # fired, and found a single cluster
+    assert ocfl.round_as_in_the_tables(watched.assign(temperature=0.5)) is None
     cut = rows.assign(clusters="0|0", merge_heights=[None, None, "0.1", None])
-    assert metrics.round_as_in_the_ocfl_tables(cut) == 3
+    assert ocfl.round_as_in_the_tables(cut) == 3
 
 
 # --- As published and as intended ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("switch", published.SWITCHES, ids=lambda s: f"{s.where}-{s.option}")
+# Papers may share theirs
+SWITCHES = [*{(s.where, s.option): s for p in PAPERS.values() for s in p.switches}.values()]
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda s: f"{s.where}-{s.option}")
 def test_every_switch_is_an_option_with_two_values(switch):
     home = methods.METHODS.get(switch.where) or clustering.CLUSTERERS[switch.where]
     assert switch.option in {field.name for field in fields(home)}
@@ -322,8 +330,9 @@ def test_every_switch_is_an_option_with_two_values(switch):
 
 
 def test_the_switches_as_a_table():
-    table = published.switches()
-    assert len(table) == len(published.SWITCHES)
+    table = switch_table(SWITCHES)
+    assert len(table) == len(SWITCHES) == len(ocfl.SWITCHES) + 1
+    assert list(table) == ["where", "option", "published", "intended", "by", "what", "source"]
     assert not table.duplicated(["where", "option"]).any()
 
 
@@ -339,22 +348,23 @@ def test_the_first_papers_first_temperature_clusters_at_once(federate):
 
 
 def test_the_line_up_has_what_the_tables_have_both_ways():
-    run = config.OCFLRun.checked(
+    run = ocfl.Parameters.checked(
         ledger.defaults("03_ocfl_temperature") | {"window": 2, "include_buffers": True}
     )
-    names = published.line_up(run)
-    assert {"FedAvg", "oracle", "local", *ledger.OCFL.methods.values()} <= set(names)
+    given = ocfl.data(run)
+    names = ocfl.line_up(run, *given)
+    assert {"FedAvg", "oracle", "local", *ocfl.METHODS.values()} <= set(names)
     assert names["Briggs as published"].threshold == 0.05
     assert names["Briggs as published"].wrong_sign
     assert not names["Briggs"].wrong_sign
     assert names["OCFL-AFF as published"].options == {"wrong_sign": True}
-    for name in ledger.OCFL.methods.values():
+    for name in ocfl.METHODS.values():
         assert not names[name].include_buffers
-        assert names[name + published.AS_PUBLISHED].include_buffers
+        assert names[name + AS_PUBLISHED].include_buffers
     assert names["OCFL-AFF"].options == names["OCFL-HDB as published"].options == {}
     assert names["OCFL-MS"].window == names["OCFL-MS as published"].window == 2
-    without = published.line_up(run.model_copy(update={"include_buffers": False}))
-    twins = {name for name in without if name.endswith(published.AS_PUBLISHED)}
+    without = ocfl.line_up(run.model_copy(update={"include_buffers": False}), *given)
+    twins = {name for name in without if name.endswith(AS_PUBLISHED)}
     assert twins == {"Briggs as published", "OCFL-AFF as published"}
 
 

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from cflkit import config, methods, records, simulation
+from cflkit import methods, records, simulation
+from cflkit.papers import ocfl
 
 
 @pytest.fixture
@@ -11,7 +12,7 @@ def finished(federate):
     federation = federate()
     line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans"), "local": methods.make("local")}
     history = simulation.run(line_up, federation, 3, progress=False)
-    parameters = config.OCFLRun(
+    parameters = ocfl.Parameters(
         dataset="digits-8x8",
         overlap="nonoverlapping",
         balance="imbalanced",
@@ -41,11 +42,14 @@ def finished(federate):
 
 def test_a_record_says_what_how_and_where(finished):
     parameters, history, federation = finished
-    run = records.run_id("ocfl", parameters)
+    run = records.run_id(parameters)
     history.minutes = 1.5
     record = records.write(run, parameters, history, federation)
     assert record.id == run
     assert run.startswith("ocfl-digits-8x8-nonoverlapping-imbalanced-m6-seed0-")
+    assert (
+        record.paper == json.loads((record.folder / "record.json").read_text())["paper"] == "ocfl"
+    )
     assert record.parameters == parameters.model_dump()
     assert record.summary == json.loads(json.dumps(history.summary()))
     assert record.provenance["partition_hash"] == federation.partition.hash
@@ -114,7 +118,7 @@ def test_nan_is_null_in_a_record():
 def test_a_run_killed_while_writing_leaves_no_record(finished, monkeypatch):
     parameters, history, federation = finished
 
-    def die(*arguments):
+    def die(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(records, "provenance", lambda *a: {"unwritable": die})
@@ -130,7 +134,7 @@ def test_a_run_killed_while_writing_leaves_no_record(finished, monkeypatch):
 def test_the_id_differs_when_any_parameter_does(finished):
     parameters = finished[0]
     other = parameters.model_copy(update={"window": 2})
-    assert records.run_id("ocfl", parameters) != records.run_id("ocfl", other)
+    assert records.run_id(parameters) != records.run_id(other)
 
 
 def test_records_are_found_by_their_parameters(finished):

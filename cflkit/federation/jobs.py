@@ -5,18 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pydantic.dataclasses import dataclass as validated
 from torch import Tensor, nn
 
-from cflkit.bounds import STRICT, Count, NonNegative, Positive
+from cflkit.bounds import STRICT, Count, Momentum, NonNegative, Optimizer, Positive
 from cflkit.federation.rows import digests
-
-Optimizer = Literal["sgd", "adam"]
-Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Diverged(Exception):

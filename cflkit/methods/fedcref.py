@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass as validated
 from scipy.sparse.csgraph import connected_components
@@ -47,10 +47,15 @@ NORMALISATIONS = get_args(Normalisation)
 Match = Literal["all", "first", "best"]
 Stop = Literal["paper", "code"]
 # A label per sample of each client
-PerSample = Annotated[
-    tuple[tuple[int, ...], ...],
-    BeforeValidator(lambda given: tuple(tuple(np.asarray(own).tolist()) for own in given)),
-]
+Clusterings = Sequence[ArrayLike]
+
+
+def per_sample(given: Clusterings) -> tuple[tuple[int, ...], ...]:
+    """Return labels as an option holds them."""
+    return tuple(tuple(np.asarray(own, dtype=np.int64).tolist()) for own in given)
+
+
+PerSample = Annotated[tuple[tuple[int, ...], ...], BeforeValidator(per_sample)]
 
 
 def adam(epochs: int) -> LocalTraining:

@@ -27,7 +27,7 @@ import sklearn
 import torch
 
 import cflkit
-from cflkit import config, datasets, methods, metrics, partition, plots, simulation
+from cflkit import datasets, methods, metrics, papers, partition, plots, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining, default_device
 
 plots.style()
@@ -45,7 +45,7 @@ rounds = 12  # of communication
 seed = 0  # partition, initial model, batch orders
 
 # %%
-run = config.FirstRun.of(globals())
+run = papers.lessons.StartHere.of(globals())
 
 # %% [markdown]
 # ## Is everything there?

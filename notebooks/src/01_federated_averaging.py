@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cflkit import config, datasets, methods, models, partition, plots, simulation
+from cflkit import datasets, methods, models, papers, partition, plots, simulation
 from cflkit.divergence import cosine_divergence
 from cflkit.federation import Federation, Jobs, LocalTraining
 
@@ -44,7 +44,7 @@ lr = 0.1  # learning rate of the clients
 seed = 0  # partition, initial model, batch orders
 
 # %%
-run = config.AveragingRun.of(globals())
+run = papers.lessons.FederatedAveraging.of(globals())
 
 # %% [markdown]
 # ## The clients

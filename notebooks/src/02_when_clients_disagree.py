@@ -28,7 +28,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from cflkit import config, datasets, methods, partition, plots
+from cflkit import datasets, methods, papers, partition, plots
 from cflkit.federation import Federation, Jobs, LocalTraining
 
 plots.style()
@@ -47,7 +47,7 @@ rounds = 20  # of communication
 seed = 0  # initial model, batch orders
 
 # %%
-run = config.Splits.of(globals())
+run = papers.lessons.ClientsDisagree.of(globals())
 images = datasets.load(run.dataset)
 
 # %% [markdown]
@@ -188,7 +188,7 @@ plt.show()
 training = LocalTraining(epochs=run.local_epochs, batch_size=run.batch_size, lr=run.lr)
 federation = Federation(images, split, training=training, seed=run.seed)
 fedavg = methods.make("fedavg", weighting="equal")
-fedavg.setup(federation, federation.initial())
+fedavg.setup(federation.server, federation.initial())
 everyone = torch.arange(run.clients)
 accuracy, kept = np.zeros((run.rounds, 3)), []
 for t in range(run.rounds):

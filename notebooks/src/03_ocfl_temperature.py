@@ -33,13 +33,12 @@ import torch
 
 from cflkit import (
     clustering,
-    config,
     datasets,
     ledger,
     metrics,
+    papers,
     partition,
     plots,
-    published,
     records,
     simulation,
 )
@@ -82,8 +81,8 @@ seed = 0  # initial model, batch orders
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
 # %%
-run = config.OCFLRun.of(globals())
-run_name = records.run_id("ocfl", run)
+run = papers.ocfl.Parameters.of(globals())
+run_name = records.run_id(run)
 
 # %% [markdown]
 # ## The clients
@@ -260,7 +259,7 @@ for name, labels in found.items():
 # afterwards: each is run once and shared.
 
 # %%
-line_up = published.line_up(run)
+line_up = papers.ocfl.line_up(run, images, split)
 history = simulation.run(
     line_up,
     federation,
@@ -447,12 +446,12 @@ theirs = pd.read_csv(ledger.PUBLISHED / "ocfl-extended_figures-10-14.csv")
 table2 = ledger.published().query("table == '2' and method == 'OCFL-HDB' and clients == 15")
 table2 = table2.set_index(["dataset", "overlap", "balance"])["value"].astype(int)
 scenarios = list(theirs.groupby(["dataset", "overlap", "balance"], sort=False))
-known = [past for past in records.find(clients=15) if past.id.startswith("ocfl-")]
+known = [past for past in records.find(clients=15) if past.paper == "ocfl"]
 committed = [past for past in known if ledger.scale(past, "ocfl") == "reduced"]
 figure, axes = plt.subplots(5, 4, figsize=(10, 9), sharex=True, sharey="row")
 for ax, (scenario, archived) in zip(axes.flat, scenarios, strict=True):
     for past in committed:
-        if ledger.scenario_of(past)[:3] == scenario:
+        if ledger.scenario_of(past, "ocfl")[:3] == scenario:
             rows = past.rounds[past.rounds["method"] == "FedAvg"].set_index("round")["temperature"]
             [line] = ax.plot(rows, linewidth=1)
             if fired := past.summary["OCFL-HDB"]["clustering_round"]:
@@ -475,7 +474,7 @@ plt.show()
 # %%
 rows = []
 for scenario, archived in scenarios[:8]:
-    runs = [past for past in committed if ledger.scenario_of(past)[:3] == scenario]
+    runs = [past for past in committed if ledger.scenario_of(past, "ocfl")[:3] == scenario]
     curves = [past.rounds.query("method == 'FedAvg'")["temperature"].tolist() for past in runs]
     minutes = [past.provenance["minutes"] for past in runs]
     saved_by = [
@@ -506,7 +505,10 @@ def no_clustering(runs):
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.4), sharey=True)
 for ax, name in zip(axes, ("mnist", "fashion-mnist"), strict=True):
     here = [(scenario, archived) for scenario, archived in scenarios if scenario[0] == name]
-    ours = [[p for p in committed if ledger.scenario_of(p)[:3] == scenario] for scenario, _ in here]
+    ours = [
+        [p for p in committed if ledger.scenario_of(p, "ocfl")[:3] == scenario]
+        for scenario, _ in here
+    ]
     curves = [no_clustering(runs) for runs in ours if runs]
     plots.band([archived["temperature"] for _, archived in here], "black", "theirs", ax)
     if curves:

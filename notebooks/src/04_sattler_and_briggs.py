@@ -34,12 +34,13 @@ from IPython.display import display
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from cflkit import clustering, config, datasets, ledger, methods, metrics
-from cflkit import partition, plots, published, records, simulation
+from cflkit import clustering, datasets, ledger, methods, metrics
+from cflkit import papers, partition, plots, records, simulation
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Federation, Jobs
 from cflkit.methods import sattler
 from cflkit.methods.base import average_updates
+from cflkit.papers.base import switch_table
 
 plots.style()
 
@@ -68,7 +69,7 @@ seed = 0  # initial model, batch orders
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
 # %% tags=["nbval-check-output"]
-run = config.FederatedRun.of(globals())
+run = papers.lessons.SattlerAndBriggs.of(globals())
 images = datasets.load(run.dataset)
 split = partition.ocfl(
     images.labels,
@@ -337,7 +338,7 @@ for ax, (t, gamma) in zip(axes, matrices.items(), strict=True):
     hierarchy.dendrogram(
         tree, ax=ax, color_threshold=0.95, above_threshold_color="0.5", leaf_font_size=7
     )
-    ax.axhline(published.BRIGGS_THRESHOLD, color="black", linestyle="--", linewidth=1)
+    ax.axhline(papers.ocfl.BRIGGS_THRESHOLD, color="black", linestyle="--", linewidth=1)
     ax.set(title=f"round {t}", xlabel="client")
 axes[0].set_ylabel("cosine distance")
 plt.show()
@@ -385,7 +386,7 @@ plt.show()
 made = {
     "Briggs, 0.95": clustering.make("agglomerative", threshold=0.95),
     "Briggs as published": clustering.make(
-        "agglomerative", threshold=published.BRIGGS_THRESHOLD, wrong_sign=True
+        "agglomerative", threshold=papers.ocfl.BRIGGS_THRESHOLD, wrong_sign=True
     ),
     "OCFL-AFF": clustering.make("affinity"),
     "OCFL-AFF as published": clustering.make("affinity", wrong_sign=True),
@@ -452,7 +453,7 @@ print(wide[["BCL", "OCFL-AFF", "OCFL-HDB"]].dropna(how="all").to_string(na_rep="
 # code's where it is a choice (noise, equal weights). Measures that are not what their column says are in `90_ledger`.
 
 # %%
-table = published.switches().query("where != 'emd-cfl'")  # another paper's
+table = switch_table(papers.ocfl.SWITCHES)
 with pd.option_context("display.max_colwidth", None):
     display(table.style.hide(axis="index").set_uuid("switches"))
 
@@ -475,7 +476,7 @@ with pd.option_context("display.max_colwidth", None):
 # (seed 0; the mean solid, the largest dashed) with the papers' thresholds, dotted.
 
 # %%
-known = [record for record in records.find(clients=15) if record.id.startswith("ocfl-")]
+known = [record for record in records.find(clients=15) if record.paper == "ocfl"]
 committed = [record for record in known if ledger.scale(record, "ocfl") == "reduced"]
 figure, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True)
 for ax, name in zip(axes, ("mnist", "fashion-mnist"), strict=True):

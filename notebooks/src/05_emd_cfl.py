@@ -33,8 +33,8 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
 from sklearn.metrics.pairwise import cosine_distances
 
-from cflkit import config, datasets, divergence, ledger, methods, metrics
-from cflkit import plots, published, records, shifts, simulation
+from cflkit import datasets, divergence, ledger, methods, metrics
+from cflkit import papers, plots, records, shifts, simulation
 from cflkit.divergence import earth_movers_distance
 from cflkit.federation import Federation, Jobs
 from cflkit.methods import emd_cfl
@@ -76,8 +76,8 @@ seed = 0  # initial model, batch orders
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
 # %%
-run = config.EMDRun.of(globals())
-run_name = records.run_id("emd-cfl", run)
+run = papers.emd_cfl.Parameters.of(globals())
+run_name = records.run_id(run)
 
 # %% [markdown]
 # ## The clients
@@ -95,8 +95,10 @@ images, split = shifts.make(
     published=run.published_split,
     seed=run.partition_seed,
 )
-options = run.model_dump(include={"weights", "participants", "seed", "precision"})
-federation = Federation(images, split, run.model, run.training(), **options)
+options = run.model_dump(include={"weights", "seed", "precision"})
+federation = Federation(
+    images, split, run.model, run.training(), clients_per_round=run.participants, **options
+)
 for part, held in split.splits.items():
     print(f"{part:10s}", *map(len, held))
 print("true clusters:", *split.clusters)
@@ -225,13 +227,12 @@ plt.show()
 # %%
 owner, other = 0, stranger
 own_jobs = Jobs(trained[:1], torch.zeros(2).long(), torch.tensor([owner, other]))
-train = federation.embed(own_jobs, "train", most=run.embedded)[0].cpu().double().numpy()
-own, foreign = (
-    v.cpu().double().numpy() for v in federation.embed(own_jobs, "validation", most=run.embedded)
-)
+train, _ = federation.embed(own_jobs, "train", run.embedded)
+own, foreign = federation.embed(own_jobs, "validation", run.embedded)
+train, own, foreign = (emd_cfl.as_doubles(embedded) for embedded in (train, own, foreign))
 secret = emd_cfl.shared_projection(run.seed, owner, other, train.shape[1], run.projection)
-sent_by_owner = emd_cfl.client_sends(train, secret)
-sent_by_other = emd_cfl.client_sends(foreign, secret)
+sent_by_owner = emd_cfl.project(train, secret)
+sent_by_other = emd_cfl.project(foreign, secret)
 reference = earth_movers_distance(train, own)
 score = emd_cfl.server_sees(sent_by_owner, sent_by_other, reference)
 print(f"sent: {sent_by_owner.shape} and {sent_by_other.shape} numbers, and {reference:.3f}")
@@ -244,16 +245,17 @@ print(f"score of clients {owner} and {other}: {score:.3f}")
 #
 # ## The matrix
 #
-# The class `EMDCFL` does this for all pairs, once; its `aggregate(0, ...)` is what the server does after the first round. We time
-# it, for the paper says that clustering costs about as much as one extra round.
+# The class `EMDCFL` does this for all pairs, once. Its `meet` is what happens after the first round's training: the server asks
+# the clients for what they send, and clusters. It is a conversation, so the federation has to answer. We time it, for the
+# paper says that clustering costs about as much as one extra round.
 
 
 # %%
 def scores_of(federation, jobs, trained, **options):
     """All scores of clients that trained for one round."""
-    method = methods.make("emd-cfl", samples=run.embedded, **options)
-    method.setup(federation, federation.initial())
-    method.aggregate(0, jobs, trained)
+    method = methods.make("emd-cfl", max_samples=run.embedded, **options)
+    method.setup(federation.server, federation.initial())
+    federation.converse(method.meet(jobs.client_of, trained))
     return method.scores.numpy()
 
 
@@ -313,7 +315,7 @@ for kind in emd_cfl.CLUSTERS:
 # FedAvg; and FedProx, which ties clients to the common model by a penalty $\frac{\mu}{2}\lVert\theta - \theta^t\rVert^2$.
 
 # %%
-line_up = published.emd_line_up(run)
+line_up = papers.emd_cfl.line_up(run, images, split)
 history = simulation.run(
     line_up, federation, run.rounds, checkpoint=records.checkpoint(run_name), progress=False
 )
@@ -487,8 +489,9 @@ if bars:
 
 # %%
 few = max(2, federation.clients // 2)
-half = Federation(images, split, run.model, run.training(), **options | {"participants": few})
-partly = {name: published.emd_line_up(run)[name] for name in ("EMD-CFL", "Oracle")}
+half = Federation(images, split, run.model, run.training(), clients_per_round=few, **options)
+again = papers.emd_cfl.line_up(run, images, split)
+partly = {name: again[name] for name in ("EMD-CFL", "Oracle")}
 partial = simulation.run(partly, half, run.rounds + 2, progress=False).table()
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.2))
 plots.over_rounds(partial, "ari", "ARI", axes[0])
@@ -508,7 +511,7 @@ plt.show()
 
 # %%
 # The last layer's weights and biases, which close a row of parameters
-last = (federation.embed(jobs, most=1)[0].shape[1] + 1) * images.classes
+last = (federation.embed(jobs, max_samples=1)[0].shape[1] + 1) * images.classes
 joined = (labels[:, None] == labels[None])[pairs]
 for name, part in (("last layer", updates[:, -last:]), ("full model", updates)):
     gaps = divergence.pairwise(part, "euclidean")[pairs]

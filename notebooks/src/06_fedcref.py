@@ -33,8 +33,8 @@ import torch
 from scipy import stats
 from sklearn.manifold import TSNE
 
-from cflkit import config, datasets, ledger, metrics, partition, plots
-from cflkit import published, records, refinement, sample_clustering
+from cflkit import datasets, ledger, metrics, papers, partition, plots
+from cflkit import evaluation, records, sample_clustering, simulation
 from cflkit.federation import Federation, Jobs
 from cflkit.methods import fedcref
 
@@ -74,8 +74,8 @@ iterations = 4  # at most
 seed = 0  # first clustering, initial models, batch orders
 
 # %%
-run = config.FedCRefRun.of(globals())
-run_name = records.run_id("fedcref", run)
+run = papers.fedcref.Parameters.of(globals())
+run_name = records.run_id(run)
 
 # %% [markdown]
 # ## Clients with a few classes each
@@ -154,10 +154,10 @@ print(f"mean ACC of the first clusters: {np.mean(first):.2f}")
 federation = Federation(
     images, split, "autoencoder", task="reconstruction", engine="stacked", seed=run.seed
 )
-options = run.options()
-state = fedcref.start(federation, dealt)
-clusters = state.clusters  # the heaps of all clients, numbered through
-fedcref.train_local_models(federation, state, options)
+method = run.method(dealt)
+method.setup(federation.server, federation.initial())
+clusters = method.clusters  # the heaps of all clients, numbered through
+federation.converse(method.train_local_models())
 print(f"{len(clusters)} autoencoders of {federation.parameters} parameters")
 
 # %% [markdown]
@@ -166,7 +166,7 @@ print(f"{len(clusters)} autoencoders of {federation.parameters} parameters")
 # errors are means over all images of the kind.
 
 # %%
-names = fedcref.true_classes(federation, state.labels)  # the class that each heap stands for
+names = fedcref.true_classes(truth, dealt)  # the class that each heap stands for
 held = [set(images.labels[indices].tolist()) for indices in split.train]
 strange = min(range(run.clients), key=lambda client: len(held[0] & held[client]))
 classes, heap = images.labels[split.train[0]].numpy(), clusters.samples[0]
@@ -176,10 +176,10 @@ usual, odd = heap[classes[heap] == names[0]], heap[classes[heap] != names[0]]
 # %%
 def look(client, which):
     """Images of a client, and what the first network of client 0 makes of them; the mean error."""
-    job = Jobs(state.models[0][:1], torch.tensor([0]), torch.tensor([client]))
+    job = Jobs(method.local_models[0][:1], torch.tensor([0]), torch.tensor([client]))
     back = federation.predict(job, "train")[0][which[:5]].cpu().view(-1, *images.shape)
     seen = images.images[split.train[client][which[:5]]]
-    error = state.errors[0][client][0, which].mean()
+    error = method.errors[0][client][0, which].mean()
     return torch.cat([seen, (255 * back).byte()]), error
 
 
@@ -202,7 +202,7 @@ plt.show()
 # both. And how would the network of another heap of client 0 do, one that mostly holds what is odd here?
 
 # %%
-errors = state.errors[0][0]  # of client 0's networks, a row each, on its images
+errors = method.errors[0][0]  # of client 0's networks, a row each, on its images
 for other, name in enumerate(names[: len(errors)]):
     if len(those := odd[classes[odd] == name]):
         here, there = errors[0, those].mean(), errors[other, those].mean()
@@ -234,15 +234,15 @@ for other, name in enumerate(names[: len(errors)]):
 # %%
 def compared(q, normalisation):
     """Of each network r, how its errors differ from network q's on the images of q: d or d̃."""
-    errors = state.errors_on(clusters.owner[q])[:, clusters.samples[q]]
+    errors = method.errors_on(clusters.owner[q])[:, clusters.samples[q]]
     return fedcref.differences(errors, q, normalisation)
 
 
 # %%
 strangers = clusters.owner[:, None] != clusters.owner[None]
 alike = names[:, None] == names[None]
-everywhere = [state.errors_on(client) for client in range(run.clients)]
-agree = fedcref.associate(everywhere, clusters, options)
+everywhere = [method.errors_on(client) for client in range(run.clients)]
+agree = fedcref.associate(everywhere, clusters, method)
 q, same = np.argwhere(agree & alike if (agree & alike).any() else strangers & alike)[0]
 other = np.flatnonzero(strangers[q] & ~alike[q])[0]
 within = (compared(q, run.normalisation) <= run.theta).mean(axis=1)
@@ -281,10 +281,10 @@ figure, axes = plt.subplots(2, 2, figsize=(8, 3.4), sharex="col", sharey="row")
 for (kind, thetas), (above, below) in zip(scales.items(), axes.T, strict=True):
     found = []
     for value in thetas:
-        variant = replace(options, theta=value, normalisation=kind)
+        variant = replace(method, theta=value, normalisation=kind)
         edges = fedcref.associate(everywhere, clusters, variant)
         members, isolated = fedcref.communities_of(edges)
-        found.append((len(members), isolated, 100 * fedcref.wrong_share(edges, names)))
+        found.append((len(members), isolated, 100 * evaluation.wrong_share(edges, names)))
     above.plot(thetas, [row[:2] for row in found], label=["communities", "isolated"])
     above.axhline((holders > 1).sum(), color="grey", linewidth=0.5, label="classes to find")
     below.plot(thetas, [row[2] for row in found], color=plots.COLOURS[2])
@@ -346,11 +346,12 @@ print("two clusters:", fedcref.cluster_refine(twins, 2))
 # Now the first iteration of client 0, with the networks above:
 
 # %%
-state.communities, _ = fedcref.communities_of(agree)
-models = fedcref.train_communities(federation, state, options)
-general = fedcref.reconstruction_errors(federation, models)[0]
-candidates = np.concatenate([state.errors[0][0], general])
-refined = fedcref.cluster_refine(candidates, len(state.models[0]))
+method.communities, _ = fedcref.communities_of(agree)
+federation.converse(method.train_communities())
+asking = fedcref.reconstruction_errors(federation.server, method.models)
+general = federation.converse(asking)[0]
+candidates = np.concatenate([method.errors[0][0], general])
+refined = fedcref.cluster_refine(candidates, len(method.local_models[0]))
 print(f"client 0 has {len(candidates)} candidates, {len(general)} of them communities' models")
 for title, labels in (("before", dealt[0]), ("after", refined)):
     print(f"ACC {title}: {metrics.clustering_accuracy(truth[0], labels):.3f}")
@@ -358,7 +359,7 @@ for title, labels in (("before", dealt[0]), ("after", refined)):
 # %% [markdown]
 # ## All of it, again and again
 #
-# `fedcref.iterate` is Algorithm 1's loop body: train afresh, exchange, associate, average, refine. A client whose new
+# `FedCRef.round` is Algorithm 1's loop body: train afresh, exchange, associate, average, refine. A client whose new
 # clusters agree with its old ones to τ rests: it keeps its new clusters and the networks of the old ones, and others
 # may still associate with them. The run ends when all rest, when communities and isolated clusters have hardly changed
 # for three iterations, or after ten refinements. Beside it run the paper's upper bound, *Perfect associations*, to
@@ -367,11 +368,10 @@ for title, labels in (("before", dealt[0]), ("after", refined)):
 # three have the same networks, which are trained once.
 
 # %%
-line_up = published.fedcref_line_up(run)
-history, ends = refinement.run(
+line_up = papers.fedcref.variants(run, dealt, truth)
+history = simulation.run(
     line_up,
     federation,
-    dealt,
     run.iterations,
     checkpoint=records.checkpoint(run_name),
     progress=False,
@@ -386,7 +386,7 @@ table = history.table()
 
 # %%
 steps = table[(table["method"] == "FedCRef") & (table["round"] > 0)].to_dict("records")
-large = fedcref.associate(everywhere, clusters, replace(options, theta=0.6))
+large = fedcref.associate(everywhere, clusters, replace(method, theta=0.6))
 too_many = "|".join(f"{i}-{j}" for i, j in np.argwhere(np.triu(large)))
 figure, axes = plt.subplots(1, 4, figsize=(9, 2.6))
 for ax in axes:
@@ -432,9 +432,9 @@ plt.show()
 # the first:
 
 # %%
-last = ends["FedCRef"]
+last = line_up["FedCRef"]
 moments = {
-    "first iteration": (state, names),
+    "first iteration": (method, names),
     "last iteration": (last, np.array(steps[-1]["classes"].split("|"), dtype=int)),
 }
 
@@ -456,13 +456,13 @@ for when, (then, kind) in moments.items():
 # its clusters, with the class that most of its clusters stand for and their number.
 
 # %%
-end = ends["FedCRef"]
+end = line_up["FedCRef"]
 classes = np.array([int(c) for c in steps[-1]["classes"].split("|")])
 figure, axes = plt.subplots(1, max(len(end.communities), 1), figsize=(8, 1.1), squeeze=False)
 for number, (members, ax) in enumerate(zip(end.communities, axes[0], strict=False)):
     cluster = members[0]
     owner, own = end.clusters.owner[cluster], torch.from_numpy(end.clusters.samples[cluster])
-    job = Jobs(end.federated, torch.tensor([number]), torch.tensor([owner]))
+    job = Jobs(end.models, torch.tensor([number]), torch.tensor([owner]))
     dream = (255 * federation.predict(job, "train")[0][own].mean(dim=0)).byte().cpu()
     plots.image_grid(dream.view(1, *images.shape), columns=1, axes=ax)
     usual = np.bincount(classes[members] + 1).argmax() - 1
@@ -493,7 +493,8 @@ plane = TSNE(random_state=run.seed).fit_transform(pixels)
 numbers = range(max(2, images.classes - 3), images.classes + 4)
 tried = central.fit_each(pixels, numbers, run.seed)
 best, silhouettes = sample_clustering.best_by_silhouette(plane, tried)
-rows = {k: refinement.centralised(images.labels[pooled], labels) for k, labels in tried.items()}
+of_all = images.labels[pooled]
+rows = {k: evaluation.centralised(of_all, labels) for k, labels in tried.items()}
 
 # %%
 if run.clustering == "dec":
@@ -541,7 +542,7 @@ for record in past:
     systems.setdefault(ledger.scenario_of(record, "fedcref"), []).append(record)
 nearest = {"mnist": "emnist-digits", "kmnist-test": "kmnist"}
 printed = ledger.published().query("paper == 'fedcref'")
-printed = printed.groupby([*ledger.FEDCREF.scenario, "method", "measure"])["value"].agg(list)
+printed = printed.groupby([*papers.fedcref.SCENARIO, "method", "measure"])["value"].agg(list)
 
 
 # %%

@@ -29,9 +29,9 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
-from cflkit import config, datasets, explain, ledger, partition
-from cflkit import plots, published, records, simulation, stats
-from cflkit.federation import Federation
+from cflkit import assessment, explain, ledger, papers
+from cflkit import plots, records, simulation, stats
+from cflkit.papers.base import AS_PUBLISHED
 
 plots.style()
 
@@ -71,8 +71,8 @@ seed = 0  # initial model, batch orders, draws of images
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
 # %%
-run = config.ExplanationRun.of(globals())
-run_name = records.run_id("explanations", run)
+run = papers.explanations.Parameters.of(globals())
+run_name = records.run_id(run)
 
 # %% [markdown]
 # ## The models
@@ -81,22 +81,11 @@ run_name = records.run_id("explanations", run)
 # clusterers. "As published" repeats slips of the authors' code (`04`). What a method leaves behind is a model for each cluster.
 
 # %%
-images = datasets.load(run.dataset)
-split = partition.ocfl(
-    images.labels,
-    dataset=run.dataset,
-    overlap=run.overlap,
-    balance=run.balance,
-    clients=run.clients,
-    draws=run.draws,
-    seed=run.partition_seed,
-)
-federation = Federation(
-    images, split, run.model, run.training(), seed=run.seed, precision=run.precision
-)
+images, split = papers.ocfl.data(run)
+federation = papers.explanations.federation(run, images, split)  # if the layer can be explained
 
 # %%
-line_up = published.explained_line_up(run)
+line_up = papers.explanations.line_up(run, images, split)
 trained = simulation.run(
     line_up,
     federation,
@@ -295,7 +284,7 @@ plt.show()
 # %%
 def inside(cluster):
     """Images of a cluster of OCFL-HDB, from the test sets of its clients."""
-    drawn = explain.samples_from(
+    drawn = assessment.samples_from(
         "in-cluster", split, ocfl.labels, cluster, 0, run.sample_size, run.seed
     )
     return federation.inputs(drawn)[0]
@@ -342,12 +331,12 @@ for name, row in models.items():
 # (*orchestrator*); explain the cluster's model on them; take the areas. The paper then has a box for each method, over the clusters (a star stands for "as published"):
 
 # %%
-explanations = explain.assess(line_up, federation, trained, how)
+explanations = assessment.assess(line_up, federation, trained, how)
 table = explanations.table()
-table["method"] = table["method"].str.replace(published.AS_PUBLISHED, "*")
+table["method"] = table["method"].str.replace(AS_PUBLISHED, "*")
 gradcam = table[table["map"] == "GradCAM"]
 figure, axes = plt.subplots(2, 3, figsize=(9, 4.6), sharex=True, sharey=True)
-for column, source in enumerate(explain.SOURCES):
+for column, source in enumerate(assessment.SOURCES):
     for row, measure in enumerate(("insertion", "deletion")):
         plots.boxes(gradcam[gradcam["source"] == source], measure, axes[row, column])
     axes[0, column].set_title(source)
@@ -368,7 +357,7 @@ plt.show()
 own = table[table["source"] == "in-cluster"]
 means = own.groupby(["method", "map"], sort=False)[["insertion", "deletion"]].mean()
 figure, axes = plt.subplots(1, 2, figsize=(9.5, 2.8), sharey=True)
-markers = dict(zip(explain.MAPS, "os^vD", strict=True))
+markers = dict(zip(assessment.MAPS, "os^vD", strict=True))
 for measure, ax in zip(("insertion", "deletion"), axes, strict=True):
     for number, (kind, rows) in enumerate(means[measure].unstack(sort=False).items()):
         ax.plot(rows, markers[kind], color=plots.COLOURS[number], label=kind, markersize=5)
@@ -475,7 +464,7 @@ plt.show()
 table["difference"] = table["insertion"] - table["deletion"]
 own = table[table["source"] == "in-cluster"]
 of_maps = own.groupby(["map", "method"], sort=False)["difference"].mean().unstack(0, sort=False)
-print(of_maps[list(explain.MAPS)].round(2).to_string())
+print(of_maps[list(assessment.MAPS)].round(2).to_string())
 
 # %% [markdown]
 # Noise lies within a hundredth of 0, with forty images a cluster. GradCAM lies above it for most methods, and below the centre and the brightness for all: whether these
@@ -548,11 +537,11 @@ plt.show()
 past_runs = [p for p in records.find() if ledger.scale(p, "ocfl-explanations") == "reduced"]
 ours = pd.concat(
     [
-        ledger.as_printed(past, name).assign(
+        ledger.rows_as_published(past, name).assign(
             method=theirs, **{column: past.parameters[column] for column in scenario}
         )
         for past in past_runs
-        for theirs, name in ledger.EXPLANATIONS.methods.items()
+        for theirs, name in papers.explanations.METHODS.items()
     ]
 ).query("source == 'in-cluster'")
 for past in past_runs:

@@ -35,7 +35,8 @@ from IPython.display import HTML, display
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
-from cflkit import config, ledger, plots, records
+from cflkit import ledger, papers, plots, records
+from cflkit.papers.base import SCORES
 
 plots.style()
 
@@ -48,7 +49,7 @@ plots.style()
 paper = "ocfl-extended"  # or "ocfl": the first paper; "ocfl-explanations", "emd-cfl", "fedcref"
 
 # %% tags=["nbval-check-output"]
-view = config.LedgerView.of(globals())
+view = papers.lessons.LedgerView.of(globals())
 book = ledger.ledger()
 print(book.groupby(["paper", "table"]).size().to_string())
 
@@ -79,7 +80,7 @@ print(book.groupby(["paper", "table"]).size().to_string())
 
 # %%
 print(ledger.counts(book).to_string())
-far = (book["reduced_ours"] - book["value"]).abs() > ledger.SCORES[0] + 1e-9
+far = (book["reduced_ours"] - book["value"]).abs() > SCORES[0] + 1e-9
 wide = far & (book["reduced_status"] == "reproduced")
 print(
     f"\nreproduced by the interval alone: {wide.groupby([book['paper'], book['table']]).sum().to_dict()}"
@@ -100,7 +101,7 @@ scales = {s: p for s, p in scales.items() if (book[f"{p}status"] != "not run").a
 shown = book[book["paper"] == view.paper]
 some = shown[(shown[["status", "reduced_status"]] != "not run").any(axis=1)]
 tables = list(some["table"].unique())
-index = [name for name in ledger.RUNS[view.paper].scenario if some[name].notna().any()]
+index = [name for name in papers.PAPERS[view.paper].scenario if some[name].notna().any()]
 
 
 def statuses(table, prefix):
@@ -241,8 +242,8 @@ print(slips.sort_values(["method", *index]).to_string(index=False))
 # ## Numbers that are not what their column says
 #
 # The authors archived the clusters of every round, so the tables can be computed again without training anything. Done by
-# the columns' names, many numbers differ. They are all obtained under four rules, which `cflkit.metrics` keeps apart
-# from the right measures: RAND is the *adjusted* Rand index; COM is **homogeneity** (completeness called with its arguments exchanged);
+# the columns' names, many numbers differ. They are all obtained under four rules, which `cflkit.papers.ocfl` keeps
+# apart from the right measures: RAND is the *adjusted* Rand index; COM is **homogeneity** (completeness called with its arguments exchanged);
 # AMI in the rows of OCFL-HDB is the **ARI** again; and everything is averaged over rounds 1 to 50, rounds before the
 # clustering included and rounds after the fiftieth left out (their runs on CIFAR-10 have 80, on MedMNIST 75). In numbers, of
 # those that can be read in our copy and whose run is archived:
@@ -250,10 +251,10 @@ print(slips.sort_values(["method", *index]).to_string(index=False))
 # %% tags=["nbval-check-output"]
 true = pd.read_csv(ledger.PUBLISHED / "ocfl-extended_corrected-table-1.csv")
 cells = ledger.published().query("paper == 'ocfl-extended' and table == '1'")
-printed = cells.pivot(index=[*ledger.SCENARIO, "method"], columns="measure", values="value")
-beside = true.merge(printed.reset_index(), on=[*ledger.SCENARIO, "method"])
+printed = cells.pivot(index=[*papers.ocfl.SCENARIO, "method"], columns="measure", values="value")
+beside = true.merge(printed.reset_index(), on=[*papers.ocfl.SCENARIO, "method"])
 legible = cells[cells["source"] == "printed"]
-legible = legible.merge(true.drop_duplicates([*ledger.SCENARIO, "method"], keep="first"))
+legible = legible.merge(true.drop_duplicates([*papers.ocfl.SCENARIO, "method"], keep="first"))
 by_rule = {"mean-50-ari": "ari", "mean-50-ami": "ami", "mean-50-homogeneity": "homogeneity"}
 by_name = {"RAND": "ari", "AMI": "ami", "COM": "completeness"}
 for rule, column in (("by name (RAND adjusted)", by_name), ("by the four rules", by_rule)):
@@ -269,7 +270,7 @@ for rule, column in (("by name (RAND adjusted)", by_name), ("by the four rules",
 
 # %% tags=["nbval-check-output"]
 hdb = beside[(beside["method"] == "OCFL-HDB") & ((beside["AMI"] - beside["ami"]).abs() > 0.02)]
-columns = [*ledger.SCENARIO, "truth", "AMI", "ami"]
+columns = [*papers.ocfl.SCENARIO, "truth", "AMI", "ami"]
 print(
     hdb[columns]
     .rename(columns={"AMI": "printed AMI", "ami": "AMI"})

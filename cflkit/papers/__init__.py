@@ -1,0 +1,47 @@
+"""The papers: one file holds all that the kit knows about one of them.
+
+To add a paper: its file here and its name in `PAPERS`, its methods in `methods`, a notebook, a
+folder of parameter files under ``notebooks/params``, and its tables under ``data/published``.
+"""
+
+from __future__ import annotations
+
+from cflkit.papers import emd_cfl, explanations, fedcref, lessons, ocfl
+from cflkit.papers.base import Paper
+from cflkit.parameters import Parameters
+
+PAPERS: dict[str, Paper] = {
+    paper.name: paper
+    for module in (ocfl, explanations, emd_cfl, fedcref)
+    for paper in module.PAPERS
+}
+
+
+def by_notebook(notebook: str) -> Paper | None:
+    """Find the paper whose runs a notebook of this name (without ending) makes."""
+    return next((paper for paper in PAPERS.values() if paper.notebook == notebook), None)
+
+
+def by_record(run: str) -> Paper | None:
+    """Find the paper that a record of this id is of, which begins with the paper's folder."""
+    found = [paper for paper in PAPERS.values() if run.startswith(f"{paper.folder}-")]
+    return max(found, key=lambda paper: len(paper.folder), default=None)
+
+
+def parameters_of(notebook: str) -> type[Parameters] | None:
+    """Find the model of a notebook's parameters, by its name without ending."""
+    paper = by_notebook(notebook)
+    return lessons.LESSONS.get(notebook) if paper is None else paper.parameters
+
+
+__all__ = [
+    "PAPERS",
+    "by_notebook",
+    "by_record",
+    "emd_cfl",
+    "explanations",
+    "fedcref",
+    "lessons",
+    "ocfl",
+    "parameters_of",
+]

@@ -1,0 +1,176 @@
+"""EMD-CFL: clustered federated learning via embedding distributions.
+
+D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from cflkit import datasets, methods, shifts
+from cflkit.bounds import Count, NonNegative, Positive
+from cflkit.datasets import ImageSet
+from cflkit.federation import Federation
+from cflkit.methods import Method
+from cflkit.methods.emd_cfl import Clusters, KeptShare, Sample
+from cflkit.papers.base import (
+    MINUTES,
+    PERCENT,
+    SCALE,
+    SCORES,
+    SEEDS,
+    Column,
+    Paper,
+    Results,
+    Runs,
+    Switch,
+    at,
+    given,
+    mean,
+)
+from cflkit.parameters import Run, Seed
+from cflkit.partition import Partition
+
+
+class Parameters(Run):
+    """Parameters of ``05_emd_cfl``."""
+
+    folder: ClassVar[str] = "emd-cfl"
+
+    version: str
+    clients: Annotated[int, Field(ge=2)] | None
+    samples: Annotated[int, Field(ge=20)] | None
+    published_split: bool
+    partition_seed: Seed
+    weights: Literal["imagenet"] | None
+    participants: Count | None
+    epsilon: NonNegative
+    projection: KeptShare
+    sinkhorn: Positive | None
+    embedded: Sample
+    clusters: Clusters
+    train_mode: bool
+    mu: NonNegative
+    # Came later than some records, see `Run.precision`
+    range_epochs: list[Count] = Field(default=[])
+
+    @field_validator("version")
+    @classmethod
+    def known_version(cls, name: str) -> str:
+        """A name that `shifts.make` knows."""
+        if name not in shifts.VERSIONS:
+            raise ValueError(f"unknown version; known are {', '.join(shifts.VERSIONS)}")
+        return name
+
+    @property
+    def scenario(self) -> str:
+        """For the names of records."""
+        return f"{self.dataset}-{self.version}" + (f"-m{self.clients}" if self.clients else "")
+
+
+SCENARIO = {"dataset": str, "version": str, "participants": int}
+
+# The notebook has it as a parameter, so that no method stands in the line-up twice
+SWITCHES = (
+    Switch(
+        "emd-cfl",
+        "train_mode",
+        published=True,
+        intended=False,
+        by="code",
+        what="embeddings with the network in training mode: batch statistics, dropout",
+        source="EMD-CFL: evaluation leaves the copied network in training mode",
+    ),
+)
+METHODS = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
+
+
+def data(run: Parameters) -> tuple[ImageSet, Partition]:
+    """Load the images, shift them in each group's way, and deal them to its clients."""
+    return shifts.make(
+        datasets.load(run.dataset),
+        run.version,
+        clients=run.clients,
+        samples=run.samples,
+        published=run.published_split,
+        seed=run.partition_seed,
+    )
+
+
+def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+    """Build the clients."""
+    return Federation(
+        images,
+        split,
+        run.model,
+        run.training(),
+        weights=run.weights,
+        clients_per_round=run.participants,
+        seed=run.seed,
+        precision=run.precision,
+    )
+
+
+def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+    """Make EMD-CFL, and what its tables put around it.
+
+    Parameters
+    ----------
+    run : Parameters
+        Of the notebook.
+    images : ImageSet
+        What the clients have; no method needs to know.
+    split : Partition
+        Who has what; the oracle is told the true clusters.
+    """
+    options = run.model_dump(
+        include={"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
+    )
+    return {
+        "EMD-CFL": methods.make("emd-cfl", max_samples=run.embedded, **options),
+        "Oracle": methods.make("emd-cfl-oracle", truth=split.clusters),
+        "FedAvg": methods.make("fedavg"),
+        "FedProx": methods.make("fedprox", mu=run.mu),
+    }
+
+
+def agreement(runs: Runs) -> str:
+    """The ARI of EMD-CFL's clusters, one number per seed."""
+    return ", ".join(f"{value:.2f}" for value in runs.values("EMD-CFL", "ari"))
+
+
+PAPERS = (
+    Paper(
+        name="emd-cfl",
+        notebook="05_emd_cfl",
+        parameters=Parameters,
+        scenario=SCENARIO,
+        file="{dataset}_{version}.yaml",
+        methods={name: name for name in METHODS},
+        protocols={
+            "last-accuracy": at(-1, "accuracy", PERCENT, 100),
+            "last-worst-accuracy": at(-1, "worst_accuracy", PERCENT, 100),
+            "last-clean-accuracy": at(-1, "clean_accuracy", PERCENT, 100),
+            "last-backdoor-accuracy": at(-1, "backdoor_accuracy", PERCENT, 100),
+            "last-ari": at(-1, "ari", SCORES),
+        },
+        data=data,
+        federation=federation,
+        line_up=line_up,
+        switches=SWITCHES,
+        results=Results(
+            "emd-results",
+            (
+                given("data", "dataset", "version"),
+                given("clients", "clients"),
+                SCALE,
+                SEEDS,
+                Column("ARI of EMD-CFL", agreement),
+                *(mean(name, name, "accuracy", digits=1, factor=100) for name in METHODS),
+                MINUTES,
+            ),
+        ),
+    ),
+)

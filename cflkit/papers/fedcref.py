@@ -1,0 +1,238 @@
+"""FedCRef: federated cluster-wise refinement.
+
+M. Nardi, L. Valerio, A. Passarella, Federated clustering: an unsupervised cluster-wise training for
+decentralized data distributions, arXiv 2408.10664, and their code. The paper's choices and those of
+its code are options of the one class, `methods.fedcref.FedCRef`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal, Self
+
+import pandas as pd
+from pydantic import model_validator
+
+from cflkit import datasets, partition, sample_clustering
+from cflkit.bounds import Count, Natural, Positive, Share
+from cflkit.datasets import ImageSet
+from cflkit.federation import Federation, LocalTraining
+from cflkit.methods import Method
+from cflkit.methods.fedcref import (
+    Accuracy,
+    Clusterings,
+    FedCRef,
+    Match,
+    Normalisation,
+    Percent,
+    Stop,
+    per_sample,
+)
+from cflkit.papers.base import (
+    CLUSTERS,
+    MINUTES,
+    PERCENT,
+    SCORES,
+    SEEDS,
+    Column,
+    Paper,
+    Protocol,
+    Results,
+    Runs,
+    at,
+    given,
+    mean,
+)
+from cflkit.parameters import Images, Seed
+from cflkit.partition import Partition
+from cflkit.sample_clustering import DEC, Labels
+
+
+class Parameters(Images):
+    """Parameters of ``06_fedcref``."""
+
+    folder: ClassVar[str] = "fedcref"
+
+    clients: Count
+    samples: Count
+    at_least: Natural
+    unique: bool
+    overlap_fraction: Share
+    partition_seed: Seed
+    clustering: Literal["dirty-uniform", "k-means", "dec"]
+    dirtiness: Share
+    dec_widths: list[Count]
+    dec_steps: Count
+    alpha: Percent
+    theta: Share
+    tau: Accuracy
+    normalisation: Normalisation
+    match: Match
+    stop: Stop
+    lr: Positive
+    batch_size: Count
+    local_epochs: Count
+    federated_epochs: Count
+    rounds: Count
+    iterations: Count
+    seed: Seed
+
+    @model_validator(mode="after")
+    def dirt_is_simulated(self) -> Self:
+        """Only the simulated clustering knows how wrong it is."""
+        if self.dirtiness and self.clustering != "dirty-uniform":
+            raise ValueError(f"dirtiness must be 0 for {self.clustering}")
+        return self
+
+    @property
+    def scenario(self) -> str:
+        """For the names of records."""
+        start = (
+            f"dirty{self.dirtiness:g}" if self.clustering == "dirty-uniform" else self.clustering
+        )
+        return f"{self.dataset}-{start}-overlap{self.overlap_fraction:g}-m{self.clients}"
+
+    def training(self, epochs: int) -> LocalTraining:
+        """How autoencoders train."""
+        return LocalTraining(epochs, self.batch_size, optimizer="adam", lr=self.lr)
+
+    def dec(self) -> DEC:
+        """The clusterer of this name."""
+        return DEC(tuple(self.dec_widths), self.dec_steps, 2 * self.dec_steps)
+
+    def method(self, start: Clusterings) -> FedCRef:
+        """Make the method, which begins with these clusters of each client's samples."""
+        chosen = self.model_dump(
+            include={"alpha", "theta", "tau", "normalisation", "match", "stop", "rounds"}
+        )
+        return FedCRef(
+            start=per_sample(start),
+            local=self.training(self.local_epochs),
+            federated=self.training(self.federated_epochs),
+            **chosen,
+        )
+
+
+SCENARIO = {
+    "dataset": str,
+    "clustering": str,
+    "dirtiness": float,
+    "overlap_fraction": float,
+    "clients": int,
+}
+
+
+def data(run: Parameters) -> tuple[ImageSet, Partition]:
+    """Load the images and give each client some of a few classes."""
+    images = datasets.load(run.dataset)
+    split = partition.class_mixtures(
+        images.labels,
+        dataset=images.name,
+        clients=run.clients,
+        samples=run.samples,
+        at_least=run.at_least,
+        unique=run.unique,
+        overlap=run.overlap_fraction,
+        seed=run.partition_seed,
+    )
+    return images, split
+
+
+def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+    """Build the clients, whose small networks all train as one stack."""
+    return Federation(
+        images, split, "autoencoder", task="reconstruction", engine="stacked", seed=run.seed
+    )
+
+
+def first_clusters(run: Parameters, images: ImageSet, split: Partition) -> list[Labels]:
+    """Let each client cluster its samples for a start."""
+    return sample_clustering.first_clusters(
+        run.clustering, images, split, dirtiness=run.dirtiness, dec=run.dec(), seed=run.seed
+    )
+
+
+def variants(run: Parameters, start: Clusterings, truth: Clusterings) -> dict[str, Method]:
+    """Make FedCRef; its upper bound, to which the associations are given; and without any (ours).
+
+    The last says what of the gain is the federation's: its clients refine with their own networks,
+    for three iterations at most, since its graph never changes.
+
+    Parameters
+    ----------
+    run : Parameters
+        Of the notebook.
+    start : sequence of array_like
+        For each client the first cluster of each of its samples.
+    truth : sequence of array_like
+        For each client the class of each of its samples, for the upper bound.
+    """
+    method = run.method(start)
+    return {
+        "FedCRef": method,
+        "Perfect associations": replace(method, associations="true", truth=per_sample(truth)),
+        "Alone": replace(method, associations="none"),
+    }
+
+
+def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+    """Make the `variants` that begin with the parameters' first clusters."""
+    truth = [images.labels[indices].numpy() for indices in split.train]
+    return variants(run, first_clusters(run, images, split), truth)
+
+
+def percent_gained(rounds: pd.DataFrame) -> float:
+    """How much a clustering's accuracy grew, in per cent of what it was."""
+    first, last = rounds["accuracy"].iloc[0], rounds["accuracy"].iloc[-1]
+    return float(100 * (last - first) / first)
+
+
+def start(runs: Runs) -> str:
+    """How clients clustered at first."""
+    of = runs.parameters
+    simulated = of["clustering"] == "dirty-uniform"
+    return f"{of['dirtiness']:g}" if simulated else str(of["clustering"])
+
+
+PAPERS = (
+    Paper(
+        name="fedcref",
+        notebook="06_fedcref",
+        parameters=Parameters,
+        scenario=SCENARIO,
+        file="{dataset}.yaml",
+        methods={name: name for name in ("FedCRef", "Perfect associations", "Global DEC")},
+        protocols={
+            "first-clustering-accuracy": at(0, "accuracy", SCORES),
+            "last-clustering-accuracy": at(-1, "accuracy", SCORES),
+            "clustering-improvement": Protocol(percent_gained, PERCENT),
+            "last-communities": at(-1, "communities", CLUSTERS),
+            "last-wrong-associations": at(-1, "wrong", PERCENT, 100),
+            "first-isolated": at(0, "isolated", CLUSTERS),
+            "last-isolated": at(-1, "isolated", CLUSTERS),
+        },
+        data=data,
+        federation=federation,
+        line_up=line_up,
+        results=Results(
+            "fedcref-results",
+            (
+                given("data", "dataset"),
+                given("clients", "clients"),
+                Column("dirtiness", start),
+                Column("overlap", lambda runs: f"{runs.parameters['overlap_fraction']:g}"),
+                SEEDS,
+                mean("ACC at the start", "FedCRef", "accuracy_start"),
+                *(
+                    mean(name, name, "accuracy", digits=3)
+                    for name in ("FedCRef", "Perfect associations", "Alone")
+                ),
+                mean("communities", "FedCRef", "communities", digits=1),
+                mean("isolated", "FedCRef", "isolated", digits=1),
+                mean("wrong, %", "FedCRef", "wrong", digits=1, factor=100),
+                MINUTES,
+            ),
+            scales=("reduced",),
+        ),
+    ),
+)

@@ -1,0 +1,69 @@
+"""The parameters of notebooks that make no records: the lessons, and the ledger's view."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from cflkit.bounds import Count, Positive
+from cflkit.parameters import FederatedRun, Parameters, Scenario, Seed
+
+
+class StartHere(Parameters):
+    """Parameters of ``00_start_here``."""
+
+    clients: Annotated[int, Field(ge=3)]
+    draws: Annotated[int, Field(ge=4)]
+    rounds: Count
+    seed: Seed
+
+
+class FederatedAveraging(Parameters):
+    """Parameters of ``01_federated_averaging``."""
+
+    clients: Annotated[int, Field(ge=2)]
+    rounds: Count
+    local_epochs: Count
+    batch_size: Count
+    lr: Positive
+    seed: Seed
+
+
+class ClientsDisagree(Scenario):
+    """Parameters of ``02_when_clients_disagree``."""
+
+    local_epochs: Count
+    batch_size: Count
+    lr: Positive
+    rounds: Count
+    seed: Seed
+
+
+class SattlerAndBriggs(FederatedRun):
+    """Parameters of ``04_sattler_and_briggs``."""
+
+
+class LedgerView(Parameters):
+    """Parameters of ``90_ledger``."""
+
+    paper: str
+
+    @field_validator("paper")
+    @classmethod
+    def known(cls, name: str) -> str:
+        """A paper of the registry."""
+        from cflkit.papers import PAPERS  # which imports this module
+
+        if name not in PAPERS:
+            raise ValueError(f"unknown paper; known are {', '.join(PAPERS)}")
+        return name
+
+
+LESSONS: dict[str, type[Parameters]] = {
+    "00_start_here": StartHere,
+    "01_federated_averaging": FederatedAveraging,
+    "02_when_clients_disagree": ClientsDisagree,
+    "04_sattler_and_briggs": SattlerAndBriggs,
+    "90_ledger": LedgerView,
+}

@@ -1,0 +1,119 @@
+"""The README's tables, from committed notebooks and records.
+
+Each stands between two markers; whatever is around them is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cflkit import grid, ledger, notebooks, records
+from cflkit.papers import PAPERS
+from cflkit.papers.base import Results, Runs
+from cflkit.records import PROJECT, Record
+
+README = PROJECT / "README.md"
+# In a notebook's first cell
+MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
+
+
+def write() -> list[Path]:
+    """Write the ledger of the records that git tracks, and the README's tables.
+
+    Returns
+    -------
+    list of Path
+        What was written.
+    """
+    committed = records.committed()
+    table = ledger.ledger(committed)
+    ledger.write(table, ledger.LEDGER)
+    text = README.read_text(encoding="utf-8")
+    README.write_text(filled(text, committed, table), encoding="utf-8")
+    return [ledger.LEDGER, README]
+
+
+def filled(text: str, committed: Sequence[Record], table: pd.DataFrame) -> str:
+    """Put the tables between their markers.
+
+    Parameters
+    ----------
+    text : str
+        The README.
+    committed : sequence of Record
+        The records that git tracks.
+    table : DataFrame
+        Their ledger.
+
+    Raises
+    ------
+    ValueError
+        There is no place for a table.
+    """
+    parts = {"notebooks": notebook_table(), "ledger": headline(table)}
+    for paper in PAPERS.values():
+        if paper.results is not None:
+            parts[paper.results.marker] = results_table(paper.name, paper.results, committed)
+    for name, part in parts.items():
+        marker, end = f"<!-- {name}: written by python -m cflkit readme -->\n", "\n<!-- end -->"
+        before, found, rest = text.partition(marker)
+        _, ended, after = rest.partition(end)
+        if not (found and ended):
+            raise ValueError(f"README.md has no place for {name}: {marker.strip()} and{end}")
+        text = before + marker + part + end + after
+    return text
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def notebook_table() -> str:
+    """The map: each notebook with its title and its minutes."""
+    rows = []
+    for path in sorted(grid.NOTEBOOKS.glob("[0-9]*.ipynb")):
+        cells = notebooks.read(path)["cells"]
+        text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+        title = re.search(r"^# (.+)$", text, re.M)
+        minutes = MINUTES.search(text)
+        if title is None or minutes is None:
+            raise ValueError(f"{path.name} states no title or no minutes")
+        link = f"[`{path.stem}`](notebooks/{path.name})"
+        rows.append((link, title.group(1), minutes.group(2)))
+    return markdown(("notebook", "what it shows", "minutes"), rows)
+
+
+def results_table(paper: str, results: Results, committed: Sequence[Record]) -> str:
+    """A paper's runs, one row per scenario and scale, in the order of scenarios."""
+    found: dict[tuple[Any, ...], list[Record]] = {}
+    for record in committed:
+        scale = ledger.scale(record, paper)
+        if scale in results.scales:
+            scenario = ledger.scenario_of(record, paper)
+            # None cannot be compared, and comes first
+            key = tuple((value is not None, value) for value in (*scenario, scale))
+            found.setdefault(key, []).append(record)
+    runs = [Runs(key[-1][1], found[key]) for key in sorted(found)]
+    rows = [[column.cell(row) for column in results.columns] for row in runs]
+    return markdown([column.head for column in results.columns], rows)
+
+
+def headline(table: pd.DataFrame) -> str:
+    """How many of the papers' numbers there are, and what committed runs have made of them."""
+    counts = ledger.counts(table)
+    named = counts.columns.drop("not run")
+    run = counts[named].sum(axis=1) > 0
+    others = counts[~run].groupby("scale").sum()
+    others.index = pd.MultiIndex.from_tuples([(scale, "all others") for scale in others.index])
+    rows = [
+        (", ".join(name), scale, row.sum(), row[named].sum(), *row[named])
+        for (scale, *name), row in [*counts[run].iterrows(), *others.iterrows()]
+    ]
+    return markdown(("paper, table", "scale", "numbers", "run", *named), rows)

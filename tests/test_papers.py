@@ -1,0 +1,322 @@
+"""What the kit knows about papers: in one file each, and nowhere else."""
+
+import re
+from typing import ClassVar
+
+import nbformat
+import pandas as pd
+import pytest
+import yaml
+
+from cflkit import grid, ledger, methods, notebooks, papers, readme, records
+from cflkit.papers import PAPERS, emd_cfl, explanations, fedcref, lessons, ocfl
+from cflkit.papers.base import AS_PUBLISHED, SCORES, SEEDS, Paper, Results, at, given, mean
+from cflkit.parameters import FederatedRun
+from cflkit.records import PROJECT
+
+GENERIC = ("grid", "ledger", "notebooks", "parameters", "readme", "records", "papers/base")
+GENERIC += ("__main__",)
+
+
+def test_papers_are_known_by_their_names_notebooks_and_records():
+    assert {paper.name for paper in PAPERS.values()} == set(PAPERS)
+    for paper in PAPERS.values():
+        assert (grid.PARAMS / paper.folder).is_dir()
+        assert (grid.NOTEBOOKS / "src" / f"{paper.notebook}.py").exists()
+        assert set(paper.scenario) <= set(paper.parameters.model_fields)
+        assert papers.by_notebook(paper.notebook).folder == paper.folder
+        assert papers.by_record(f"{paper.folder}-x-seed0-0").parameters is paper.parameters
+    assert papers.by_record("nobodys-run") is None
+    every = {path.stem for path in (grid.NOTEBOOKS / "src").glob("[0-9]*.py")}
+    assert every == {paper.notebook for paper in PAPERS.values()} | set(lessons.LESSONS)
+
+
+@pytest.mark.parametrize("module", GENERIC)
+def test_what_serves_all_papers_names_none(module):
+    text = (PROJECT / "cflkit" / f"{module}.py").read_text(encoding="utf-8")
+    names = {*PAPERS, *(paper.folder for paper in PAPERS.values())} - {"explanations"}
+    names |= {paper.notebook for paper in PAPERS.values()}
+    names |= {paper.results.marker for paper in PAPERS.values() if paper.results} - {"results"}
+    # A docstring may show a parameter file as an example
+    code = re.sub(r'"""[\s\S]*?"""', "", text)
+    assert not [name for name in names if re.search(rf"\b{name}\b", code)]
+
+
+def test_every_committed_record_has_the_id_of_its_parameters():
+    committed = records.committed()
+    if not committed:
+        pytest.skip("needs git, which knows the committed records")
+    assert len(committed) >= 88
+    for record in committed:
+        model = papers.by_record(record.id).parameters
+        assert record.paper == model.folder
+        assert records.run_id(model.checked(record.parameters)) == record.id
+
+
+def test_a_record_of_no_paper_of_ours_can_be_read(tmp_path):
+    (tmp_path / "mine").mkdir()
+    contents = '{"parameters": {"seed": 1}, "summary": {}, "provenance": {}}'
+    (tmp_path / "mine" / "record.json").write_text(contents)
+    record = records.read(tmp_path / "mine")
+    assert (record.paper, record.parameters) == (None, {"seed": 1})
+
+
+# --- Line-ups ------------------------------------------------------------------------------------
+
+FEDAVG = (
+    "FedAvg(weighting='{}', server_optimizer='sgd', server_lr=1.0, beta1=0.9, beta2=0.99, "
+    "tau=0.001, watch_temperature=True)"
+)
+SATTLER = "Sattler(eps1=0.5, eps2=None, min_rounds=10, include_buffers={})"
+BRIGGS = (
+    "Briggs(rounds={}, threshold={}, metric='cosine', linkage='average', wrong_sign={}, "
+    "include_buffers={}, weighting='equal')"
+)
+OCFL = (
+    "OCFL(clusterer='{}', options={}, p=2, scale=None, strict=True, window=2, before=inf, "
+    "include_buffers={}, weighting='equal')"
+)
+TRUTH = (0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2)
+YARDSTICKS = {"oracle": f"Oracle(truth={TRUTH}, weighting='equal')", "local": "Local()"}
+
+
+def ocfl_lines(briggs_rounds):
+    """The methods of the OCFL papers, as they were when their records were made."""
+    return {
+        "FedAvg": FEDAVG.format("equal"),
+        "Sattler": SATTLER.format(False),
+        "Briggs": BRIGGS.format(briggs_rounds, 0.95, False, False),
+        "Briggs as published": BRIGGS.format(briggs_rounds, 0.05, True, False),
+        "OCFL-KM": OCFL.format("kmeans", "{}", False),
+        "OCFL-AFF": OCFL.format("affinity", "{}", False),
+        "OCFL-AFF as published": OCFL.format("affinity", "{'wrong_sign': True}", False),
+        "OCFL-MS": OCFL.format("meanshift", "{}", False),
+        "OCFL-HDB": OCFL.format("hdbscan", "{}", False),
+    }
+
+
+def with_buffers(lines):
+    """The same with a twin for each method that compares updates."""
+    both = {}
+    for name in lines:
+        if name.endswith(AS_PUBLISHED):
+            continue
+        both[name] = lines[name]
+        if name != "FedAvg":
+            wrong = lines.get(name + AS_PUBLISHED, lines[name])
+            both[name + AS_PUBLISHED] = wrong.replace(
+                "include_buffers=False", "include_buffers=True"
+            )
+    return both
+
+
+@pytest.mark.parametrize("include_buffers", [False, True])
+@pytest.mark.parametrize(
+    ("paper", "notebook", "briggs_rounds", "yardsticks"),
+    [
+        (ocfl, "03_ocfl_temperature", 10, YARDSTICKS),
+        (explanations, "07_explaining_cluster_models", 5, {}),
+    ],
+)
+def test_the_line_up_follows_from_the_switches(
+    paper, notebook, briggs_rounds, yardsticks, include_buffers
+):
+    changed = {"include_buffers": include_buffers, "window": 2, "sattler_eps1": 0.5}
+    run = paper.Parameters.checked(ledger.defaults(notebook) | changed)
+    expected = ocfl_lines(briggs_rounds)
+    expected = (with_buffers(expected) if include_buffers else expected) | yardsticks
+    found = paper.line_up(run, *ocfl.data(run))
+    assert {name: repr(method) for name, method in found.items()} == expected
+    assert [*found] == [*expected]
+
+
+def test_the_line_up_of_emd_cfl():
+    run = emd_cfl.Parameters.checked(ledger.defaults("05_emd_cfl"))
+    rest = "sinkhorn=None, max_samples=512, clusters='neighbourhoods', train_mode=False, "
+    rest += "weighting='samples'"
+    found = emd_cfl.line_up(run, *emd_cfl.data(run))
+    assert {name: repr(method) for name, method in found.items()} == {
+        "EMD-CFL": f"EMDCFL(epsilon=0.08, projection=0.9, {rest})",
+        "Oracle": f"EMDOracle(epsilon=0.1, projection=0.9, {rest}, truth=(0, 0, 0, 0, 1, 1, 1, 1))",
+        "FedAvg": FEDAVG.format("samples"),
+        "FedProx": FEDAVG.format("samples").replace("FedAvg", "FedProx")[:-1] + ", mu=0.01)",
+    }
+
+
+# --- Data and clients ----------------------------------------------------------------------------
+
+SMALL = {"dataset": "digits-8x8"}
+
+
+@pytest.mark.parametrize(
+    ("paper", "changed"),
+    [
+        (ocfl, SMALL | {"model": "linear"}),
+        (explanations, SMALL),
+        (emd_cfl, SMALL | {"model": "linear"}),
+        (fedcref, {}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_data_and_federation_are_those_of_the_notebook(paper, changed):
+    """As many clients as its parameters say, with its seed."""
+    [known] = [each for each in paper.PAPERS if each.name != "ocfl-extended"]
+    run = paper.Parameters.checked(ledger.defaults(known.notebook) | changed)
+    images, split = known.data(run)
+    federation = known.federation(run, images, split)
+    assert images.name.endswith(run.dataset)
+    assert federation.clients == run.clients
+    assert federation.seed == run.seed
+    assert len(known.line_up(run, images, split)) >= 3
+
+
+FOLDERS = sorted({paper.folder for paper in PAPERS.values()})
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_data_of_a_committed_record_can_be_dealt_again(data_root, folder):
+    """The clients get what the notebook gave them when the record was made."""
+    record = next((r for r in records.committed() if r.paper == folder and "mnist" in r.id), None)
+    if record is None:
+        pytest.skip("needs git, which knows the committed records")
+    paper = papers.by_record(record.id)
+    _, split = paper.data(paper.parameters.checked(record.parameters))
+    assert split.hash == record.provenance["partition_hash"]
+
+
+# --- A paper that is not there yet ---------------------------------------------------------------
+
+# What its file would hold. It shares data and engine with the others, and has one method.
+
+
+class Toy(FederatedRun):
+    """Parameters of ``08_toy``."""
+
+    folder: ClassVar[str] = "toy"
+
+
+TOY = Paper(
+    name="toy-paper",
+    notebook="08_toy",
+    parameters=Toy,
+    scenario={"dataset": str, "clients": int},
+    file="{dataset}.yaml",
+    methods={"Ours": "FedAvg"},
+    protocols={"last-f1": at(-1, "pf1", SCORES)},
+    data=ocfl.data,
+    federation=ocfl.federation,
+    line_up=lambda run, images, split: {"FedAvg": methods.make("fedavg")},
+    results=Results(
+        "toy-results", (given("data", "dataset"), SEEDS, mean("F1", "FedAvg", "pf1", digits=3))
+    ),
+)
+
+CELL = """
+dataset = "digits-8x8"  # a name that cflkit.datasets knows
+overlap = "nonoverlapping"  # whether clusters share classes
+balance = "balanced"  # clients and classes evenly spread
+clients = 6  # m
+draws = 60  # draws per client
+partition_seed = 0  # who gets which samples
+model = "linear"  # softmax regression
+optimizer = "sgd"  # or "adam"
+lr = 0.1  # learning rate
+momentum = 0.0  # of SGD
+weight_decay = 0.0  # of either optimiser
+batch_size = 16  # samples per local step
+local_epochs = 1  # passes over a client's data in a round
+rounds = 2  # of communication
+seed = 0  # initial model, batch orders
+""".strip()
+FILES = {
+    "params/toy/table-1.yaml": {
+        "notebook": "08_toy.ipynb",
+        "file": "{scale}/{dataset}.yaml",
+        "grids": [{"scale": ["paper"], "dataset": ["digits-8x8"], "seed": [0, 1]}],
+    },
+    "params/toy/paper/digits-8x8.yaml": {"lr": 0.2, "clients": 6},
+}
+TABLE = {
+    "paper": ["toy-paper"],
+    "table": ["1"],
+    "dataset": ["digits-8x8"],
+    "clients": [6],
+    "method": ["Ours"],
+    "measure": ["F1"],
+    "value": [0.5],
+    "protocol": ["last-f1"],
+    "dash": [None],
+}
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """The toy paper, registered, with its notebook, parameter files and table."""
+    for name, contents in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(yaml.safe_dump(contents))
+    cell = nbformat.v4.new_code_cell(CELL, metadata={"tags": ["parameters"]})
+    title = nbformat.v4.new_markdown_cell("# A toy\n**Minutes on two cores:** 0.5")
+    nbformat.write(nbformat.v4.new_notebook(cells=[title, cell]), tmp_path / "08_toy.ipynb")
+    pd.DataFrame(TABLE).to_csv(tmp_path / "toy-paper_table-1.csv", index=False)
+    # The one line of the registry, and folders of its own
+    monkeypatch.setattr(papers, "PAPERS", {"toy-paper": TOY})
+    for module in (ledger, readme):
+        monkeypatch.setattr(module, "PAPERS", papers.PAPERS)
+    monkeypatch.setattr(grid, "PARAMS", tmp_path / "params")
+    monkeypatch.setattr(grid, "NOTEBOOKS", tmp_path)
+    monkeypatch.setattr(ledger, "PUBLISHED", tmp_path)
+    ledger.scale_parameters.cache_clear()
+    yield TOY
+    ledger.scale_parameters.cache_clear()
+    ledger.defaults.cache_clear()
+
+
+def test_a_new_paper_needs_its_file_and_nothing_else(toy):
+    """From its parameter files to the README, by what is declared above."""
+    from cflkit import simulation
+
+    jobs = grid.read("toy/table-1")
+    assert [job.status for job in jobs] == ["missing", "missing"]
+    for job in jobs:
+        values = notebooks.read_yaml(job.file) | job.given
+        run = Toy.checked(notebooks.defaults(notebooks.read(job.notebook)) | values)
+        assert records.run_id(run) == job.run
+        assert job.run.startswith("toy-digits-8x8-nonoverlapping-balanced-m6-seed")
+        images, split = toy.data(run)
+        federation = toy.federation(run, images, split)
+        lines = toy.line_up(run, images, split)
+        history = simulation.run(lines, federation, run.rounds, progress=False)
+        records.write(job.run, run, history, federation)
+    assert [job.status for job in grid.read("toy/table-1")] == ["done", "done"]
+
+    made = [records.read(records.results() / job.run) for job in jobs]
+    assert [record.paper for record in made] == ["toy", "toy"]
+    book = ledger.ledger(made)
+    [cell] = book.to_dict("records")
+    f1 = [record.summary["FedAvg"]["pf1"] for record in made]
+    assert cell["ours"] == pytest.approx(sum(f1) / 2)
+    assert cell["seeds"] == 2
+    assert cell["status"] == ledger.status(0.5, f1)
+    assert "-p lr 0.2" in ledger.command(made[0], "toy-paper")
+
+    marks = ("notebooks", "ledger", "toy-results")
+    text = "\n".join(
+        f"<!-- {name}: written by python -m cflkit readme -->\nold\n<!-- end -->" for name in marks
+    )
+    written = readme.filled(text, made, book)
+    assert "| [`08_toy`](notebooks/08_toy.ipynb) | A toy | 0.5 |" in written
+    assert "| toy-paper, 1 | paper's | 1 | 1 |" in written
+    assert (
+        f"| data | seeds | F1 |\n|---|---|---|\n| digits-8x8 | 2 | {sum(f1) / 2:.3f} |" in written
+    )
+    with pytest.raises(ValueError, match="no place for toy-results"):
+        readme.filled(text.replace("toy-results", "other"), made, book)
+
+
+def test_how_little_a_new_paper_is():
+    """Lines of the declaration above: the model, the paper, and a line in the registry."""
+    text = (PROJECT / "tests" / "test_papers.py").read_text(encoding="utf-8")
+    declared = text[text.index("class Toy(") : text.index("\nCELL = ")]
+    lines = [line for line in declared.splitlines() if line.strip()]
+    assert len(lines) + 1 <= 25

@@ -1,0 +1,91 @@
+"""What a notebook says of wrong parameters, as JupyterLab shows it."""
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from cflkit import notebooks
+from cflkit.notebooks import literals
+from cflkit.papers import lessons
+from cflkit.parameters import ParameterError, unknown_names
+from cflkit.records import PROJECT
+
+RIGHT = "clients = 6  # m\nrounds = 10\nlocal_epochs = 2\nbatch_size = 16\nlr = 0.1\nseed = 0"
+WRONG = RIGHT.replace("local_epochs", "local_epoch")
+CHECK = "from cflkit import papers\nrun = papers.lessons.FederatedAveraging.of(globals())"
+KNOWN = lessons.FederatedAveraging.model_fields
+
+
+@pytest.fixture
+def shell():
+    """A session of IPython, as a kernel has it."""
+    InteractiveShell.clear_instance()
+    yield InteractiveShell.instance()
+    InteractiveShell.clear_instance()
+
+
+def run(shell, capsys, *cells):
+    """What the last of some cells shows."""
+    for cell in cells:
+        capsys.readouterr()
+        result = shell.run_cell(cell, store_history=True)
+    return result, capsys.readouterr()
+
+
+def test_a_wrong_name_in_the_parameters_cell_is_noticed(shell, capsys):
+    result, _ = run(shell, capsys, RIGHT + "\nlocal_epoch = 1", CHECK)
+    assert isinstance(result.error_in_exec, ParameterError)
+    assert str(result.error_in_exec) == (
+        "the notebook has no parameter 'local_epoch'; did you mean 'local_epochs'?"
+    )
+    # Put right and run again, it is well, although the old name is still there
+    result, _ = run(shell, capsys, RIGHT, CHECK)
+    assert result.success
+    # So it is with an expression, which papermill would not take
+    result, _ = run(shell, capsys, WRONG, RIGHT.replace("= 0.1", "= 1 / 10"), CHECK)
+    assert result.success
+    # A misspelt name is noticed although the right one is still there from before
+    result, _ = run(shell, capsys, WRONG, CHECK)
+    assert "no parameter 'local_epoch'" in str(result.error_in_exec)
+
+
+def test_other_cells_may_assign_what_they_like(shell, capsys):
+    result, _ = run(shell, capsys, "local_epoch = 3", RIGHT, "client = 1", "%time x = 2", CHECK)
+    assert result.success
+
+
+def test_a_wrong_value_is_one_line_without_a_traceback(shell, capsys):
+    result, shown = run(shell, capsys, RIGHT + "\nrounds = -1", CHECK)
+    assert not result.success
+    expected = "ParameterError: rounds: Input should be greater than or equal to 1 (is -1)"
+    assert (shown.out + shown.err).strip() == expected
+
+
+def test_names_that_papermill_puts_in_are_checked_too():
+    cells = ["import x", RIGHT, "# Parameters\nround = 3\nseed = 1\n", CHECK]
+    assert unknown_names(cells, KNOWN) == ["round"]
+    assert unknown_names(cells[:2] + cells[3:], KNOWN) == []
+    assert unknown_names([], KNOWN) == []
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "notebooks").glob("[0-9]*.ipynb")))
+def test_every_notebooks_own_cells_are_right(path):
+    from cflkit import papers
+
+    cells = [
+        "".join(c["source"]) for c in notebooks.read(path)["cells"] if c["cell_type"] == "code"
+    ]
+    assert unknown_names(cells, papers.parameters_of(path.stem).model_fields) == []
+
+
+def test_literals():
+    assert dict(literals("a = 1  # one\nb = [1, 2.5]\nc = None")) == {
+        "a": 1,
+        "b": [1, 2.5],
+        "c": None,
+    }
+    with pytest.raises(ValueError, match="2"):
+        list(literals("a = 1\nb = a"))
+    with pytest.raises(ValueError, match="1"):
+        list(literals("import a"))
+    with pytest.raises(SyntaxError):
+        list(literals("%time a = 1"))
