@@ -1,0 +1,384 @@
+"""What every method must keep to, and what the contract must be able to carry.
+
+The second half has methods of other families, in the few lines that the contract leaves to write:
+IFCA (an answer decides who trains what), PACFL (a question about data, before any training) and a
+mixture of two components in the manner of FedEM (weights per sample, no clusters).
+"""
+
+import dataclasses
+import inspect
+import json
+
+import numpy as np
+import pytest
+import torch
+from pydantic.dataclasses import dataclass
+
+from cflkit import datasets, metrics, partition, shifts, simulation
+from cflkit.clustering import make as make_clusterer
+from cflkit.divergence import class_directions, principal_angles
+from cflkit.federation import Federation, Jobs, LocalTraining, Losses, Train, ask_clients
+from cflkit.methods import METHODS, make
+from cflkit.methods.base import Method, average_updates, local_updates
+from cflkit.methods.fedavg import FedAvg
+
+ADAM = LocalTraining(epochs=2, batch_size=16, optimizer="adam", lr=1e-3)
+TRUTH = [0, 0, 0, 1, 1, 1]
+# Options that let each method cluster within two rounds, on six clients
+OPTIONS = {
+    "briggs": {"rounds": 1, "threshold": 0.95},
+    "emd-cfl": {"epsilon": 0.06},
+    "emd-cfl-oracle": {"truth": TRUTH},
+    "fedprox": {"mu": 0.1},
+    "ocfl": {"clusterer": "kmeans", "options": {"n_clusters": 2}, "before": -np.inf},
+    "oracle": {"truth": TRUTH},
+    "sattler": {"eps1": 1e3, "eps2": 1e-6, "min_rounds": 1},
+}
+each = pytest.mark.parametrize("name", METHODS)
+averaging = pytest.mark.parametrize("name", [name for name in METHODS if name != "fedcref"])
+
+
+@pytest.fixture(scope="module")
+def turned():
+    """Six clients with validation samples, three of them with images a quarter turned."""
+    return shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6, samples=60)
+
+
+@pytest.fixture
+def federate(turned, request):
+    """Build a federation for a method: of classifiers, or of autoencoders for FedCRef."""
+
+    def build(name="", split=None, **options):
+        if name == "fedcref":
+            options = {"model": "autoencoder", "task": "reconstruction"} | options
+        options = {"model": "linear", "training": LocalTraining(2, 16, lr=0.05)} | options
+        return Federation(turned[0], split or turned[1], device="cpu", **options)
+
+    return build
+
+
+def build(name, federation):
+    """A method with its options, new."""
+    options = dict(OPTIONS.get(name, {}))
+    if name == "fedcref":
+        start = [
+            (np.arange(len(held)) % 3).tolist() for held in federation.partition.splits["train"]
+        ]
+        options = {"start": start, "local": ADAM, "federated": ADAM, "rounds": 2, "theta": 0.5}
+    return make(name, **options)
+
+
+def run(methods, federation, rounds=2, **options):
+    return simulation.run(methods, federation, rounds, progress=False, **options)
+
+
+def rows_of(history, name):
+    return [row for row in history.rows if row["method"] == name]
+
+
+def text_of(history, name):
+    """A method's rows to the last digit, NaN included."""
+    return json.dumps(rows_of(history, name))
+
+
+@each
+def test_every_option_is_part_of_its_identity(name, federate):
+    """A checkpoint is of one set of options: they must all show in the representation."""
+    method = build(name, federate(name))
+    text = repr(method)
+    assert all(f"{field.name}=" in text for field in dataclasses.fields(method))
+
+
+@each
+def test_a_method_sees_the_servers_view_alone(name, federate):
+    federation = federate(name)
+    method = build(name, federation)
+    run({name: method}, federation, 1)
+    reached = {type(value).__name__ for value in vars(method).values()}
+    assert not reached & {"Federation", "Partition", "ImageSet", "Clients"}
+    shown = set(vars(method.server))
+    assert not shown & {"clusters", "data", "partition", "targets", "predict", "inputs"}
+
+
+@each
+def test_lockstep_equals_alone_and_a_neighbour_that_spoils_its_answers_changes_nothing(
+    name, federate
+):
+    @dataclass
+    class Spoiling(type(build(name, federate(name)))):
+        """The same method, which overwrites every answer when the round is over."""
+
+        def round(self, t):
+            talk, given, kept = super().round(t), [], None
+            while True:
+                try:
+                    request = talk.send(kept)
+                except StopIteration:
+                    break
+                kept = yield request
+                given.append(kept)
+            for answer in given:
+                for tensor in [answer] if isinstance(answer, torch.Tensor) else answer:
+                    if isinstance(tensor, torch.Tensor) and not shares_memory(tensor, self):
+                        tensor.fill_(123.0)
+
+    federation = federate(name)
+    options = dataclasses.asdict(build(name, federation)) if name != "fedcref" else None
+    fresh = build(name, federation)
+    values = {f.name: getattr(fresh, f.name) for f in dataclasses.fields(fresh)}
+    assert options is None or options.keys() == values.keys()
+    together = {"spoiling": Spoiling(**values), name: fresh}
+    if name != "fedcref":
+        together["fedavg too"] = make("fedavg")
+    history = run(together, federation)
+    alone = run({name: build(name, federation)}, federate(name))
+    assert text_of(history, name) == text_of(alone, name)
+
+
+def shares_memory(tensor, method):
+    """Whether a method has kept a tensor as it is."""
+    kept = [v for v in vars(method).values() if isinstance(v, torch.Tensor)]
+    kept += [m for v in vars(method).values() if isinstance(v, list) for m in v]
+    storages = {v.untyped_storage().data_ptr() for v in kept if isinstance(v, torch.Tensor)}
+    return tensor.untyped_storage().data_ptr() in storages
+
+
+@each
+def test_a_run_goes_on_from_a_checkpoint_to_the_bit(name, federate, tmp_path):
+    whole = run({name: build(name, federate(name))}, federate(name), 3)
+    path = tmp_path / "state.pt"
+    run({name: build(name, federate(name))}, federate(name), 1, checkpoint=path)
+    again = run({name: build(name, federate(name))}, federate(name), 3, checkpoint=path)
+    assert text_of(again, name) == text_of(whole, name)
+    assert (again.requested, again.trained) == (whole.requested, whole.trained)
+
+
+@averaging
+def test_clients_in_another_order_give_results_in_that_order(name, federate, turned, monkeypatch):
+    """Clusters and models move with the clients: nothing hangs on a number."""
+    _, split = turned
+    order = [4, 0, 5, 2, 1, 3]
+    moved = dataclasses.replace(
+        split,
+        train=[split.train[c] for c in order],
+        test=[split.test[c] for c in order],
+        clusters=split.clusters[order],
+        more={part: [held[c] for c in order] for part, held in split.more.items()},
+    )
+    usual, other = federate(name), federate(name, moved)
+    # Batch orders and projections belong to numbers; here each client takes its own along
+    batches = other.data.batches
+    monkeypatch.setattr(
+        other.data, "batches", lambda client, *rest: renumbered(usual, order[client], *rest)
+    )
+    assert batches is not other.data.batches
+    one = build(name, usual)
+    two = build(name, other)
+    if "oracle" in name:
+        two = make(name, truth=[TRUTH[c] for c in order])
+    if name == "emd-cfl":  # exact distances need no secret
+        one, two = (dataclasses.replace(method, projection=1.0) for method in (one, two))
+    histories = run({name: one}, usual), run({name: two}, other)
+    same = one.labels[order][:, None] == one.labels[order][None]
+    assert torch.equal(same, two.labels[:, None] == two.labels[None])
+    models = one.models[one.labels][order]
+    torch.testing.assert_close(two.models[two.labels], models, rtol=1e-3, atol=1e-5)
+    for first, second in zip(*(history.rows for history in histories), strict=True):
+        assert first["accuracy"] == pytest.approx(second["accuracy"], abs=0.02)
+
+
+def renumbered(federation, client, *rest):
+    return federation.data.batches(client, *rest)
+
+
+@averaging
+def test_one_client_alone_trains_as_in_one_place(name, turned, federate):
+    """Whatever the method, there is nobody to average or to cluster with."""
+    _, split = turned
+    alone = dataclasses.replace(
+        split,
+        train=split.train[:1],
+        test=split.test[:1],
+        clusters=split.clusters[:1],
+        more={part: held[:1] for part, held in split.more.items()},
+    )
+    federation = federate(name, alone)
+    method = make(name, **({"truth": [0]} if "oracle" in name else {}))
+    run({name: method}, federation, 2)
+    training = federation.training
+    if name == "fedprox":
+        training = dataclasses.replace(training, penalty="proximal", strength=method.mu)
+    theta, client = federation.initial()[None], torch.zeros(1).long()
+    for t in range(2):
+        theta = federation.train(Jobs(theta, client, client, training=training), t)
+    torch.testing.assert_close(method.models[method.labels], theta, rtol=1e-5, atol=1e-6)
+
+
+@averaging
+def test_both_engines_give_the_same_models(name, federate):
+    found = []
+    for engine in ("threads", "stacked"):
+        federation = federate(name, engine=engine)
+        method = build(name, federation)
+        run({name: method}, federation)
+        found.append(method)
+    one, two = found
+    assert one.labels.tolist() == two.labels.tolist()
+    torch.testing.assert_close(one.models, two.models, rtol=1e-3, atol=1e-5)
+
+
+@each
+def test_options_are_strict(name, federate):
+    given = OPTIONS.get(name, {}) | ({"start": [[0]]} if name == "fedcref" else {})
+    with pytest.raises(ValueError, match=r"surprise: Unexpected keyword argument"):
+        make(name, **given, surprise=1)
+
+
+# --- Methods of other families --------------------------------------------------------------------
+
+
+@dataclass
+class IFCA(Method):
+    """Ghosh et al. 2020: each client trains the one of k models that fits it best."""
+
+    k: int = 2
+
+    def setup(self, server, initial):
+        super().setup(server, initial)
+        self.models = torch.cat([initial[None], server.initials(self.k - 1, 5)])
+
+    def round(self, t):
+        m, each_client = self.server.clients, torch.arange(self.server.clients)
+        pairs = Jobs(
+            self.models,
+            torch.arange(self.k).repeat(m),
+            each_client.repeat_interleave(self.k),
+        )
+        losses = yield Losses(pairs, reported=False)
+        means = torch.stack([loss.mean() for loss in losses]).view(m, self.k)
+        self.labels = means.argmin(dim=1)
+        jobs = Jobs(self.models, self.labels, each_client)
+        trained = yield Train(jobs)
+        updates = local_updates(trained, self.models, self.labels)
+        self.models = average_updates(self.models, updates, self.labels, self.server.sizes)
+
+
+def directions(client, model, p):
+    images, labels = client.samples()
+    return class_directions(images.flatten(1).cpu(), labels.cpu(), p)
+
+
+@dataclass
+class PACFL(FedAvg):
+    """Vahidian et al. 2023: cluster by principal angles before anything trains."""
+
+    angle: float = 15.0
+
+    def round(self, t):
+        if t == 0:
+            everyone = torch.arange(self.server.clients)
+            bases = yield ask_clients(directions, everyone, p=3)
+            cut = make_clusterer("agglomerative", threshold=self.angle)
+            self.labels = torch.from_numpy(cut.fit_predict(principal_angles(bases)))
+            self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
+        jobs = self.broadcast(t)
+        trained = yield Train(jobs)
+        updates = local_updates(trained, self.models, self.labels)
+        self.models = average_updates(self.models, updates, self.labels, self.server.sizes)
+
+
+@dataclass
+class Mixture(Method):
+    """Two components, weights per sample, predictions by a mixture (after Marfoq et al. 2021)."""
+
+    def setup(self, server, initial):
+        super().setup(server, initial)
+        self.labels = None
+        self.models = torch.cat([initial[None], server.initials(1, 5)])
+        self.shares = torch.full((server.clients, 2), 0.5)
+
+    def round(self, t):
+        m = self.server.clients
+        pairs = torch.arange(2).repeat(m), torch.arange(m).repeat_interleave(2)
+        losses = yield Losses(Jobs(self.models, *pairs))
+        both = [torch.stack(losses[2 * c : 2 * c + 2]) for c in range(m)]
+        q = [(self.shares[c].log()[:, None] - own).softmax(dim=0) for c, own in enumerate(both)]
+        self.shares = torch.stack([own.mean(dim=1) for own in q])
+        weights = [row for own in q for row in own]
+        trained = yield Train(Jobs(self.models, *pairs, weights=weights))
+        updates = local_updates(trained, self.models, pairs[0])
+        sizes = self.server.sizes.repeat_interleave(2)
+        self.models = average_updates(self.models, updates, pairs[0], sizes)
+
+    def client_models(self):
+        return self.models, self.shares
+
+
+@pytest.mark.parametrize("method", [IFCA, PACFL, Mixture])
+def test_another_family_takes_few_lines(method):
+    assert len(inspect.getsource(method).splitlines()) < 40
+
+
+@pytest.fixture(scope="module")
+def parted():
+    """Two groups of three clients that share no class."""
+    images = datasets.load("digits-8x8")
+    sets, sizes = ([0, 1, 2, 3, 4], [5, 6, 7, 8, 9]), [3, 3]
+    train, test, clusters = partition.by_class_sets(
+        images.labels, sets, sizes, draws=90, dirichlet=False, seed=0
+    )
+    return images, partition.Partition(images.name, train, test, clusters, {})
+
+
+def test_ifca_finds_the_groups_and_with_one_model_is_fedavg(parted):
+    federation = Federation(*parted, "linear", LocalTraining(3, 16, lr=0.1), device="cpu")
+    method = IFCA()
+    history = run({"IFCA": method, "FedAvg": make("fedavg")}, federation, 4)
+    assert metrics.agreement(federation.clusters, method.labels)["ari"] == 1
+    model = 4 * federation.parameters
+    # Two models down; the one that is trained is already there, and comes back
+    assert {(row["bytes_down"], row["bytes_up"]) for row in rows_of(history, "IFCA")} == {
+        (12 * model, 6 * model)
+    }
+    one, usual = IFCA(k=1), make("fedavg")
+    history = run({"one": one, "FedAvg": usual}, federation, 3)
+    assert torch.equal(one.models, usual.models)
+    assert history.requested == 2 * history.trained  # every training was shared
+
+
+def test_pacfl_clusters_by_the_data_before_anything_trains(parted):
+    federation = Federation(*parted, "linear", LocalTraining(1, 16, lr=0.1), device="cpu")
+    method = PACFL(angle=15.0)
+    oracle = make("oracle", truth=federation.clusters)
+    history = run({"PACFL": method, "oracle": oracle}, federation, 2)
+    assert [row["ari"] for row in rows_of(history, "PACFL")] == [1, 1]
+    assert torch.equal(method.models, oracle.models)
+    first, second = (row["bytes_up"] for row in rows_of(history, "PACFL"))
+    assert first - second == 6 * 5 * 3 * 64 * 8  # three directions per class, of 64 pixels each
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_a_mixture_predicts_and_no_agreement_is_invented(parted, engine):
+    federation = Federation(
+        *parted, "linear", LocalTraining(3, 16, lr=0.1), device="cpu", engine=engine
+    )
+    method = Mixture()
+    history = run({"mixture": method, "FedAvg": make("fedavg")}, federation, 4)
+    rows = rows_of(history, "mixture")
+    assert not {"ari", "ami", "n_clusters", "clusters"} & set(rows[-1])
+    assert "ari" not in history.summary()["mixture"]
+    assert history.summary()["FedAvg"]["ari"] == 0
+    torch.testing.assert_close(method.shares.sum(dim=1), torch.ones(6))
+    # Accuracy by hand, from the components' probabilities
+    client = torch.arange(6)
+    of = [
+        federation.predict(Jobs(method.models, torch.full_like(client, k), client))
+        for k in range(2)
+    ]
+    accuracy = [
+        ((shares[0] * a + shares[1] * b).argmax(dim=1) == federation.targets(c)).float().mean()
+        for c, (a, b, shares) in enumerate(zip(*of, method.shares, strict=True))
+    ]
+    assert rows[-1]["accuracy"] == pytest.approx(float(torch.stack(accuracy).mean()))
+    table = history.table()
+    assert table["clusters"].isna().sum() == 4
