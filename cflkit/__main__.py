@@ -21,6 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         return options.command(options)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
     except mistakes() as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -58,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("-f", "--file", type=Path, help="a YAML file of parameters")
     run.add_argument(
-        "-o", "--output", type=Path, help="the executed notebook (default: data/runs/NOTEBOOK)"
+        "-o", "--output", type=Path, help="the executed notebook (default: data/runs/ID, the id of the run)"
     )
     run.add_argument(
         "--missing", action="store_true", help="do nothing if the notebook's record is there"
@@ -126,13 +129,13 @@ def parser() -> argparse.ArgumentParser:
 
 def run_notebook(options: argparse.Namespace) -> int:
     """``run``: execute, then print the notebook's report and where everything lies."""
-    output = options.output or notebooks.RUNS / options.notebook.name
-    report = notebooks.run(
-        options.notebook, dict(options.parameter), options.file, output, options.missing
+    done = notebooks.run(
+        options.notebook, dict(options.parameter), options.file, options.output, options.missing
     )
-    if report is None:
+    if done is None:
         print("the record is there already")
     else:
+        report, output = done
         print(report + f"notebook  {records.shown(output)}")
     return 0
 
@@ -153,11 +156,7 @@ def walk_grid(options: argparse.Namespace) -> int:
         for job in left:
             print(shlex.join(["python", "-m", "cflkit", *job.command()]))
     else:
-        try:
-            failed = grid.run(jobs, options.jobs)
-        except KeyboardInterrupt:
-            print("interrupted; the same command goes on", file=sys.stderr)
-            return 130
+        failed = grid.run(jobs, options.jobs)
         left = [job for job in jobs if job.status != "done"]
         print(f"{len(jobs) - len(left)} of {len(jobs)} done, {len(failed)} failed")
         for run, reason in failed.items():

@@ -90,9 +90,8 @@ class Job:
     def command(self) -> list[str]:
         """Arguments of ``python -m cflkit`` that make the record, if it is still missing."""
         given = [word for name, value in self.given.items() for word in ("-p", name, str(value))]
-        written = notebooks.RUNS / f"{self.run}.ipynb"
-        notebook, file, output = map(records.shown, (self.notebook, self.file, written))
-        return ["run", notebook, "-f", file, *given, "-o", output, "--missing"]
+        notebook, file = map(records.shown, (self.notebook, self.file))
+        return ["run", notebook, "-f", file, *given, "--missing"]
 
 
 def tables() -> list[str]:

@@ -37,9 +37,9 @@ def run(
     notebook: Path,
     given: dict[str, str],
     file: Path | None,
-    output: Path,
+    output: Path | None = None,
     missing: bool = False,
-) -> str | None:
+) -> tuple[str, Path] | None:
     """Run a notebook with parameters.
 
     While a notebook that writes a record runs, no other process can run it with the same ones; with
@@ -53,15 +53,17 @@ def run(
         Values as YAML; they win over the file's.
     file : Path or None
         YAML, a mapping of names to values.
-    output : Path
-        Where the executed notebook is written; parent folders are made.
+    output : Path, optional
+        Where the executed notebook is written; parent folders are made. By default in `RUNS`, under
+        the run's id, or under the notebook's name if it writes no record.
     missing : bool
         Do nothing if the notebook's record is there already.
 
     Returns
     -------
-    str or None
-        What the cells tagged ``report`` printed; None if there was nothing to do.
+    tuple of str and Path, or None
+        What the cells tagged ``report`` printed, and the executed notebook; None if there was
+        nothing to do.
 
     Raises
     ------
@@ -79,7 +81,7 @@ def run(
     if parameters is None:
         if missing:
             raise NotebookError(f"{notebook} writes no record that could be missing")
-        return execute(notebook, values, output)
+        return execute(notebook, values, output or RUNS / notebook.name)
     name = records.run_id(parameters)
     try:
         with alone(name, wait=missing):
@@ -87,7 +89,7 @@ def run(
             if missing and records.folder(name) is not None:
                 return None
             parameters.check_against_data()
-            return execute(notebook, values, output)
+            return execute(notebook, values, output or RUNS / f"{name}.ipynb")
     except filelock.Timeout as error:
         raise NotebookError(f"{name} is being run by another process") from error
     except OSError as error:
@@ -118,8 +120,8 @@ def alone(run: str, wait: bool = False) -> filelock.BaseFileLock:
     return filelock.FileLock(path, timeout=-1 if wait else 0)
 
 
-def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
-    """Run a notebook with parameters that were checked; returns its report."""
+def execute(notebook: Path, values: dict[str, Any], output: Path) -> tuple[str, Path]:
+    """Run a notebook with parameters that were checked; returns its report and where it lies."""
     output = output.resolve()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +129,7 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
             pass
     except OSError as error:
         raise NotebookError(f"{output} cannot be written ({error.strerror})") from error
-    os.environ.update(places())
+    os.environ.update(places() | {"CFLKIT_PROGRESS": "lines"})
     import papermill  # takes seconds to load
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
@@ -139,7 +141,8 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
             output,
             parameters=values,
             cwd=notebook.resolve().parent,
-            progress_bar=sys.stderr.isatty(),
+            progress_bar=False,  # it counts cells, where the simulation counts rounds
+            stderr_file=sys.stderr,
             kernel_name="python3",
             language="python",
             config=Config(ENCRYPTED),
@@ -152,13 +155,14 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> str:
         raise NotebookError(
             f"the kernel died, of too little memory perhaps (see {output})"
         ) from error
-    return "".join(
+    report = "".join(
         item["text"]
         for cell in executed.cells
         if "report" in cell.metadata.get("tags", [])
         for item in cell.outputs
         if item.get("name") == "stdout"
     )
+    return report, output
 
 
 def places() -> dict[str, str]:
