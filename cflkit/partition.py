@@ -81,12 +81,38 @@ class Partition:
 
     @property
     def hash(self) -> str:
-        """SHA-256 over data set, indices and true clusters: equal for equal partitions alone."""
+        """``2:`` and the SHA-256 of all that decides who holds what; other partitions have another.
+
+        It covers the data set's name, the true cluster of each client, the names of the splits, and
+        the indices of each client in each split. It does not cover the recipe, which only tells how
+        they came about, nor pixels: those follow from the data set's name (shifted sets carry their
+        shift in it) and from its files, whose checksums are in `ImageSet.files`.
+        """
+        digest = hashlib.sha256()
+        digest.update(framed(self.dataset.encode()))
+        digest.update(framed(integers(self.clusters)))
+        for name in sorted(self.splits):
+            digest.update(framed(name.encode()))
+            # The number of clients, so that no client of a split can pass for another split's name
+            digest.update(integers([len(self.splits[name])]))
+            for indices in self.splits[name]:
+                digest.update(framed(integers(indices)))
+        return f"2:{digest.hexdigest()}"
+
+    def matches(self, stated: str) -> bool:
+        """Tell whether ``stated`` is this partition's hash, of the present version or the first."""
+        return stated == (self.hash if ":" in stated else self.first_hash())
+
+    def first_hash(self) -> str:
+        """Return the hash of version 1, which older manifests and records carry (64 digits alone).
+
+        It leaves out the number of clients and the names of further splits, so that some different
+        partitions share it; new ones are told apart by `hash`.
+        """
         digest = hashlib.sha256(self.dataset.encode())
         further = [indices for name in sorted(self.more) for indices in self.more[name]]
         for indices in (*self.train, *self.test, self.clusters, *further):
-            digest.update(len(indices).to_bytes(8, "little"))
-            digest.update(np.asarray(indices, dtype="<i8").tobytes())
+            digest.update(integers([len(indices), *indices]))
         return digest.hexdigest()
 
     def save(self, path: str | Path) -> Path:
@@ -133,11 +159,21 @@ class Partition:
             stated = manifest["hash"]
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise PartitionError(f"{path} is not a partition manifest ({error!r})") from error
-        if partition.hash != stated:
+        if not isinstance(stated, str) or not partition.matches(stated):
             raise PartitionError(
                 f"{path} was altered: its clients hash to {partition.hash}, it states {stated}"
             )
         return partition
+
+
+def framed(data: bytes) -> bytes:
+    """Return ``data`` behind its length, so that a sequence of them can be read in one way only."""
+    return integers([len(data)]) + data
+
+
+def integers(values: ArrayLike) -> bytes:
+    """Return whole numbers in eight bytes each, the same on every machine."""
+    return np.asarray(values, dtype="<i8").tobytes()
 
 
 def ocfl(

@@ -106,6 +106,69 @@ def test_manifest_round_trip(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+def tiny_partitions():
+    """Partitions of up to three clients with up to two further splits, of few different indices."""
+
+    @st.composite
+    def build(draw):
+        clients = draw(st.integers(0, 3))
+        indices = st.lists(st.integers(0, 2), max_size=2).map(lambda i: np.array(i, dtype=np.int64))
+        split = st.lists(indices, min_size=clients, max_size=clients)
+        names = draw(st.lists(st.sampled_from(["a", "aa", "validation"]), max_size=2, unique=True))
+        return partition.Partition(
+            draw(st.sampled_from(["", "a", "aa"])),
+            draw(split),
+            draw(split),
+            np.array(draw(st.lists(st.integers(0, 1), min_size=clients, max_size=clients))),
+            {},
+            {name: draw(split) for name in names},
+        )
+
+    return build()
+
+
+def contents(split):
+    """All that a hash should cover, as plain values."""
+    held = {name: [i.tolist() for i in parts] for name, parts in split.splits.items()}
+    return split.dataset, [int(k) for k in split.clusters], held
+
+
+@given(tiny_partitions(), tiny_partitions())
+def test_two_partitions_have_one_hash_if_and_only_if_they_are_equal(one, other):
+    assert (one.hash == other.hash) == (contents(one) == contents(other))
+    assert one.matches(one.hash)
+    assert one.matches(one.first_hash())
+    assert one.matches(other.hash) == (contents(one) == contents(other))
+
+
+def test_partitions_that_shared_the_first_hash_no_longer_do():
+    a, b = np.arange(3), np.arange(3, 5)
+    zeros = np.zeros(1, dtype=np.int64)
+    validation, backdoor = (
+        partition.Partition("x", [a], [b], zeros, {}, {name: [b]})
+        for name in ("validation", "backdoor")
+    )
+    two_clients = partition.Partition("x", [a, b], [zeros, b], np.array([1, 0]), {})
+    one_client = partition.Partition("x", [a], [b], zeros, {}, {"a": [b], "b": [np.array([1, 0])]})
+    for one, other in ((validation, backdoor), (two_clients, one_client)):
+        assert one.first_hash() == other.first_hash()
+        assert one.hash != other.hash
+
+
+def test_a_manifest_with_the_first_hash_still_loads_and_is_still_checked(tmp_path):
+    split = make(clients=5, draws=20)
+    path = split.save(tmp_path / "split.json")
+    manifest = json.loads(path.read_text())
+    manifest["hash"] = "0" * 64
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(PartitionError, match="was altered"):
+        partition.Partition.load(path)
+    # What was written for this partition then
+    manifest["hash"] = "c78141c9fa7f5006b08d3ec6e319cca22e2d388b9a36d5617ac7cae0ec17de0d"
+    path.write_text(json.dumps(manifest))
+    assert partition.Partition.load(path).hash == split.hash
+
+
 @pytest.mark.parametrize("field", ["train", "test", "cluster"])
 def test_an_altered_manifest_is_refused(tmp_path, field):
     path = make(clients=5, draws=20).save(tmp_path / "split.json")
