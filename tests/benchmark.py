@@ -69,7 +69,7 @@ def federate(model, clients, samples, epochs, batch_size, shape, **options):
     """A federation on noise, 70 % of whose draws are training samples."""
     draws = round(samples / 0.7) + 1
     images = noise(shape, count=max(10_000, clients * draws))
-    split = partition.iid(images.labels, dataset="noise", clients=clients, draws=draws)
+    _, split = partition.iid(images, clients=clients, draws=draws)
     split = dataclasses.replace(split, train=[indices[:samples] for indices in split.train])
     training = LocalTraining(epochs=epochs, batch_size=batch_size, lr=0.01)
     stacked = options.setdefault("engine", "threads") == "stacked"
@@ -265,7 +265,7 @@ def autoencoders():
     table = pd.Series(seconds_of(ways), name="seconds").rename_axis("way").reset_index()
     table["ratio"] = table["seconds"] / table["seconds"].iloc[-1]
     many = noise((1, 28, 28), count=60_000)
-    split = partition.class_mixtures(many.labels, dataset="noise", clients=25, samples=500)
+    _, split = partition.class_mixtures(many, clients=25, samples_per_class=500)
     federation = Federation(
         many, split, "autoencoder", task="reconstruction", engine=stacked.engine
     )
@@ -297,9 +297,8 @@ def lockstep():
     """Seven methods of the default scenario together, and each alone."""
     lesson = notebooks.read(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
     run = config.OCFLRun.checked(notebooks.defaults(lesson))
-    images = datasets.load(run.dataset)
-    given = run.model_dump(include={"dataset", "overlap", "balance", "clients", "draws"})
-    split = partition.ocfl(images.labels, **given, seed=run.partition_seed)
+    given = run.model_dump(include={"overlap", "balance", "clients", "draws"})
+    images, split = partition.ocfl(datasets.load(run.dataset), **given, seed=run.partition_seed)
     federation = Federation(images, split, run.model, run.training(), seed=run.seed)
     rows = []
     for names in (LINES, *([name] for name in LINES)):

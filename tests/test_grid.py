@@ -34,8 +34,7 @@ CELLS = [
     None,  # the parameters of notebook 03
     "run = config.OCFLRun.of(globals())\n"
     "run_name = records.run_id('ocfl', run)\n"
-    "images = datasets.load(run.dataset)\n"
-    "split = partition.ocfl(images.labels, dataset=run.dataset, overlap=run.overlap,\n"
+    "images, split = partition.ocfl(datasets.load(run.dataset), overlap=run.overlap,\n"
     "    balance=run.balance, clients=run.clients, draws=run.draws, seed=run.partition_seed)\n"
     "federation = Federation(images, split, run.model, run.training(), seed=run.seed)\n"
     "line_up = {'OCFL': methods.make('ocfl'), 'local': methods.make('local')}\n"

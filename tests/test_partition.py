@@ -4,10 +4,12 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cflkit import datasets, partition
+from cflkit.datasets import ImageSet
 from cflkit.partition import PartitionError
 
 LABELS = np.random.default_rng(0).integers(0, 10, size=3000)
@@ -15,8 +17,18 @@ SCENARIOS = [(o, b) for o in ("nonoverlapping", "overlapping") for b in ("balanc
 scenarios = st.sampled_from(SCENARIOS)
 
 
+def numbers(labels=LABELS):
+    """An image set that has nothing but labels in its pool."""
+    targets = torch.as_tensor(labels).long()
+    images = torch.zeros(len(targets), 1, 1, 1, dtype=torch.uint8)
+    return ImageSet("numbers", images, targets, images[:0], targets[:0], classes=10)
+
+
 def make(o="nonoverlapping", b="balanced", labels=LABELS, **options):
-    return partition.ocfl(labels, dataset="numbers", overlap=o, balance=b, **options)
+    images = numbers(labels)
+    again, split = partition.ocfl(images, overlap=o, balance=b, **options)
+    assert again is images
+    return split
 
 
 @given(scenarios, st.integers(3, 40), st.integers(0, 1000), st.sampled_from([8, 9, 10]))
@@ -189,7 +201,7 @@ def test_what_is_no_manifest_is_refused(tmp_path, text):
 
 
 def test_iid_clients_are_disjoint_and_one_cluster():
-    split = partition.iid(LABELS, dataset="numbers", clients=7)
+    _, split = partition.iid(numbers(), clients=7)
     held = np.concatenate(split.train + split.test)
     assert len(set(held)) == len(held) == 7 * (3000 // 7)
     assert set(split.clusters) == {0}
@@ -198,9 +210,7 @@ def test_iid_clients_are_disjoint_and_one_cluster():
 @given(st.floats(0.05, 100), st.integers(1, 12), st.integers(0, 100))
 def test_dirichlet_deals_every_sample_once(alpha, clients, seed):
     try:
-        split = partition.dirichlet(
-            LABELS, dataset="numbers", clients=clients, alpha=alpha, seed=seed
-        )
+        _, split = partition.dirichlet(numbers(), clients=clients, alpha=alpha, seed=seed)
     except PartitionError:
         assert alpha < 0.2
         return
@@ -209,7 +219,7 @@ def test_dirichlet_deals_every_sample_once(alpha, clients, seed):
 
 
 def test_dirichlet_is_even_for_a_large_alpha():
-    split = partition.dirichlet(LABELS, dataset="numbers", clients=5, alpha=1e6)
+    _, split = partition.dirichlet(numbers(), clients=5, alpha=1e6)
     counts = partition.class_counts(split, LABELS) + partition.class_counts(split, LABELS, "test")
     np.testing.assert_allclose(counts, np.tile(np.bincount(LABELS) / 5, (5, 1)), atol=2)
 
@@ -235,13 +245,13 @@ def test_recipes_that_cannot_be_followed(options, message):
 
 def test_other_recipes_that_cannot_be_followed():
     with pytest.raises(PartitionError, match="cannot be had"):
-        partition.iid(LABELS, dataset="numbers", clients=0)
+        partition.iid(numbers(), clients=0)
     with pytest.raises(PartitionError, match="cannot be had"):
-        partition.iid(LABELS, dataset="numbers", clients=10, draws=301)
+        partition.iid(numbers(), clients=10, draws=301)
     with pytest.raises(PartitionError, match="alpha > 0"):
-        partition.dirichlet(LABELS, dataset="numbers", clients=3, alpha=0)
+        partition.dirichlet(numbers(), clients=3, alpha=0)
     with pytest.raises(PartitionError, match="use fewer clients"):
-        partition.dirichlet(LABELS, dataset="numbers", clients=700, alpha=1)
+        partition.dirichlet(numbers(), clients=700, alpha=1)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -261,8 +271,8 @@ def test_client_sizes_on_mnist_are_those_of_the_archive(data_root, scenario, cli
         & (table["client_id"] != "orchestrator")
     ]
     totals = theirs.groupby(theirs["client_id"].astype(int))["total_samples"].sum().to_numpy()
-    labels = datasets.load("mnist").labels.numpy()
-    split = partition.ocfl(labels, dataset="mnist", overlap=o, balance=b, clients=clients)
+    images = datasets.load("mnist")
+    _, split = partition.ocfl(images, overlap=o, balance=b, clients=clients)
     ours = np.array([len(x) + len(y) for x, y in zip(split.train, split.test, strict=True)])
     assert len(ours) == len(totals)
     for cluster in range(3):

@@ -81,10 +81,8 @@ run_name = records.run_id("explanations", run)
 # clusterers. "As published" repeats slips of the authors' code (`04`). What a method leaves behind is a model for each cluster.
 
 # %%
-images = datasets.load(run.dataset)
-split = partition.ocfl(
-    images.labels,
-    dataset=run.dataset,
+images, split = partition.ocfl(
+    datasets.load(run.dataset),
     overlap=run.overlap,
     balance=run.balance,
     clients=run.clients,
