@@ -30,7 +30,7 @@ from cflkit.simulation import History
 
 PROJECT = Path(__file__).resolve().parent.parent
 # What decides about a result; outputs lie elsewhere
-CODE = ("cflkit", "notebooks/src", "pyproject.toml", "constraints.txt")
+CODE = ("cflkit", "notebooks/src", "pyproject.toml", "requirements.lock")
 PACKAGES = ("cflkit", "torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
 
 
