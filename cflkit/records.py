@@ -130,9 +130,10 @@ def write(run: str, parameters: AnyRun, history: History, federation: Federation
     try:
         draft.mkdir(parents=True, exist_ok=True)
         history.table().to_csv(draft / "rounds.csv", index=False, float_format="%.9g")
-        (draft / "record.json").write_text(json.dumps(contents, indent=2) + "\n")
+        text = json.dumps(contents, indent=2) + "\n"
+        (draft / "record.json").write_text(text, encoding="utf-8")
         for path in draft.iterdir():  # the name must not outlive a power cut without the contents
-            with path.open("rb") as file:
+            with path.open("rb+") as file:  # Windows syncs only what may be written
                 os.fsync(file.fileno())
         replace(draft, root / run)
     except OSError as error:
@@ -158,8 +159,19 @@ def replace(draft: Path, place: Path) -> None:
     shutil.rmtree(old)
 
 
+def restore(run: str) -> None:
+    """Put a record back in its place that `replace` had moved away when its process was killed."""
+    place = results() / run
+    for old in results().glob(f".{run}.*.old"):
+        if not place.exists():
+            # The new record is whole: `write` syncs it before the first of the two renames
+            draft = old.with_suffix("")
+            (draft if draft.exists() else old).replace(place)
+
+
 def sweep(run: str) -> None:
     """Remove what killed processes left of a run; only for whom holds `notebooks.alone`."""
+    restore(run)
     state = checkpoint(run)
     for part in state.parent.glob(f"{run}.*.part"):
         part.unlink(missing_ok=True)
@@ -184,7 +196,7 @@ def shown(path: Path) -> str:
 def read(folder: str | Path) -> Record:
     """Read one record."""
     folder = Path(folder)
-    contents = json.loads((folder / "record.json").read_text())
+    contents = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     contents["parameters"] = added_since(contents["parameters"]) | contents["parameters"]
     rounds = pd.read_csv(folder / "rounds.csv", dtype={"clusters": str})
     return Record(folder, rounds=rounds, **contents)

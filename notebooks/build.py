@@ -11,9 +11,11 @@ from __future__ import annotations
 import base64
 import io
 import math
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -55,7 +57,8 @@ def build(source: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = MINUTES.sub(stated, cell.source)
-    source.write_text(MINUTES.sub(stated, source.read_text()))
+    text = MINUTES.sub(stated, source.read_text(encoding="utf-8"))
+    source.write_text(text, encoding="utf-8")
     target = NOTEBOOKS / f"{source.stem}.ipynb"
     nbformat.write(notebook, target)
     keys = "metadata.papermill cell.metadata.papermill cell.metadata.execution "
@@ -246,8 +249,10 @@ def check_committed() -> None:
 
 if __name__ == "__main__":
     check_committed()
+    # A build begins every run anew: checkpoints in the cache are a reader's, or older code's
+    os.environ["CFLKIT_CACHE"] = tempfile.mkdtemp(prefix="cflkit-build-")
     wanted = sys.argv[1:] or sorted(path.stem for path in (NOTEBOOKS / "src").glob("[0-9]*.py"))
     for name in wanted:
         build(NOTEBOOKS / "src" / f"{name}.py")
     ledger.write(ledger.ledger(records.committed()), ledger.LEDGER)
-    README.write_text(filled(README.read_text()))
+    README.write_text(filled(README.read_text(encoding="utf-8")), encoding="utf-8")

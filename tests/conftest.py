@@ -17,10 +17,10 @@ settings.load_profile("any machine")
 
 @pytest.fixture(autouse=True)
 def outputs_elsewhere(tmp_path_factory, monkeypatch):
-    """Records and figures of tests never land in the project."""
+    """Records, figures and checkpoints of tests never land in the project."""
     folder = tmp_path_factory.mktemp("outputs")
-    monkeypatch.setenv("CFLKIT_RESULTS", str(folder / "results"))
-    monkeypatch.setenv("CFLKIT_FIGURES", str(folder / "figures"))
+    for name in ("RESULTS", "FIGURES", "CACHE"):
+        monkeypatch.setenv(f"CFLKIT_{name}", str(folder / name.lower()))
 
 
 @pytest.fixture
