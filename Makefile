@@ -22,8 +22,8 @@ $(READY): pyproject.toml requirements.lock
 	$(INSTALL) --quiet --constraint requirements.lock --editable '.[dev]'
 	@touch $(READY)
 
-run: $(READY) ## Run OCFL on handwritten digits and print the results
-	$(BIN)/python -m cflkit run notebooks/03_ocfl_temperature.ipynb
+run: $(READY) ## Run OCFL on handwritten digits and print the results; options in ARGS, as in: make run ARGS='-p rounds 5'
+	$(BIN)/python -m cflkit run notebooks/03_ocfl_temperature.ipynb $(ARGS)
 
 test: $(READY) ## All tests: lint, unit, property, golden, notebooks (minutes)
 	$(BIN)/ruff check .
