@@ -61,7 +61,10 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("-f", "--file", type=Path, help="a YAML file of parameters")
     run.add_argument(
-        "-o", "--output", type=Path, help="the executed notebook (default: data/runs/ID, the id of the run)"
+        "-o",
+        "--output",
+        type=Path,
+        help="the executed notebook (default: data/runs/ID)",
     )
     run.add_argument(
         "--missing", action="store_true", help="do nothing if the notebook's record is there"

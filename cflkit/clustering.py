@@ -1,7 +1,8 @@
 """Clusterers of a divergence matrix, with scikit-learn's ``fit_predict``.
 
 Every clusterer takes a symmetric ``[m, m]`` matrix of distances and returns labels ``[m]`` from 0,
-in order of first appearance, so that equal groupings have equal labels whoever found them.
+in order of first appearance, so that equal groupings have equal labels whoever found them. The
+packages that cluster take seconds to import, so each clusterer imports its own when it is used.
 """
 
 from __future__ import annotations
@@ -10,16 +11,8 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import hdbscan
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster import hierarchy
-from scipy.spatial.distance import squareform
-from sklearn.cluster import AffinityPropagation as SklearnAffinityPropagation
-from sklearn.cluster import AgglomerativeClustering
-from sklearn.cluster import KMeans as SklearnKMeans
-from sklearn.cluster import MeanShift as SklearnMeanShift
-from sklearn.exceptions import ConvergenceWarning
 
 Labels = NDArray[np.int64]
 NOISE_POLICIES = ("own cluster", "singletons", "nearest")
@@ -67,6 +60,8 @@ class HDBSCAN:
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Labels ``[m]`` for distances ``[m, m]``."""
+        import hdbscan
+
         gamma = checked(distance)
         size = self.min_cluster_size or max(2, round(0.2 * len(gamma)))
         if len(gamma) < 2 * size:
@@ -91,6 +86,8 @@ class KMeans:
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Labels ``[m]`` for distances ``[m, m]``."""
+        from sklearn.cluster import KMeans as SklearnKMeans
+
         gamma = checked(distance)
         distinct = len(np.unique(gamma, axis=0))
         estimator = SklearnKMeans(
@@ -105,6 +102,8 @@ class MeanShift:
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Labels ``[m]`` for distances ``[m, m]``."""
+        from sklearn.cluster import MeanShift as SklearnMeanShift
+
         gamma = checked(distance)
         if len(np.unique(gamma, axis=0)) == 1:
             return np.zeros(len(gamma), dtype=np.int64)  # the bandwidth would be zero
@@ -132,6 +131,9 @@ class AffinityPropagation:
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Labels ``[m]`` for distances ``[m, m]``."""
+        from sklearn.cluster import AffinityPropagation as SklearnAffinityPropagation
+        from sklearn.exceptions import ConvergenceWarning
+
         gamma = checked(distance)
         estimator = SklearnAffinityPropagation(affinity="precomputed", random_state=self.seed)
         with warnings.catch_warnings():
@@ -175,6 +177,8 @@ class Agglomerative:
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Labels ``[m]`` for distances ``[m, m]``."""
+        from sklearn.cluster import AgglomerativeClustering
+
         gamma = checked(distance)
         if len(gamma) == 1:
             return np.zeros(1, dtype=np.int64)
@@ -192,6 +196,9 @@ def merge_heights(distance: ArrayLike, linkage: str = "average") -> NDArray[np.f
 
     A threshold between two of them leaves as many clusters as heights lie above it, and one more.
     """
+    from scipy.cluster import hierarchy
+    from scipy.spatial.distance import squareform
+
     gamma = checked(distance)
     if len(gamma) == 1:
         return np.zeros(0)

@@ -1,10 +1,9 @@
 """Named image sets as tensors: embedded, in a folder of the user's, cached, or downloaded.
 
 ``load("digits")`` needs no network: the images ship inside scikit-learn. Every other set is looked
-for in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``, and downloaded into the cache
-when it is in neither. Every file is checked against its checksum each time it is read. (PACS has no
-published checksums and no address to download from: its images are counted. Nor is the rebuilt set
-for download.)
+for and downloaded as `files` describes. Every file is checked against its checksum each time it is
+read. (PACS has no published checksums and no address to download from: its images are counted. Nor
+is the rebuilt set for download.)
 
 A set that is reduced or rebuilt has a name that says so (``cifar10-subset``,
 ``bloodmnist-rebuilt``, ``pacs-64``, ``kmnist-test``), so that no result made on it passes for one
@@ -14,30 +13,29 @@ made on the original.
 from __future__ import annotations
 
 import gzip
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from urllib.error import URLError
+from typing import Any
 
 import numpy as np
 import torch
-import torchvision
 from torch import Tensor
-from torchvision.datasets.utils import calculate_md5, download_url
-from torchvision.transforms.v2.functional import pil_to_tensor, resize
 
-CACHE = Path(__file__).resolve().parent.parent / "data" / "cache"
+from cflkit.files import DataFiles
+from cflkit.files import DatasetError as DatasetError
+from cflkit.files import roots as roots
 
 MEDMNIST = "https://zenodo.org/records/10519652/files/"
 KUZUSHIJI49 = "http://codh.rois.ac.jp/kmnist/dataset/k49/"
-
-
-class DatasetError(Exception):
-    """A data set that is unknown, not to be had, or damaged; the message says what to do."""
+KUZUSHIJI49_FILES = {
+    "k49-train-imgs.npz": "7ac088b20481cf51dcd01ceaab89d821",
+    "k49-train-labels.npz": "44a8e1b893f81e63ff38d73cad420f7a",
+    "k49-test-imgs.npz": "d352e201d846ce6b94f42c990966f374",
+    "k49-test-labels.npz": "4da6f7a62e67a832d5eb1bd85c5ee448",
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,9 @@ class ImageSet:
         Number of classes.
     domains : Tensor or None
         ``[N]``, the domain of each image of the pool, where the source has domains (PACS).
+    files : dict of str to str
+        The MD5 of each data file that was read, by its path in the data folder (a folder of images
+        has one for all of them); empty for embedded images.
     """
 
     name: str
@@ -66,6 +67,7 @@ class ImageSet:
     test_labels: Tensor
     classes: int
     domains: Tensor | None = None
+    files: dict[str, str] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -75,7 +77,7 @@ class ImageSet:
 
 
 def names() -> list[str]:
-    """Every name that `load` knows."""
+    """Return every name that `load` knows."""
     return sorted(LOADERS)
 
 
@@ -102,87 +104,6 @@ def load(name: str) -> ImageSet:
     return LOADERS[name](name)
 
 
-# --- Finding files -------------------------------------------------------------------------------
-
-
-def roots() -> list[Path]:
-    """The folders that are searched, in order: ``CFLKIT_DATA`` where it is set, then the cache."""
-    named = os.environ.get("CFLKIT_DATA")
-    if not named:
-        return [CACHE]
-    folder = Path(named).expanduser()
-    if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
-        raise DatasetError(f"CFLKIT_DATA names {folder}, which is not a folder that can be read")
-    return [folder, CACHE]
-
-
-def locate(name: str, relative: str) -> Path | None:
-    """The first file or folder ``relative`` below one of the `roots`, or None."""
-    try:
-        return next((root / relative for root in roots() if (root / relative).exists()), None)
-    except OSError as error:
-        raise DatasetError(f"{name}: {error.filename} cannot be read ({error.strerror})") from error
-
-
-def verified(name: str, path: Path, md5: str) -> Path:
-    """``path``, once its MD5 is the one published.
-
-    Raises
-    ------
-    DatasetError
-        It is not; the message names the file and both checksums.
-    """
-    try:
-        found = calculate_md5(path)
-    except OSError as error:
-        raise DatasetError(f"{name}: {path} cannot be read ({error.strerror})") from error
-    if found != md5:
-        raise DatasetError(
-            f"{name}: {path} is damaged: its MD5 is {found}, published is {md5}; delete the file "
-            f"and load {name} again"
-        )
-    return path
-
-
-def fetch(name: str, relative: str, md5: str, urls: list[str]) -> Path:
-    """A checked file: found below one of the `roots`, or downloaded into the cache.
-
-    A download is written beside its place and renamed once its checksum holds, so that a process
-    killed half-way leaves no damaged file behind.
-
-    Raises
-    ------
-    DatasetError
-        The file is damaged, or it is nowhere and no address gives it.
-    """
-    found = locate(name, relative)
-    if found is not None:
-        return verified(name, found, md5)
-    target = CACHE / relative
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DatasetError(f"{name}: {CACHE} cannot be written ({error.strerror})") from error
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        for url in urls:
-            try:
-                download_url(url, folder, filename=target.name, md5=md5)
-            except (URLError, OSError, RuntimeError):
-                continue
-            (Path(folder) / target.name).replace(target)
-            return target
-    raise missing(name, relative, f"download {' or '.join(urls)}")
-
-
-def missing(name: str, relative: str, remedy: str) -> DatasetError:
-    """The error of a file that is nowhere: what, where it was looked for, and what to do."""
-    places = ", ".join(str(root / relative) for root in roots())
-    return DatasetError(
-        f"{name}: not found, and it could not be downloaded; looked at {places}. To get it, "
-        f"{remedy} into one of these places (CFLKIT_DATA names a folder of yours)"
-    )
-
-
 # --- The sets, each in the few lines that its format takes ---------------------------------------
 
 
@@ -194,6 +115,7 @@ def load_digits(name: str) -> ImageSet:
     """
     from sklearn.datasets import load_digits as read_digits
     from sklearn.model_selection import train_test_split
+    from torchvision.transforms.v2.functional import resize
 
     images, labels = read_digits(return_X_y=True)
     grey = torch.from_numpy(np.rint(images.reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8))
@@ -214,25 +136,33 @@ def idx(data: bytes) -> Tensor:
     return torch.from_numpy(values.reshape(shape).copy())
 
 
-def idx_files(
-    name: str, source: type[torchvision.datasets.MNIST]
-) -> Iterator[Callable[[], Tensor]]:
-    """For train images, train labels, test images, test labels: a function that reads the file."""
-    for filename, md5 in source.resources:
-        relative = f"{source.__name__}/raw/{filename}"
-        urls = [mirror + filename for mirror in source.mirrors]
+def idx_readers(files: DataFiles, source: str) -> Iterator[Callable[[], Tensor]]:
+    """For train images, train labels, test images, test labels: yield what reads the file."""
+    import torchvision
+
+    described = getattr(torchvision.datasets, source)
+    for filename, md5 in described.resources:
+        relative = f"{source}/raw/{filename}"
+        urls = [mirror + filename for mirror in described.mirrors]
 
         def read(relative: str = relative, md5: str = md5, urls: list[str] = urls) -> Tensor:
-            return idx(gzip.decompress(fetch(name, relative, md5, urls).read_bytes()))
+            return idx(gzip.decompress(files.fetch(relative, md5, urls).read_bytes()))
 
         yield read
 
 
-def load_idx(name: str, source: type[torchvision.datasets.MNIST]) -> ImageSet:
+def load_idx(name: str, source: str) -> ImageSet:
     """MNIST, Fashion-MNIST and KMNIST, from the files and checksums that torchvision names."""
-    images, labels, test_images, test_labels = (read() for read in idx_files(name, source))
+    files = DataFiles(name)
+    images, labels, test_images, test_labels = (read() for read in idx_readers(files, source))
     return ImageSet(
-        name, images[:, None], labels.long(), test_images[:, None], test_labels.long(), classes=10
+        name,
+        images[:, None],
+        labels.long(),
+        test_images[:, None],
+        test_labels.long(),
+        classes=10,
+        files=files.md5,
     )
 
 
@@ -241,10 +171,19 @@ def load_kmnist_test(name: str) -> ImageSet:
 
     For use where the 18 MB of train images are not at hand.
     """
-    _, _, read_images, read_labels = idx_files(name, torchvision.datasets.KMNIST)
+    files = DataFiles(name)
+    _, _, read_images, read_labels = idx_readers(files, "KMNIST")
     images, labels = read_images()[:, None], read_labels().long()
     pool = first_of_each(labels, 800)
-    return ImageSet(name, images[pool], labels[pool], images[~pool], labels[~pool], classes=10)
+    return ImageSet(
+        name,
+        images[pool],
+        labels[pool],
+        images[~pool],
+        labels[~pool],
+        classes=10,
+        files=files.md5,
+    )
 
 
 def first_of_each(labels: Tensor, count: int) -> Tensor:
@@ -255,8 +194,10 @@ def first_of_each(labels: Tensor, count: int) -> Tensor:
 
 def load_emnist_digits(name: str) -> ImageSet:
     """EMNIST digits (240,000 + 40,000) out of NIST's one archive, whose images lie transposed."""
-    source = torchvision.datasets.EMNIST
-    archive = fetch(name, "EMNIST/raw/gzip.zip", source.md5, [source.url])
+    from torchvision.datasets import EMNIST
+
+    files = DataFiles(name)
+    archive = files.fetch("EMNIST/raw/gzip.zip", EMNIST.md5, [EMNIST.url])
     with zipfile.ZipFile(archive) as members:
 
         def read(part: str) -> Tensor:
@@ -267,25 +208,26 @@ def load_emnist_digits(name: str) -> ImageSet:
             for split in ("train", "test")
         )
         labels, test_labels = (read(f"{split}-labels-idx1").long() for split in ("train", "test"))
-    return ImageSet(name, images, labels, test_images, test_labels, classes=10)
+    return ImageSet(name, images, labels, test_images, test_labels, classes=10, files=files.md5)
 
 
 def load_cifar10(name: str) -> ImageSet:
     """CIFAR-10 by torchvision's own loader, every file checked before it is opened."""
-    source = torchvision.datasets.CIFAR10
-    found = locate(name, source.base_folder)
-    if found is None:
-        try:
-            source(CACHE, download=True)
-        except (URLError, OSError, RuntimeError) as error:
-            raise missing(name, source.base_folder, f"unpack {source.url}") from error
-        found = CACHE / source.base_folder
-    names = (source.meta["filename"], source.meta["md5"])
-    for filename, md5 in [*source.train_list, *source.test_list, names]:
-        if not (found / filename).exists():
-            raise missing(name, f"{source.base_folder}/{filename}", f"unpack {source.url}")
-        verified(name, found / filename, md5)
-    train, test = source(found.parent, train=True), source(found.parent, train=False)
+    from torchvision.datasets import CIFAR10
+
+    files = DataFiles(name)
+    folder = files.locate(CIFAR10.base_folder) or files.unpack(
+        CIFAR10.base_folder, files.fetch(CIFAR10.filename, CIFAR10.tgz_md5, [CIFAR10.url])
+    )
+    names = (CIFAR10.meta["filename"], CIFAR10.meta["md5"])
+    for filename, md5 in [*CIFAR10.train_list, *CIFAR10.test_list, names]:
+        if not (folder / filename).exists():
+            raise DatasetError(
+                f"{name}: {folder} has no {filename}; delete the folder and load {name} again, or "
+                f"unpack the whole of {CIFAR10.url}"
+            )
+        files.verified(f"{CIFAR10.base_folder}/{filename}", folder / filename, md5)
+    train, test = CIFAR10(folder.parent, train=True), CIFAR10(folder.parent, train=False)
     return ImageSet(
         name,
         channels_first(train.data),
@@ -293,6 +235,7 @@ def load_cifar10(name: str) -> ImageSet:
         channels_first(test.data),
         torch.tensor(test.targets),
         classes=10,
+        files=files.md5,
     )
 
 
@@ -301,25 +244,26 @@ def load_cifar10_subset(name: str) -> ImageSet:
 
     Cut from CIFAR-10 where there are no files of it.
     """
+    files = DataFiles(name)
     parts = {
         "CIFAR10/cifar10_subset_train.npz": "bec310e19ebaa902f7f7fa7acf1367fc",
         "CIFAR10/cifar10_subset_test.npz": "de453a8049acd30d46d14912d2cd30c2",
     }
-    paths = [path for relative in parts if (path := locate(name, relative)) is not None]
+    paths = [path for relative in parts if (path := files.locate(relative)) is not None]
     if len(paths) < len(parts):
         whole = load_cifar10(name)
         pool, test = first_of_each(whole.labels, 1600), first_of_each(whole.test_labels, 400)
-        return ImageSet(
-            name,
-            whole.images[pool],
-            whole.labels[pool],
-            whole.test_images[test],
-            whole.test_labels[test],
-            classes=10,
+        return replace(
+            whole,
+            name=name,
+            images=whole.images[pool],
+            labels=whole.labels[pool],
+            test_images=whole.test_images[test],
+            test_labels=whole.test_labels[test],
         )
     (images, labels), (test_images, test_labels) = (
-        archive_arrays(name, verified(name, path, md5), ["images", "labels"])
-        for path, md5 in zip(paths, parts.values(), strict=True)
+        archive_arrays(name, files.verified(relative, path, md5), ["images", "labels"])
+        for path, (relative, md5) in zip(paths, parts.items(), strict=True)
     )
     return ImageSet(
         name,
@@ -328,22 +272,21 @@ def load_cifar10_subset(name: str) -> ImageSet:
         channels_first(test_images),
         torch.from_numpy(test_labels).long(),
         classes=10,
+        files=files.md5,
     )
 
 
 def load_medmnist(name: str, relative: str, md5: str, urls: list[str], classes: int) -> ImageSet:
     """PathMNIST and BloodMNIST; train and validation images together are the pool, as in OCFL."""
+    files = DataFiles(name)
     if urls:
-        path = fetch(name, relative, md5, urls)
+        path = files.fetch(relative, md5, urls)
     else:
-        found = locate(name, relative)
-        if found is None:
-            remedy = (
-                f"take the original, 'bloodmnist', or copy {Path(relative).name} (made from the "
-                "source photographs; it is on no server)"
-            )
-            raise missing(name, relative, remedy)
-        path = verified(name, found, md5)
+        remedy = (
+            f"take the original, 'bloodmnist', or copy {Path(relative).name} (made from the "
+            "source photographs; it is on no server)"
+        )
+        path = files.verified(relative, files.find(relative, remedy), md5)
     keys = [f"{part}_{kind}" for kind in ("images", "labels") for part in ("train", "val", "test")]
     arrays = dict(zip(keys, archive_arrays(name, path, keys), strict=True))
     images = np.concatenate([arrays["train_images"], arrays["val_images"]])
@@ -355,75 +298,98 @@ def load_medmnist(name: str, relative: str, md5: str, urls: list[str], classes: 
         channels_first(arrays["test_images"]),
         torch.from_numpy(arrays["test_labels"]).long().flatten(),
         classes=classes,
+        files=files.md5,
     )
 
 
 def load_kuzushiji49(name: str) -> ImageSet:
     """Kuzushiji-49: 49 classes of cursive Japanese characters, unevenly frequent."""
-    files = {
-        "k49-train-imgs.npz": "7ac088b20481cf51dcd01ceaab89d821",
-        "k49-train-labels.npz": "44a8e1b893f81e63ff38d73cad420f7a",
-        "k49-test-imgs.npz": "d352e201d846ce6b94f42c990966f374",
-        "k49-test-labels.npz": "4da6f7a62e67a832d5eb1bd85c5ee448",
-    }
+    files = DataFiles(name)
+    paths = [
+        files.fetch(f"Kuzushiji49/{filename}", md5, [KUZUSHIJI49 + filename])
+        for filename, md5 in KUZUSHIJI49_FILES.items()
+    ]
     images, labels, test_images, test_labels = (
-        torch.from_numpy(
-            archive_arrays(
-                name, fetch(name, f"Kuzushiji49/{file}", md5, [KUZUSHIJI49 + file]), ["arr_0"]
-            )[0]
-        )
-        for file, md5 in files.items()
+        torch.from_numpy(archive_arrays(name, path, ["arr_0"])[0]) for path in paths
     )
     return ImageSet(
-        name, images[:, None], labels.long(), test_images[:, None], test_labels.long(), classes=49
+        name,
+        images[:, None],
+        labels.long(),
+        test_images[:, None],
+        test_labels.long(),
+        classes=49,
+        files=files.md5,
     )
 
 
 def load_pacs(name: str, side: int) -> ImageSet:
     """PACS: four domains (art painting, cartoon, photo, sketch) of seven classes, as image folders.
 
-    Its images have 227 pixels a side; a smaller ``side`` scales them down. The source defines no
-    test split: every image is in the pool, the central test set is empty.
+    Its images have 227×227 pixels; a smaller ``side`` scales them down. The source defines no test
+    split: every image is in the pool, the central test set is empty.
     """
-    folder = locate(name, "PACS")
-    if folder is None:
-        raise missing(
-            name,
-            "PACS",
-            "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
-            "https://domaingeneralization.github.io",
-        )
-    images, labels, domains = [], [], []
+    files = DataFiles(name)
+    folder = files.find(
+        "PACS",
+        "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
+        "https://domaingeneralization.github.io",
+    )
+    images, labels, domains, paths = [], [], [], []
     counts = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
     for number, (domain, count) in enumerate(counts.items()):
-        try:
-            members = torchvision.datasets.ImageFolder(folder / domain)
-        except FileNotFoundError as error:
-            raise missing(name, f"PACS/{domain}", "unpack the whole of PACS") from error
-        if len(members.classes) != 7 or len(members) != count:
-            raise DatasetError(
-                f"{name}: {folder / domain} holds {len(members)} images of {len(members.classes)} "
-                f"classes, not {count} of 7; unpack the whole of PACS again"
-            )
+        members = domain_images(files, folder, domain, count)
         for path, label in members.samples:
-            try:
-                image = pil_to_tensor(members.loader(path))
-            except OSError as error:
-                raise DatasetError(f"{name}: {path} is damaged ({error})") from error
-            if image.shape == (3, 227, 227):
-                image = resize(image, [side, side], antialias=True)
-            if image.shape != (3, side, side):
-                raise DatasetError(
-                    f"{name}: {path} has {image.shape[2]}×{image.shape[1]} pixels, not "
-                    f"{side}×{side}; the original images are 'pacs', those of 64 pixels 'pacs-64'"
-                )
-            images.append(image)
+            images.append(pacs_image(name, path, members.loader, side))
             labels.append(label)
             domains.append(number)
+            paths.append(Path(path))
+    files.note_folder("PACS", folder, paths)
     pool, targets = torch.stack(images), torch.tensor(labels)
     return ImageSet(
-        name, pool, targets, pool[:0], targets[:0], classes=7, domains=torch.tensor(domains)
+        name,
+        pool,
+        targets,
+        pool[:0],
+        targets[:0],
+        classes=7,
+        domains=torch.tensor(domains),
+        files=files.md5,
     )
+
+
+def domain_images(files: DataFiles, folder: Path, domain: str, count: int) -> Any:
+    """Return torchvision's ``ImageFolder`` of one domain of PACS, if it is whole."""
+    from torchvision.datasets import ImageFolder
+
+    try:
+        members = ImageFolder(folder / domain)
+    except FileNotFoundError as error:
+        raise files.missing(f"PACS/{domain}", "unpack the whole of PACS") from error
+    if len(members.classes) != 7 or len(members) != count:
+        raise DatasetError(
+            f"{files.name}: {folder / domain} holds {len(members)} images of "
+            f"{len(members.classes)} classes, not {count} of 7; unpack the whole of PACS again"
+        )
+    return members
+
+
+def pacs_image(name: str, path: str, loader: Callable[[str], Any], side: int) -> Tensor:
+    """Return one image of PACS, ``[3, side, side]``; only original ones are scaled down."""
+    from torchvision.transforms.v2.functional import pil_to_tensor, resize
+
+    try:
+        image = pil_to_tensor(loader(path))
+    except OSError as error:
+        raise DatasetError(f"{name}: {path} is damaged ({error})") from error
+    if image.shape == (3, 227, 227):
+        image = resize(image, [side, side], antialias=True)
+    if image.shape != (3, side, side):
+        raise DatasetError(
+            f"{name}: {path} has {image.shape[2]}×{image.shape[1]} pixels, not {side}×{side}; the "
+            "original images are 'pacs', those of 64 pixels 'pacs-64'"
+        )
+    return image
 
 
 def archive_arrays(name: str, path: Path, keys: list[str]) -> list[np.ndarray]:
@@ -443,9 +409,9 @@ def channels_first(images: np.ndarray) -> Tensor:
 LOADERS: dict[str, Callable[[str], ImageSet]] = {
     "digits": load_digits,
     "digits-8x8": load_digits,
-    "mnist": partial(load_idx, source=torchvision.datasets.MNIST),
-    "fashion-mnist": partial(load_idx, source=torchvision.datasets.FashionMNIST),
-    "kmnist": partial(load_idx, source=torchvision.datasets.KMNIST),
+    "mnist": partial(load_idx, source="MNIST"),
+    "fashion-mnist": partial(load_idx, source="FashionMNIST"),
+    "kmnist": partial(load_idx, source="KMNIST"),
     "kmnist-test": load_kmnist_test,
     "emnist-digits": load_emnist_digits,
     "cifar10": load_cifar10,

@@ -1,7 +1,9 @@
 """Recipes that give each client its samples and its true cluster, and the manifest that keeps them.
 
 The partition is the experiment: it is made from a seed of its own, saved as a manifest with a hash,
-and no training seed changes it.
+and no training seed changes it. Every recipe, those of `shifts` too, takes an image set and returns
+the image set that the clients draw from, with the partition of its pool. The recipes of this module
+leave the images as they are.
 
 The recipes are those of the OCFL papers (Zuziak et al.; section III-A and IV-A of the first,
 section 3.1.2 of the extended one, and what the authors' archived partitions show), that of FedCRef,
@@ -19,6 +21,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from cflkit.datasets import ImageSet
 
 Indices = NDArray[np.int64]
 
@@ -81,12 +85,38 @@ class Partition:
 
     @property
     def hash(self) -> str:
-        """SHA-256 over data set, indices and true clusters: equal for equal partitions alone."""
+        """``2:`` and the SHA-256 of all that decides who holds what; other partitions have another.
+
+        It covers the data set's name, the true cluster of each client, the names of the splits, and
+        the indices of each client in each split. It does not cover the recipe, which only tells how
+        they came about, nor pixels: those follow from the data set's name (shifted sets carry their
+        shift in it) and from its files, whose checksums are in `ImageSet.files`.
+        """
+        digest = hashlib.sha256()
+        digest.update(framed(self.dataset.encode()))
+        digest.update(framed(integers(self.clusters)))
+        for name in sorted(self.splits):
+            digest.update(framed(name.encode()))
+            # The number of clients, so that no client of a split can pass for another split's name
+            digest.update(integers([len(self.splits[name])]))
+            for indices in self.splits[name]:
+                digest.update(framed(integers(indices)))
+        return f"2:{digest.hexdigest()}"
+
+    def matches(self, stated: str) -> bool:
+        """Tell whether ``stated`` is this partition's hash, of the present version or the first."""
+        return stated == (self.hash if ":" in stated else self.first_hash())
+
+    def first_hash(self) -> str:
+        """Return the hash of version 1, which older manifests and records carry (64 digits alone).
+
+        It leaves out the number of clients and the names of further splits, so that some different
+        partitions share it; new ones are told apart by `hash`.
+        """
         digest = hashlib.sha256(self.dataset.encode())
         further = [indices for name in sorted(self.more) for indices in self.more[name]]
         for indices in (*self.train, *self.test, self.clusters, *further):
-            digest.update(len(indices).to_bytes(8, "little"))
-            digest.update(np.asarray(indices, dtype="<i8").tobytes())
+            digest.update(integers([len(indices), *indices]))
         return digest.hexdigest()
 
     def save(self, path: str | Path) -> Path:
@@ -133,47 +163,56 @@ class Partition:
             stated = manifest["hash"]
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise PartitionError(f"{path} is not a partition manifest ({error!r})") from error
-        if partition.hash != stated:
+        if not isinstance(stated, str) or not partition.matches(stated):
             raise PartitionError(
                 f"{path} was altered: its clients hash to {partition.hash}, it states {stated}"
             )
         return partition
 
 
+def framed(data: bytes) -> bytes:
+    """Return ``data`` behind its length, so that a sequence of them can be read in one way only."""
+    return integers([len(data)]) + data
+
+
+def integers(values: ArrayLike) -> bytes:
+    """Return whole numbers in eight bytes each, the same on every machine."""
+    return np.asarray(values, dtype="<i8").tobytes()
+
+
 def ocfl(
-    labels: ArrayLike,
+    images: ImageSet,
     *,
-    dataset: str,
     overlap: str,
     balance: str,
     clients: int = 15,
     draws: int | None = None,
     seed: int = 0,
-) -> Partition:
+) -> tuple[ImageSet, Partition]:
     """A scenario of the OCFL papers: three clusters of clients that differ in their classes.
 
     Parameters
     ----------
-    labels : array_like
-        ``[N]``, the classes of the pool's samples: 8, 9 or 10 different ones.
-    dataset : str
-        Name of the image set, kept in the manifest.
+    images : ImageSet
+        Its pool has 8, 9 or 10 classes.
     overlap : {"nonoverlapping", "overlapping"}
         Whether the clusters' class sets are disjoint.
     balance : {"balanced", "imbalanced"}
         Balanced: as many clients in each cluster, every sample of an allowed class as likely as
         another. Imbalanced: 20, 47 and 33 % of the clients, and one Dirichlet(1) draw of class
-        probabilities a cluster, shared by its clients.
+        probabilities per cluster, shared by its clients.
     clients : int
         m, at least 3; the papers have 15 and 30.
     draws : int, optional
-        Draws a client, with replacement; the papers' ``floor(N / m)`` by default. Repeated draws
+        Draws per client, with replacement; the papers' ``floor(N / m)`` by default. Repeated draws
         are dropped, so a client holds fewer samples than this.
     seed : int
-        Of the partition alone.
+        Seed of the partition alone.
 
     Returns
     -------
+    ImageSet
+        The given one.
     Partition
         70 % of a client's samples are its training set, 30 % its test set.
 
@@ -182,8 +221,8 @@ def ocfl(
     PartitionError
         An unknown scenario, too few clients or samples, or data with another number of classes.
     """
-    targets = np.asarray(labels)
-    classes = int(targets.max()) + 1 if targets.size else 0
+    labels = images.labels.numpy()
+    classes = int(labels.max()) + 1 if labels.size else 0
     layouts = {"nonoverlapping": NON_OVERLAPPING, "overlapping": OVERLAPPING}
     if overlap not in layouts:
         raise PartitionError(f"overlap is {overlap!r}, not one of {', '.join(layouts)}")
@@ -191,11 +230,11 @@ def ocfl(
         raise PartitionError(f"balance is {balance!r}, not one of balanced, imbalanced")
     if classes not in NON_OVERLAPPING:
         raise PartitionError(
-            f"the OCFL scenarios are defined for 8, 9 or 10 classes; {dataset} has {classes}"
+            f"the OCFL scenarios are defined for 8, 9 or 10 classes; {images.name} has {classes}"
         )
     sizes = cluster_sizes(clients, balance)
     train, test, clusters = by_class_sets(
-        targets,
+        labels,
         layouts[overlap][classes],
         sizes,
         draws=draws,
@@ -203,11 +242,12 @@ def ocfl(
         seed=seed,
     )
     recipe = {"name": "ocfl", "overlap": overlap, "balance": balance, "clients": clients}
-    return Partition(dataset, train, test, clusters, {**recipe, "draws": draws, "seed": seed})
+    recipe |= {"draws": draws, "seed": seed}
+    return images, Partition(images.name, train, test, clusters, recipe)
 
 
 def cluster_sizes(clients: int, balance: str) -> list[int]:
-    """Clients of each of the three clusters of an OCFL scenario.
+    """Return the number of clients in each of the three clusters of an OCFL scenario.
 
     For numbers of clients that the papers do not have, shares are rounded by largest remainder and
     no cluster is empty.
@@ -225,7 +265,7 @@ def cluster_sizes(clients: int, balance: str) -> list[int]:
 
 
 def by_class_sets(
-    labels: ArrayLike,
+    labels: NDArray[np.int64],
     class_sets: Sequence[Sequence[int]],
     sizes: Sequence[int],
     *,
@@ -237,14 +277,14 @@ def by_class_sets(
 
     Parameters
     ----------
-    labels : array_like
+    labels : ndarray
         ``[N]``, the classes of the pool's samples.
     class_sets : sequence of sequence of int
         The classes of each cluster.
     sizes : sequence of int
         The number of clients of each cluster; clients are numbered cluster by cluster.
     draws : int or None
-        Draws a client; ``floor(N / m)`` for None.
+        Draws per client; ``floor(N / m)`` for None.
     dirichlet : bool
         Whether a cluster's class probabilities come from Dirichlet(1) over all classes, with the
         forbidden ones set to zero, and weigh every sample of a class alike (as the authors' code);
@@ -259,19 +299,18 @@ def by_class_sets(
     clusters : ndarray
         ``[m]``.
     """
-    targets = np.asarray(labels)
     m = sum(sizes)
-    classes = int(targets.max()) + 1
+    classes = int(labels.max()) + 1
     for allowed in class_sets:
-        nobody = sorted(set(allowed) - set(np.unique(targets).tolist()))
-        if nobody:
+        absent = sorted(set(allowed) - set(np.unique(labels).tolist()))
+        if absent:
             raise PartitionError(
-                f"no sample has class {nobody[0]}; there are classes 0 to {classes - 1}"
+                f"no sample has class {absent[0]}; there are classes 0 to {classes - 1}"
             )
-    draws = len(targets) // m if draws is None else draws
-    if draws < 4 or m > len(targets):
+    draws = len(labels) // m if draws is None else draws
+    if draws < 4 or m > len(labels):
         raise PartitionError(
-            f"{m} clients on {len(targets)} samples with {draws} draws each: a client needs at "
+            f"{m} clients on {len(labels)} samples with {draws} draws each: a client needs at "
             "least 4 draws to hold a training and a test set; use fewer clients or more draws"
         )
     generator = np.random.default_rng(seed)
@@ -280,9 +319,9 @@ def by_class_sets(
         weight = np.isin(np.arange(classes), allowed).astype(float)
         if dirichlet:
             weight *= generator.dirichlet(np.ones(classes))
-        probabilities = weight[targets] / weight[targets].sum()
+        probabilities = weight[labels] / weight[labels].sum()
         for _ in range(size):
-            drawn = generator.choice(len(targets), size=draws, replace=True, p=probabilities)
+            drawn = generator.choice(len(labels), size=draws, replace=True, p=probabilities)
             local_train, local_test = local_split(np.unique(drawn), generator)
             train.append(local_train)
             test.append(local_test)
@@ -290,102 +329,110 @@ def by_class_sets(
 
 
 def iid(
-    labels: ArrayLike, *, dataset: str, clients: int, draws: int | None = None, seed: int = 0
-) -> Partition:
+    images: ImageSet, *, clients: int, draws: int | None = None, seed: int = 0
+) -> tuple[ImageSet, Partition]:
     """Every client draws from the whole pool: one true cluster, nothing for clustering to find.
 
-    ``draws`` samples a client without replacement (``floor(N / m)`` by default), clients disjoint.
+    Each client has ``draws`` samples (``floor(N / m)`` by default), drawn without replacement;
+    clients are disjoint.
     """
-    targets = np.asarray(labels)
-    share = len(targets) // clients if clients > 0 else 0
+    total = len(images.labels)
+    share = total // clients if clients > 0 else 0
     draws = share if draws is None else draws
     if clients < 1 or not 4 <= draws <= share:
         raise PartitionError(
-            f"{clients} clients of {draws} samples each cannot be had from {len(targets)} samples "
+            f"{clients} clients of {draws} samples each cannot be had from {total} samples "
             "(a client needs at least 4)"
         )
     generator = np.random.default_rng(seed)
-    order = generator.permutation(len(targets))
+    order = generator.permutation(total)
     parts = [np.sort(order[client * draws : (client + 1) * draws]) for client in range(clients)]
     recipe = {"name": "iid", "clients": clients, "draws": draws, "seed": seed}
-    return without_clusters(dataset, parts, recipe, generator)
+    return images, without_clusters(images.name, parts, recipe, generator)
 
 
 def dirichlet(
-    labels: ArrayLike, *, dataset: str, clients: int, alpha: float, seed: int = 0
-) -> Partition:
-    """The usual label skew without groups: each class is dealt to the clients by Dirichlet(α).
+    images: ImageSet, *, clients: int, alpha: float, seed: int = 0
+) -> tuple[ImageSet, Partition]:
+    """The usual label skew without groups: each class is split among clients by Dirichlet(α).
 
     Hsu, Qi and Brown (2019), in the form most used since: for each class, shares of the clients are
     drawn from Dirichlet(α·1) and its samples are cut accordingly. Drawn again, up to 100 times,
     while a client holds fewer than 4 samples. Clients are disjoint and form one true cluster.
     """
-    targets = np.asarray(labels)
     if clients < 1 or not alpha > 0:
         raise PartitionError(f"needs clients ≥ 1 and alpha > 0, not {clients} and {alpha}")
+    labels = images.labels.numpy()
     generator = np.random.default_rng(seed)
     for _ in range(100):
-        held: list[list[Indices]] = [[] for _ in range(clients)]
-        for label in np.unique(targets):
-            members = generator.permutation(np.flatnonzero(targets == label))
-            shares = generator.dirichlet(np.full(clients, float(alpha)))
-            cuts = np.floor(np.cumsum(shares)[:-1] * len(members)).astype(int)
-            for client, part in enumerate(np.split(members, cuts)):
-                held[client].append(part)
-        indices = [np.sort(np.concatenate(parts)) for parts in held]
+        indices = dirichlet_shares(labels, clients, alpha, generator)
         if min(map(len, indices)) >= 4:
             break
     else:
         raise PartitionError(
-            f"{clients} clients with alpha = {alpha} on {len(targets)} samples: some client always "
+            f"{clients} clients with alpha = {alpha} on {len(labels)} samples: some client always "
             "stays below 4 samples; use fewer clients or a larger alpha"
         )
     recipe = {"name": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
-    return without_clusters(dataset, indices, recipe, generator)
+    return images, without_clusters(images.name, indices, recipe, generator)
+
+
+def dirichlet_shares(
+    labels: NDArray[np.int64], clients: int, alpha: float, generator: np.random.Generator
+) -> list[Indices]:
+    """Split each class among the clients by shares from Dirichlet(α); indices of each client."""
+    held: list[list[Indices]] = [[] for _ in range(clients)]
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        shares = generator.dirichlet(np.full(clients, float(alpha)))
+        cuts = np.floor(np.cumsum(shares)[:-1] * len(members)).astype(int)
+        for client, part in enumerate(np.split(members, cuts)):
+            held[client].append(part)
+    return [np.sort(np.concatenate(parts)) for parts in held]
 
 
 def class_mixtures(
-    labels: ArrayLike,
+    images: ImageSet,
     *,
-    dataset: str,
     clients: int = 25,
-    samples: int = 500,
-    fewest: int = 2,
-    most: int | None = None,
+    samples_per_class: int = 500,
+    min_classes: int = 2,
+    max_classes: int | None = None,
     at_least: int = 0,
     unique: bool = True,
     overlap: float = 0.0,
     seed: int = 0,
-) -> Partition:
-    """The systems of FedCRef: each client holds some classes, as many samples of each.
+) -> tuple[ImageSet, Partition]:
+    """The systems of FedCRef: each client holds some classes, and as many samples of each.
 
-    Nardi, Valerio and Passarella, section 5.2; class sets of their own from the authors' code.
+    Nardi, Valerio and Passarella, section 5.2. That no two clients hold the same set of classes is
+    taken from the authors' code.
 
     Parameters
     ----------
-    labels : array_like
-        ``[N]``, the classes of the pool's samples.
-    dataset : str
-        Name of the image set, kept in the manifest.
+    images : ImageSet
+        The pool.
     clients : int
         m.
-    samples : int
+    samples_per_class : int
         S, of each class that a client holds.
-    fewest, most : int, optional
-        How many classes a client holds, uniform between the two; half of all by default.
+    min_classes, max_classes : int, optional
+        How many classes a client holds, uniform between the two; at most half of all by default.
     at_least : int
         Classes with fewer samples are left out (6,000 in the authors' Kuzushiji-49).
     unique : bool
         Whether no two clients may hold the same set of classes.
     overlap : float
         The share of a client's samples of a class that all clients with this class hold, in
-        [0, 1]; the others no other client has, as long as the class lasts. A class that runs out is
-        dealt anew, so that then some more samples are shared.
+        [0, 1]. No other client has the rest, as long as the class lasts. A class that runs out is
+        split anew, so that some more samples are then shared.
     seed : int
-        Of the partition alone.
+        Seed of the partition alone.
 
     Returns
     -------
+    ImageSet
+        The given one.
     Partition
         Without test samples. Clients with the same set of classes share a true cluster.
 
@@ -394,67 +441,110 @@ def class_mixtures(
     PartitionError
         A class has too few samples, or there are too few sets of classes.
     """
-    targets = np.asarray(labels)
-    classes, counts = np.unique(targets, return_counts=True)
+    labels = images.labels.numpy()
+    classes, counts = np.unique(labels, return_counts=True)
     classes, counts = classes[counts >= at_least], counts[counts >= at_least]
-    most = len(classes) // 2 if most is None else most
-    if clients < 1 or samples < 1 or not 0 <= overlap <= 1:
+    max_classes = len(classes) // 2 if max_classes is None else max_classes
+    if clients < 1 or samples_per_class < 1 or not 0 <= overlap <= 1:
         raise PartitionError(
-            f"needs clients ≥ 1, samples ≥ 1 and overlap in [0, 1], not {clients}, {samples} and "
-            f"{overlap}"
+            "needs clients ≥ 1, samples_per_class ≥ 1 and overlap in [0, 1], not "
+            f"{clients}, {samples_per_class} and {overlap}"
         )
-    if not 1 <= fewest <= most <= len(classes):
+    if not 1 <= min_classes <= max_classes <= len(classes):
         raise PartitionError(
-            f"a client holds from {fewest} to {most} of {len(classes)} classes; that cannot be"
+            f"a client cannot hold from {min_classes} to {max_classes} of {len(classes)} classes"
         )
-    if samples > counts.min():
+    if samples_per_class > counts.min():
         raise PartitionError(
-            f"{dataset} has a class of {counts.min()} samples, and each client should get {samples}"
+            f"{images.name} has a class of {counts.min()} samples, and each client should get "
+            f"{samples_per_class}"
         )
-    sets = sum(math.comb(len(classes), size) for size in range(fewest, most + 1))
+    generator = np.random.default_rng(seed)
+    bounds = (min_classes, max_classes)
+    class_sets = draw_class_sets(classes, clients, bounds, unique, generator)
+    common = round(overlap * samples_per_class)
+    held = split_classes(labels, classes, class_sets, samples_per_class, common, generator)
+    known = sorted(set(class_sets))
+    clusters = np.array([known.index(own) for own in class_sets], dtype=np.int64)
+    recipe = {
+        "name": "class_mixtures",
+        "clients": clients,
+        "samples_per_class": samples_per_class,
+        "min_classes": min_classes,
+        "max_classes": max_classes,
+        "at_least": at_least,
+        "unique": unique,
+        "overlap": overlap,
+        "seed": seed,
+    }
+    nothing = [np.empty(0, dtype=np.int64)] * clients
+    return images, Partition(images.name, held, nothing, clusters, recipe)
+
+
+def draw_class_sets(
+    classes: NDArray[np.int64],
+    clients: int,
+    bounds: tuple[int, int],
+    unique: bool,
+    generator: np.random.Generator,
+) -> list[tuple[int, ...]]:
+    """Draw the classes of each client, ascending; ``bounds`` are on their number.
+
+    Raises
+    ------
+    PartitionError
+        Clients should hold different sets, and there are too few of these.
+    """
+    lowest, highest = bounds
+    sets = sum(math.comb(len(classes), size) for size in range(lowest, highest + 1))
     if unique and clients > sets:
         raise PartitionError(f"{clients} clients cannot differ in classes: there are {sets} sets")
-    generator = np.random.default_rng(seed)
     drawn: list[tuple[int, ...]] = []
     while len(drawn) < clients:
-        size = generator.integers(fewest, most, endpoint=True)
+        size = generator.integers(lowest, highest, endpoint=True)
         own = tuple(sorted(generator.choice(classes, size, replace=False).tolist()))
         if not (unique and own in drawn):
             drawn.append(own)
-    common = round(overlap * samples)
-    held: list[list[Indices]] = [[] for _ in range(clients)]
+    return drawn
+
+
+def split_classes(
+    labels: NDArray[np.int64],
+    classes: NDArray[np.int64],
+    class_sets: Sequence[tuple[int, ...]],
+    size: int,
+    common: int,
+    generator: np.random.Generator,
+) -> list[Indices]:
+    """Give each client ``size`` samples of each of its classes, ``common`` of them to all holders.
+
+    The others come one client after the other from the rest of the class, which is shuffled anew
+    when it runs out.
+    """
+    held: list[list[Indices]] = [[] for _ in class_sets]
     for label in classes.tolist():
-        members = generator.permutation(np.flatnonzero(targets == label))
+        members = generator.permutation(np.flatnonzero(labels == label))
         shared, rest = members[:common], members[common:]
-        place = 0
-        for client in (c for c in range(clients) if label in drawn[c]):
-            if place + samples - common > len(rest):
-                rest, place = generator.permutation(rest), 0
-            held[client] += [shared, rest[place : place + samples - common]]
-            place += samples - common
-    train = [np.sort(np.concatenate(parts)) for parts in held]
-    known = sorted(set(drawn))
-    clusters = np.array([known.index(own) for own in drawn], dtype=np.int64)
-    recipe = {
-        "name": "class_mixtures",
-        **{"clients": clients, "samples": samples, "fewest": fewest, "most": most},
-        **{"at_least": at_least, "unique": unique, "overlap": overlap, "seed": seed},
-    }
-    nothing = [np.empty(0, dtype=np.int64)] * clients
-    return Partition(dataset, train, nothing, clusters, recipe)
+        start, own = 0, size - common
+        for client in (c for c, held_classes in enumerate(class_sets) if label in held_classes):
+            if start + own > len(rest):
+                rest, start = generator.permutation(rest), 0
+            held[client] += [shared, rest[start : start + own]]
+            start += own
+    return [np.sort(np.concatenate(parts)) for parts in held]
 
 
 def without_clusters(
     dataset: str, parts: list[Indices], recipe: dict, generator: np.random.Generator
 ) -> Partition:
-    """A partition whose clients, each with its part of the pool, form one true cluster."""
+    """Return a partition of one true cluster, in which each client has its part of the pool."""
     splits = [local_split(part, generator) for part in parts]
     train, test = ([split[side] for split in splits] for side in (0, 1))
     return Partition(dataset, train, test, np.zeros(len(parts), dtype=np.int64), recipe)
 
 
 def local_split(indices: Indices, generator: np.random.Generator) -> tuple[Indices, Indices]:
-    """A client's own training (70 %) and test (30 %) samples; random, not stratified."""
+    """Split a client's samples at random into training (70 %) and test (30 %), not stratified."""
     shuffled = generator.permutation(indices)
     # At least one sample on either side, whatever a heavily repeated draw left over
     tests = min(max(round(LOCAL_TEST_SHARE * len(indices)), 1), len(indices) - 1)
@@ -464,7 +554,7 @@ def local_split(indices: Indices, generator: np.random.Generator) -> tuple[Indic
 
 
 def class_counts(partition: Partition, labels: ArrayLike, part: str = "train") -> NDArray[np.int64]:
-    """``[m, classes]``: samples of each class in a client's part (of ``partition.splits``)."""
+    """Return ``[m, classes]``: samples of each class in each client's split of this name."""
     targets = np.asarray(labels)
     classes = int(targets.max()) + 1
     return np.stack([np.bincount(targets[i], minlength=classes) for i in partition.splits[part]])

@@ -13,7 +13,6 @@ import math
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,36 +21,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cflkit import revision
 from cflkit.parameters import Recorded
+from cflkit.revision import PROJECT, git
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
 
     from cflkit.federation import Federation
-    from cflkit.simulation import History
+    from cflkit.history import History
 
 # What takes seconds to load is loaded where it is used: the command line only asks what there is
-PROJECT = Path(__file__).resolve().parent.parent
-# What decides about a result; outputs lie elsewhere
-CODE = ("cflkit", "notebooks/src", "pyproject.toml", "constraints.txt")
 PACKAGES = ("cflkit", "torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
-
-
-def git(*arguments: str) -> str | None:
-    """What git says in the project's folder, or None where there is no git or no repository."""
-    try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
-
-
-# Of the code as it was loaded, which a commit during a run does not change
-REVISION = git("rev-parse", "HEAD")
-CLEAN = None if REVISION is None else not git("status", "--porcelain", "--", *CODE)
 
 
 @dataclass(frozen=True)
@@ -137,7 +119,7 @@ def write(run: str, parameters: Recorded, history: History, federation: Federati
         "paper": parameters.folder,
         "parameters": parameters.model_dump(),
         "summary": finite(history.summary()),
-        "provenance": provenance(federation, history),
+        "provenance": provenance(parameters, federation, history),
     }
     draft = root / f".{run}.{os.getpid()}"
     try:
@@ -146,7 +128,7 @@ def write(run: str, parameters: Recorded, history: History, federation: Federati
         text = json.dumps(contents, indent=2) + "\n"
         (draft / "record.json").write_text(text, encoding="utf-8")
         for path in draft.iterdir():  # the name must not outlive a power cut without the contents
-            with path.open("rb") as file:
+            with path.open("rb+") as file:  # Windows syncs only what may be written
                 os.fsync(file.fileno())
         replace(draft, root / run)
     except OSError as error:
@@ -172,8 +154,19 @@ def replace(draft: Path, place: Path) -> None:
     shutil.rmtree(old)
 
 
+def restore(run: str) -> None:
+    """Put a record back in its place that `replace` had moved away when its process was killed."""
+    place = results() / run
+    for old in results().glob(f".{run}.*.old"):
+        if not place.exists():
+            # The new record is whole: `write` syncs it before the first of the two renames
+            draft = old.with_suffix("")
+            (draft if draft.exists() else old).replace(place)
+
+
 def sweep(run: str) -> None:
     """Remove what killed processes left of a run; only for whom holds `notebooks.alone`."""
+    restore(run)
     state = checkpoint(run)
     for part in state.parent.glob(f"{run}.*.part"):
         part.unlink(missing_ok=True)
@@ -210,7 +203,8 @@ def read(folder: str | Path) -> Record:
 
 def find(**parameters: Any) -> list[Record]:
     """Every record with these parameters, by id: the committed ones and those of `results`."""
-    places = {PROJECT / "data" / "results", results()}
+    # Of a run that is in both places the one in `results` counts
+    places = PROJECT / "data" / "results", results()
     found = {path.parent.name: path.parent for p in places for path in p.glob("[!.]*/record.json")}
     return [
         record
@@ -225,29 +219,67 @@ def committed() -> list[Record]:
     return [read((PROJECT / line).parent) for line in sorted(listed.splitlines())]
 
 
-def provenance(federation: Federation, history: History) -> dict[str, Any]:
-    """The circumstances of a run: code, versions, machine, cost, seed and partition."""
+def provenance(parameters: Recorded, federation: Federation, history: History) -> dict[str, Any]:
+    """Return the circumstances of a run: code, versions, machine, cost, seed and data."""
     import torch
 
+    from cflkit.federation import usable_cores
+
     device = federation.device
+    cuda = device.type == "cuda"
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git_revision": REVISION,
-        "git_clean": CLEAN,
+        "git_revision": revision.revision(),
+        "git_clean": revision.is_clean(),
+        # More than one where the run went on from a checkpoint
+        "git_revisions": list(dict.fromkeys(history.revisions)),
+        "resumed": len(history.revisions) - 1,
+        "code": revision.DIGEST,
+        "notebook": notebook_digest(parameters),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in PACKAGES},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "cuda": torch.version.cuda if cuda else None,
+        "cudnn": torch.backends.cudnn.version() if cuda else None,
+        "device": torch.cuda.get_device_name(device) if cuda else str(device),
+        "processor": processor(),
         "cores": os.cpu_count(),
+        "threads": usable_cores(),
         "engine": federation.engine,
         "minutes": round(history.minutes, 2),
         "peak_memory_gib": peak_memory(device),
         "seed": federation.seed,
         "partition_hash": federation.partition.hash,
+        "data_files": dict(federation.data.files),
         "parameters_of_model": federation.parameters,
-        "revisions": history.revisions,
         "trainings_requested": history.requested,
         "trainings_run": history.trained,
     }
+
+
+def notebook_digest(parameters: Recorded) -> str | None:
+    """Return the SHA-256 of the code of the paper's notebook; None if it is not there.
+
+    Of the cells' sources alone: outputs change, and what papermill adds is in the parameters.
+    """
+    from cflkit import papers
+
+    known = [paper for paper in papers.PAPERS.values() if paper.folder == parameters.folder]
+    path = PROJECT / "notebooks" / f"{known[0].notebook}.ipynb" if known else None
+    if path is None or not path.exists():
+        return None
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return hashlib.sha256("\0".join(sources).encode()).hexdigest()
+
+
+def processor() -> str:
+    """Return the processor's name where the system says it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
 
 
 def peak_memory(device: torch.device) -> float | None:

@@ -1,10 +1,10 @@
 """Clusters by a shift of the images, where `partition` makes them by classes.
 
-Every recipe takes an image set and returns another one, whose pool holds the shifted images, and
-the partition of that pool. They are those of EMD-CFL: rotations (section 4.1; appendices C.1, C.2
-and E.9), backdoors (appendices C.4 and C.5) and the domains of PACS (appendix C.3), as the authors'
-notebooks make them but for what notebook ``05_emd_cfl`` lists. Unlike `partition.ocfl`, a client
-has validation samples, too.
+As every recipe of `partition`, `make` takes an image set and returns the one that the clients draw
+from, here with shifted images, and the partition of its pool. The recipes are those of EMD-CFL:
+rotations (section 4.1; appendices C.1, C.2 and E.9), backdoors (appendices C.4 and C.5) and the
+domains of PACS (appendix C.3), as the authors' notebooks make them except for what notebook
+``05_emd_cfl`` lists. Unlike in `partition.ocfl`, a client has validation samples, too.
 
 D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv
 2506.07769.
@@ -21,7 +21,6 @@ import torch
 from matplotlib import colormaps
 from numpy.typing import NDArray
 from torch import Tensor
-from torchvision.transforms.functional import rotate
 
 from cflkit.datasets import ImageSet
 from cflkit.partition import Indices, Partition, PartitionError
@@ -60,22 +59,28 @@ class Group:
 
 
 def rotated(degrees: float) -> Shift:
-    """Turn images counter-clockwise, to the nearest pixel, black where nothing was."""
-    return lambda images, labels: rotate(images, degrees) if degrees % 360 else images
+    """Rotate images counter-clockwise, to the nearest pixel, black where nothing was."""
+
+    def shift(images: Tensor, labels: Tensor) -> Tensor:
+        from torchvision.transforms.functional import rotate
+
+        return rotate(images, degrees) if degrees % 360 else images
+
+    return shift
 
 
 def unchanged(images: Tensor, labels: Tensor) -> Tensor:
-    """The images as they are."""
+    """Return the images as they are."""
     return images
 
 
 def inverted(images: Tensor, labels: Tensor) -> Tensor:
-    """Black on white for white on black."""
+    """Invert grey levels: black on white for white on black."""
     return 255 - images
 
 
 def coloured(colours: Sequence[float] | NDArray[np.float64]) -> Shift:
-    """Grey images times an RGB colour, one for all (``[3]``) or one a class (``[classes, 3]``)."""
+    """Multiply grey images by an RGB colour, ``[3]``, or by one per class, ``[classes, 3]``."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         table = torch.as_tensor(np.array(colours), dtype=torch.float32)
@@ -86,7 +91,7 @@ def coloured(colours: Sequence[float] | NDArray[np.float64]) -> Shift:
 
 
 def patched(move: int = 0) -> Shift:
-    """A small square in the upper left corner, in the colour of class (label + ``move``) mod 5."""
+    """Paint a small square in the upper left corner, in the colour of (label + ``move``) mod 5."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         colours = torch.as_tensor(PATCHES * 255).round().to(torch.uint8)
@@ -98,19 +103,19 @@ def patched(move: int = 0) -> Shift:
     return shift
 
 
-def turns(degrees: Sequence[float], clusters: Sequence[int]) -> list[Group]:
-    """A group for each angle."""
+def rotation_groups(degrees: Sequence[float], clusters: Sequence[int]) -> list[Group]:
+    """Return one group per angle."""
     return [Group(c, rotated(d)) for d, c in zip(degrees, clusters, strict=True)]
 
 
 # Table 1 (``four``) and Tables 10 and 11, where three degrees more or less are one true cluster;
 # and two shifts that 1,437 digits can carry, for lessons
 ROTATIONS = {
-    "four": turns((0, 90, 180, 270), (0, 1, 2, 3)),
-    "min": turns((-3, -1, 1, 3), (0, 0, 0, 0)),
-    "two": turns((-3, 3, 177, 183), (0, 0, 1, 1)),
-    "base": turns((0, 0, 0, 0), (0, 0, 0, 0)),
-    "quarter-turn": turns((0, 90), (0, 1)),
+    "four": rotation_groups((0, 90, 180, 270), (0, 1, 2, 3)),
+    "min": rotation_groups((-3, -1, 1, 3), (0, 0, 0, 0)),
+    "two": rotation_groups((-3, 3, 177, 183), (0, 0, 1, 1)),
+    "base": rotation_groups((0, 0, 0, 0), (0, 0, 0, 0)),
+    "quarter-turn": rotation_groups((0, 90), (0, 1)),
     "inverted": [Group(0, unchanged), Group(1, inverted)],
 }
 COLOURS = [
@@ -135,7 +140,7 @@ def make(
     published: bool = False,
     seed: int = 0,
 ) -> tuple[ImageSet, Partition]:
-    """The pool and the clients of one of EMD-CFL's data sets.
+    """Make the pool and the clients of one of EMD-CFL's data sets.
 
     Parameters
     ----------
@@ -148,14 +153,14 @@ def make(
         m, the same number in each group. None for ``domains``, where the number of images decides.
     samples : int, optional
         Training and validation images of a client before a group gives any up; a group's images
-        over its clients by default. Fewer clients of the paper's size are to be had by giving both.
+        over its clients by default. Give both for fewer clients of the paper's size.
     published : bool
         As the authors' code does it, where the paper says otherwise: the test images of a group of
-        rotations are dealt to as many clients as there are in *all* groups (220 images a client of
-        Rotated MNIST, in places 230, and not 892; theirs have 220 all), and the domains of PACS are
-        cut 64/16/20 and not 80/10/10.
+        rotations are split among as many clients as there are in *all* groups (220 images per
+        client of Rotated MNIST, in places 230, and not 892; all of theirs have 220), and the
+        domains of PACS are cut 64/16/20 and not 80/10/10.
     seed : int
-        Who gets which images.
+        Seed of the partition alone.
 
     Returns
     -------
@@ -164,7 +169,7 @@ def make(
         group after the other (images that no client has are black); it has no central test set.
     Partition
         With ``validation`` beside ``train`` and ``test``; for backdoors with ``backdoor``, the
-        manipulated test images of the clients that are to be fooled, and nothing for the others.
+        manipulated test images of the target clients, and nothing for the others.
 
     Raises
     ------
@@ -203,47 +208,38 @@ def make(
 def by_groups(
     images: ImageSet, groups: Sequence[Group], manipulated: Shift | None, recipe: dict
 ) -> tuple[ImageSet, Partition]:
-    """Every group shifts all images in its way and deals them to its clients."""
+    """Shift all images in each group's way, and split each group's copy among its clients.
+
+    The pool holds one copy of the images per group, and behind them, for backdoors, the test images
+    of the target clients as ``manipulated`` makes them.
+    """
     generator = np.random.default_rng(recipe["seed"])
     members = recipe["clients"] // len(groups)
     source = torch.cat([images.images, images.test_images])
     labels = torch.cat([images.labels, images.test_labels])
-    trains, n = len(images.labels), len(labels)
-    first = np.arange(n) < trains
-    rows = np.arange(n)
-    channels = len(groups[0].shift(source[:1], labels[:1])[0])
     copies = len(groups) + (manipulated is not None)
-    pool = torch.zeros(copies, n, channels, *source.shape[2:], dtype=torch.uint8)
-    parts: dict[str, list[Indices]] = {"train": [], "validation": [], "test": [], "backdoor": []}
+    channels = len(groups[0].shift(source[:1], labels[:1])[0])
+    pool = torch.zeros(copies, len(labels), channels, *source.shape[2:], dtype=torch.uint8)
+    splits: dict[str, list[Indices]] = {"train": [], "test": [], "validation": []}
     for number, group in enumerate(groups):
-        held = np.isin(labels, labels.unique() if group.classes is None else list(group.classes))
-        train = deal(rows[held & first], labels, members, recipe["samples"], generator)
-        # The slip is in the notebook of the rotations alone
-        sharers = recipe["clients"] if recipe["published"] and manipulated is None else members
-        test = deal(rows[held & ~first], labels, sharers, None, generator)[:members]
-        for own, own_test in zip(train, test, strict=True):
-            kept = int(len(own) * (1 - VALIDATION_SHARE))
-            if kept == len(own) or not kept or not len(own_test):
-                raise PartitionError(
-                    f"{len(own)} and {len(own_test)} images are too few for training, validation "
-                    "and test of a client; use fewer clients or more samples"
-                )
-            own = generator.permutation(own)
-            for part, indices in (
-                ("train", own[: int(kept * group.share)]),
-                ("validation", own[kept:]),
-                ("test", own_test),
-            ):
-                parts[part].append(np.sort(indices) + number * n)
-            fooled = manipulated is not None and group.cluster == 0
-            parts["backdoor"].append(
-                np.sort(own_test) + len(groups) * n if fooled else own_test[:0]
-            )
+        # The slip of the published code is in the notebook of the rotations alone
+        slip = recipe["published"] and manipulated is None
+        sharers = recipe["clients"] if slip else members
+        train, test = split_group(images, group, members, sharers, recipe["samples"], generator)
         used = np.concatenate([*train, *test])
         pool[number, used] = group.shift(source[used], labels[used])
-        if manipulated is not None and group.cluster == 0:
-            tested = np.concatenate(test)
-            pool[-1, tested] = manipulated(source[tested], labels[tested])
+        for own, own_test in zip(train, test, strict=True):
+            for name, rows in client_splits(own, own_test, group.share, generator).items():
+                splits[name].append(rows + number * len(labels))
+    clusters = np.repeat([group.cluster for group in groups], members)
+    if manipulated is not None:
+        targets = [
+            rows % len(labels) if cluster == 0 else rows[:0]
+            for rows, cluster in zip(splits["test"], clusters, strict=True)
+        ]
+        tested = np.concatenate(targets)
+        pool[-1, tested] = manipulated(source[tested], labels[tested])
+        splits["backdoor"] = [rows + len(groups) * len(labels) for rows in targets]
     name = f"{recipe['name']}-{images.name}"
     shifted = replace(
         images,
@@ -254,24 +250,64 @@ def by_groups(
         test_labels=labels[:0],
         domains=None,
     )
-    more = {"validation": parts["validation"]}
-    if manipulated is not None:
-        more["backdoor"] = parts["backdoor"]
-    clusters = np.repeat([group.cluster for group in groups], members)
-    return shifted, Partition(name, parts["train"], parts["test"], clusters, recipe, more)
+    train, test = splits.pop("train"), splits.pop("test")
+    return shifted, Partition(name, train, test, clusters, recipe, splits)
 
 
-def deal(
+def split_group(
+    images: ImageSet,
+    group: Group,
+    clients: int,
+    sharers: int,
+    samples: int | None,
+    generator: np.random.Generator,
+) -> tuple[list[Indices], list[Indices]]:
+    """Split the images that a group holds among its clients.
+
+    Returns
+    -------
+    train, test : list of ndarray
+        For each client rows of the training images followed by the test images. Test images are cut
+        for ``sharers`` clients, of which the group has the first.
+    """
+    labels = torch.cat([images.labels, images.test_labels])
+    rows = np.arange(len(labels))
+    held = np.isin(labels, labels.unique() if group.classes is None else list(group.classes))
+    first = rows < len(images.labels)
+    train = split_among_clients(rows[held & first], labels, clients, samples, generator)
+    test = split_among_clients(rows[held & ~first], labels, sharers, None, generator)
+    return train, test[:clients]
+
+
+def client_splits(
+    own: Indices, own_test: Indices, share: float, generator: np.random.Generator
+) -> dict[str, Indices]:
+    """Split a client's rows into training (of which it keeps ``share``), validation and test."""
+    kept = int(len(own) * (1 - VALIDATION_SHARE))
+    if kept == len(own) or not kept or not len(own_test):
+        raise PartitionError(
+            f"{len(own)} and {len(own_test)} images are too few for training, validation and test "
+            "of a client; use fewer clients or more samples"
+        )
+    shuffled = generator.permutation(own)
+    return {
+        "train": np.sort(shuffled[: int(kept * share)]),
+        "validation": np.sort(shuffled[kept:]),
+        "test": np.sort(own_test),
+    }
+
+
+def split_among_clients(
     rows: Indices,
     labels: Tensor,
     clients: int,
     samples: int | None,
     generator: np.random.Generator,
 ) -> list[Indices]:
-    """Deal rows to clients, each client as many of each class as the others.
+    """Split rows among clients, as many of each class for each client.
 
-    As many of every class as the rarest one has, where classes are nearly alike (MNIST's differ by
-    a quarter, and the authors cut them so).
+    Of every class as many are used as the rarest one has, where classes are nearly alike (MNIST's
+    differ by a quarter, and the authors cut them so).
     """
     classes = np.unique(labels[rows])
     per_class = min(int((labels[rows] == label).sum()) for label in classes)
@@ -291,7 +327,7 @@ def deal(
 
 
 def by_domains(images: ImageSet, recipe: dict) -> Partition:
-    """PACS: clients of at least 500 images of one domain, which is the true cluster."""
+    """Split PACS into clients of at least 500 images of one domain, which is the true cluster."""
     if images.domains is None:
         raise PartitionError(f"{images.name} has no domains")
     generator = np.random.default_rng(recipe["seed"])

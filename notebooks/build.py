@@ -11,8 +11,10 @@ from __future__ import annotations
 import base64
 import io
 import math
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from time import perf_counter
 
@@ -53,8 +55,8 @@ def build(source: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = MINUTES.sub(stated, cell.source)
-    text = source.read_text(encoding="utf-8")
-    source.write_text(MINUTES.sub(stated, text), encoding="utf-8")
+    text = MINUTES.sub(stated, source.read_text(encoding="utf-8"))
+    source.write_text(text, encoding="utf-8")
     target = NOTEBOOKS / f"{source.stem}.ipynb"
     nbformat.write(notebook, target)
     keys = "metadata.papermill cell.metadata.papermill cell.metadata.execution "
@@ -90,6 +92,8 @@ def check_committed() -> None:
 
 if __name__ == "__main__":
     check_committed()
+    # A build begins every run anew: checkpoints in the cache are a reader's, or older code's
+    os.environ["CFLKIT_CACHE"] = tempfile.mkdtemp(prefix="cflkit-build-")
     wanted = sys.argv[1:] or sorted(path.stem for path in (NOTEBOOKS / "src").glob("[0-9]*.py"))
     for name in wanted:
         build(NOTEBOOKS / "src" / f"{name}.py")

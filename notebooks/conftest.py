@@ -7,10 +7,13 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Kernels inherit this: their records and figures must not land in the project."""
+    """Kernels inherit this: their records, figures and checkpoints are those of nobody else.
+
+    What a run of the reader's left in the cache would otherwise be gone on with, and not tested.
+    """
     folder = tempfile.mkdtemp(prefix="cflkit-nbval-")
-    os.environ.setdefault("CFLKIT_RESULTS", f"{folder}/results")
-    os.environ.setdefault("CFLKIT_FIGURES", f"{folder}/figures")
+    for name in ("RESULTS", "FIGURES", "CACHE"):
+        os.environ.setdefault(f"CFLKIT_{name}", f"{folder}/{name.lower()}")
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

@@ -8,7 +8,6 @@ and draws ``figures/benchmark.png``. Most of it runs on noise: the values do not
 import copy
 import dataclasses
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from cflkit import (
     papers,
     partition,
     plots,
+    records,
     sample_clustering,
     shifts,
     simulation,
@@ -40,7 +40,6 @@ from cflkit import (
 from cflkit.datasets import ImageSet
 from cflkit.divergence import cosine_divergence, earth_movers_distance
 from cflkit.federation import Federation, Jobs, LocalTraining
-from cflkit.methods import fedcref
 from cflkit.records import PROJECT
 
 REPEATS = 3
@@ -68,7 +67,7 @@ def federate(model, clients, samples, epochs, batch_size, shape, **options):
     """A federation on noise, 70 % of whose draws are training samples."""
     draws = round(samples / 0.7) + 1
     images = noise(shape, count=max(10_000, clients * draws))
-    split = partition.iid(images.labels, dataset="noise", clients=clients, draws=draws)
+    _, split = partition.iid(images, clients=clients, draws=draws)
     split = dataclasses.replace(split, train=[indices[:samples] for indices in split.train])
     training = LocalTraining(epochs=epochs, batch_size=batch_size, lr=0.01)
     stacked = options.setdefault("engine", "threads") == "stacked"
@@ -224,8 +223,8 @@ def transport():
 
         def cluster(federation=federation, jobs=jobs, trained=trained):
             method = methods.make("emd-cfl")
-            method.setup(federation, federation.initial())
-            method.aggregate(0, jobs, trained)
+            method.setup(federation.server, federation.initial())
+            federation.converse(method.meet(jobs.client_of, trained))
 
         parts = {
             "training": lambda f=federation, j=jobs: f.train(j, 0),
@@ -258,21 +257,27 @@ def autoencoders():
 
     ways = {
         "one after the other": one_after_the_other,
-        "cflkit, threads": lambda: threads.train(everyone(threads), 0, adam),
-        "cflkit, stacked": lambda: stacked.train(everyone(stacked), 0, adam),
+        "cflkit, threads": lambda: threads.train(
+            dataclasses.replace(everyone(threads), training=adam), 0
+        ),
+        "cflkit, stacked": lambda: stacked.train(
+            dataclasses.replace(everyone(stacked), training=adam), 0
+        ),
     }
     table = pd.Series(seconds_of(ways), name="seconds").rename_axis("way").reset_index()
     table["ratio"] = table["seconds"] / table["seconds"].iloc[-1]
     many = noise((1, 28, 28), count=60_000)
-    split = partition.class_mixtures(many.labels, dataset="noise", clients=25, samples=500)
+    _, split = partition.class_mixtures(many, clients=25, samples_per_class=500)
     federation = Federation(
         many, split, "autoencoder", task="reconstruction", engine=stacked.engine
     )
     labels = sample_clustering.first_clusters("dirty-uniform", many, split)
-    state = fedcref.start(federation, labels)
-    clusters = state.counts[0][1]
+    truth = [many.labels[indices] for indices in split.train]
+    method = methods.make("fedcref", start=labels, associations="true", truth=truth)
+    method.setup(federation.server, federation.initial())
+    clusters = len(method.clusters)
     begin = perf_counter()
-    fedcref.iterate(federation, state, fedcref.FedCRef(associations="true"))
+    federation.converse(method.round(0))
     name = f"an iteration, 25 clients, {clusters} clusters"
     table.loc[len(table)] = {"way": name, "seconds": perf_counter() - begin}
     return table
@@ -296,9 +301,8 @@ def lockstep():
     """Seven methods of the default scenario together, and each alone."""
     lesson = notebooks.read(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
     run = papers.ocfl.Parameters.checked(notebooks.defaults(lesson))
-    images = datasets.load(run.dataset)
-    given = run.model_dump(include={"dataset", "overlap", "balance", "clients", "draws"})
-    split = partition.ocfl(images.labels, **given, seed=run.partition_seed)
+    given = run.model_dump(include={"overlap", "balance", "clients", "draws"})
+    images, split = partition.ocfl(datasets.load(run.dataset), **given, seed=run.partition_seed)
     federation = Federation(images, split, run.model, run.training(), seed=run.seed)
     rows = []
     for names in (LINES, *([name] for name in LINES)):
@@ -338,7 +342,7 @@ def main(wanted) -> None:
         "lockstep": lockstep,
     }
     tables = {name: parts[name]() for name in wanted or parts}
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else records.processor()
     print(f"{device}, {os.cpu_count()} cores, torch {torch.__version__}")
     for name, table in tables.items():
         print(f"\n{name}\n{table.round(3).to_string(index=False)}")
@@ -351,13 +355,6 @@ def main(wanted) -> None:
     print(f"\ntable     {path}")
     if not wanted:
         print(f"figure    {draw(tables)}")
-
-
-def processor() -> str:
-    """The processor's name where the system says it."""
-    lines = Path("/proc/cpuinfo")
-    names = [line for line in lines.read_text().splitlines() if line.startswith("model name")]
-    return names[0].split(": ")[1] if names else platform.processor()
 
 
 if __name__ == "__main__":

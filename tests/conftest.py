@@ -17,10 +17,10 @@ settings.load_profile("any machine")
 
 @pytest.fixture(autouse=True)
 def outputs_elsewhere(tmp_path_factory, monkeypatch):
-    """Records and figures of tests never land in the project."""
+    """Records, figures and checkpoints of tests never land in the project."""
     folder = tmp_path_factory.mktemp("outputs")
-    monkeypatch.setenv("CFLKIT_RESULTS", str(folder / "results"))
-    monkeypatch.setenv("CFLKIT_FIGURES", str(folder / "figures"))
+    for name in ("RESULTS", "FIGURES", "CACHE"):
+        monkeypatch.setenv(f"CFLKIT_{name}", str(folder / name.lower()))
 
 
 @pytest.fixture
@@ -46,14 +46,23 @@ def small():
 @pytest.fixture(scope="session")
 def split(small):
     """Six clients in three clusters, of different sizes."""
-    return partition.ocfl(
-        small.labels,
-        dataset=small.name,
-        overlap="nonoverlapping",
-        balance="imbalanced",
-        clients=6,
-        draws=120,
+    _, made = partition.ocfl(
+        small, overlap="nonoverlapping", balance="imbalanced", clients=6, draws=120
     )
+    return made
+
+
+@pytest.fixture(scope="session")
+def pool_of():
+    """Build an image set that has nothing but the given labels in its pool."""
+
+    def build(labels, name="numbers"):
+        targets = torch.as_tensor(labels).long()
+        images = torch.zeros(len(targets), 1, 1, 1, dtype=torch.uint8)
+        classes = len(targets.unique())
+        return datasets.ImageSet(name, images, targets, images[:0], targets[:0], classes=classes)
+
+    return build
 
 
 @pytest.fixture

@@ -285,7 +285,8 @@ def test_help(command, capsys):
     assert "usage: python -m cflkit" in capsys.readouterr().out
 
 
-def test_checkpoints_lie_in_the_ignored_cache():
+def test_checkpoints_lie_in_the_ignored_cache(monkeypatch):
+    monkeypatch.delenv("CFLKIT_CACHE")
     assert records.checkpoint("run").is_relative_to(PROJECT / "data" / "cache")
     assert "data/cache/" in Path(PROJECT / ".gitignore").read_text()
 

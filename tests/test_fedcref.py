@@ -28,17 +28,17 @@ errors_ = st.floats(0, 1, allow_subnormal=False)
 def system(small):
     """Five clients with two or three of the first four digits: the others are too rare."""
     rare = 4 + torch.arange(len(small.labels)) % 50
-    labels = torch.where(small.labels < 4, small.labels, rare).numpy()
-    return partition.class_mixtures(
-        labels,
-        dataset=small.name,
+    labels = torch.where(small.labels < 4, small.labels, rare)
+    _, made = partition.class_mixtures(
+        replace(small, labels=labels),
         clients=5,
-        samples=100,
-        most=3,
+        samples_per_class=100,
+        max_classes=3,
         at_least=100,
         overlap=0.7,
         seed=2,
     )
+    return made
 
 
 @pytest.fixture
@@ -93,13 +93,14 @@ def truth_of(federation):
     st.booleans(),
     st.integers(0, 99),
 )
-def test_each_client_holds_as_many_of_each_of_its_classes(clients, samples, overlap, unique, seed):
+def test_each_client_holds_as_many_of_each_of_its_classes(
+    pool_of, clients, samples, overlap, unique, seed
+):
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(6), 500))
-    made = partition.class_mixtures(
-        labels,
-        dataset="x",
+    _, made = partition.class_mixtures(
+        pool_of(labels),
         clients=clients,
-        samples=samples,
+        samples_per_class=samples,
         unique=unique,
         overlap=overlap,
         seed=seed,
@@ -121,19 +122,21 @@ def test_each_client_holds_as_many_of_each_of_its_classes(clients, samples, over
         assert len(common) == len(both) * round(overlap * samples)
 
 
-def test_a_class_that_runs_out_is_dealt_anew(tmp_path):
-    labels = np.repeat(np.arange(4), 10)
-    made = partition.class_mixtures(labels, dataset="x", clients=6, samples=8, seed=0)
+def test_a_class_that_runs_out_is_dealt_anew(pool_of, tmp_path):
+    images = pool_of(np.repeat(np.arange(4), 10))
+    _, made = partition.class_mixtures(images, clients=6, samples_per_class=8, seed=0)
     assert {len(np.unique(i)) for i in made.train} == {16}
     assert len(np.unique(np.concatenate(made.train))) > 24
     again = partition.Partition.load(made.save(tmp_path / "manifest.json"))
     assert again.hash == made.hash
-    assert again.recipe["samples"] == 8
+    assert again.recipe["samples_per_class"] == 8
 
 
-def test_rare_classes_can_be_left_out():
+def test_rare_classes_can_be_left_out(pool_of):
     labels = np.repeat(np.arange(5), [50, 9, 50, 50, 50])
-    made = partition.class_mixtures(labels, dataset="x", clients=5, samples=10, at_least=10, seed=0)
+    _, made = partition.class_mixtures(
+        pool_of(labels), clients=5, samples_per_class=10, at_least=10, seed=0
+    )
     assert 1 not in labels[np.concatenate(made.train)]
 
 
@@ -142,16 +145,16 @@ def test_rare_classes_can_be_left_out():
     [
         ({"clients": 0}, "needs clients"),
         ({"overlap": 1.5}, "overlap in"),
-        ({"samples": 11}, "a class of 10 samples"),
+        ({"samples_per_class": 11}, "a class of 10 samples"),
         ({"clients": 7}, "7 clients cannot differ in classes: there are 6 sets"),
-        ({"fewest": 3, "most": 2}, "from 3 to 2 of 4 classes"),
+        ({"min_classes": 3, "max_classes": 2}, "from 3 to 2 of 4 classes"),
         ({"at_least": 11}, "of 0 classes"),
     ],
 )
-def test_impossible_systems_are_refused(options, message):
-    given_ = {"dataset": "x", "clients": 3, "samples": 5} | options
+def test_impossible_systems_are_refused(pool_of, options, message):
+    given_ = {"clients": 3, "samples_per_class": 5} | options
     with pytest.raises(partition.PartitionError, match=message):
-        partition.class_mixtures(np.repeat(np.arange(4), 10), **given_)
+        partition.class_mixtures(pool_of(np.repeat(np.arange(4), 10)), **given_)
 
 
 # --- First clusterings ---------------------------------------------------------------------------

@@ -4,10 +4,12 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cflkit import datasets, partition
+from cflkit.datasets import ImageSet
 from cflkit.partition import PartitionError
 
 LABELS = np.random.default_rng(0).integers(0, 10, size=3000)
@@ -15,8 +17,18 @@ SCENARIOS = [(o, b) for o in ("nonoverlapping", "overlapping") for b in ("balanc
 scenarios = st.sampled_from(SCENARIOS)
 
 
+def numbers(labels=LABELS):
+    """An image set that has nothing but labels in its pool."""
+    targets = torch.as_tensor(labels).long()
+    images = torch.zeros(len(targets), 1, 1, 1, dtype=torch.uint8)
+    return ImageSet("numbers", images, targets, images[:0], targets[:0], classes=10)
+
+
 def make(o="nonoverlapping", b="balanced", labels=LABELS, **options):
-    return partition.ocfl(labels, dataset="numbers", overlap=o, balance=b, **options)
+    images = numbers(labels)
+    again, split = partition.ocfl(images, overlap=o, balance=b, **options)
+    assert again is images
+    return split
 
 
 @given(scenarios, st.integers(3, 40), st.integers(0, 1000), st.sampled_from([8, 9, 10]))
@@ -106,6 +118,69 @@ def test_manifest_round_trip(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+def tiny_partitions():
+    """Partitions of up to three clients with up to two further splits, of few different indices."""
+
+    @st.composite
+    def build(draw):
+        clients = draw(st.integers(0, 3))
+        indices = st.lists(st.integers(0, 2), max_size=2).map(lambda i: np.array(i, dtype=np.int64))
+        split = st.lists(indices, min_size=clients, max_size=clients)
+        names = draw(st.lists(st.sampled_from(["a", "aa", "validation"]), max_size=2, unique=True))
+        return partition.Partition(
+            draw(st.sampled_from(["", "a", "aa"])),
+            draw(split),
+            draw(split),
+            np.array(draw(st.lists(st.integers(0, 1), min_size=clients, max_size=clients))),
+            {},
+            {name: draw(split) for name in names},
+        )
+
+    return build()
+
+
+def contents(split):
+    """All that a hash should cover, as plain values."""
+    held = {name: [i.tolist() for i in parts] for name, parts in split.splits.items()}
+    return split.dataset, [int(k) for k in split.clusters], held
+
+
+@given(tiny_partitions(), tiny_partitions())
+def test_two_partitions_have_one_hash_if_and_only_if_they_are_equal(one, other):
+    assert (one.hash == other.hash) == (contents(one) == contents(other))
+    assert one.matches(one.hash)
+    assert one.matches(one.first_hash())
+    assert one.matches(other.hash) == (contents(one) == contents(other))
+
+
+def test_partitions_that_shared_the_first_hash_no_longer_do():
+    a, b = np.arange(3), np.arange(3, 5)
+    zeros = np.zeros(1, dtype=np.int64)
+    validation, backdoor = (
+        partition.Partition("x", [a], [b], zeros, {}, {name: [b]})
+        for name in ("validation", "backdoor")
+    )
+    two_clients = partition.Partition("x", [a, b], [zeros, b], np.array([1, 0]), {})
+    one_client = partition.Partition("x", [a], [b], zeros, {}, {"a": [b], "b": [np.array([1, 0])]})
+    for one, other in ((validation, backdoor), (two_clients, one_client)):
+        assert one.first_hash() == other.first_hash()
+        assert one.hash != other.hash
+
+
+def test_a_manifest_with_the_first_hash_still_loads_and_is_still_checked(tmp_path):
+    split = make(clients=5, draws=20)
+    path = split.save(tmp_path / "split.json")
+    manifest = json.loads(path.read_text())
+    manifest["hash"] = "0" * 64
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(PartitionError, match="was altered"):
+        partition.Partition.load(path)
+    # What was written for this partition then
+    manifest["hash"] = "c78141c9fa7f5006b08d3ec6e319cca22e2d388b9a36d5617ac7cae0ec17de0d"
+    path.write_text(json.dumps(manifest))
+    assert partition.Partition.load(path).hash == split.hash
+
+
 @pytest.mark.parametrize("field", ["train", "test", "cluster"])
 def test_an_altered_manifest_is_refused(tmp_path, field):
     path = make(clients=5, draws=20).save(tmp_path / "split.json")
@@ -126,7 +201,7 @@ def test_what_is_no_manifest_is_refused(tmp_path, text):
 
 
 def test_iid_clients_are_disjoint_and_one_cluster():
-    split = partition.iid(LABELS, dataset="numbers", clients=7)
+    _, split = partition.iid(numbers(), clients=7)
     held = np.concatenate(split.train + split.test)
     assert len(set(held)) == len(held) == 7 * (3000 // 7)
     assert set(split.clusters) == {0}
@@ -135,9 +210,7 @@ def test_iid_clients_are_disjoint_and_one_cluster():
 @given(st.floats(0.05, 100), st.integers(1, 12), st.integers(0, 100))
 def test_dirichlet_deals_every_sample_once(alpha, clients, seed):
     try:
-        split = partition.dirichlet(
-            LABELS, dataset="numbers", clients=clients, alpha=alpha, seed=seed
-        )
+        _, split = partition.dirichlet(numbers(), clients=clients, alpha=alpha, seed=seed)
     except PartitionError:
         assert alpha < 0.2
         return
@@ -146,7 +219,7 @@ def test_dirichlet_deals_every_sample_once(alpha, clients, seed):
 
 
 def test_dirichlet_is_even_for_a_large_alpha():
-    split = partition.dirichlet(LABELS, dataset="numbers", clients=5, alpha=1e6)
+    _, split = partition.dirichlet(numbers(), clients=5, alpha=1e6)
     counts = partition.class_counts(split, LABELS) + partition.class_counts(split, LABELS, "test")
     np.testing.assert_allclose(counts, np.tile(np.bincount(LABELS) / 5, (5, 1)), atol=2)
 
@@ -172,13 +245,13 @@ def test_recipes_that_cannot_be_followed(options, message):
 
 def test_other_recipes_that_cannot_be_followed():
     with pytest.raises(PartitionError, match="cannot be had"):
-        partition.iid(LABELS, dataset="numbers", clients=0)
+        partition.iid(numbers(), clients=0)
     with pytest.raises(PartitionError, match="cannot be had"):
-        partition.iid(LABELS, dataset="numbers", clients=10, draws=301)
+        partition.iid(numbers(), clients=10, draws=301)
     with pytest.raises(PartitionError, match="alpha > 0"):
-        partition.dirichlet(LABELS, dataset="numbers", clients=3, alpha=0)
+        partition.dirichlet(numbers(), clients=3, alpha=0)
     with pytest.raises(PartitionError, match="use fewer clients"):
-        partition.dirichlet(LABELS, dataset="numbers", clients=700, alpha=1)
+        partition.dirichlet(numbers(), clients=700, alpha=1)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -198,8 +271,8 @@ def test_client_sizes_on_mnist_are_those_of_the_archive(data_root, scenario, cli
         & (table["client_id"] != "orchestrator")
     ]
     totals = theirs.groupby(theirs["client_id"].astype(int))["total_samples"].sum().to_numpy()
-    labels = datasets.load("mnist").labels.numpy()
-    split = partition.ocfl(labels, dataset="mnist", overlap=o, balance=b, clients=clients)
+    images = datasets.load("mnist")
+    _, split = partition.ocfl(images, overlap=o, balance=b, clients=clients)
     ours = np.array([len(x) + len(y) for x, y in zip(split.train, split.test, strict=True)])
     assert len(ours) == len(totals)
     for cluster in range(3):

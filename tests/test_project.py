@@ -31,18 +31,54 @@ def test_environment_and_project_name_the_same_packages_and_ranges():
     assert {line for line in environment["dependencies"] if isinstance(line, str)} == expected
 
 
+def pins():
+    """The lock's requirements; a package can have several, for different systems."""
+    from packaging.requirements import Requirement
+
+    lines = (PROJECT / "requirements.lock").read_text().splitlines()
+    return [Requirement(line) for line in lines if not line.startswith("#")]
+
+
 def test_every_requirement_is_pinned_within_its_range():
     from packaging.requirements import Requirement
 
-    pins = dict(
-        line.split("==")
-        for line in (PROJECT / "constraints.txt").read_text().splitlines()
-        if line and not line.startswith("#")
-    )
-    pins = {name.lower().replace("_", "-"): version for name, version in pins.items()}
+    pinned = pins()
+    for pin in pinned:
+        [specifier] = pin.specifier
+        assert specifier.operator == "==", pin
+        assert pin.url is None, pin
     for line in requirements()[0]:
         requirement = Requirement(line)
-        assert requirement.specifier.contains(pins[requirement.name]), line
+        versions = [
+            specifier.version
+            for pin in pinned
+            if pin.name == requirement.name and (pin.marker is None or pin.marker.evaluate())
+            for specifier in pin.specifier
+        ]
+        assert len(versions) == 1, line
+        assert requirement.specifier.contains(versions[0]), line
+
+
+@pytest.mark.parametrize("python", ["3.11.4", "3.11.9", "3.12.8", "3.13.2"])
+@pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
+def test_the_lock_has_one_version_of_a_package_on_every_system(python, system):
+    names = {"linux": ("Linux", "posix"), "darwin": ("Darwin", "posix"), "win32": ("Windows", "nt")}
+    platform_system, os_name = names[system]
+    machine = {
+        "python_full_version": python,
+        "python_version": python.rpartition(".")[0],
+        "sys_platform": system,
+        "platform_system": platform_system,
+        "os_name": os_name,
+    }
+    chosen = [pin.name for pin in pins() if pin.marker is None or pin.marker.evaluate(machine)]
+    assert len(chosen) == len(set(chosen))
+    assert {"torch", "jupyterlab", "pytest", "soupsieve"} <= set(chosen)
+
+
+def test_the_lock_names_no_place_that_packages_come_from():
+    """Packages come from where a reader's own pip or uv is set to look."""
+    assert not re.search(r"://|^ *-|@", (PROJECT / "requirements.lock").read_text(), re.M)
 
 
 def test_the_top_level_is_what_it_should_be():

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -93,6 +94,41 @@ def test_a_failure_while_replacing_keeps_the_old_record(finished, monkeypatch, f
         records.write("run", parameters, history, federation)
     assert [path.name for path in records.results().iterdir()] == ["run"]
     assert (kept.folder / "record.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("survivor", ["new", "old"])
+def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
+    finished, monkeypatch, tmp_path, survivor
+):
+    """What such a kill leaves: no record in its place, the old one and the new one beside it."""
+    kept = records.write("run", *finished)
+    before = (kept.folder / "record.json").read_text(encoding="utf-8")
+    old = kept.folder.with_name(".run.1.old")
+    kept.folder.replace(old)
+    if survivor == "new":
+        written = records.write("run", *finished).folder.replace(old.with_name(".run.1"))
+        before = (written / "record.json").read_text(encoding="utf-8")
+    state = records.checkpoint("run")
+    state.parent.mkdir(parents=True)
+    state.write_text("")
+    assert records.folder("run") is None
+    records.sweep("run")
+    assert (kept.folder / "record.json").read_text(encoding="utf-8") == before
+    assert [path.name for path in records.results().iterdir()] == ["run"]
+    assert not state.exists()
+
+
+def test_files_are_synced_with_the_right_to_write(finished, monkeypatch):
+    """Windows refuses to sync a file that was opened for reading alone."""
+    synced = []
+
+    def sync(number):
+        os.write(number, b"")  # EBADF unless open for writing
+        synced.append(number)
+
+    monkeypatch.setattr(records.os, "fsync", sync)
+    records.write("run", *finished)
+    assert len(synced) == 2
 
 
 def test_a_written_record_drops_the_checkpoint_and_a_failed_one_keeps_it(

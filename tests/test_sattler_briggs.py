@@ -136,7 +136,7 @@ def test_the_papers_rule_for_the_thresholds():
 
 def test_the_proxy_is_the_step_of_centralised_training(small):
     """With one client FedAvg is centralised training: the norms of its mean updates."""
-    whole = partition.iid(small.labels, dataset=small.name, clients=1, draws=100)
+    _, whole = partition.iid(small, clients=1, draws=100)
     alone = Federation(small, whole, "linear", LocalTraining(1, 20), device="cpu")
     norms = sattler.central_norms(alone, rounds=3)
     method = make(min_rounds=NEVER)

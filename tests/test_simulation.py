@@ -362,9 +362,8 @@ def test_agreement_of_the_unclustered_and_the_true():
 @pytest.mark.slow
 @pytest.mark.parametrize("overlap", ["nonoverlapping", "overlapping"])
 def test_ocfl_finds_the_clusters_of_mnist(data_root, overlap):
-    images = datasets.load("mnist")
-    split = partition.ocfl(
-        images.labels, dataset="mnist", overlap=overlap, balance="balanced", draws=400
+    images, split = partition.ocfl(
+        datasets.load("mnist"), overlap=overlap, balance="balanced", draws=400
     )
     training = LocalTraining(epochs=3, batch_size=16, lr=0.05)
     method = methods.make("ocfl", clusterer="hdbscan")

@@ -82,6 +82,7 @@ class Clients:
             raise ValueError(f"clients_per_round must be from 1 to {self.count}, not {per_round}")
         self.per_round = per_round or self.count
         self.device, self.seed = device, seed
+        self.files = images.files
         self._pool = images.images.to(device), images.labels.to(device)
         self._central = images.test_images.to(device), images.test_labels.to(device)
         self._indices = {

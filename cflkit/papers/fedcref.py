@@ -124,18 +124,15 @@ SCENARIO = {
 
 def data(run: Parameters) -> tuple[ImageSet, Partition]:
     """Load the images and give each client some of a few classes."""
-    images = datasets.load(run.dataset)
-    split = partition.class_mixtures(
-        images.labels,
-        dataset=images.name,
+    return partition.class_mixtures(
+        datasets.load(run.dataset),
         clients=run.clients,
-        samples=run.samples,
+        samples_per_class=run.samples,
         at_least=run.at_least,
         unique=run.unique,
         overlap=run.overlap_fraction,
         seed=run.partition_seed,
     )
-    return images, split
 
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:

@@ -159,17 +159,14 @@ METHODS = {"SCL": "Sattler", "BCL": "Briggs", **{name: name for name in CLUSTERE
 
 def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
     """Load the images and give clusters of clients their classes."""
-    images = datasets.load(run.dataset)
-    split = partition.ocfl(
-        images.labels,
-        dataset=run.dataset,
+    return partition.ocfl(
+        datasets.load(run.dataset),
         overlap=run.overlap,
         balance=run.balance,
         clients=run.clients,
         draws=run.draws,
         seed=run.partition_seed,
     )
-    return images, split
 
 
 def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federation:

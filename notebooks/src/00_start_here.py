@@ -67,9 +67,8 @@ print("data sets by name:", ", ".join(datasets.names()))
 
 # %% tags=["nbval-check-output"]
 images = datasets.load("digits")
-split = partition.ocfl(
-    images.labels,
-    dataset="digits",
+images, split = partition.ocfl(
+    images,
     overlap="nonoverlapping",
     balance="balanced",
     clients=run.clients,

@@ -55,9 +55,7 @@ run = papers.lessons.FederatedAveraging.of(globals())
 
 # %% tags=["nbval-check-output"]
 images = datasets.load("digits-8x8")
-alike = partition.iid(
-    images.labels, dataset=images.name, clients=run.clients, draws=230, seed=run.seed
-)
+images, alike = partition.iid(images, clients=run.clients, draws=230, seed=run.seed)
 print("training samples:", *[len(indices) for indices in alike.train])
 
 # %% [markdown]
@@ -148,9 +146,8 @@ plt.show()
 # federation whose clients see different classes.
 
 # %% tags=["nbval-check-output"]
-unlike = partition.ocfl(
-    images.labels,
-    dataset=images.name,
+images, unlike = partition.ocfl(
+    images,
     overlap="nonoverlapping",
     balance="balanced",
     clients=run.clients,

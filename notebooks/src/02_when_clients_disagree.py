@@ -70,14 +70,13 @@ images = datasets.load(run.dataset)
 # %%
 scenarios = {
     (o, b): partition.ocfl(
-        images.labels,
-        dataset=run.dataset,
+        images,
         overlap=o,
         balance=b,
         clients=run.clients,
         draws=run.draws,
         seed=run.partition_seed,
-    )
+    )[1]
     for o in ("nonoverlapping", "overlapping")
     for b in ("balanced", "imbalanced")
 }
@@ -166,13 +165,11 @@ print(f"test images that a client of the same cluster trains on: {np.mean(leaked
 # %%
 others = {
     "three clusters (this scenario)": split,
-    "IID": partition.iid(images.labels, dataset=run.dataset, clients=run.clients),
-    "Dirichlet, α = 0.3": partition.dirichlet(
-        images.labels, dataset=run.dataset, clients=run.clients, alpha=0.3
-    ),
+    "IID": partition.iid(images, clients=run.clients),
+    "Dirichlet, α = 0.3": partition.dirichlet(images, clients=run.clients, alpha=0.3),
 }
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.4))
-for ax, (name, other) in zip(axes, others.items(), strict=True):
+for ax, (name, (_, other)) in zip(axes, others.items(), strict=True):
     plots.class_counts(partition.class_counts(other, images.labels), other.clusters, ax)
     ax.set_title(name)
 plt.show()

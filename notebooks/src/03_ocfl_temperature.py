@@ -93,10 +93,8 @@ run_name = records.run_id(run)
 # arithmetic.
 
 # %% tags=["nbval-check-output"]
-images = datasets.load(run.dataset)
-split = partition.ocfl(
-    images.labels,
-    dataset=run.dataset,
+images, split = partition.ocfl(
+    datasets.load(run.dataset),
     overlap=run.overlap,
     balance=run.balance,
     clients=run.clients,

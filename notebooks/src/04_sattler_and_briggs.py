@@ -70,10 +70,8 @@ precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
 # %% tags=["nbval-check-output"]
 run = papers.lessons.SattlerAndBriggs.of(globals())
-images = datasets.load(run.dataset)
-split = partition.ocfl(
-    images.labels,
-    dataset=run.dataset,
+images, split = partition.ocfl(
+    datasets.load(run.dataset),
     overlap=run.overlap,
     balance=run.balance,
     clients=run.clients,
@@ -226,7 +224,7 @@ plt.show()
 
 # %%
 def thresholds_by_proxy(model, lr):
-    alone = partition.iid(images.labels, dataset=images.name, clients=1)
+    _, alone = partition.iid(images, clients=1)
     training = run.model_copy(update={"lr": lr}).training()
     central = Federation(images, alone, model, training, seed=run.seed)
     return sattler.recommended_thresholds(sattler.central_norms(central, rounds=8))

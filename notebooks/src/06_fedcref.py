@@ -86,12 +86,10 @@ run_name = records.run_id(run)
 # for simplicity), and to score.
 
 # %% tags=["nbval-check-output"]
-images = datasets.load(run.dataset)
-split = partition.class_mixtures(
-    images.labels,
-    dataset=images.name,
+images, split = partition.class_mixtures(
+    datasets.load(run.dataset),
     clients=run.clients,
-    samples=run.samples,
+    samples_per_class=run.samples,
     at_least=run.at_least,
     unique=run.unique,
     overlap=run.overlap_fraction,

@@ -1,0 +1,206 @@
+"""Data files: found in a folder of the user's or in the cache, or downloaded, and always checked.
+
+A file is looked for in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``, and is
+downloaded into the cache when it is in neither. A download, and the folder that an archive unpacks
+to, is made beside its place and renamed once it is whole, so that a killed process leaves nothing
+that a later one takes for a data set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import filelock
+
+CACHE = Path(__file__).resolve().parent.parent / "data" / "cache"
+
+
+class DatasetError(Exception):
+    """A data set that is unknown, not available, or damaged; the message says what to do."""
+
+
+def roots() -> list[Path]:
+    """Return the folders that are searched: ``CFLKIT_DATA`` where it is set, then the cache."""
+    named = os.environ.get("CFLKIT_DATA")
+    if not named:
+        return [CACHE]
+    folder = Path(named).expanduser()
+    if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
+        raise DatasetError(f"CFLKIT_DATA names {folder}, which is not a folder that can be read")
+    return [folder, CACHE]
+
+
+def md5_of(path: Path) -> str:
+    """Return the MD5 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
+def download(url: str, target: Path, md5: str) -> None:
+    """Download a file; it stands at ``target`` once it is whole and has its checksum.
+
+    Raises
+    ------
+    OSError
+        The address cannot be reached, or the file cannot be written (then with an ``errno``).
+    ValueError
+        What arrived has another checksum.
+    """
+    import pooch  # here, because it is needed once per data set and machine
+
+    fetcher = pooch.create(
+        target.parent,
+        base_url="",
+        registry={target.name: f"md5:{md5}"},
+        urls={target.name: url},
+        retry_if_failed=2,
+    )
+    fetcher.fetch(target.name, downloader=pooch.HTTPDownloader(progressbar=True))
+
+
+class DataFiles:
+    """The files of one data set, and the checksums of those that were read.
+
+    Parameters
+    ----------
+    name : str
+        The data set's name, with which every error begins.
+
+    Attributes
+    ----------
+    md5 : dict of str to str
+        The MD5 of each file that was read, by its path below one of the `roots`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.md5: dict[str, str] = {}
+
+    def locate(self, relative: str) -> Path | None:
+        """Return the first file or folder ``relative`` below one of the `roots`, or None."""
+        try:
+            return next((root / relative for root in roots() if (root / relative).exists()), None)
+        except OSError as error:
+            raise self.unreadable(Path(error.filename), error) from error
+
+    def find(self, relative: str, remedy: str) -> Path:
+        """Return the path of a file or folder that cannot be downloaded.
+
+        Raises
+        ------
+        DatasetError
+            It is nowhere; the message gives the ``remedy``.
+        """
+        found = self.locate(relative)
+        if found is None:
+            raise self.missing(relative, remedy)
+        return found
+
+    def verified(self, relative: str, path: Path, md5: str) -> Path:
+        """Return ``path``, once its MD5 is the one published, and note that it was read.
+
+        Raises
+        ------
+        DatasetError
+            It has another one; the message names the file and both checksums.
+        """
+        try:
+            found = md5_of(path)
+        except OSError as error:
+            raise self.unreadable(path, error) from error
+        if found != md5:
+            raise DatasetError(
+                f"{self.name}: {path} is damaged: its MD5 is {found}, published is {md5}; delete "
+                f"the file and load {self.name} again"
+            )
+        self.md5[relative] = md5
+        return path
+
+    def fetch(self, relative: str, md5: str, urls: list[str]) -> Path:
+        """Return a checked file: found below one of the `roots`, or downloaded into the cache.
+
+        Raises
+        ------
+        DatasetError
+            The file is damaged; or it is nowhere and cannot be downloaded or kept.
+        """
+        found = self.locate(relative)
+        if found is None:
+            with self.cache_lock():
+                found = self.locate(relative) or self.downloaded(relative, md5, urls)
+        return self.verified(relative, found, md5)
+
+    def downloaded(self, relative: str, md5: str, urls: list[str]) -> Path:
+        """Download a file into the cache from the first address that gives it."""
+        failures = []
+        for url in urls:
+            try:
+                download(url, CACHE / relative, md5)
+            except (OSError, ValueError) as error:
+                # The system's own errors have a number: the trouble is here and not at the address
+                if getattr(error, "errno", None) is not None:
+                    raise self.unwritable(error) from error
+                failures.append(f"{url}: {error}")
+            else:
+                return CACHE / relative
+        raise self.missing(relative, f"download {' or '.join(urls)}", failures)
+
+    def unpack(self, folder: str, archive: Path) -> Path:
+        """Unpack a checked tar archive, which holds ``folder``, into the cache; return the folder.
+
+        Raises
+        ------
+        DatasetError
+            The cache cannot be written.
+        """
+        place = CACHE / folder
+        with self.cache_lock():
+            if place.exists():  # another process was faster
+                return place
+            try:
+                with tempfile.TemporaryDirectory(dir=CACHE) as draft, tarfile.open(archive) as tar:
+                    tar.extractall(draft, filter="data")
+                    (Path(draft) / folder).replace(place)
+            except OSError as error:
+                raise self.unwritable(error) from error
+        return place
+
+    def note_folder(self, relative: str, folder: Path, members: Iterable[Path]) -> None:
+        """Note that a folder was read: under one MD5, of its members' names and MD5s."""
+        lines = sorted(
+            f"{path.relative_to(folder).as_posix()} {md5_of(path)}\n" for path in members
+        )
+        digest = hashlib.md5("".join(lines).encode(), usedforsecurity=False)
+        self.md5[relative] = digest.hexdigest()
+
+    def cache_lock(self) -> filelock.BaseFileLock:
+        """Return the lock that one process at a time holds on the cache."""
+        try:
+            CACHE.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self.unwritable(error) from error
+        return filelock.FileLock(CACHE / ".lock")
+
+    def missing(
+        self, relative: str, remedy: str, failures: list[str] | None = None
+    ) -> DatasetError:
+        """Return the error of a file that is nowhere: what, where, why, and what to do."""
+        places = ", ".join(str(root / relative) for root in roots())
+        tried = f"; the download failed ({'; '.join(failures)})" if failures else ""
+        return DatasetError(
+            f"{self.name}: not found, and it could not be downloaded; looked at {places}{tried}. "
+            f"To get it, {remedy} into one of these places (CFLKIT_DATA names a folder of yours)"
+        )
+
+    def unreadable(self, path: Path, error: OSError) -> DatasetError:
+        """Return the error of a file that is there and cannot be read."""
+        return DatasetError(f"{self.name}: {path} cannot be read ({error.strerror})")
+
+    def unwritable(self, error: OSError | ValueError) -> DatasetError:
+        """Return the error of a cache in which a file cannot be kept."""
+        return DatasetError(f"{self.name}: {CACHE} cannot be written ({error})")

@@ -1,0 +1,92 @@
+"""A run in a process of its own, for tests that kill it: trains, and writes its record."""
+
+import os
+import signal
+from pathlib import Path
+
+from cflkit import datasets, methods, notebooks, partition, records, simulation
+from cflkit.federation import Federation
+from cflkit.papers import ocfl
+
+RUN = "ocfl-worker"
+PARAMETERS = {
+    "dataset": "digits-8x8",
+    "overlap": "nonoverlapping",
+    "balance": "balanced",
+    "clients": 6,
+    "draws": 60,
+    "partition_seed": 0,
+    "model": "linear",
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "batch_size": 16,
+    "local_epochs": 1,
+    "rounds": 60,
+    "seed": 0,
+    "window": 1,
+    "sattler_eps1": None,
+    "sattler_eps2": None,
+    "sattler_rounds": 10,
+    "briggs_rounds": 10,
+    "briggs_threshold": 0.95,
+    "include_buffers": False,
+    "central_every": 1,
+}
+
+
+def die(*arguments: object, **options: object) -> None:
+    """End this process as a kill would: nothing is caught, and nothing is cleaned up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+RENAME = Path.replace
+
+
+def first_rename(kept: Path, place: Path) -> Path:
+    """Rename as ever, and die once a record has been moved or moved away."""
+    done = RENAME(kept, place)
+    if RUN in kept.name and kept.suffix != ".part":
+        die()
+    return done
+
+
+# Where a run can die by itself: what is replaced, and by what
+PHASES = {
+    "before training": (simulation, "run", die),
+    "while the record is drafted": (records, "provenance", die),
+    "between the two renames": (Path, "replace", first_rename),
+    "before the checkpoint goes": (records, "read", die),
+}
+
+
+def run(folder: Path, phase: str | None = None) -> None:
+    """Run as a notebook does, with all that is written in ``folder``; die in a phase, if named."""
+    for name in ("RESULTS", "CACHE"):
+        os.environ[f"CFLKIT_{name}"] = str(folder / name.lower())
+    parameters = ocfl.Parameters(**PARAMETERS)
+    images, split = partition.ocfl(
+        datasets.load(parameters.dataset),
+        overlap=parameters.overlap,
+        balance=parameters.balance,
+        clients=parameters.clients,
+        draws=parameters.draws,
+        seed=parameters.partition_seed,
+    )
+    federation = Federation(
+        images, split, parameters.model, parameters.training(), seed=0, device="cpu"
+    )
+    line_up = {"OCFL": methods.make("ocfl"), "local": methods.make("local")}
+    if phase is not None:
+        setattr(*PHASES[phase])
+    with notebooks.alone(RUN, wait=True):
+        records.sweep(RUN)
+        history = simulation.run(
+            line_up,
+            federation,
+            parameters.rounds,
+            checkpoint=records.checkpoint(RUN),
+            progress=False,
+        )
+        records.write(RUN, parameters, history, federation)
