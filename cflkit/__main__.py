@@ -1,4 +1,4 @@
-"""The commands: ``python -m cflkit run``, ``grid``, ``data``, ``ledger`` and ``readme``.
+"""The commands: ``run``, ``grid``, ``records``, ``replay``, ``data``, ``ledger`` and ``readme``.
 
 Each loads what it needs when it is called: help must not wait for torch.
 """
@@ -80,15 +80,7 @@ def parser() -> argparse.ArgumentParser:
     )
     grids.add_argument("action", choices=["list", "run"])
     grids.add_argument("table", help=f"one of {', '.join(grid.tables())}")
-    grids.add_argument(
-        "-w",
-        "--where",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME", "VALUE"),
-        help="only runs with this value, as 'scale reduced'; again for another name",
-    )
+    add_where(grids, "only runs with this value, as 'scale reduced'; again for another name")
     grids.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time (default: 1)")
     grids.add_argument(
         "-n", "--dry-run", action="store_true", help="print the commands of what is not done"
@@ -119,6 +111,29 @@ def parser() -> argparse.ArgumentParser:
     )
     book.set_defaults(command=show_ledger)
 
+    known = commands.add_parser(
+        "records",
+        help="list records, show one, or put two side by side",
+        description="Without an id: every record, with the paper and scale that it counts for, its "
+        "seed, its minutes, and the age of its code in commits. Stale is a record whose code has "
+        "changed since. With one id: its measures. With two: the parameters in which they differ, "
+        "and their measures side by side.",
+    )
+    known.add_argument("id", nargs="*", help="the names of one or two records")
+    add_where(known, "only records with this parameter, as 'dataset mnist'; again for another name")
+    known.set_defaults(command=show_records)
+
+    again = commands.add_parser(
+        "replay",
+        help="run the first rounds of a record again and compare",
+        description="Run the first rounds of a record with the code as it is now, and say round by "
+        "round whether they come out the same, the same to rounding (as on another processor), or "
+        "different. The exit status is 1 if a round is different. Nothing is written.",
+    )
+    again.add_argument("id", help="the name of a record")
+    again.add_argument("--rounds", type=int, help="how many rounds (default: 2)")
+    again.set_defaults(command=replay_record)
+
     tables = commands.add_parser(
         "readme",
         help="write the README's tables",
@@ -130,6 +145,27 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def add_where(command: argparse.ArgumentParser, text: str) -> None:
+    """Add the option that picks by values."""
+    command.add_argument(
+        "-w", "--where", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=text
+    )
+
+
+def picked(options: argparse.Namespace) -> dict[str, str]:
+    """Return what ``--where`` asks for; one value per name.
+
+    Raises
+    ------
+    ParameterError
+        A name has two.
+    """
+    where = dict(options.where)
+    if len(where) < len(options.where):
+        raise ParameterError("--where takes one value of a name")
+    return where
+
+
 def run_notebook(options: argparse.Namespace) -> int:
     """``run``: execute, then print the notebook's report and where everything lies."""
     done = notebooks.run(
@@ -139,7 +175,7 @@ def run_notebook(options: argparse.Namespace) -> int:
         print("the record is there already")
     else:
         report, output = done
-        print(report + f"notebook  {records.shown(output)}")
+        print(report + f"notebook  {records.display_path(output)}")
     return 0
 
 
@@ -147,10 +183,7 @@ def walk_grid(options: argparse.Namespace) -> int:
     """``grid``: list what there is, or run what there is not; 1 if a run failed."""
     if options.jobs < 1:
         raise ParameterError(f"--jobs must be at least 1, not {options.jobs}")
-    where = dict(options.where)
-    if len(where) < len(options.where):
-        raise ParameterError("--where takes one value of a name")
-    jobs = grid.read(options.table, where)
+    jobs = grid.read(options.table, picked(options))
     left = [job for job in jobs if job.status != "done"]
     if options.action == "list":
         for job in jobs:
@@ -192,8 +225,36 @@ def show_ledger(options: argparse.Namespace) -> int:
     if len(listed):
         print(ledger.formatted(listed).to_string(index=False), end="\n\n")
     print(ledger.counts(table).to_string(), end="\n\n")
-    print(f"ledger    {records.shown(path.resolve())}")
+    print(f"ledger    {records.display_path(path.resolve())}")
     return 0
+
+
+def show_records(options: argparse.Namespace) -> int:
+    """``records``: list what there is, or compare."""
+    from cflkit import catalogue
+
+    if len(options.id) > 2:
+        raise ParameterError(f"one record is shown, or two side by side, not {len(options.id)}")
+    if options.id:
+        print(catalogue.side_by_side([catalogue.named(run) for run in options.id]))
+        return 0
+    wanted = {name: notebooks.parse_yaml(name, text) for name, text in picked(options).items()}
+    found = records.find(**wanted)
+    if not found:
+        raise ParameterError(f"no record has {wanted}")
+    print(catalogue.listing(found).to_string(index=False))
+    return 0
+
+
+def replay_record(options: argparse.Namespace) -> int:
+    """``replay``: compare round by round; 1 if a round is different."""
+    from cflkit import catalogue, replay
+
+    verdicts = replay.replay(catalogue.named(options.id), options.rounds)
+    for verdict in verdicts:
+        some = f"  ({', '.join(verdict.where[:3])}{', …' if len(verdict.where) > 3 else ''})"
+        print(f"round {verdict.round}: {verdict.outcome}{some if verdict.where else ''}")
+    return int(any(verdict.outcome == replay.DIFFERENT for verdict in verdicts))
 
 
 def write_readme(options: argparse.Namespace) -> int:
@@ -201,7 +262,7 @@ def write_readme(options: argparse.Namespace) -> int:
     from cflkit import readme
 
     for path in readme.write():
-        print(records.shown(path))
+        print(records.display_path(path))
     return 0
 
 

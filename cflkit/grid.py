@@ -90,7 +90,7 @@ class Job:
     def command(self) -> list[str]:
         """Arguments of ``python -m cflkit`` that make the record, if it is still missing."""
         given = [word for name, value in self.given.items() for word in ("-p", name, str(value))]
-        notebook, file = map(records.shown, (self.notebook, self.file))
+        notebook, file = map(records.display_path, (self.notebook, self.file))
         return ["run", notebook, "-f", file, *given, "--missing"]
 
 
@@ -176,8 +176,8 @@ def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
         if job.status != "done":
             left.append(job)
         elif records.checkpoint(job.run).exists():  # killed between record and clearing up
-            with contextlib.suppress(filelock.Timeout), notebooks.alone(job.run):
-                records.sweep(job.run)
+            with contextlib.suppress(filelock.Timeout), notebooks.run_lock(job.run):
+                records.remove_leftovers(job.run)
     failed = {}
     pool = ThreadPoolExecutor(side_by_side)
     try:

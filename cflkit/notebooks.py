@@ -84,8 +84,8 @@ def run(
         return execute(notebook, values, output or RUNS / notebook.name)
     name = records.run_id(parameters)
     try:
-        with alone(name, wait=missing):
-            records.sweep(name)
+        with run_lock(name, wait=missing):
+            records.remove_leftovers(name)
             if missing and records.folder(name) is not None:
                 return None
             parameters.check_against_data()
@@ -107,7 +107,7 @@ def recorded(notebook: Path, values: dict[str, Any]) -> Recorded | None:
     return checked
 
 
-def alone(run: str, wait: bool = False) -> filelock.BaseFileLock:
+def run_lock(run: str, wait: bool = False) -> filelock.BaseFileLock:
     """The lock that one process at a time has on a run; it falls with the process.
 
     Raises
@@ -146,6 +146,7 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> tuple[str, 
             kernel_name="python3",
             language="python",
             config=Config(ENCRYPTED),
+            shutdown_kernel="immediate",  # on Ctrl-C it would print what it is interrupted in
         )
     except PapermillExecutionError as error:
         raise NotebookError(f"{error.ename}: {error.evalue} (see {output})") from error

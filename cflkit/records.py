@@ -164,8 +164,8 @@ def restore(run: str) -> None:
             (draft if draft.exists() else old).replace(place)
 
 
-def sweep(run: str) -> None:
-    """Remove what killed processes left of a run; only for whom holds `notebooks.alone`."""
+def remove_leftovers(run: str) -> None:
+    """Remove what killed processes left of a run; only for whom holds `notebooks.run_lock`."""
     restore(run)
     state = checkpoint(run)
     for part in state.parent.glob(f"{run}.*.part"):
@@ -183,7 +183,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """A path as a reader wants it: from the project's folder where it lies in there."""
     return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
 

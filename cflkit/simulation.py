@@ -144,7 +144,7 @@ def run(
                 history.rows.append(row | {"bytes_down": exchanged.down, "bytes_up": exchanged.up})
             history.minutes += (perf_counter() - begin) / 60
             keeper.keep(history, t + 1, methods, last=t + 1 == rounds)
-            shown.step(t, headline(running))
+            shown.step(t, progress_text(running))
     return history
 
 
@@ -329,7 +329,7 @@ def num_bytes(value: Any) -> int:
     return 8
 
 
-def headline(methods: Mapping[str, Method]) -> str:
+def progress_text(methods: Mapping[str, Method]) -> str:
     """Return the temperature and each method's number of clusters, for the progress."""
     heats = [m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars]
     clusters = ", ".join(

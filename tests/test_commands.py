@@ -1,6 +1,7 @@
 """The commands: what they run, and how they refuse."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import nbformat
 import papermill
 import pytest
 
-from cflkit import notebooks, records
+from cflkit import notebooks, records, revision
 from cflkit.__main__ import main
 from cflkit.papers import PAPERS, ocfl
 from cflkit.parameters import ParameterError
@@ -252,6 +253,40 @@ def test_what_fails_inside_a_notebook_is_one_line_too(
     assert str(output) in lines[0]
     assert "Traceback" not in stderr
     assert not results.exists() or list(results.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
+    """And the record says that the run was resumed, and at which revisions it ran."""
+    command = [sys.executable, "-m", "cflkit", "run", str(OCFL), *TINY, "digits-8x8"]
+    command += ["-p", "rounds", "30", "-o", str(tmp_path / "out.ipynb")]
+    places = {f"CFLKIT_{n}": str(tmp_path / n) for n in ("RESULTS", "CACHE", "FIGURES")}
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | places | {"PYTHONPATH": str(PROJECT)},
+        text=True,
+        start_new_session=True,
+    ) as process:
+        for line in process.stderr:
+            if line.startswith("round 3 of 30"):
+                os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+                break
+        rest = process.stderr.read().splitlines()
+        assert process.stdout.read() == ""
+    assert process.returncode == 130
+    assert [line for line in rest if not line.startswith("round ")] == [
+        "interrupted; the same command goes on from the last checkpoint"
+    ]
+    done = run_command(*command[3:], **places)
+    assert done.returncode == 0, done.stderr
+    assert "round 2 of 30" not in done.stderr
+    assert "round 30 of 30" in done.stderr
+    [folder] = (tmp_path / "RESULTS").iterdir()
+    provenance = records.read(folder).provenance
+    assert provenance["resumed"] == 1
+    assert provenance["git_revisions"] == [revision.revision() or "unknown"]
 
 
 @pytest.mark.slow

@@ -206,6 +206,7 @@ TOY = Paper(
     data=ocfl.data,
     federation=ocfl.federation,
     line_up=lambda run, images, split: {"FedAvg": methods.make("fedavg")},
+    play=emd_cfl.play,
     results=Results(
         "toy-results", (given("data", "dataset"), SEEDS, mean("F1", "FedAvg", "pf1", digits=3))
     ),

@@ -112,7 +112,7 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
     state.parent.mkdir(parents=True)
     state.write_text("")
     assert records.folder("run") is None
-    records.sweep("run")
+    records.remove_leftovers("run")
     assert (kept.folder / "record.json").read_text(encoding="utf-8") == before
     assert [path.name for path in records.results().iterdir()] == ["run"]
     assert not state.exists()

@@ -80,8 +80,8 @@ def run(folder: Path, phase: str | None = None) -> None:
     line_up = {"OCFL": methods.make("ocfl"), "local": methods.make("local")}
     if phase is not None:
         setattr(*PHASES[phase])
-    with notebooks.alone(RUN, wait=True):
-        records.sweep(RUN)
+    with notebooks.run_lock(RUN, wait=True):
+        records.remove_leftovers(RUN)
         history = simulation.run(
             line_up,
             federation,

@@ -15,6 +15,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
     from cflkit.federation import Federation
+    from cflkit.history import History
     from cflkit.methods import Method
     from cflkit.partition import Partition
     from cflkit.records import Record
@@ -240,6 +241,12 @@ class Paper:
         From parameters, images and partition to the clients.
     line_up : callable
         From parameters, images and partition to the methods by name.
+    play : callable
+        From parameters, federation, methods and a number of rounds to the history.
+    rounds : callable
+        From the parameters to the number of rounds of a whole run.
+    after_the_last : bool
+        Whether its rows are made after the last round, and not round by round.
     switches : tuple of Switch
         Where its code or its text differs from what was meant.
     results : Results, optional
@@ -258,6 +265,9 @@ class Paper:
     data: Callable[[Any], tuple[ImageSet, Partition]]
     federation: Callable[[Any, ImageSet, Partition], Federation]
     line_up: Callable[[Any, ImageSet, Partition], Mapping[str, Method]]
+    play: Callable[[Any, Federation, Mapping[str, Method], int], History]
+    rounds: Callable[[Any], int] = lambda run: int(run.rounds)
+    after_the_last: bool = False
     switches: tuple[Switch, ...] = ()
     results: Results | None = None
     free: frozenset[str] = frozenset({"seed", "partition_seed"})

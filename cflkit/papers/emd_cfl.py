@@ -5,14 +5,16 @@ D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from cflkit import datasets, methods, shifts
+from cflkit import datasets, methods, shifts, simulation
 from cflkit.bounds import Count, NonNegative, Positive
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
+from cflkit.history import History
 from cflkit.methods import Method
 from cflkit.methods.emd_cfl import Clusters, KeptShare, Sample
 from cflkit.papers.base import (
@@ -136,6 +138,13 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     }
 
 
+def play(
+    run: Parameters, federation: Federation, methods: Mapping[str, Method], rounds: int
+) -> History:
+    """Run the methods for some rounds."""
+    return simulation.run(methods, federation, rounds)
+
+
 def agreement(runs: Runs) -> str:
     """The ARI of EMD-CFL's clusters, one number per seed."""
     return ", ".join(f"{value:.2f}" for value in runs.values("EMD-CFL", "ari"))
@@ -159,6 +168,7 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
+        play=play,
         switches=SWITCHES,
         results=Results(
             "emd-results",

@@ -5,16 +5,18 @@ The figures on explanations, whose runs are those of the paper's methods with an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import pandas as pd
 import torch
 from pydantic import model_validator
 
-from cflkit import datasets, models
+from cflkit import datasets, models, simulation
 from cflkit.bounds import Count
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
+from cflkit.history import History
 from cflkit.methods import Method
 from cflkit.papers import ocfl
 from cflkit.papers.base import (
@@ -103,6 +105,16 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     return {name: method for name, method in lines.items() if name not in ocfl.REFERENCE_METHODS}
 
 
+def play(
+    run: Parameters, federation: Federation, methods: Mapping[str, Method], rounds: int
+) -> History:
+    """Run the methods, and explain the models that they end with."""
+    from cflkit.assessment import assess  # Captum, as above
+
+    trained = simulation.run(methods, federation, rounds, central_every=rounds)
+    return assess(methods, federation, trained, run.assessment())
+
+
 def explained(measure: str, source: str) -> Protocol:
     """Build the protocol of what GradCAM's maps score on samples from a source.
 
@@ -147,6 +159,8 @@ PAPERS = (
         data=ocfl.data,
         federation=federation,
         line_up=line_up,
+        play=play,
+        after_the_last=True,
         switches=ocfl.SWITCHES,
         results=Results(
             "explanations-results",

@@ -7,16 +7,18 @@ its code are options of the one class, `methods.fedcref.FedCRef`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 import pandas as pd
 from pydantic import model_validator
 
-from cflkit import datasets, partition, sample_clustering
+from cflkit import datasets, partition, sample_clustering, simulation
 from cflkit.bounds import Count, Natural, Positive, Share
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation, LocalTraining
+from cflkit.history import History
 from cflkit.methods import Method
 from cflkit.methods.fedcref import (
     Accuracy,
@@ -178,6 +180,13 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     return variants(run, first_clusters(run, images, split), truth)
 
 
+def play(
+    run: Parameters, federation: Federation, methods: Mapping[str, Method], rounds: int
+) -> History:
+    """Run the methods for some iterations, the rounds of FedCRef."""
+    return simulation.run(methods, federation, rounds)
+
+
 def percent_gained(rounds: pd.DataFrame) -> float:
     """How much a clustering's accuracy grew, in per cent of what it was."""
     first, last = rounds["accuracy"].iloc[0], rounds["accuracy"].iloc[-1]
@@ -211,6 +220,8 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
+        play=play,
+        rounds=lambda run: int(run.iterations),
         results=Results(
             "fedcref-results",
             (

@@ -7,16 +7,17 @@ by us in MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_BigData202
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from cflkit import clustering, datasets, methods, metrics, partition
+from cflkit import clustering, datasets, methods, metrics, partition, simulation
 from cflkit.bounds import Count, Natural, Positive
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
+from cflkit.history import History
 from cflkit.methods import Method
 from cflkit.methods.briggs import CosineThreshold
 from cflkit.papers.base import (
@@ -234,6 +235,13 @@ def slipped(method: str, options: dict[str, Any], switches: Sequence[Switch]) ->
     return published
 
 
+def play(
+    run: Parameters, federation: Federation, methods: Mapping[str, Method], rounds: int
+) -> History:
+    """Run the methods for some rounds."""
+    return simulation.run(methods, federation, rounds, central_every=run.central_every)
+
+
 # --- Protocols -----------------------------------------------------------------------------------
 
 # Averages of the tables end here also where a run went on: 80 rounds (CIFAR-10) or 75 (MedMNIST)
@@ -378,6 +386,7 @@ def paper(name: str, results: Results | None) -> Paper:
         data=data,
         federation=federation,
         line_up=line_up,
+        play=play,
         switches=SWITCHES,
         results=results,
         free=frozenset({"seed", "partition_seed", "central_every"}),

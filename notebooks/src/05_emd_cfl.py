@@ -344,7 +344,7 @@ for name, found in history.summary().items():
         f"{name:22s} {found['n_clusters']:8d} {found['ari']:6.2f} "
         f"{found['accuracy']:9.3f} {found['worst_accuracy']:6.3f}"
     )
-print(f"\nfigure    {records.shown(saved)}\nrecord    {records.shown(record.folder)}")
+print(f"\nfigure    {records.display_path(saved)}\nrecord    {records.display_path(record.folder)}")
 
 # %% [markdown]
 # ## Why embeddings, and not parameters, gradients or pixels?

@@ -519,7 +519,7 @@ for name, found in history.summary().items():
         f"ACC {found['accuracy_start']:.3f} -> {found['accuracy']:.3f} "
         f"(worst client {found['worst_accuracy']:.3f})"
     )
-print(f"\nfigure    {records.shown(saved)}\nrecord    {records.shown(record.folder)}")
+print(f"\nfigure    {records.display_path(saved)}\nrecord    {records.display_path(record.folder)}")
 
 # %% [markdown]
 # ## Beside the paper's tables

@@ -379,7 +379,7 @@ print(f"{'in-cluster':22s} {'clusters':>8s} {'accuracy':>9s} {'insertion':>10s} 
 for name, found in explanations.summary().items():
     accuracy, up, down = (found[f"{m}_in-cluster"] for m in ("accuracy", "insertion", "deletion"))
     print(f"{name:22s} {found['n_clusters']:8d} {accuracy:9.2f} {up:10.2f} {down:9.2f}")
-print(f"\nfigure    {records.shown(saved)}\nrecord    {records.shown(record.folder)}")
+print(f"\nfigure    {records.display_path(saved)}\nrecord    {records.display_path(record.folder)}")
 
 # %% [markdown]
 # ## The authors' scores

@@ -1,0 +1,83 @@
+"""Whether two revisions of the kit give the same records, to the last digit.
+
+``python tests/same_rounds.py REVISION`` runs a short run of each paper's notebook on the digits,
+with the code of a revision and with the code as it lies here, both in this environment. It compares
+their ids and their ``rounds.csv`` cell by cell. New columns are named and do not count. It takes
+some minutes and exits with 1 where something differs. For changes that must not move results.
+"""
+
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+BATCH_NORM = "-p model compact-bn -p include_buffers true -p sattler_rounds 3 -p briggs_rounds 3"
+RUNS = [
+    ("03_ocfl_temperature", "-p rounds 8"),
+    ("03_ocfl_temperature", f"-p rounds 6 -p clients 6 -p dataset digits-8x8 {BATCH_NORM}"),
+    ("05_emd_cfl", "-p rounds 3 -p dataset digits-8x8 -p range_epochs []"),
+    ("05_emd_cfl", "-p rounds 4 -p dataset digits-8x8 -p range_epochs [] -p participants 5"),
+    ("06_fedcref", "-p iterations 2"),
+    ("07_explaining_cluster_models", "-p rounds 6 -p briggs_rounds 3"),
+]
+
+
+def run_all(checkout: Path, folder: Path) -> None:
+    """Run `RUNS` with the code of a checkout; all that they write lies in ``folder``."""
+    places = {f"CFLKIT_{n}": str(folder / n.lower()) for n in ("RESULTS", "FIGURES", "CACHE")}
+    for number, (notebook, options) in enumerate(RUNS):
+        command = [sys.executable, "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
+        subprocess.run(
+            [*command, *options.split(), "-o", str(folder / f"{number}.ipynb")],
+            cwd=checkout,
+            env=os.environ | places | {"PYTHONPATH": str(checkout)},
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+
+def rows_of(record: Path) -> list[dict[str, str]]:
+    """The rows of a record as they are written."""
+    with (record / "rounds.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def differences(before: Path, after: Path) -> list[str]:
+    """What differs between the records of two folders."""
+    ids = [sorted(path.name for path in folder.iterdir()) for folder in (before, after)]
+    if ids[0] != ids[1]:
+        return [f"ids: {ids[0]} and {ids[1]}"]
+    found = []
+    for name in ids[0]:
+        old, new = rows_of(before / name), rows_of(after / name)
+        if len(old) != len(new):
+            found.append(f"{name}: {len(old)} rows and {len(new)}")
+            continue
+        changed = {c for a, b in zip(old, new, strict=True) for c in a if a[c] != b.get(c)}
+        added = [column for column in new[0] if column not in old[0]]
+        print(f"{name}: {', '.join(sorted(changed)) or 'same'}; new columns: {added}", flush=True)
+        found += [f"{name}: {', '.join(sorted(changed))}"] if changed else []
+    return found
+
+
+def main(revision: str) -> int:
+    """Compare a revision with the code here."""
+    with tempfile.TemporaryDirectory() as place:
+        checkout, before, after = (Path(place) / name for name in ("checkout", "before", "after"))
+        clone = ["git", "clone", "--quiet", str(PROJECT), str(checkout)]
+        subprocess.run(clone, check=True)
+        subprocess.run(["git", "checkout", "--quiet", revision], cwd=checkout, check=True)
+        for code, folder in ((checkout, before), (PROJECT, after)):
+            folder.mkdir()
+            run_all(code, folder)
+        found = differences(before / "results", after / "results")
+    print("\n".join(found) or "same records")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,202 @@
+"""Records that are run again, listed and compared."""
+
+import csv
+import json
+import shutil
+
+import pytest
+
+from cflkit import catalogue, ledger, papers, records, replay, revision
+from cflkit.__main__ import main
+from cflkit.papers import ocfl
+from cflkit.parameters import ParameterError
+
+QUICK = {"dataset": "digits-8x8", "model": "linear", "clients": 6, "draws": 60, "rounds": 4}
+
+
+@pytest.fixture
+def made():
+    """A short run of the OCFL papers' methods, recorded."""
+    usual = ledger.defaults("03_ocfl_temperature")
+    run = ocfl.Parameters.checked(usual | QUICK | {"lr": 0.05})
+    images, split = ocfl.data(run)
+    federation = ocfl.federation(run, images, split)
+    history = ocfl.play(run, federation, ocfl.line_up(run, images, split), run.rounds)
+    return records.write(records.run_id(run), run, history, federation)
+
+
+def changed(record, change):
+    """The record with its rows changed."""
+    path = record.folder / "rounds.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        change(row)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def outcomes(record, **options):
+    return [verdict.outcome for verdict in replay.replay(record, **options)]
+
+
+def test_a_record_comes_out_the_same(made, capsys):
+    assert outcomes(made) == [replay.SAME] * 2
+    assert outcomes(made, rounds=4) == [replay.SAME] * 4
+    assert main(["replay", made.id, "--rounds", "1"]) == 0
+    assert capsys.readouterr().out == "round 1: same\n"
+
+
+def test_other_numbers_are_rounding_or_not(made, capsys):
+    """A last bit is rounding; another cluster, another whole number or a missing row is not."""
+
+    def last_bit(row):
+        if row["round"] == "2":
+            row["pf1"] = f"{float(row['pf1']) + 1e-6:.9g}"
+
+    changed(made, last_bit)
+    assert outcomes(made) == [replay.SAME, replay.ROUNDED]
+    assert main(["replay", made.id]) == 0
+    assert "round 2: same to rounding  (FedAvg: pf1" in capsys.readouterr().out
+
+    def another_cluster(row):
+        if (row["method"], row["round"]) == ("oracle", "1"):
+            row["clusters"] = "0|0|0|0|1|1"
+
+    changed(made, another_cluster)
+    [first, second] = replay.replay(made)
+    assert (first.outcome, first.where) == (replay.DIFFERENT, ["oracle: clusters"])
+    assert second.outcome == replay.ROUNDED
+    assert main(["replay", made.id]) == 1
+    assert "round 1: different  (oracle: clusters)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "outcome"),
+    [
+        ("0.5", "0.5", replay.SAME),
+        ("0.5", "0.504", replay.ROUNDED),
+        ("0.5", "0.52", replay.DIFFERENT),
+        ("120.0", "121.5", replay.ROUNDED),
+        ("3", "4", replay.DIFFERENT),
+        ("1.5|2.5", "1.501|2.5", replay.ROUNDED),
+        ("1.5|2.5", "1.5|2.9", replay.DIFFERENT),
+        ("1.5|2.5", "1.5", replay.DIFFERENT),
+        ("0|0|1", "0|1|1", replay.DIFFERENT),
+        ("GradCAM", "noise", replay.DIFFERENT),
+        ("0.5", "", replay.DIFFERENT),
+    ],
+)
+def test_two_values_by_hand(old, new, outcome):
+    assert replay.alike(old, new) == outcome
+
+
+def test_what_cannot_be_replayed_is_said(made):
+    with pytest.raises(ParameterError, match="has 4 rounds and cannot be run for so many: 5"):
+        replay.replay(made, rounds=5)
+    made.provenance["partition_hash"] = "0" * 64
+    with pytest.raises(ParameterError, match="its clients get other samples now"):
+        replay.replay(made)
+    elsewhere = made.folder.with_name("mine")
+    shutil.copytree(made.folder, elsewhere)
+    with pytest.raises(ParameterError, match="is a record of no paper of the kit"):
+        replay.replay(records.read(elsewhere))
+
+
+SMALL = {
+    "ocfl": "ocfl-mnist-nonoverlapping-balanced-m15-seed0-c4d2e520",
+    "emd-cfl": "emd-cfl-mnist-base-m12-seed0-6ea47b2c",
+    "fedcref": "fedcref-kmnist-test-dirty0-overlap0-m25-seed0-1e585722",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", SMALL)
+def test_the_first_round_of_a_committed_record_comes_out_again(data_root, paper):
+    """On this machine perhaps to the last digit, on any up to rounding.
+
+    Records of explanations need all their rounds, a quarter of an hour; `python -m cflkit replay`
+    does that, too.
+    """
+    record = records.read(records.PROJECT / "data" / "results" / SMALL[paper])
+    for verdict in replay.replay(record, rounds=1):
+        assert verdict.outcome != replay.DIFFERENT, verdict
+
+
+def test_explanations_need_all_their_rounds():
+    known = papers.PAPERS["ocfl-explanations"]
+    record = next(r for r in records.committed() if r.paper == known.folder)
+    with pytest.raises(ParameterError, match="has 50 rounds and needs them all: 2"):
+        replay.replay(record, rounds=2)
+
+
+# --- Lists ---------------------------------------------------------------------------------------
+
+
+def test_records_are_listed_with_scale_and_age(made, capsys):
+    assert main(["records", "--where", "dataset", "digits-8x8"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["record", "paper", "scale", "seed", "minutes", "code", "stale"]
+    [line] = [line for line in lines if made.id in line]
+    assert "stale" not in line
+    committed = records.committed()
+    table = catalogue.listing(committed).set_index("record")
+    if committed:
+        assert table.loc[SMALL["ocfl"], "scale"] == "reduced"
+        assert table.loc[SMALL["ocfl"], "stale"] == "stale"
+        assert table.loc[SMALL["ocfl"], "code"].endswith("commits ago")
+
+
+def test_a_record_of_other_code_is_stale(made, monkeypatch):
+    assert not catalogue.is_stale(made)
+    monkeypatch.setattr(revision, "DIGEST", "another")
+    assert catalogue.is_stale(made)
+
+
+def test_two_records_side_by_side(made, capsys):
+    other = made.folder.with_name(made.id[:-1] + "x")
+    shutil.copytree(made.folder, other)
+    contents = json.loads((other / "record.json").read_text())
+    contents["parameters"]["lr"] = 0.5
+    contents["summary"]["FedAvg"]["pf1"] = 0.125
+    (other / "record.json").write_text(json.dumps(contents))
+    assert main(["records", made.id, other.name]) == 0
+    out = capsys.readouterr().out
+    assert "parameters in which they differ" in out
+    assert [line.split() for line in out.splitlines() if line.startswith("lr")] == [
+        ["lr", "0.05", "0.5"]
+    ]
+    assert any(line.split()[:1] == ["pf1"] and "0.125" in line for line in out.splitlines())
+    assert main(["records", made.id]) == 0
+    assert "digits-8x8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["records", "a", "b", "c"], "one record is shown, or two side by side, not 3"),
+        (["records", "absent"], "no record 'absent'"),
+        (["records", "-w", "dataset", "svhn"], "no record has {'dataset': 'svhn'}"),
+        (["records", "-w", "seed", "0", "-w", "seed", "1"], "--where takes one value of a name"),
+        (["replay", "absent"], "no record 'absent'"),
+    ],
+)
+def test_bad_requests_are_one_line(arguments, message, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_provenance_says_what_a_result_hangs_on(made):
+    known = made.provenance
+    assert known["code"] == revision.DIGEST
+    assert known["processor"]
+    assert known["threads"] >= 1
+    assert len(known["notebook"]) == 64
+    assert known["data_files"] == {}  # the digits are embedded
+    assert known["resumed"] == 0
+    assert known["git_revisions"] == [revision.revision() or "unknown"]
+    assert (known["cuda"], known["cudnn"]) == (None, None)
