@@ -24,7 +24,7 @@ class Clusterer(Protocol):
     """The interface that methods expect of a clusterer."""
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         ...
 
 
@@ -62,7 +62,7 @@ class HDBSCAN:
             raise ValueError(f"min_cluster_size must be an integer from 2, not {size!r}")
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         import hdbscan
 
         gamma = checked(distance)
@@ -88,7 +88,7 @@ class KMeans:
             raise ValueError(f"n_clusters must be a positive integer, not {self.n_clusters!r}")
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         from sklearn.cluster import KMeans as SklearnKMeans
 
         gamma = checked(distance)
@@ -104,7 +104,7 @@ class MeanShift:
     """Mean shift on the rows of Γ, with scikit-learn's estimate of the bandwidth (OCFL-MS)."""
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         from sklearn.cluster import MeanShift as SklearnMeanShift
 
         gamma = checked(distance)
@@ -127,15 +127,15 @@ class AffinityPropagation:
 
     Notes
     -----
-    If the messages do not converge, scikit-learn returns the labels of the last iteration. If these
-    have no exemplar, it returns −1 for every client, and all clients are one cluster.
+    If the messages do not converge, scikit-learn returns the labels of the last iteration. If no
+    exemplar was found, it returns −1 for every client, and all clients are one cluster.
     """
 
     seed: int = 0
     wrong_sign: bool = False
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         from sklearn.cluster import AffinityPropagation as SklearnAffinityPropagation
         from sklearn.exceptions import ConvergenceWarning
 
@@ -181,7 +181,7 @@ class Agglomerative:
             raise ValueError(f"unknown linkage {self.linkage!r}; known are {', '.join(LINKAGES)}")
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         from sklearn.cluster import AgglomerativeClustering
 
         gamma = checked(distance)
