@@ -42,8 +42,8 @@ def gradcam(
     layer : str
         The name of a layer with spatial outputs; `models.LAST_FEATURES` names the usual ones.
     relu : bool
-        Whether to keep only evidence for the class, as in GradCAM's paper. Captum's default is not
-        to.
+        Whether to keep only evidence for the class, as in GradCAM's paper. Captum's default is
+        False.
     mode : str
         The mode of ``torch.nn.functional.interpolate``. Captum's default is ``nearest``.
 

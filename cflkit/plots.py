@@ -228,7 +228,8 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
 def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axes:
     """Draw a saliency map over its image ``[channels, height, width]``.
 
-    The map is ``[height, width]`` with values in [0, 1]. Pixels with a high value hide the image; pixels with the value 0 show it unchanged.
+    The map is ``[height, width]`` with values in [0, 1]. Pixels with a high value hide the image;
+    pixels with the value 0 show it unchanged.
     """
     axes = image_grid(np.asarray(image)[None], columns=1, axes=axes)
     shades = np.asarray(heat, dtype=float)
