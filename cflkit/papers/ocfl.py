@@ -66,8 +66,8 @@ FILE = "{dataset}_{clients}_{overlap}_{balance}.yaml"
 
 # --- As published, and as intended ---------------------------------------------------------------
 
-# The threshold in the OCFL authors' code, which passes similarities as distances. Section 4.2 of the
-# extended paper gives the range searched, 0.05 to 0.4
+# The threshold in the OCFL authors' code, which passes similarities as distances. Section 4.2 of
+# the extended paper gives the range searched, 0.05 to 0.4
 BRIGGS_THRESHOLD = 0.05
 
 SWITCHES = (
