@@ -51,7 +51,7 @@ class PartitionError(Exception):
 
 @dataclass(frozen=True)
 class Partition:
-    """Which samples of a pool each client holds, and which cluster it truly belongs to.
+    """The samples of a pool that each client holds, and the true cluster of each client.
 
     Attributes
     ----------
