@@ -1,6 +1,6 @@
 """How much the maps of cluster models explain: Algorithm 2 of the extended OCFL paper (section 5).
 
-Maps and their scores are in `explain`; networks come from `Federation.network`.
+`explain` has the maps and their scores; `Federation.network` gives the networks.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from cflkit.partition import Partition
 
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
 EXPLAINED = ("predicted", "true")
-# GradCAM, and what it is held against: itself on a network that was never trained, and maps that do
-# not know the model: noise, a blob in the middle, the image's own brightness
+# GradCAM and its baselines: GradCAM on a network that was never trained, and maps that do not
+# depend on the model (noise, a blob in the middle, the image's own brightness)
 MAPS = ("GradCAM", "untrained", "noise", "centre", "brightness")
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -50,35 +50,35 @@ def samples_from(
     size: int,
     seed: int,
 ) -> NDArray[np.int64]:
-    """The samples on which a cluster's model is explained (Algorithm 2, lines 3, 4, 8 to 14).
+    """Draw the samples on which a cluster's model is explained (Algorithm 2, lines 3, 4, 8 to 14).
 
     Parameters
     ----------
     source : {"in-cluster", "out-of-cluster", "orchestrator"}
-        The test sets of the cluster's clients, of all others, or the central test set.
+        The test sets of the cluster's clients, those of all other clients, or the central test set.
     partition : Partition
-        Which samples each client holds.
+        The samples that each client holds.
     labels : array_like
         ``[m]``, the cluster of each client.
     cluster : int
-        One of them.
+        The cluster to explain.
     central : int
-        Samples of the central test set.
+        The number of samples in the central test set.
     size : int
-        How many to draw without replacement; fewer if there are not as many.
+        The number of samples to draw without replacement; fewer if there are not enough.
     seed : int
-        Of the draw.
+        The seed of the draw.
 
     Returns
     -------
     ndarray
-        Indices into the pool, or into the central test set for ``orchestrator``; none if no client
-        is outside the cluster.
+        Indices into the pool, or for ``orchestrator`` into the central test set. Empty if the
+        source has no client.
 
     Raises
     ------
     ValueError
-        An unknown source or cluster, or a size below 1.
+        The source or the cluster is unknown, or the size is below 1.
     """
     members = np.asarray(labels) == cluster
     if not members.any():
@@ -90,7 +90,7 @@ def samples_from(
     elif source in SOURCES:
         chosen = np.flatnonzero(members if source == "in-cluster" else ~members)
         parts = [partition.test[client] for client in chosen]
-        # Clients may share samples
+        # Clients may share samples, which are to be drawn once only
         pool = np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
     else:
         raise ValueError(f"unknown source {source!r}; known are {', '.join(SOURCES)}")
@@ -100,21 +100,22 @@ def samples_from(
 
 @dataclass(frozen=True)
 class Assessment:
-    """How `assess` explains models.
+    """The options of `assess`.
 
     Attributes
     ----------
     layer : str
-        Of GradCAM, as in `gradcam`.
+        The layer of GradCAM, as in `gradcam`.
     sample_size : int
-        Images that a cluster's model is explained on, from each source (ζ; a share of them in
-        Algorithm 2, a number in the paper's text).
+        The number of images per source on which a cluster's model is explained. It is ζ, which is a
+        share of the images in Algorithm 2 and a number in the paper's text.
     step, baseline
-        As in `curves`.
+        The options of the same names in `curves`.
     explained : {"predicted", "true"}
-        The class whose map and probability it is: what the model says, or what it should say.
+        The class whose map and probability are computed: the one that the model predicts, or the
+        true one.
     seed : int
-        Of the draws of samples, of noise, and of the order of equally salient pixels.
+        The seed of drawing samples, of noise, and of the order of equally salient pixels.
     """
 
     layer: str
@@ -132,7 +133,7 @@ class Assessment:
 
 
 def of_explanations(table: pd.DataFrame) -> Summary:
-    """Summarise what GradCAM's maps score: means over each method's clusters."""
+    """Summarise the scores of GradCAM's maps by means over each method's clusters."""
     result: Summary = {}
     for method, rows in table[table["map"] == "GradCAM"].groupby("method", sort=False):
         result[str(method)] = {"n_clusters": int(rows["cluster"].nunique())}
@@ -147,30 +148,35 @@ def assess(
 ) -> History:
     """Explain every cluster's model of every method (Algorithm 2 of the extended OCFL paper).
 
-    In float32, or in TF32 where the federation trains in that.
+    Computations are in float32, or in TF32 where the federation trains in TF32.
 
     Parameters
     ----------
     methods : mapping of str to Method
-        After their run. Methods that share a model and its clients share its explanations.
+        The methods after their run. Methods that share a model and its clients share its
+        explanations.
     federation : Federation
-        They ran on.
+        The federation on which they ran.
     trained : History
-        Of that run: how long it was, and what it cost.
+        The history of that run, with its length and its cost.
     how : Assessment
         The options.
 
     Returns
     -------
     History
-        One row per method, cluster, source of samples and kind of map, with ``method``, ``round``
-        (after which the models were explained), ``cluster``, ``clients`` (its members, joined by
-        ``|``), ``source`` (of `SOURCES`), ``map`` (of `MAPS`; in other sources than in-cluster
-        GradCAM alone), ``samples``, ``empty`` (the share of maps that are zero everywhere),
-        ``accuracy`` and ``confidence`` (the mean probability of the explained class, image whole),
-        and of the areas under the insertion and deletion curves ``insertion`` and ``deletion``
-        (means over images), ``…_std`` and the quantiles ``…_p05`` to ``…_p95``. All are NaN where
-        there was no sample.
+        One row per method, cluster, source of samples and kind of map. The scores of a row are NaN
+        where there was no sample. Its columns are:
+
+        - ``method``, ``round`` (after which the models were explained) and ``cluster``;
+        - ``clients``: the members of the cluster, joined by ``|``;
+        - ``source``, one of `SOURCES`, and ``map``, one of `MAPS` (only GradCAM for samples that
+          are not in-cluster);
+        - ``samples``, and ``empty``: the share of maps that are zero everywhere;
+        - ``accuracy``, and ``confidence``: the mean probability of the explained class for the
+          whole image;
+        - ``insertion`` and ``deletion``: the areas under the curves as means over images, with
+          ``…_std`` and the quantiles ``…_p05`` to ``…_p95``.
     """
     begin = perf_counter()
     last = int(trained.rows[-1]["round"])
@@ -200,7 +206,7 @@ def assess(
 def explain_cluster(
     federation: Federation, model: Tensor, labels: ArrayLike, cluster: int, how: Assessment
 ) -> list[dict[str, Any]]:
-    """A cluster's rows of `assess`, from ``source`` on."""
+    """Compute a cluster's rows of `assess`, with the columns from ``source`` on."""
     network = federation.network(model)
     untrained = federation.network(federation.initials(1, 0)[0])
     central = len(federation.targets(0, "central"))
@@ -225,7 +231,7 @@ def explain_images(
     kinds: Sequence[str],
     how: Assessment,
 ) -> list[dict[str, Any]]:
-    """A row of `assess` for each kind of map, from ``map`` on."""
+    """Compute a row of `assess` for each kind of map, with the columns from ``map`` on."""
     if not len(images):
         return [{"map": kind, "samples": 0} for kind in kinds]
     with torch.inference_mode():
@@ -241,8 +247,8 @@ def explain_images(
         elif kind == "brightness":
             maps = brightness_maps(images)
         else:
-            looked_into = untrained if kind == "untrained" else network
-            maps = gradcam(looked_into, images, classes, how.layer)
+            explained_network = untrained if kind == "untrained" else network
+            maps = gradcam(explained_network, images, classes, how.layer)
         found = curves(
             *(network, images, maps, classes),
             step=how.step,
@@ -264,7 +270,7 @@ def explain_images(
 
 
 def described(name: str, areas: Tensor) -> dict[str, float]:
-    """Mean, standard deviation and quantiles of images' areas ``[n]``."""
+    """Compute the mean, standard deviation and quantiles of areas ``[n]``, one per image."""
     quantiles = np.quantile(areas.double().numpy(), QUANTILES)
     return {
         name: float(areas.mean()),

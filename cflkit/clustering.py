@@ -1,8 +1,9 @@
 """Clusterers of a divergence matrix, with scikit-learn's ``fit_predict``.
 
-Every clusterer takes a symmetric ``[m, m]`` matrix of distances and returns labels ``[m]`` from 0,
-in order of first appearance, so that equal groupings have equal labels whoever found them. The
-packages that cluster take seconds to import, so each clusterer imports its own when it is used.
+Every clusterer takes a symmetric ``[m, m]`` matrix of distances and returns labels ``[m]``. They
+are numbered from 0 in order of first appearance, so that two clusterers that find the same grouping
+return the same labels. The packages that cluster take seconds to import; each clusterer therefore
+imports its own when it is used.
 """
 
 from __future__ import annotations
@@ -20,32 +21,34 @@ LINKAGES = ("average", "complete", "single")
 
 
 class Clusterer(Protocol):
-    """What a method asks of a clusterer."""
+    """The interface that methods expect of a clusterer."""
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         ...
 
 
 @dataclass(frozen=True)
 class HDBSCAN:
-    """Density-based clustering; finds the number of clusters itself (Campello et al. 2013).
+    """Density-based clustering that finds the number of clusters itself (Campello et al. 2013).
 
     Attributes
     ----------
     min_cluster_size : int, optional
-        20 % of the clients by default, the rule of the OCFL papers.
+        The least number of clients per cluster; by default 20 % of the clients, the rule of the
+        OCFL papers.
     noise : {"own cluster", "singletons", "nearest"}
-        What becomes of clients that HDBSCAN leaves out: together one more cluster (what the OCFL
-        authors' code does), a cluster each, or the cluster of smallest mean distance.
+        The cluster of clients that HDBSCAN leaves out as noise: one more cluster for all of them
+        (as in the OCFL authors' code), one cluster per client, or the cluster with the smallest
+        mean distance.
 
     Notes
     -----
     The OCFL authors used scikit-learn's implementation, which counts a point among its own
-    neighbours; the hdbscan package does not. With ``min_samples`` one smaller the two agree (but
-    for single borderline clients where clusters are blurred), and without that a cluster of
-    exactly ``min_cluster_size`` clients (three of fifteen, in the papers' imbalanced scenarios) is
-    lost.
+    neighbours; the hdbscan package does not. With ``min_samples`` smaller by one the two agree,
+    except for single borderline clients where clusters are not clearly separate. Otherwise a
+    cluster of exactly ``min_cluster_size`` clients would be lost; the papers' imbalanced scenarios
+    have such clusters (three clients of fifteen).
     """
 
     min_cluster_size: int | None = None
@@ -59,23 +62,23 @@ class HDBSCAN:
             raise ValueError(f"min_cluster_size must be an integer from 2, not {size!r}")
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         import hdbscan
 
         gamma = checked(distance)
         size = self.min_cluster_size or max(2, round(0.2 * len(gamma)))
         if len(gamma) < 2 * size:
-            labels = np.full(len(gamma), -1)  # no room for two clusters: all are noise
+            labels = np.full(len(gamma), -1)  # too few clients for two clusters: all are noise
         else:
             labels = hdbscan.HDBSCAN(
                 metric="precomputed", min_cluster_size=size, min_samples=size - 1
             ).fit_predict(gamma.copy())
-        return in_order(settle_noise(gamma, labels, self.noise))
+        return canonical_labels(assign_noise(gamma, labels, self.noise))
 
 
 @dataclass(frozen=True)
 class KMeans:
-    """k-means on the rows of Γ; must be told the number of clusters (OCFL-KM, the ideal case)."""
+    """k-means on the rows of Γ, given the number of clusters (OCFL-KM, the ideal case)."""
 
     n_clusters: int = 3
     seed: int = 0
@@ -85,7 +88,7 @@ class KMeans:
             raise ValueError(f"n_clusters must be a positive integer, not {self.n_clusters!r}")
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         from sklearn.cluster import KMeans as SklearnKMeans
 
         gamma = checked(distance)
@@ -93,7 +96,7 @@ class KMeans:
         estimator = SklearnKMeans(
             n_clusters=min(self.n_clusters, distinct), n_init=10, random_state=self.seed
         )
-        return in_order(estimator.fit_predict(gamma))
+        return canonical_labels(estimator.fit_predict(gamma))
 
 
 @dataclass(frozen=True)
@@ -101,13 +104,13 @@ class MeanShift:
     """Mean shift on the rows of Γ, with scikit-learn's estimate of the bandwidth (OCFL-MS)."""
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         from sklearn.cluster import MeanShift as SklearnMeanShift
 
         gamma = checked(distance)
         if len(np.unique(gamma, axis=0)) == 1:
             return np.zeros(len(gamma), dtype=np.int64)  # the bandwidth would be zero
-        return in_order(SklearnMeanShift().fit_predict(gamma))
+        return canonical_labels(SklearnMeanShift().fit_predict(gamma))
 
 
 @dataclass(frozen=True)
@@ -116,21 +119,23 @@ class AffinityPropagation:
 
     Attributes
     ----------
+    seed : int
+        The seed of the tiny noise with which scikit-learn breaks ties.
     wrong_sign : bool
-        Pass Γ itself where similarities belong, as the OCFL authors' code does: far clients then
-        count as alike.
+        Whether to pass Γ itself where similarities are expected, as the OCFL authors' code does.
+        Distant clients then count as similar.
 
     Notes
     -----
-    Where the messages do not settle, scikit-learn gives what they say at the end, or −1 to everyone
-    if they name no exemplar: then all clients are one cluster.
+    If the messages do not converge, scikit-learn returns the labels of the last iteration. If no
+    exemplar was found, it returns −1 for every client, and all clients are one cluster.
     """
 
     seed: int = 0
     wrong_sign: bool = False
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         from sklearn.cluster import AffinityPropagation as SklearnAffinityPropagation
         from sklearn.exceptions import ConvergenceWarning
 
@@ -139,7 +144,7 @@ class AffinityPropagation:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.filterwarnings("ignore", message="All samples have mutually equal")
-            return in_order(estimator.fit_predict(gamma if self.wrong_sign else -gamma))
+            return canonical_labels(estimator.fit_predict(gamma if self.wrong_sign else -gamma))
 
 
 @dataclass(frozen=True)
@@ -149,14 +154,14 @@ class Agglomerative:
     Attributes
     ----------
     threshold : float, optional
-        Clusters at least this far apart are not joined (Briggs et al. 2020).
+        The distance from which two clusters are not merged (Briggs et al. 2020).
     n_clusters : int, optional
-        Joining ends with so many clusters (2 for the bipartition of Sattler et al. 2021).
+        The number of clusters at which merging ends (2 for the bipartition of Sattler et al. 2021).
     linkage : {"average", "complete", "single"}
-        How far apart two clusters are: the mean, largest or smallest distance between members.
+        The distance of two clusters: the mean, largest or smallest distance between their members.
     wrong_sign : bool
-        Pass the cosine similarity 1 − Γ where distances belong, as the OCFL authors' code does for
-        Briggs et al.: the most unlike clients are then joined first.
+        Whether to pass the cosine similarity 1 − Γ where distances are expected, as the OCFL
+        authors' code does for Briggs et al. The least similar clients are then merged first.
     """
 
     threshold: float | None = None
@@ -176,7 +181,7 @@ class Agglomerative:
             raise ValueError(f"unknown linkage {self.linkage!r}; known are {', '.join(LINKAGES)}")
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Labels ``[m]`` for distances ``[m, m]``."""
+        """Return labels ``[m]`` for distances ``[m, m]``."""
         from sklearn.cluster import AgglomerativeClustering
 
         gamma = checked(distance)
@@ -188,13 +193,14 @@ class Agglomerative:
             metric="precomputed",
             linkage=self.linkage,
         )
-        return in_order(estimator.fit_predict(1 - gamma if self.wrong_sign else gamma))
+        return canonical_labels(estimator.fit_predict(1 - gamma if self.wrong_sign else gamma))
 
 
 def merge_heights(distance: ArrayLike, linkage: str = "average") -> NDArray[np.float64]:
-    """``[m − 1]``, ascending: the distances at which agglomerative clustering joins clusters.
+    """Compute the distances at which agglomerative clustering merges clusters.
 
-    A threshold between two of them leaves as many clusters as heights lie above it, and one more.
+    They are ``[m − 1]``, in ascending order. If k of them lie above a threshold, the threshold
+    leaves k + 1 clusters.
     """
     from scipy.cluster import hierarchy
     from scipy.spatial.distance import squareform
@@ -220,7 +226,7 @@ def make(name: str, **options: Any) -> Clusterer:
     Raises
     ------
     ValueError
-        An unknown name, or an option that the clusterer does not have.
+        The name is unknown, or the clusterer does not have an option.
     """
     if name not in CLUSTERERS:
         raise ValueError(f"unknown clusterer {name!r}; known are {', '.join(CLUSTERERS)}")
@@ -230,22 +236,22 @@ def make(name: str, **options: Any) -> Clusterer:
         raise ValueError(f"clusterer {name!r}: {error}") from error
 
 
-def settle_noise(distance: NDArray[np.float64], labels: Labels, policy: str) -> Labels:
-    """Give clients labelled −1 a cluster, by one of `NOISE_POLICIES`."""
+def assign_noise(distance: NDArray[np.float64], labels: Labels, policy: str) -> Labels:
+    """Assign clients labelled −1 to clusters, by one of `NOISE_POLICIES`."""
     noise = np.flatnonzero(labels == -1)
     clusters = np.unique(labels[labels != -1])
-    settled = labels.copy()
+    assigned = labels.copy()
     if policy == "singletons":
-        settled[noise] = labels.max() + 1 + np.arange(len(noise))
+        assigned[noise] = labels.max() + 1 + np.arange(len(noise))
     elif policy == "nearest" and len(clusters):
         for client in noise:
             means = [distance[client, labels == cluster].mean() for cluster in clusters]
-            settled[client] = clusters[int(np.argmin(means))]
-    return settled
+            assigned[client] = clusters[int(np.argmin(means))]
+    return assigned
 
 
-def in_order(labels: ArrayLike) -> Labels:
-    """The same grouping, numbered from 0 in order of first appearance."""
+def canonical_labels(labels: ArrayLike) -> Labels:
+    """Number the clusters of a grouping from 0 in order of first appearance."""
     values = np.asarray(labels)
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
@@ -253,7 +259,13 @@ def in_order(labels: ArrayLike) -> Labels:
 
 
 def checked(distance: ArrayLike) -> NDArray[np.float64]:
-    """``distance`` as a float64 matrix, if it is square and finite."""
+    """Return ``distance`` as a float64 matrix, if it is square and finite.
+
+    Raises
+    ------
+    ValueError
+        The matrix is not square, or holds NaN or infinity.
+    """
     gamma = np.asarray(distance, dtype=np.float64)
     if gamma.ndim != 2 or gamma.shape[0] != gamma.shape[1] or not len(gamma):
         raise ValueError(f"distance must be a square matrix, not of shape {gamma.shape}")

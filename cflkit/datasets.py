@@ -1,13 +1,13 @@
 """Named image sets as tensors: embedded, in a folder of the user's, cached, or downloaded.
 
-``load("digits")`` needs no network: the images ship inside scikit-learn. Every other set is looked
-for and downloaded as `files` describes. Every file is checked against its checksum each time it is
-read. (PACS has no published checksums and no address to download from: its images are counted. Nor
-is the rebuilt set for download.)
+``load("digits")`` needs no network: the images ship inside scikit-learn. `files` describes how
+every other set is found or downloaded. Every file is checked against its checksum each time it is
+read. PACS has no published checksums, so its images are counted. PACS and the rebuilt set cannot be
+downloaded by the kit.
 
 A set that is reduced or rebuilt has a name that says so (``cifar10-subset``,
-``bloodmnist-rebuilt``, ``pacs-64``, ``kmnist-test``), so that no result made on it passes for one
-made on the original.
+``bloodmnist-rebuilt``, ``pacs-64``, ``kmnist-test``). A result on such a set therefore cannot be
+mistaken for one on the original.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ KUZUSHIJI49_FILES = {
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images and labels, split as their authors split them.
+    """Images and labels with the official split into training and test images.
 
     Attributes
     ----------
     name : str
-        The name that records carry.
+        The name under which records list the set.
     images, test_images : Tensor
-        ``[N, channels, height, width]``, uint8. ``images`` is the pool that clients draw from,
-        ``test_images`` the central test set (empty where the source defines none).
+        ``[N, channels, height, width]``, uint8. ``images`` is the pool that clients draw from.
+        ``test_images`` is the central test set, empty where the source defines none.
     labels, test_labels : Tensor
-        ``[N]``, int64, from 0.
+        ``[N]``, int64, numbered from 0.
     classes : int
-        Number of classes.
+        The number of classes.
     domains : Tensor or None
         ``[N]``, the domain of each image of the pool, where the source has domains (PACS).
     files : dict of str to str
-        The MD5 of each data file that was read, by its path in the data folder (a folder of images
-        has one for all of them); empty for embedded images.
+        The MD5 of each data file that was read, by its path in the data folder. A folder of images
+        has one MD5 for all of them; embedded images have none.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ImageSet:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """``(channels, height, width)`` of one image."""
+        """Return ``(channels, height, width)`` of one image."""
         channels, height, width = self.images.shape[1:]
         return channels, height, width
 
@@ -96,22 +96,22 @@ def load(name: str) -> ImageSet:
     Raises
     ------
     DatasetError
-        The name is unknown; the files are nowhere to be found and cannot be downloaded; or a file
-        does not have its checksum. Nothing is returned from a part of a data set.
+        The name is unknown, the files are nowhere to be found and cannot be downloaded, or a file
+        does not have its checksum. Incomplete data sets are never returned.
     """
     if name not in LOADERS:
         raise DatasetError(f"unknown data set {name!r}; known are {', '.join(names())}")
     return LOADERS[name](name)
 
 
-# --- The sets, each in the few lines that its format takes ---------------------------------------
+# --- Loaders, one per file format ----------------------------------------------------------------
 
 
 def load_digits(name: str) -> ImageSet:
-    """Handwritten digits of scikit-learn (1,797 images, 8×8, 17 grey levels), no network needed.
+    """Load scikit-learn's handwritten digits (1,797 images, 8×8, 17 grey levels) without a network.
 
-    One image in five of each class, the same for everyone, is the central test set. Under the name
-    ``digits`` the images are enlarged to the 28×28 pixels that the papers' networks take.
+    The central test set has one fifth of each class, and is always the same. Under the name
+    ``digits``, the images are enlarged to the 28×28 pixels that the papers' networks take.
     """
     from sklearn.datasets import load_digits as read_digits
     from sklearn.model_selection import train_test_split
@@ -137,7 +137,7 @@ def idx(data: bytes) -> Tensor:
 
 
 def idx_readers(files: DataFiles, source: str) -> Iterator[Callable[[], Tensor]]:
-    """For train images, train labels, test images, test labels: yield what reads the file."""
+    """Yield functions that read the train images and labels, then the test images and labels."""
     import torchvision
 
     described = getattr(torchvision.datasets, source)
@@ -152,7 +152,7 @@ def idx_readers(files: DataFiles, source: str) -> Iterator[Callable[[], Tensor]]
 
 
 def load_idx(name: str, source: str) -> ImageSet:
-    """MNIST, Fashion-MNIST and KMNIST, from the files and checksums that torchvision names."""
+    """Load MNIST, Fashion-MNIST or KMNIST from the files and checksums that torchvision lists."""
     files = DataFiles(name)
     images, labels, test_images, test_labels = (read() for read in idx_readers(files, source))
     return ImageSet(
@@ -167,9 +167,10 @@ def load_idx(name: str, source: str) -> ImageSet:
 
 
 def load_kmnist_test(name: str) -> ImageSet:
-    """The 10,000 official *test* images of KMNIST, cut anew: 800 of each class are the pool.
+    """Load the 10,000 official *test* images of KMNIST in a split of our own.
 
-    For use where the 18 MB of train images are not at hand.
+    The pool has 800 images of each class. The set is meant for users who do not have the 18 MB of
+    train images.
     """
     files = DataFiles(name)
     _, _, read_images, read_labels = idx_readers(files, "KMNIST")
@@ -187,13 +188,13 @@ def load_kmnist_test(name: str) -> ImageSet:
 
 
 def first_of_each(labels: Tensor, count: int) -> Tensor:
-    """``[N]``, bool: the first ``count`` of each class."""
+    """Return a mask ``[N]`` (bool) of the first ``count`` samples of each class."""
     ranks = torch.stack([(labels == k).cumsum(0) for k in range(int(labels.max()) + 1)])
     return ranks[labels, range(len(labels))] <= count
 
 
 def load_emnist_digits(name: str) -> ImageSet:
-    """EMNIST digits (240,000 + 40,000) out of NIST's one archive, whose images lie transposed."""
+    """Load EMNIST digits (240,000 + 40,000) from NIST's archive, which stores images transposed."""
     from torchvision.datasets import EMNIST
 
     files = DataFiles(name)
@@ -212,7 +213,7 @@ def load_emnist_digits(name: str) -> ImageSet:
 
 
 def load_cifar10(name: str) -> ImageSet:
-    """CIFAR-10 by torchvision's own loader, every file checked before it is opened."""
+    """Load CIFAR-10 with torchvision's own loader; check every file before it is opened."""
     from torchvision.datasets import CIFAR10
 
     files = DataFiles(name)
@@ -240,9 +241,9 @@ def load_cifar10(name: str) -> ImageSet:
 
 
 def load_cifar10_subset(name: str) -> ImageSet:
-    """The first 1,600 train and 400 test images of each class of CIFAR-10, in official order.
+    """Load the first 1,600 train and 400 test images of each class of CIFAR-10, in official order.
 
-    Cut from CIFAR-10 where there are no files of it.
+    Where the files of the subset are missing, it is cut from the whole of CIFAR-10.
     """
     files = DataFiles(name)
     parts = {
@@ -277,7 +278,7 @@ def load_cifar10_subset(name: str) -> ImageSet:
 
 
 def load_medmnist(name: str, relative: str, md5: str, urls: list[str], classes: int) -> ImageSet:
-    """PathMNIST and BloodMNIST; train and validation images together are the pool, as in OCFL."""
+    """Load PathMNIST or BloodMNIST; the pool is train and validation images, as in OCFL."""
     files = DataFiles(name)
     if urls:
         path = files.fetch(relative, md5, urls)
@@ -303,7 +304,7 @@ def load_medmnist(name: str, relative: str, md5: str, urls: list[str], classes: 
 
 
 def load_kuzushiji49(name: str) -> ImageSet:
-    """Kuzushiji-49: 49 classes of cursive Japanese characters, unevenly frequent."""
+    """Load Kuzushiji-49: 49 classes of cursive Japanese characters with unequal frequencies."""
     files = DataFiles(name)
     paths = [
         files.fetch(f"Kuzushiji49/{filename}", md5, [KUZUSHIJI49 + filename])
@@ -324,10 +325,11 @@ def load_kuzushiji49(name: str) -> ImageSet:
 
 
 def load_pacs(name: str, side: int) -> ImageSet:
-    """PACS: four domains (art painting, cartoon, photo, sketch) of seven classes, as image folders.
+    """Load PACS, folders of images of seven classes in four domains.
 
-    Its images have 227×227 pixels; a smaller ``side`` scales them down. The source defines no test
-    split: every image is in the pool, the central test set is empty.
+    The domains are art painting, cartoon, photo and sketch. The images have 227×227 pixels; a
+    smaller ``side`` scales them down. The source defines no test split, so that every image is in
+    the pool and the central test set is empty.
     """
     files = DataFiles(name)
     folder = files.find(
@@ -359,7 +361,7 @@ def load_pacs(name: str, side: int) -> ImageSet:
 
 
 def domain_images(files: DataFiles, folder: Path, domain: str, count: int) -> Any:
-    """Return torchvision's ``ImageFolder`` of one domain of PACS, if it is whole."""
+    """Return torchvision's ``ImageFolder`` of one domain of PACS, if it is complete."""
     from torchvision.datasets import ImageFolder
 
     try:
@@ -375,7 +377,7 @@ def domain_images(files: DataFiles, folder: Path, domain: str, count: int) -> An
 
 
 def pacs_image(name: str, path: str, loader: Callable[[str], Any], side: int) -> Tensor:
-    """Return one image of PACS, ``[3, side, side]``; only original ones are scaled down."""
+    """Read one image of PACS, ``[3, side, side]``; scale it down if it has the original size."""
     from torchvision.transforms.v2.functional import pil_to_tensor, resize
 
     try:
@@ -393,7 +395,7 @@ def pacs_image(name: str, path: str, loader: Callable[[str], Any], side: int) ->
 
 
 def archive_arrays(name: str, path: Path, keys: list[str]) -> list[np.ndarray]:
-    """The named arrays of an ``.npz`` file; nothing in it is unpickled."""
+    """Read the named arrays of an ``.npz`` file without unpickling anything."""
     with np.load(path, allow_pickle=False) as archive:
         absent = [key for key in keys if key not in archive.files]
         if absent:
@@ -402,7 +404,7 @@ def archive_arrays(name: str, path: Path, keys: list[str]) -> list[np.ndarray]:
 
 
 def channels_first(images: np.ndarray) -> Tensor:
-    """``[N, H, W, C]`` uint8 as ``[N, C, H, W]``."""
+    """Convert ``[N, H, W, C]`` uint8 images to a tensor ``[N, C, H, W]``."""
     return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
 

@@ -1,7 +1,8 @@
-"""How far clients are apart, and the one number that says when to cluster.
+"""Distances between clients, and the temperature that tells when to cluster.
 
-By their updates: Definitions 5 to 7 of the extended OCFL paper (equations 1 to 4 of the first). By
-their data: earth mover's distance (EMD-CFL, equation 3) and principal angles (PACFL).
+Distances of updates are Definitions 5 to 7 of the extended OCFL paper (equations 1 to 4 of the
+first). Distances of data are the earth mover's distance (EMD-CFL, equation 3) and principal angles
+(PACFL).
 """
 
 from __future__ import annotations
@@ -17,37 +18,39 @@ from torch import Tensor
 
 Matrix = NDArray[np.float64]
 
-# Distances between updates by name: the order of the norm of their difference, but for the cosine
+# Distances between updates by name, each with the order of the norm of their difference; the cosine
+# distance has none
 METRICS = {"cosine": None, "euclidean": 2.0, "manhattan": 1.0}
 COSTS = {"cosine": cosine_distances, "euclidean": euclidean_distances}
-# Values of each update that enter one matrix product: bounds the float64 copy to m × 8 MiB
+# Values of each update that enter one matrix product, which bounds the float64 copy to m × 8 MiB
 CHUNK = 2**20
 
 
 def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
-    r"""The divergence matrix Γ: pairwise cosine distances of update vectors.
+    r"""Compute the divergence matrix Γ: pairwise cosine distances of update vectors.
 
     .. math:: \gamma_{ij} = 1 - \frac{\Delta_i \cdot \Delta_j}{\|\Delta_i\| \|\Delta_j\|}
 
     Parameters
     ----------
     updates : Tensor or array_like
-        ``[m, P]``, one update vector a client: trained minus received parameters.
+        ``[m, P]``, one update vector per client: trained minus received parameters.
 
     Returns
     -------
     ndarray
         ``[m, m]``, float64, symmetric, in [0, 2], zero on the diagonal. A zero update has no
-        direction: its distance to every other client is 1 (as in scikit-learn).
+        direction; its distance to every other client is 1, as in scikit-learn.
 
     Raises
     ------
     ValueError
-        Not a matrix, or an update with NaN or infinity; the message names the clients.
+        The updates are not a matrix, or one has NaN or infinity; the message names the clients.
 
     Notes
     -----
-    Products are summed in float64: near-parallel updates differ in digits that float32 lacks.
+    Products are summed in float64, since nearly parallel updates differ in digits that float32
+    lacks.
 
     References
     ----------
@@ -55,7 +58,7 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
     """
     vectors = finite_updates(updates)
     m = len(vectors)
-    # One scale for everyone leaves angles as they are and keeps squares within range
+    # One scale for all clients leaves the angles unchanged and keeps the squares within range
     low, high = vectors.aminmax() if vectors.numel() else (torch.tensor(-1.0), torch.tensor(1.0))
     scale = torch.maximum(-low, high).double()
     gram = torch.zeros(m, m, dtype=torch.float64, device=vectors.device)
@@ -71,14 +74,14 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
 
 
 def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
-    """Pairwise distances of update vectors: `cosine_divergence`, or a norm of their differences.
+    """Compute pairwise distances of updates: `cosine_divergence`, or a norm of their differences.
 
     Parameters
     ----------
     updates : Tensor or array_like
-        ``[m, P]``.
+        ``[m, P]``, one update vector per client.
     metric : {"cosine", "euclidean", "manhattan"}
-        The latter two are in the units of the parameters.
+        The distance; the latter two are in the units of the parameters.
 
     Returns
     -------
@@ -88,7 +91,7 @@ def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
     Raises
     ------
     ValueError
-        An unknown metric; not a matrix, or an update with NaN or infinity.
+        The metric is unknown, the updates are not a matrix, or one has NaN or infinity.
     """
     if metric not in METRICS:
         raise ValueError(f"unknown metric {metric!r}; known are {', '.join(METRICS)}")
@@ -99,7 +102,7 @@ def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
     powers = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
     for chunk in vectors.split(CHUNK, dim=1):
         part = chunk.double()
-        # The faster way by a matrix product cancels digits that near vectors need
+        # The faster way, by a matrix product, loses the digits in which near vectors differ
         distances = torch.cdist(part, part, p=order, compute_mode="donot_use_mm_for_euclid_dist")
         powers += distances**order
     return (powers ** (1 / order)).cpu().numpy()
@@ -108,7 +111,7 @@ def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
 def earth_movers_distance(
     a: ArrayLike, b: ArrayLike, sinkhorn: float | None = None, cost: str = "cosine"
 ) -> float:
-    r"""The least cost of moving one sample's mass to another's, by POT.
+    r"""Compute the least cost of moving one sample's mass to another's, with the package POT.
 
     .. math:: W(a, b) = \min_{T \ge 0} \sum_{ij} T_{ij} c(a_i, b_j), \quad
               \sum_j T_{ij} = 1/n_a, \; \sum_i T_{ij} = 1/n_b
@@ -116,24 +119,24 @@ def earth_movers_distance(
     Parameters
     ----------
     a, b : array_like
-        ``[n_a, d]`` and ``[n_b, d]``; points weigh alike within a sample.
+        ``[n_a, d]`` and ``[n_b, d]``; all points of a sample have equal weights.
     sinkhorn : float, optional
-        Regularisation of Sinkhorn's approximation, whose plan is then charged with the cost alone;
-        exact for None.
+        The regularisation of Sinkhorn's approximation; None for the exact distance. The result is
+        the cost of the approximate plan without the regularisation term.
     cost : {"cosine", "euclidean"}
-        What it costs to move mass from a point to another. A zero vector has cosine distance 1 to
-        every vector (as in scikit-learn).
+        The cost of moving mass from a point to another. A zero vector has cosine distance 1 to
+        every vector, as in scikit-learn.
 
     Returns
     -------
     float
-        In the units of the cost; with cosines in [0, 2].
+        The distance in the units of the cost; for the cosine in [0, 2].
 
     Raises
     ------
     ValueError
-        An empty sample, samples of different dimension, values that are not finite, an unknown
-        cost, or a regularisation that is not positive.
+        A sample is empty or not finite, the samples differ in dimension, the cost is unknown, or
+        the regularisation is not positive.
     """
     if cost not in COSTS:
         raise ValueError(f"unknown cost {cost!r}; known are {', '.join(COSTS)}")
@@ -156,9 +159,10 @@ def earth_movers_distance(
 
 
 def principal_angles(bases: Sequence[ArrayLike]) -> Matrix:
-    """Smallest angles between directions of pixels, the distance of PACFL.
+    """Compute the smallest angles between directions of pixels, the distance of PACFL.
 
-    Of lines, whereas its code measures between the vectors, whose signs are arbitrary.
+    The angles are those between lines. The authors' code takes the angles between vectors, whose
+    signs are arbitrary.
 
     S. Vahidian et al.: Efficient distribution similarity identification in clustered federated
     learning via principal angles between client data subspaces. AAAI 2023.
@@ -166,27 +170,27 @@ def principal_angles(bases: Sequence[ArrayLike]) -> Matrix:
     Parameters
     ----------
     bases : sequence of array_like
-        For each client ``[d, p_i]``: unit vectors, see `class_directions`.
+        For each client, ``[d, p_i]`` unit vectors, see `class_directions`.
 
     Returns
     -------
     ndarray
-        ``[m, m]``, degrees: the smallest angle between any direction of one client and any of the
-        other; zero on the diagonal.
+        ``[m, m]``, in degrees: the smallest angle between any direction of one client and any of
+        the other; zero on the diagonal.
     """
     angles = np.zeros((len(bases), len(bases)))
     for i, one in enumerate(bases):
         for j, other in enumerate(bases[:i]):
-            # A singular vector's sign is arbitrary: of both signs the one that is nearer
+            # A singular vector's sign is arbitrary: take the sign with the smaller angle
             largest = np.clip(np.abs(np.asarray(one).T @ np.asarray(other)).max(), 0, 1)
             angles[i, j] = angles[j, i] = np.degrees(np.arccos(largest))
     return angles
 
 
 def class_directions(images: ArrayLike, labels: ArrayLike, p: int = 3) -> Matrix:
-    """``[d, ≤ p · classes]``: the first p left singular vectors of each class's pixels.
+    """Compute the first p left singular vectors of each class's pixels: ``[d, ≤ p · classes]``.
 
-    ``images`` are ``[n, d]``, a row an image.
+    ``images`` are ``[n, d]``, one row per image.
     """
     pixels, targets = np.asarray(images, dtype=np.float64), np.asarray(labels)
     parts = [
@@ -197,12 +201,12 @@ def class_directions(images: ArrayLike, labels: ArrayLike, p: int = 3) -> Matrix
 
 
 def finite_updates(updates: Tensor | ArrayLike) -> Tensor:
-    """``updates`` as a tensor ``[m, P]`` on a device with float64, if they can be compared.
+    """Return ``updates`` as a tensor ``[m, P]`` on a device with float64, if they are comparable.
 
     Raises
     ------
     ValueError
-        Not a matrix, or an update with NaN or infinity; the message names the clients.
+        The updates are not a matrix, or one has NaN or infinity; the message names the clients.
     """
     vectors = torch.as_tensor(updates)
     if vectors.device.type == "mps":
@@ -216,7 +220,7 @@ def finite_updates(updates: Tensor | ArrayLike) -> Tensor:
 
 
 def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None) -> float:
-    r"""The clustering temperature: the entrywise p-norm of Γ divided by λ.
+    r"""Compute the clustering temperature: the entrywise p-norm of Γ divided by λ.
 
     .. math:: T(\Gamma) = \frac{1}{\lambda} \Big(\sum_{i,j} |\gamma_{ij}|^p\Big)^{1/p},
         \qquad \lambda = \sqrt[p]{n(n-1)2^p}
@@ -226,7 +230,7 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     divergence : array_like
         ``[m, m]``, the matrix Γ.
     p : float
-        At least 1.
+        The order of the norm, at least 1.
     scale : float, optional
         λ; by default the paper's Maximal Divergence Constant, an upper bound of the norm, so
         that T is in [0, 1].
@@ -234,7 +238,7 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     Returns
     -------
     float
-        0 for a single client, who diverges from nobody.
+        The temperature T; 0 for a single client.
 
     References
     ----------

@@ -1,7 +1,8 @@
 """What a model looks at: GradCAM, and how much its maps explain, by insertion and deletion.
 
-R. Selvaraju et al.: Grad-CAM, ICCV 2017, by Captum. V. Petsiuk, A. Das, K. Saenko: RISE, BMVC 2018,
-whose insertion and deletion `assessment` puts on cluster models.
+GradCAM (R. Selvaraju et al.: Grad-CAM, ICCV 2017) is computed by Captum. Insertion and deletion are
+those of V. Petsiuk, A. Das, K. Saenko: RISE, BMVC 2018; `assessment` applies them to cluster
+models.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import gaussian_blur
 
 BASELINES = ("zeros", "blur", "mean")
-# Images that a network sees at once
+# Images in one forward pass
 CHUNK = 1024
 
 
@@ -28,12 +29,12 @@ def gradcam(
     relu: bool = True,
     mode: str = "bilinear",
 ) -> Tensor:
-    """GradCAM maps, by Captum's ``LayerGradCam``, enlarged to the images.
+    """Compute GradCAM maps by Captum's ``LayerGradCam``, enlarged to the size of the images.
 
     Parameters
     ----------
     network : nn.Module
-        In evaluation mode.
+        The network in evaluation mode.
     images : Tensor
         ``[n, channels, height, width]``, float.
     classes : Tensor
@@ -41,16 +42,17 @@ def gradcam(
     layer : str
         The name of a layer with spatial outputs; `models.LAST_FEATURES` names the usual ones.
     relu : bool
-        Only what speaks for the class, as in GradCAM's paper. Captum's default is off.
+        Whether to keep only evidence for the class, as in GradCAM's paper. Captum's default is
+        False.
     mode : str
-        Of ``torch.nn.functional.interpolate``. Captum's default is ``nearest``.
+        The mode of ``torch.nn.functional.interpolate``. Captum's default is ``nearest``.
 
     Returns
     -------
     Tensor
-        ``[n, height, width]``, each map divided by its largest absolute value: within [0, 1] with
-        ``relu``. A map without any positive value stays zero: `curves` then has nothing but chance
-        to go by.
+        ``[n, height, width]``, each map divided by its largest absolute value; with ``relu``,
+        values lie in [0, 1]. A map without any positive value stays zero, and `curves` then has a
+        random order of pixels.
 
     Raises
     ------
@@ -72,13 +74,13 @@ def gradcam(
 
 
 def spatial_layer(network: nn.Module, image: Tensor, layer: str) -> nn.Module:
-    """The layer of that name.
+    """Return the layer of this name, if its output is spatial.
 
     Raises
     ------
     ValueError
-        There is none, or its output for an ``image`` (``[1, channels, height, width]``) has no
-        height and width.
+        There is no such layer, or its output for an ``image`` (``[1, channels, height, width]``)
+        has no height and width.
     """
     known = {name: module for name, module in network.named_modules() if name}
     if layer not in known:
@@ -93,19 +95,22 @@ def spatial_layer(network: nn.Module, image: Tensor, layer: str) -> nn.Module:
 
 
 def brightness_maps(images: Tensor) -> Tensor:
-    """``[n, height, width]``: the mean of the channels; against zeros, all that there is to see."""
+    """Compute maps ``[n, height, width]`` of brightness, the mean of the channels.
+
+    With the baseline of zeros, brightness is everything that distinguishes an image from it.
+    """
     return images.mean(dim=1)
 
 
 def random_maps(images: Tensor, seed: int) -> Tensor:
-    """``[n, height, width]``: maps that know nothing, the least that a method must beat."""
+    """Draw random maps ``[n, height, width]``, the least that a method must beat."""
     generator = torch.Generator().manual_seed(seed)
     n, _, height, width = images.shape
     return torch.rand(n, height, width, generator=generator).to(images.device)
 
 
 def centre_maps(images: Tensor) -> Tensor:
-    """``[n, height, width]``: a blob in the middle, where most objects are anyway."""
+    """Build maps ``[n, height, width]`` with a blob in the middle, where most objects are."""
     n, _, height, width = images.shape
     rows, columns = (torch.linspace(-1, 1, size, device=images.device) for size in (height, width))
     blob = torch.exp(-2 * (rows[:, None].square() + columns[None].square()))
@@ -114,13 +119,13 @@ def centre_maps(images: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Curves:
-    """Probabilities of the explained class while pixels come or go.
+    """Probabilities of the explained class while pixels are inserted or deleted.
 
     Attributes
     ----------
     insertion, deletion : Tensor
-        ``[n, steps + 1]``: from the baseline to the image, and from the image to the baseline, the
-        most salient pixels first.
+        ``[n, steps + 1]``: probabilities from the baseline to the image, and from the image to the
+        baseline. The most salient pixels change first.
     """
 
     insertion: Tensor
@@ -128,10 +133,10 @@ class Curves:
 
 
 def pixel_order(maps: Tensor, seed: int) -> Tensor:
-    """``[n, height · width]``: pixels, row by row, from the most to the least salient.
+    """Sort pixels from the most to the least salient: ``[n, height · width]``, numbered by rows.
 
-    Equal ones, as where ReLU left nothing, are in random order: where a map knows nothing it is
-    worth as much as noise, and not as a walk from the upper left corner.
+    Equally salient pixels, such as those that ReLU set to zero, are in random order. A map that
+    says nothing then scores like noise, and not like a walk from the upper left corner.
     """
     flat = maps.flatten(1)
     generator = torch.Generator().manual_seed(seed)
@@ -150,31 +155,33 @@ def curves(
     baseline: str = "zeros",
     seed: int = 0,
 ) -> Curves:
-    """Insertion and deletion (RISE, section 4.2) of all images.
+    """Compute the insertion and deletion curves (RISE, section 4.2) of all images.
 
     Parameters
     ----------
     network : nn.Module
-        In evaluation mode.
+        The network in evaluation mode.
     images : Tensor
         ``[n, channels, height, width]``.
     maps : Tensor
-        ``[n, height, width]``, the saliency.
+        ``[n, height, width]``, the saliency maps.
     classes : Tensor
-        ``[n]``, the class whose probability is followed.
+        ``[n]``, the class whose probability is recorded.
     step : int
-        Pixels that change at a time; the last step takes what is left.
+        The number of pixels that change per step; the last step may have fewer.
     baseline : {"zeros", "blur", "mean"}
-        What stands where no pixel of the image is: zeros (as the OCFL authors; RISE's deletion has
-        the zero of normalised images, which is a mean colour), the image blurred (a blur of the
-        size of RISE's, for its insertion), or its mean in each channel.
+        The values in place of absent pixels. Zeros are the choice of the OCFL authors; in RISE's
+        deletion, zero is the mean colour of normalised images. A blurred image, with a blur of the
+        size of RISE's, is the choice of RISE's insertion. The mean is that of each channel of the
+        image.
     seed : int
-        Of the order of equally salient pixels, see `pixel_order`.
+        The seed of the order of equally salient pixels, see `pixel_order`.
 
     Raises
     ------
     ValueError
-        No image, a step below 1, an unknown baseline, or maps of another size.
+        There is no image, the step is below 1, the baseline is unknown, or the maps have another
+        size.
     """
     n, _, height, width = images.shape
     if not n:
@@ -207,7 +214,7 @@ def curves(
 
 
 def background(images: Tensor, baseline: str) -> Tensor:
-    """What stands where no pixel of an image is, as images."""
+    """Build the images whose pixels stand in place of absent ones."""
     if baseline == "zeros":
         return torch.zeros_like(images)
     if baseline == "blur":
@@ -218,9 +225,10 @@ def background(images: Tensor, baseline: str) -> Tensor:
 
 
 def area(curve: Tensor) -> Tensor:
-    """Area under curves ``[…, steps + 1]`` by trapezoids over [0, 1]; a constant's is itself.
+    """Compute the area under curves ``[…, steps + 1]`` over [0, 1] by the trapezoidal rule.
 
-    All steps count alike, as in RISE's code, also a last one of fewer pixels. The area is linear:
-    that of the mean curve, which the OCFL authors and RISE's code take, is the mean of the areas.
+    As in RISE's code, all steps have the same width, also a last step with fewer pixels. The area
+    is linear. The area under the mean curve, which the OCFL authors and RISE's code compute, is
+    therefore the mean of the areas.
     """
     return (curve[..., :-1] + curve[..., 1:]).mean(dim=-1) / 2

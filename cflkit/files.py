@@ -1,9 +1,9 @@
 """Data files: found in a folder of the user's or in the cache, or downloaded, and always checked.
 
-A file is looked for in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``, and is
-downloaded into the cache when it is in neither. A download, and the folder that an archive unpacks
-to, is made beside its place and renamed once it is whole, so that a killed process leaves nothing
-that a later one takes for a data set.
+A file is looked for in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``. If it is in
+neither, it is downloaded into the cache. Downloads and unpacked archives first get a temporary
+name, and their final name once they are complete. A killed process therefore leaves nothing that a
+later one takes for a data set.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CACHE = Path(__file__).resolve().parent.parent / "data" / "cache"
 
 
 class DatasetError(Exception):
-    """A data set that is unknown, not available, or damaged; the message says what to do."""
+    """A data set is unknown, not available, or damaged; the message says what to do."""
 
 
 def roots() -> list[Path]:
-    """Return the folders that are searched: ``CFLKIT_DATA`` where it is set, then the cache."""
+    """Return the folders to search: ``CFLKIT_DATA`` where it is set, then the cache."""
     named = os.environ.get("CFLKIT_DATA")
     if not named:
         return [CACHE]
@@ -42,16 +42,17 @@ def md5_of(path: Path) -> str:
 
 
 def download(url: str, target: Path, md5: str) -> None:
-    """Download a file; it stands at ``target`` once it is whole and has its checksum.
+    """Download a file; it appears at ``target`` once it is complete and has its checksum.
 
     Raises
     ------
     OSError
-        The address cannot be reached, or the file cannot be written (then with an ``errno``).
+        The address cannot be reached, or the file cannot be written. Only in the second case does
+        the error have an ``errno``.
     ValueError
-        What arrived has another checksum.
+        The downloaded file has another checksum.
     """
-    import pooch  # here, because it is needed once per data set and machine
+    import pooch  # here, since it is needed only once per data set and machine
 
     fetcher = pooch.create(
         target.parent,
@@ -69,7 +70,7 @@ class DataFiles:
     Parameters
     ----------
     name : str
-        The data set's name, with which every error begins.
+        The data set's name, with which every error message begins.
 
     Attributes
     ----------
@@ -94,7 +95,7 @@ class DataFiles:
         Raises
         ------
         DatasetError
-            It is nowhere; the message gives the ``remedy``.
+            The file is nowhere to be found; the message gives the ``remedy``.
         """
         found = self.locate(relative)
         if found is None:
@@ -102,12 +103,12 @@ class DataFiles:
         return found
 
     def verified(self, relative: str, path: Path, md5: str) -> Path:
-        """Return ``path``, once its MD5 is the one published, and note that it was read.
+        """Return ``path`` after checking its MD5, and note that the file was read.
 
         Raises
         ------
         DatasetError
-            It has another one; the message names the file and both checksums.
+            The file has another MD5; the message names the file and both checksums.
         """
         try:
             found = md5_of(path)
@@ -122,12 +123,12 @@ class DataFiles:
         return path
 
     def fetch(self, relative: str, md5: str, urls: list[str]) -> Path:
-        """Return a checked file: found below one of the `roots`, or downloaded into the cache.
+        """Return the path of a checked file; download it if it is below none of the `roots`.
 
         Raises
         ------
         DatasetError
-            The file is damaged; or it is nowhere and cannot be downloaded or kept.
+            The file is damaged, or it is nowhere to be found and cannot be downloaded or written.
         """
         found = self.locate(relative)
         if found is None:
@@ -136,13 +137,13 @@ class DataFiles:
         return self.verified(relative, found, md5)
 
     def downloaded(self, relative: str, md5: str, urls: list[str]) -> Path:
-        """Download a file into the cache from the first address that gives it."""
+        """Download a file into the cache from the first address that works."""
         failures = []
         for url in urls:
             try:
                 download(url, CACHE / relative, md5)
             except (OSError, ValueError) as error:
-                # The system's own errors have a number: the trouble is here and not at the address
+                # An error number means that this computer failed, and not the address
                 if getattr(error, "errno", None) is not None:
                     raise self.unwritable(error) from error
                 failures.append(f"{url}: {error}")
@@ -151,12 +152,12 @@ class DataFiles:
         raise self.missing(relative, f"download {' or '.join(urls)}", failures)
 
     def unpack(self, folder: str, archive: Path) -> Path:
-        """Unpack a checked tar archive, which holds ``folder``, into the cache; return the folder.
+        """Unpack a checked tar archive that holds ``folder`` into the cache; return the folder.
 
         Raises
         ------
         DatasetError
-            The cache cannot be written.
+            The cache cannot be written to.
         """
         place = CACHE / folder
         with self.cache_lock():
@@ -171,7 +172,7 @@ class DataFiles:
         return place
 
     def note_folder(self, relative: str, folder: Path, members: Iterable[Path]) -> None:
-        """Note that a folder was read: under one MD5, of its members' names and MD5s."""
+        """Note that a folder was read, with one MD5 of the names and MD5s of its members."""
         lines = sorted(
             f"{path.relative_to(folder).as_posix()} {md5_of(path)}\n" for path in members
         )
@@ -179,7 +180,7 @@ class DataFiles:
         self.md5[relative] = digest.hexdigest()
 
     def cache_lock(self) -> filelock.BaseFileLock:
-        """Return the lock that one process at a time holds on the cache."""
+        """Return the lock on the cache, which only one process at a time can hold."""
         try:
             CACHE.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -189,7 +190,7 @@ class DataFiles:
     def missing(
         self, relative: str, remedy: str, failures: list[str] | None = None
     ) -> DatasetError:
-        """Return the error of a file that is nowhere: what, where, why, and what to do."""
+        """Build the error for a missing file: what is missing, where, why, and what to do."""
         places = ", ".join(str(root / relative) for root in roots())
         tried = f"; the download failed ({'; '.join(failures)})" if failures else ""
         return DatasetError(
@@ -198,9 +199,9 @@ class DataFiles:
         )
 
     def unreadable(self, path: Path, error: OSError) -> DatasetError:
-        """Return the error of a file that is there and cannot be read."""
+        """Build the error for a file that exists and cannot be read."""
         return DatasetError(f"{self.name}: {path} cannot be read ({error.strerror})")
 
     def unwritable(self, error: OSError | ValueError) -> DatasetError:
-        """Return the error of a cache in which a file cannot be kept."""
+        """Build the error for a cache that cannot be written to."""
         return DatasetError(f"{self.name}: {CACHE} cannot be written ({error})")

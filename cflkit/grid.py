@@ -1,7 +1,7 @@
-"""A grid of runs: which a table needs, which of them there are, and running the rest.
+"""Grids of runs: list the runs that a table needs, and run those that have no record.
 
-A grid file lies beside a paper's parameter files. It names the notebook, lists of values whose
-products are the runs, and the parameter file of each::
+A grid file lies beside a paper's parameter files. It names a notebook and has lists of values; each
+of their combinations is a run. It also gives the parameter file of each run::
 
     notebook: 03_ocfl_temperature.ipynb
     file: "{scale}/{dataset}_{clients}_{overlap}_{balance}.yaml"
@@ -11,8 +11,8 @@ products are the runs, and the parameter file of each::
         dataset: [mnist, fashion-mnist]
         ...
 
-Names that the notebook has as parameters are passed on; others only pick the file. ``alike`` gives
-a parameter the value of another.
+Names that are parameters of the notebook are passed on to it; other names only select the file.
+``alike`` gives a parameter the value of another.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PARAMS = NOTEBOOKS / "params"
 
 
 class GridFile(Parameters):
-    """What stands in the file of a grid."""
+    """The contents of a grid file."""
 
     notebook: str
     file: str
@@ -51,13 +51,13 @@ class GridFile(Parameters):
 
     @model_validator(mode="after")
     def known_names(self) -> Self:
-        """Whatever ``file`` and ``alike`` refer to must be in every grid."""
+        """Check that every grid has all names to which ``file`` and ``alike`` refer."""
         needed = {name for _, name, _, _ in Formatter().parse(self.file) if name}
         needed |= set(self.alike.values())
         for lists in self.grids:
             absent = sorted(needed - set(lists))
             if absent:
-                raise ValueError(f"a grid without {', '.join(absent)}, which file or alike name")
+                raise ValueError(f"a grid without {', '.join(absent)}, which file or alike needs")
         return self
 
 
@@ -70,9 +70,9 @@ class Job:
     run : str
         The id of its record.
     notebook, file : Path
-        What is run, and the parameter file.
+        The notebook to run, and the parameter file.
     given : dict
-        Parameters over those of the file.
+        Parameters that replace those of the file.
     """
 
     run: str
@@ -82,38 +82,38 @@ class Job:
 
     @property
     def status(self) -> str:
-        """``done`` (there is a record), ``begun`` (a checkpoint) or ``missing``."""
+        """Return ``done`` (there is a record), ``begun`` (there is a checkpoint) or ``missing``."""
         if records.folder(self.run) is not None:
             return "done"
         return "begun" if records.checkpoint(self.run).exists() else "missing"
 
     def command(self) -> list[str]:
-        """Arguments of ``python -m cflkit`` that make the record, if it is still missing."""
+        """Build the arguments of ``python -m cflkit`` that make the record if it is missing."""
         given = [word for name, value in self.given.items() for word in ("-p", name, str(value))]
         notebook, file = map(records.display_path, (self.notebook, self.file))
         return ["run", notebook, "-f", file, *given, "--missing"]
 
 
 def tables() -> list[str]:
-    """The names of all grids, as ``paper/table``."""
+    """Return the names of all grids, as ``paper/table``."""
     return sorted(f"{path.parent.name}/{path.stem}" for path in PARAMS.glob("*/*.yaml"))
 
 
 def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
-    """The runs of a grid, in the order of its file.
+    """Read the runs of a grid in the order of its file.
 
     Parameters
     ----------
     table : str
         One of `tables`.
     where : mapping of str to str, optional
-        Only runs that have these values, by the names in the grid file.
+        Values by the names in the grid file; only runs that have them are returned.
 
     Raises
     ------
     ParameterError
-        No such grid; a name or a value that it does not have; a parameter file that is absent or
-        that the notebook refuses.
+        There is no such grid, it does not have a name or a value, or a parameter file is missing or
+        refused by the notebook.
     """
     if table not in tables():
         raise ParameterError(f"no grid {table!r}; there are {', '.join(tables())}")
@@ -139,7 +139,7 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
 
 
 def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """The products of a grid's lists that have the values of ``where``, which are YAML."""
+    """Yield the combinations of a grid's lists that have the values in ``where`` (YAML)."""
     known = {name for lists in grid.grids for name in lists}
     unknown = [name for name in where if name not in known]
     if unknown:
@@ -155,27 +155,28 @@ def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]
 
 
 def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
-    """Run what has no record, some at a time, each in a process of its own.
+    """Run the jobs that have no record, each in its own process.
 
-    A run that fails does not end the others; one that was interrupted goes on from its checkpoint.
+    A run that fails does not end the others. A run that was interrupted goes on from its
+    checkpoint.
 
     Parameters
     ----------
     jobs : sequence of Job
-        Those that are done are left alone.
+        The jobs; those that are done are not run again.
     side_by_side : int
-        Runs at a time, which share the cores.
+        The number of runs at a time, which share the cores.
 
     Returns
     -------
     dict of str to str
-        Why each run that failed did, by its id.
+        The reason of each run that failed, by its id.
     """
     left = []
     for job in jobs:
         if job.status != "done":
             left.append(job)
-        elif records.checkpoint(job.run).exists():  # killed between record and clearing up
+        elif records.checkpoint(job.run).exists():  # killed after writing the record
             with contextlib.suppress(filelock.Timeout), notebooks.run_lock(job.run):
                 records.remove_leftovers(job.run)
     failed = {}
@@ -189,13 +190,13 @@ def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
             if reason:
                 failed[job.run] = reason
     finally:
-        pool.shutdown(cancel_futures=True)  # on Ctrl-C the runs have had it, too
+        pool.shutdown(cancel_futures=True)  # Ctrl-C has interrupted the running jobs, too
     return failed
 
 
 def run_one(job: Job, side_by_side: int) -> tuple[str, float]:
-    """Run a job; returns why it failed (empty if it did not) and the minutes."""
-    from cflkit.federation import usable_cores  # with torch, which listing a grid does not need
+    """Run a job; return the reason of a failure (empty without one) and the minutes."""
+    from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
 
     begin = perf_counter()
     threads = str(max(1, usable_cores() // side_by_side))
@@ -216,5 +217,5 @@ def run_one(job: Job, side_by_side: int) -> tuple[str, float]:
         return "", minutes
     lines = done.stderr.split("\n") if done.returncode == 2 else []
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    unexpected = f"exit status {done.returncode}, at last {done.stderr.strip()[-200:]!r}"
+    unexpected = f"exit status {done.returncode}, last output {done.stderr.strip()[-200:]!r}"
     return (errors or [unexpected])[-1], minutes

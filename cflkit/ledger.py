@@ -1,8 +1,8 @@
 """Every published number beside ours.
 
 The papers' tables lie under ``data/published``, one row per cell; the ledger joins them with the
-run records. Runs at a paper's own scale and at a reduced one are kept apart: what a small network
-finds in a corner of the data is no reproduction of a table, however near the numbers are.
+run records. Runs at a paper's own scale and at a reduced scale are kept apart. A small network on a
+part of the data does not reproduce a table, however close the numbers are.
 """
 
 from __future__ import annotations
@@ -24,34 +24,35 @@ from cflkit.papers.base import AS_PUBLISHED, SCORES, Protocol
 from cflkit.records import PROJECT, Record
 
 PUBLISHED = PROJECT / "data" / "published"
-# Of the committed records; `readme` writes it
+# The ledger of the committed records, which `readme` writes
 LEDGER = PROJECT / "data" / "ledger.csv"
 STATUS = ("reproduced", "close", "not reproduced", "not run")
 # Half a unit of the digits printed
 ROUNDING = 0.005
 
-# Of what no record holds: hours, distances between parameters, ranks over many runs
+# The protocol of numbers that no record holds: hours, distances between parameters, ranks over many
+# runs
 UNRECORDED = Protocol(lambda rounds: None, SCORES)
 
 
 def scenario_columns() -> dict[str, type]:
-    """The columns that tell the scenarios of any paper apart, and what they hold."""
+    """Return the columns that identify the scenarios of all papers, and their types."""
     return {name: kind for paper in PAPERS.values() for name, kind in paper.scenario.items()}
 
 
 def cell_columns() -> list[str]:
-    """The columns that together name a published number."""
+    """Return the columns that together identify a published number."""
     return ["paper", "table", *scenario_columns(), "method", "measure"]
 
 
 def counted(table: pd.DataFrame) -> pd.DataFrame:
-    """Make whole numbers of the scenarios' whole numbers, also where a table has none."""
+    """Convert the scenarios' whole numbers to integers, also in columns with missing values."""
     whole = [name for name, kind in scenario_columns().items() if kind is int and name in table]
     return table.astype(dict.fromkeys(whole, "Int64"))
 
 
 def published() -> pd.DataFrame:
-    """The cells of all tables under ``data/published``, dashes that say nothing left out."""
+    """Read the cells of all tables under ``data/published``, except dashes without a meaning."""
     files = sorted(PUBLISHED.glob("*_table-*.csv"))
     texts = {"table": str, "protocol": str}
     cells = pd.concat([pd.read_csv(f, dtype=texts) for f in files], ignore_index=True)
@@ -59,11 +60,12 @@ def published() -> pd.DataFrame:
 
 
 def status(value: float, ours: Iterable[float], within: tuple[float, float] = SCORES) -> str:
-    """One of `STATUS` for a published value and ours, one value per seed.
+    """Compare a published value with ours, one value per seed; return one of `STATUS`.
 
-    Reproduced: the value lies in the interval of ours (smallest to largest; three seeds carry no
-    finer one) up to the rounding of print, or within the first bound of their mean. Close: within
-    the second. A value or a run that is NaN stayed one cluster, and only agrees with another.
+    Reproduced: the value lies between the smallest and the largest of ours, up to the rounding of
+    print, or within the first bound of their mean. Three seeds allow no finer interval. Close: the
+    value lies within the second bound. A value or a run that is NaN stayed one cluster, and agrees
+    only with another NaN.
     """
     runs = np.array(list(ours), dtype=float)
     if not len(runs):
@@ -72,17 +74,17 @@ def status(value: float, ours: Iterable[float], within: tuple[float, float] = SC
         return "reproduced" if np.isnan(value) and np.isnan(runs).all() else "not reproduced"
     distance = abs(runs.mean() - value)
     inside = runs.min() - ROUNDING <= value <= runs.max() + ROUNDING
-    # The bounds themselves belong to what they bound, whatever binary fractions make of them
+    # A distance equal to a bound counts as within it, despite the rounding of binary fractions
     if inside or distance <= within[0] + 1e-9:
         return "reproduced"
     return "close" if distance <= within[1] + 1e-9 else "not reproduced"
 
 
 def scale(record: Record, paper: str) -> str | None:
-    """``paper`` or ``reduced``, as the parameters are those of the one or the other file.
+    """Return the scale of a record, ``paper`` or ``reduced``, by comparison with parameter files.
 
-    None for all other parameters (`Paper.free` ones apart): such a run is an experiment of its own,
-    and no table's. None, too, for a run of another paper's methods.
+    Parameters in `Paper.free` are not compared. The result is None if the parameters match neither
+    file, since such a run belongs to no table. It is also None for a run of another paper.
     """
     known = PAPERS[paper]
     if record.paper != known.folder:
@@ -97,12 +99,12 @@ def scale(record: Record, paper: str) -> str | None:
 
 
 def scenario_of(record: Record, paper: str) -> tuple[Any, ...]:
-    """The scenario of a run, in the order of `Paper.scenario`."""
+    """Return the scenario of a run in the order of `Paper.scenario`."""
     return tuple(record.parameters.get(name) for name in PAPERS[paper].scenario)
 
 
 def reduction(paper: str, scenario: tuple[Any, ...]) -> str:
-    """What the reduced scale has otherwise than the paper's, as ``"name value"``s."""
+    """List how the reduced scale differs from the paper's, as ``"name value, name value"``."""
     full, less = (scale_parameters(paper, name, scenario) or {} for name in ("paper", "reduced"))
     free = PAPERS[paper].free
     return ", ".join(f"{n} {less[n]}" for n in less if n not in free and less[n] != full.get(n))
@@ -110,7 +112,7 @@ def reduction(paper: str, scenario: tuple[Any, ...]) -> str:
 
 @cache
 def scale_parameters(paper: str, scale: str, scenario: tuple[Any, ...]) -> dict[str, Any] | None:
-    """All parameters of a scenario at one of the two scales, if there is a file of it."""
+    """Return all parameters of a scenario at one of the two scales, or None without a file."""
     known = PAPERS[paper]
     named = dict(zip(known.scenario, scenario, strict=True))
     path = grid.PARAMS / known.folder / scale / known.file.format(**named)
@@ -121,12 +123,12 @@ def scale_parameters(paper: str, scale: str, scenario: tuple[Any, ...]) -> dict[
 
 @cache
 def defaults(notebook: str) -> dict[str, Any]:
-    """The parameters of a notebook as committed."""
+    """Read the parameters of a committed notebook."""
     return notebooks.defaults(notebooks.read(grid.NOTEBOOKS / f"{notebook}.ipynb"))
 
 
 def command(record: Record, paper: str) -> str:
-    """The command that makes a record again."""
+    """Build the command that makes a record again."""
     notebook = PAPERS[paper].notebook
     usual = defaults(notebook)
     given = [
@@ -139,19 +141,19 @@ def command(record: Record, paper: str) -> str:
 
 
 def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
-    """The published cells, each beside our runs of the scenario.
+    """Join the published cells with our runs of their scenarios.
 
     Parameters
     ----------
     runs : list of Record, optional
-        By default all of `records.find`.
+        The records to join; by default all of `records.find`.
 
     Returns
     -------
     DataFrame
-        The columns of `published`, then for runs at the paper's scale those of `compare_cell`; and
-        the same with the prefix ``reduced_`` for runs at the reduced scale, of which
-        ``reduced_scale`` says what differs.
+        The columns of `published`, then those of `compare_cell` for runs at the paper's scale. The
+        same columns with the prefix ``reduced_`` are for runs at the reduced scale;
+        ``reduced_scale`` says how it differs.
     """
     cells = published()
     grouped: dict[tuple[Any, ...], dict[tuple[Any, ...], Record]] = {}
@@ -159,7 +161,7 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
         seeds = run.parameters.get("seed"), run.parameters.get("partition_seed")
         for paper in cells["paper"].unique():
             if (of := scale(run, paper)) is not None:
-                # A seed counts once
+                # Several records of one seed count once
                 key = paper, scenario_of(run, paper), of
                 grouped.setdefault(key, {}).setdefault(seeds, run)
     rows = []
@@ -178,15 +180,20 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
 
 
 def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
-    """One published cell against the runs of one scale.
+    """Compare one published cell with the runs of one scale.
 
     Returns
     -------
     dict of str to object
-        ``ours``, ``low`` and ``high`` (mean, smallest and largest over seeds of the method as the
-        paper's code has it; of a round, over the seeds that have one), ``seeds``, ``never`` (in how
-        many of them all clients stayed one cluster), ``status``, ``intended`` (the mean of the
-        method as meant, where that is another) and ``runs`` (their ids).
+        The columns of the ledger:
+
+        - ``ours``, ``low`` and ``high``: the mean, smallest and largest value over seeds of the
+          method as in the paper's code. A clustering round is taken over the seeds that have one.
+        - ``seeds``: their number, and ``never``: in how many of them all clients stayed one
+          cluster.
+        - ``status``: one of `STATUS`.
+        - ``intended``: the mean of the method as intended, where it differs from the code.
+        - ``runs``: the ids of the records.
     """
     paper = PAPERS[cell["paper"]]
     protocol = paper.protocols.get(cell["protocol"], UNRECORDED)
@@ -194,15 +201,15 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
     name = paper.methods.get(cell["method"], "")
     rows = [method for run in runs if len(method := rows_as_published(run, name))]
     ours = np.array([protocol.value(method) for method in rows], dtype=float)
-    # Against print, one cluster from first to last is a dash; a table's score of 0 has several
+    # A printed dash stands for a run that stayed one cluster in all rounds; a printed 0 does not
     against_print = ours
     if protocol.dash_is_one_cluster:
         whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
         against_print = np.where(whole, np.nan, ours)
     some = ours[~np.isnan(ours)]
-    as_meant = [run.rounds[run.rounds["method"] == name] for run in runs]
-    slipped = any((run.rounds["method"] == name + AS_PUBLISHED).any() for run in runs)
-    meant = [protocol.value(method) for method in as_meant if len(method)] if slipped else []
+    own_rows = [run.rounds[run.rounds["method"] == name] for run in runs]
+    has_twin = any((run.rounds["method"] == name + AS_PUBLISHED).any() for run in runs)
+    intended = [protocol.value(own) for own in own_rows if len(own)] if has_twin else []
     return {
         "ours": some.mean() if len(some) else np.nan,
         "low": some.min() if len(some) else np.nan,
@@ -210,19 +217,19 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
         "seeds": len(rows),
         "never": int(np.isnan(against_print).sum()),
         "status": status(cell["value"], against_print, protocol.within),
-        "intended": pd.Series(meant, dtype=float).mean(),
+        "intended": pd.Series(intended, dtype=float).mean(),
         "runs": " ".join(run.id for run in runs) if rows else "",
     }
 
 
 def rows_as_published(run: Record, name: str) -> pd.DataFrame:
-    """A method's rows in a run; of the method as published, where the run has both."""
+    """Return a method's rows in a run; those of the method as published, if the run has both."""
     twin = run.rounds[run.rounds["method"] == name + AS_PUBLISHED]
     return twin if len(twin) else run.rounds[run.rounds["method"] == name]
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
-    """Cells of each table by status, at the paper's scale and at a reduced one."""
+    """Count the cells of each table by status, at the paper's scale and at the reduced scale."""
     scales = {"paper's": "status", "reduced": "reduced_status"}
     return pd.concat(
         {
@@ -237,7 +244,7 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def formatted(table: pd.DataFrame) -> pd.DataFrame:
-    """A ledger for the eye: texts, a number as ``mean [low, high]`` with its seeds and status."""
+    """Format a ledger for reading: numbers become ``mean [low, high]`` with seeds and status."""
     scales = {"paper's scale": "", "reduced scale": "reduced_"}
 
     def ours(row: pd.Series, prefix: str) -> str:
@@ -273,7 +280,7 @@ def formatted(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write(table: pd.DataFrame, path: Path) -> Path:
-    """Write the ledger as CSV, numbers to four digits."""
+    """Write the ledger as CSV with numbers of four significant digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     table.to_csv(path, index=False, float_format="%.4g")
     return path

@@ -1,7 +1,7 @@
-"""How well clusters agree with the truth, and how well models predict.
+"""Measures of how well clusters agree with the truth, and of how well models predict.
 
-The measures of section 4.3 and 4.4 of the extended OCFL paper, under their own names. (What that
-paper's tables have under these names is in `papers.ocfl`.)
+These are the measures of sections 4.3 and 4.4 of the extended OCFL paper under their own names.
+`papers.ocfl` has what that paper's tables report under these names.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torch import Tensor
 
 
 def agreement(truth: ArrayLike, found: ArrayLike) -> dict[str, float]:
-    """Agreement of a clustering with the true one, both as labels ``[m]``.
+    """Compute the agreement of a clustering with the true one, both as labels ``[m]``.
 
     Returns
     -------
     dict of str to float
-        ``ari`` (adjusted Rand index), ``ami`` (adjusted mutual information), ``homogeneity`` (each
-        cluster holds members of one true cluster) and ``completeness`` (each true cluster lies in
-        one cluster): 1 when the groupings are the same.
+        ``ari`` (adjusted Rand index), ``ami`` (adjusted mutual information), ``homogeneity``
+        (whether each cluster holds members of one true cluster) and ``completeness`` (whether each
+        true cluster lies in one cluster). All are 1 when the groupings are the same.
     """
     return {
         "ari": float(adjusted_rand_score(truth, found)),
@@ -38,9 +38,9 @@ def agreement(truth: ArrayLike, found: ArrayLike) -> dict[str, float]:
 
 
 def matched(truth: ArrayLike, found: ArrayLike) -> dict[int, int]:
-    """Which true class each cluster stands for: the one-to-one matching with most samples right.
+    """Match clusters to true classes one to one, so that most samples are right.
 
-    Clusters that are left over (there are more than classes) are missing.
+    If there are more clusters than classes, the result lacks the clusters that are left over.
     """
     classes, row = np.unique(np.asarray(truth), return_inverse=True)
     clusters, column = np.unique(np.asarray(found), return_inverse=True)
@@ -51,15 +51,15 @@ def matched(truth: ArrayLike, found: ArrayLike) -> dict[int, int]:
 
 
 def clustering_accuracy(truth: ArrayLike, found: ArrayLike) -> float:
-    """ACC: the share of samples that are right under the best renaming of clusters.
+    """Compute ACC, the share of samples that are right under the best matching of clusters.
 
-    Equation 4 of FedCRef; the Hungarian algorithm finds the renaming. As well for two clusterings
-    of which neither is the truth: it is symmetric.
+    This is equation 4 of FedCRef; the Hungarian algorithm finds the matching. ACC is symmetric, so
+    that it can also compare two clusterings of which neither is the truth.
 
     Raises
     ------
     ValueError
-        No sample, or another number of them on either side.
+        There is no sample, or the two sides have different numbers of labels.
     """
     truth, found = np.asarray(truth), np.asarray(found)
     if not truth.size or truth.shape != found.shape:
@@ -70,11 +70,11 @@ def clustering_accuracy(truth: ArrayLike, found: ArrayLike) -> float:
 
 
 def scores(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:
-    """Macro-F1 and accuracy of predicted probabilities ``[n, classes]`` for labels ``[n]``.
+    """Compute macro-F1 and accuracy of probabilities ``[n, classes]`` for labels ``[n]``.
 
-    The mean of F1 is over the classes that occur in the labels or among the predictions: a model
-    that predicts a class which the client does not have pays for it. Computed from the confusion
-    matrix, on the device of the arguments. NaN without a sample.
+    F1 is averaged over the classes that occur among the labels or the predictions. Predicting a
+    class that the client does not have therefore lowers the mean. The confusion matrix is computed
+    on the device of the arguments. Without a sample, both results are NaN.
     """
     if not len(labels):
         return float("nan"), float("nan")
@@ -82,6 +82,6 @@ def scores(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:
     cells = labels * classes + probabilities.argmax(dim=1)
     confusion = torch.bincount(cells, minlength=classes**2).view(classes, classes).cpu().numpy()
     hits = confusion.diagonal()
-    occurring = confusion.sum(axis=0) + confusion.sum(axis=1)  # once per label, once per prediction
+    occurring = confusion.sum(axis=0) + confusion.sum(axis=1)  # counts labels and predictions
     f1 = 2 * hits[occurring > 0] / occurring[occurring > 0]
     return float(f1.mean()), float(hits.sum() / len(labels))

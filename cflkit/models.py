@@ -1,8 +1,8 @@
 """The papers' networks, by name, for images of any size.
 
 Each network that classifies is a plain ``torch.nn.Module`` whose last linear layer is called
-``classifier``; what enters it is the network's *embedding*. `LAST_FEATURES` names the layer that
-GradCAM looks at. The autoencoder has ``encoder`` and ``decoder`` instead.
+``classifier``. The input of that layer is the network's *embedding*. `LAST_FEATURES` names the
+layer whose outputs GradCAM uses. The autoencoder has an ``encoder`` and a ``decoder`` instead.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Shape = tuple[int, int, int]
 
 
 class Dropout(nn.Module):
-    """Dropout whose masks depend on a key and on positions alone, where it is given a key.
+    """Dropout whose masks depend only on positions and on a key, if the layer has a key.
 
-    With ``rows`` it drops samples as a whole (stochastic depth of a residual branch).
+    With ``rows`` it drops whole samples (stochastic depth of a residual branch).
 
-    PyTorch's dropout draws from a generator with a state: which client got which mask would depend
-    on scheduling, and on what is computed beside it. The engines give each layer a ``key`` (an
-    int64 without dimensions) before each step. Without one, masks come from the global generator.
+    PyTorch's dropout draws from a generator with a state. A client's masks would then depend on
+    scheduling and on what else is computed. The engines therefore give each layer a ``key`` (a
+    scalar int64 tensor) before each step. Without a key, masks come from the global generator.
     """
 
     def __init__(self, p: float, rows: bool = False) -> None:
@@ -38,7 +38,7 @@ class Dropout(nn.Module):
         self.key: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """In training, zero each value or row with probability p; the rest times 1 / (1 - p)."""
+        """In training, zero values or rows with probability p and scale the rest by 1/(1 − p)."""
         if not self.training or not self.p:
             return x
         shape = torch.Size([len(x), *(1,) * (x.ndim - 1)]) if self.rows else x.shape
@@ -48,14 +48,17 @@ class Dropout(nn.Module):
 
 
 def give_keys(network: nn.Module, key: Tensor) -> None:
-    """Give each dropout layer of a network a key of its own, made of ``key``."""
+    """Give each dropout layer of a network its own key, derived from ``key``."""
     layers = (layer for layer in network.modules() if isinstance(layer, Dropout))
     for number, layer in enumerate(layers, 1):
         layer.key = numbered(key, number)
 
 
 def linear(shape: Shape, classes: int) -> nn.Module:
-    """Softmax regression on the pixels: a convex loss, on which lessons see client drift pure."""
+    """Build softmax regression on the pixels.
+
+    Its loss is convex, so that lessons can show client drift without effects of non-convexity.
+    """
     channels, height, width = shape
     return nn.Sequential(
         OrderedDict(flatten=nn.Flatten(), classifier=nn.Linear(channels * height * width, classes))
@@ -63,24 +66,25 @@ def linear(shape: Shape, classes: int) -> nn.Module:
 
 
 def compact_cnn(shape: Shape, classes: int) -> nn.Module:
-    """The default on a CPU: tiny-VGG, 7,740 parameters for 28×28 grey images and ten classes.
+    """Build the default network on a CPU, a tiny VGG.
 
-    Two blocks of two 3×3 convolutions of 10 channels, each block halving the image.
+    It has two blocks of two 3×3 convolutions with 10 channels; each block halves the image. For
+    28×28 grey images and ten classes it has 7,740 parameters.
     """
     return tiny_vgg(shape, classes, lambda: None)
 
 
 def compact_bn(shape: Shape, classes: int) -> nn.Module:
-    """The compact network with BatchNorm after each convolution: 7,820 parameters, 84 buffers.
+    """Build the compact network with BatchNorm after each convolution.
 
-    It shows in a minute what BatchNorm's state does to methods that compare updates; the papers'
-    network with BatchNorm is ResNet34.
+    It has 7,820 parameters and 84 buffers. It shows within a minute how BatchNorm's state affects
+    methods that compare updates. The papers' network with BatchNorm is ResNet34.
     """
     return tiny_vgg(shape, classes, lambda: nn.BatchNorm2d(10))
 
 
 def tiny_vgg(shape: Shape, classes: int, after: Callable[[], nn.Module | None]) -> nn.Module:
-    """Two blocks of two convolutions, each followed by ``after()`` and ReLU; one linear layer."""
+    """Build two blocks of two convolutions, each with ``after()`` and ReLU, and a linear layer."""
     channels, height, width = shape
     layers: list[nn.Module | None] = []
     for inputs, last in ((channels, False), (10, True), (10, False), (10, True)):
@@ -96,10 +100,10 @@ def tiny_vgg(shape: Shape, classes: int, after: Callable[[], nn.Module | None]) 
 
 
 def ocfl_cnn(shape: Shape, classes: int) -> nn.Module:
-    """The network of the OCFL papers for MNIST and Fashion-MNIST: 25.4 million parameters.
+    """Build the OCFL papers' network for MNIST and Fashion-MNIST, with 25.4 million parameters.
 
-    Three 5×5 convolutions without pooling, then four linear layers with dropout, as in the authors'
-    code (the papers only call it inspired by tiny-VGG).
+    It has three 5×5 convolutions without pooling, then four linear layers with dropout, as in the
+    authors' code. The papers only say that tiny-VGG inspired it.
     """
     channels, height, width = shape
     return nn.Sequential(
@@ -124,10 +128,10 @@ def ocfl_cnn(shape: Shape, classes: int) -> nn.Module:
 
 
 def resnet34(shape: Shape, classes: int) -> nn.Module:
-    """ResNet34 for small images (CIFAR style), 21.3 million parameters.
+    """Build ResNet34 for small images (CIFAR style), with 21.3 million parameters.
 
-    torchvision's network with a 3×3 stem of stride 1 and no first pooling (He et al. 2016, as the
-    OCFL authors adapted it), and torch's default initialisation of convolutions, as theirs.
+    It is torchvision's network (He et al. 2016) with the changes of the OCFL authors: a 3×3 stem of
+    stride 1, no first pooling, and PyTorch's default initialisation of convolutions.
     """
     network = ResNet(BasicBlock, [3, 4, 6, 3], num_classes=classes)
     network.conv1 = nn.Conv2d(shape[0], 64, kernel_size=3, padding=1, bias=False)
@@ -143,14 +147,14 @@ def resnet34(shape: Shape, classes: int) -> nn.Module:
 
 
 class Standardised(nn.Module):
-    """Pixels minus a mean, over a deviation, a channel each; not trained, and no buffers either."""
+    """Per-channel standardisation with fixed constants, without parameters and buffers."""
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
         super().__init__()
         self.mean, self.deviation = tuple(mean), tuple(deviation)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[n, channels, height, width]``."""
+        """Subtract each channel's mean and divide by its deviation: ``[n, channels, h, w]``."""
         mean, deviation = (
             torch.tensor(values, dtype=x.dtype, device=x.device)[:, None, None]
             for values in (self.mean, self.deviation)
@@ -159,14 +163,14 @@ class Standardised(nn.Module):
 
 
 class Enlarged(nn.Module):
-    """Images at the side that a network was made for."""
+    """Enlargement of images to the side that a network was made for."""
 
     def __init__(self, side: int) -> None:
         super().__init__()
         self.side = side
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[n, channels, side, side]``, bilinear; grey images as three equal channels."""
+        """Enlarge to ``[n, 3, side, side]``, bilinear; grey images get three equal channels."""
         x = x.expand(-1, 3, -1, -1)
         if x.shape[-2:] == (self.side, self.side):
             return x
@@ -174,10 +178,10 @@ class Enlarged(nn.Module):
 
 
 def emd_cnn(shape: Shape, classes: int, width: int = 64) -> nn.Module:
-    """The two-layer network of EMD-CFL for Rotated and Backdoor MNIST: 3.3 million parameters.
+    """Build EMD-CFL's network for Rotated and Backdoor MNIST, with 3.3 million parameters.
 
-    Two 3×3 convolutions of 64 and 128 channels, one pooling, a hidden layer of 128 (section 4.5,
-    appendix D.2), and the pixels' standardisation, which the authors have in their data.
+    It has two 3×3 convolutions of 64 and 128 channels, one pooling, and a hidden layer of 128
+    (section 4.5, appendix D.2). It also standardises the pixels, which the authors do in the data.
     """
     channels, height, width_ = shape
     return nn.Sequential(
@@ -200,15 +204,19 @@ def emd_cnn(shape: Shape, classes: int, width: int = 64) -> nn.Module:
 
 
 def emd_cnn_small(shape: Shape, classes: int) -> nn.Module:
-    """The same with 16 and 32 channels, for a CPU: 0.8 million parameters, a tenth of the work."""
+    """Build `emd_cnn` with 16 and 32 channels, a tenth of the work for a CPU.
+
+    It has 0.8 million parameters.
+    """
     return emd_cnn(shape, classes, width=16)
 
 
 def autoencoder(shape: Shape, _: int) -> nn.Module:
-    """FedCRef's: pixels – 100 – 64 – 32 and back, 174,840 parameters for 28×28 grey images.
+    """Build FedCRef's autoencoder, with 174,840 parameters for 28×28 grey images.
 
-    ReLU between the layers and a sigmoid at the end, for pixels in [0, 1] (section 5.2; the sigmoid
-    from the authors' code). ``encoder`` ends with the code of 32 numbers, ``decoder`` starts there.
+    Its layers have widths pixels – 100 – 64 – 32 and back, with ReLU between them (section 5.2). A
+    sigmoid at the end, from the authors' code, gives pixels in [0, 1]. ``encoder`` ends with the
+    code of 32 numbers, with which ``decoder`` begins.
     """
     pixels = shape[0] * shape[1] * shape[2]
     return nn.Sequential(
@@ -221,7 +229,7 @@ def autoencoder(shape: Shape, _: int) -> nn.Module:
 
 
 def perceptron(*widths: int, last: nn.Module | None = None) -> nn.Sequential:
-    """Linear layers from width to width, ReLU between them, and what stands at the end."""
+    """Build linear layers of these widths with ReLU between them, and ``last`` at the end."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -229,22 +237,22 @@ def perceptron(*widths: int, last: nn.Module | None = None) -> nn.Sequential:
 
 
 def imagenet() -> Standardised:
-    """As networks trained on ImageNet want their pixels."""
+    """Build the standardisation that networks trained on ImageNet expect."""
     return Standardised([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 
 
 def from_torchvision(name: str, shape: Shape, classes: int, weights: str | None) -> nn.Module:
-    """A network of torchvision with a new last layer, its images enlarged to 224 pixels.
+    """Build a network of torchvision with a new last layer; enlarge its images to 224 pixels.
 
-    What else stands before the last layer stays: ConvNeXt's normalisation and EfficientNet's
-    dropout, which the authors of EMD-CFL cut off.
+    ConvNeXt's normalisation and EfficientNet's dropout before the last layer are kept. The authors
+    of EMD-CFL remove them.
     """
     try:
         network = torchvision.models.get_model(name, weights="DEFAULT" if weights else None)
     except (OSError, RuntimeError) as error:  # no network; a damaged download
         raise ValueError(
-            f"the ImageNet weights of {name} cannot be had ({error}); put torchvision's file into "
-            f"{torch.hub.get_dir()}/checkpoints, or train from weights=None"
+            f"the ImageNet weights of {name} cannot be loaded ({error}); put torchvision's file "
+            f"into {torch.hub.get_dir()}/checkpoints, or train from weights=None"
         ) from error
     head = [n for n, layer in network.named_modules() if isinstance(layer, nn.Linear)][-1]
     width = network.get_submodule(head).in_features
@@ -276,10 +284,10 @@ MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "emd-cnn-small": emd_cnn_small,
     "autoencoder": autoencoder,
 }
-# Those that give an image's pixels back, not its class
+# Networks whose outputs are an image's pixels, not its class
 AUTOENCODERS = ("autoencoder",)
-# The last feature maps that know places: what the last convolution gives, activation included.
-# Before its ReLU units are negative where they see nothing, and GradCAM takes that for evidence
+# The last layer with spatial outputs: the last convolution with its activation. Before the ReLU,
+# units are negative where they detect nothing, which GradCAM would take for evidence
 LAST_FEATURES = {
     "compact-cnn": "features.8",
     "compact-bn": "features.12",
@@ -295,12 +303,12 @@ LAST_FEATURES = {
 
 
 def names() -> list[str]:
-    """Every name that `make` knows."""
+    """Return every name that `make` knows."""
     return [*MODELS, *PRETRAINED]
 
 
 def make(name: str, shape: Shape, classes: int, weights: str | None = None) -> nn.Module:
-    """Build a network by name, freshly initialised from torch's global generator.
+    """Build a network by name, initialised from torch's global generator.
 
     Parameters
     ----------
@@ -309,14 +317,14 @@ def make(name: str, shape: Shape, classes: int, weights: str | None = None) -> n
     shape : tuple of int
         ``(channels, height, width)`` of an image.
     classes : int
-        Number of outputs.
+        The number of outputs.
     weights : {"imagenet"}, optional
-        torchvision's weights of all layers but the last, downloaded at first use.
+        torchvision's weights of all layers except the last, downloaded at first use.
 
     Raises
     ------
     ValueError
-        The name is unknown; there are no such weights, or they cannot be downloaded.
+        The name is unknown, or the weights do not exist or cannot be downloaded.
     """
     if name not in names():
         raise ValueError(f"unknown model {name!r}; known are {', '.join(names())}")
@@ -325,5 +333,5 @@ def make(name: str, shape: Shape, classes: int, weights: str | None = None) -> n
     if name in PRETRAINED:
         return from_torchvision(name, shape, classes, weights)
     if weights is not None:
-        raise ValueError(f"{name} has no weights; those with are {', '.join(PRETRAINED)}")
+        raise ValueError(f"{name} has no weights; networks with weights: {', '.join(PRETRAINED)}")
     return MODELS[name](shape, classes)

@@ -1,9 +1,9 @@
 """Validated parameters: pydantic models that notebooks share.
 
-A notebook's parameters cell holds literals; the cell after it takes them into its model, which
+A notebook's parameters cell holds literals. The next cell validates them with a model, which
 refuses wrong types and values out of bounds. `python -m cflkit run` checks with the same model
-before a kernel starts, and unknown names too, which papermill ignores: it runs on with the
-defaults. The models of the notebooks themselves are in `papers`.
+before a kernel starts. It also refuses unknown names, for which papermill would use the defaults.
+The models of the notebooks are in `papers`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ INJECTED = "# Parameters"
 
 
 class ParameterError(Exception):
-    """Parameters that a notebook cannot run with; the message is one line."""
+    """A notebook cannot run with these parameters; the message is one line."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in place of a traceback, which would say nothing more."""
+        """Return what IPython shows instead of a traceback, which would not help."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -46,41 +46,42 @@ Balance = Literal["balanced", "imbalanced"]
 
 
 class Recorded(Protocol):
-    """Parameters of a run that leaves a record, as `records` needs them.
+    """Parameters of a run that writes a record, as `records` needs them.
 
     Attributes
     ----------
     folder : str
-        Of the paper's parameter files under ``notebooks/params``; the records' names begin with it.
+        The folder of the paper's parameter files under ``notebooks/params``. The names of its
+        records begin with it.
     scenario : str
-        What the run is about, for the record's name.
+        The scenario of the run, for the record's name.
     seed : int
-        Of the training.
+        The seed of the training.
     """
 
     folder: ClassVar[str]
 
     @property
     def scenario(self) -> str:
-        """Part of the record's name."""
+        """Return the part of the record's name that describes the run."""
         ...
 
     @property
     def seed(self) -> int:
-        """Part of the record's name."""
+        """Return the seed of the training, which is part of the record's name."""
         ...
 
     def check_against_data(self) -> None:
-        """Refuse what does not fit the data, see `Parameters.check_against_data`."""
+        """Refuse parameters that do not fit the data, see `Parameters.check_against_data`."""
         ...
 
     def model_dump(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
-        """All values by name."""
+        """Return all values by name."""
         ...
 
 
 class Parameters(BaseModel):
-    """What every notebook's parameters share: strict types, no unknown names."""
+    """The base of every notebook's parameters: strict types, no unknown names."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -91,8 +92,8 @@ class Parameters(BaseModel):
         Raises
         ------
         ParameterError
-            A name is missing, the parameters cell has one that the notebook does not know, or a
-            value has the wrong type or lies out of bounds.
+            A name is missing, the parameters cell has an unknown name, or a value has the wrong
+            type or lies out of bounds.
         """
         unknown = unknown_names(namespace.get("In", ()), cls.model_fields)
         if unknown:
@@ -102,25 +103,25 @@ class Parameters(BaseModel):
         )
 
     def check_against_data(self) -> None:
-        """Refuse what does not fit the data, which must be loaded; before a kernel starts.
+        """Load the data and refuse parameters that do not fit it, before a kernel starts.
 
         Raises
         ------
         ParameterError
             A parameter does not fit.
         datasets.DatasetError
-            The data are not there.
+            The data are not available.
         """
 
     @classmethod
     def added_later(cls) -> dict[str, Any]:
-        """The defaults of fields that older records lack: what those were run with."""
+        """Return the values of fields that older records lack; those runs had the defaults."""
         fields = cls.model_fields.items()
         return {name: field.default for name, field in fields if not field.is_required()}
 
     @classmethod
     def checked(cls, values: dict[str, Any]) -> Self:
-        """Validate ``values``; pydantic's report becomes one line."""
+        """Validate ``values``; turn pydantic's report into one line."""
         try:
             return cls(**values)
         except ValidationError as error:
@@ -128,16 +129,16 @@ class Parameters(BaseModel):
 
 
 def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
-    """Names that a notebook's parameters cell assigns although the notebook does not know them.
+    """Find names that a notebook's parameters cell assigns and that are not parameters.
 
     Parameters
     ----------
     cells : sequence of str
-        The sources of the cells that were executed, in order: IPython's ``In``. The last one that
-        assigns more than half of the known names is the parameters cell; what papermill gave
-        instead stands in a marked cell after it. Other cells may assign what they like.
+        The sources of the executed cells in order: IPython's ``In``. The last one that assigns more
+        than half of the known names is the parameters cell. Papermill's values stand in a marked
+        cell after it. Other cells may assign any names.
     known : dict
-        By name, the parameters that there are.
+        The parameters of the notebook by name.
     """
     found: list[str] = []
     for cell in reversed(cells):
@@ -151,7 +152,7 @@ def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
 
 
 def assigned(cell: str) -> list[str]:
-    """The names that a cell assigns; none if it has IPython's own syntax."""
+    """Return the names that a cell assigns, or none if it has IPython's own syntax."""
     try:
         body = ast.parse(cell).body
     except SyntaxError:
@@ -161,24 +162,24 @@ def assigned(cell: str) -> list[str]:
 
 
 def unknown_name(name: str, known: dict[str, Any]) -> str:
-    """What to say of a name that is no parameter."""
+    """Build the message for a name that is not a parameter."""
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
     return f"the notebook has no parameter {name!r}; {hint}"
 
 
-# What knows the names below takes seconds to load, and is loaded when it is asked
+# The modules that know these names take seconds to load; the validators import them when needed
 
 
 class Images(Parameters):
-    """Which images."""
+    """The choice of images."""
 
     dataset: str
 
     @field_validator("dataset")
     @classmethod
     def known(cls, name: str) -> str:
-        """A name that `datasets.load` knows."""
+        """Accept only names that `datasets.load` knows."""
         from cflkit import datasets
 
         if name not in datasets.names():
@@ -187,7 +188,7 @@ class Images(Parameters):
 
 
 class Scenario(Images):
-    """Which images, which clients: classes make the clusters."""
+    """The choice of images and clients, with clusters that differ in their classes."""
 
     overlap: Overlap
     balance: Balance
@@ -197,7 +198,7 @@ class Scenario(Images):
 
     @property
     def scenario(self) -> str:
-        """For the names of records."""
+        """Return the scenario's part of a record's name."""
         return f"{self.dataset}-{self.overlap}-{self.balance}-m{self.clients}"
 
 
@@ -213,13 +214,13 @@ class Run(Images):
     local_epochs: Count
     rounds: Count
     seed: Seed
-    # What came later than some records has a default here: what those were run with
+    # Fields newer than some records have a default here: the value with which those were run
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
 
     @field_validator("model")
     @classmethod
     def known_model(cls, name: str) -> str:
-        """A network that classifies, by a name that `models.make` knows."""
+        """Accept only names of `models.make` whose networks classify."""
         from cflkit import models
 
         known = [model for model in models.names() if model not in models.AUTOENCODERS]
@@ -229,12 +230,12 @@ class Run(Images):
 
     @model_validator(mode="after")
     def trainable(self) -> Self:
-        """The local training must be one that the engine can do."""
+        """Check that the engine can do the local training."""
         self.training()
         return self
 
     def training(self) -> LocalTraining:
-        """What clients do in a round."""
+        """Build the local training that clients do in a round."""
         from cflkit.federation import LocalTraining
 
         return LocalTraining(

@@ -1,13 +1,13 @@
 """Recipes that give each client its samples and its true cluster, and the manifest that keeps them.
 
-The partition is the experiment: it is made from a seed of its own, saved as a manifest with a hash,
-and no training seed changes it. Every recipe, those of `shifts` too, takes an image set and returns
-the image set that the clients draw from, with the partition of its pool. The recipes of this module
-leave the images as they are.
+The partition defines the experiment. It is made from its own seed and saved as a manifest with a
+hash; no training seed changes it. Every recipe, also those of `shifts`, takes an image set. It
+returns the image set that the clients draw from, and the partition of its pool. The recipes of this
+module leave the images unchanged.
 
-The recipes are those of the OCFL papers (Zuziak et al.; section III-A and IV-A of the first,
-section 3.1.2 of the extended one, and what the authors' archived partitions show), that of FedCRef,
-and two usual ones to compare with.
+Most recipes come from the OCFL papers: Zuziak et al., sections III-A and IV-A of the first paper,
+section 3.1.2 of the extended one, and what the authors' archived partitions show. One comes from
+FedCRef, and two standard ones are here for comparison.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from cflkit.datasets import ImageSet
 
 Indices = NDArray[np.int64]
 
-# Classes of the three clusters, by the number of classes of the data set (MNIST, Fashion-MNIST and
-# CIFAR-10 have ten; PathMNIST nine; BloodMNIST eight).
+# Classes of the three clusters, by the number of classes in the data set: ten in MNIST,
+# Fashion-MNIST and CIFAR-10, nine in PathMNIST, eight in BloodMNIST.
 NON_OVERLAPPING = {
     10: ([0, 1, 2, 3], [4, 5, 6], [7, 8, 9]),
     9: ([0, 1, 2], [3, 4, 5], [6, 7, 8]),
@@ -38,32 +38,33 @@ OVERLAPPING = {
     9: ([0, 1, 2, 7, 8], [4, 5, 6, 7, 8], [0, 1, 2, 3, 4, 5]),
     8: ([0, 1, 2, 6, 7], [3, 4, 5, 6, 7], [0, 1, 2, 3, 4]),
 }
-# Clients of each cluster as archived; the papers' 20, 47 and 33 % are exact for 15 clients alone.
+# Clients per cluster in the authors' archive; the papers' 20, 47 and 33 % are exact only for 15
+# clients.
 IMBALANCED_CLIENTS = {15: [3, 7, 5], 30: [7, 14, 9]}
 IMBALANCED_SHARES = [0.20, 0.47, 0.33]
 LOCAL_TEST_SHARE = 0.3
 
 
 class PartitionError(Exception):
-    """A recipe that cannot be followed on this data, or a manifest that is not what it says."""
+    """A recipe cannot be followed on this data, or a manifest does not match its hash."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Which samples of a pool each client holds, and which cluster it truly belongs to.
+    """The samples of a pool that each client holds, and the true cluster of each client.
 
     Attributes
     ----------
     dataset : str
         Name of the image set whose pool the indices point into.
     train, test : list of ndarray
-        For each client, indices of its local training and test samples, ascending.
+        For each client, the indices of its local training and test samples in ascending order.
     clusters : ndarray
-        ``[m]``, the true cluster of each client, from 0.
+        ``[m]``, the true cluster of each client, numbered from 0.
     recipe : dict
-        What made it: the recipe's name and arguments, the seed among them.
+        The name and the arguments of the recipe that made the partition, including the seed.
     more : dict of str to list of ndarray
-        Further splits by name (``validation``, ``backdoor``), as ``train`` and ``test``.
+        Further splits by name (``validation``, ``backdoor``), in the form of ``train``.
     """
 
     dataset: str
@@ -75,43 +76,44 @@ class Partition:
 
     @property
     def clients(self) -> int:
-        """m, the number of clients."""
+        """Return m, the number of clients."""
         return len(self.train)
 
     @property
     def splits(self) -> dict[str, list[Indices]]:
-        """All splits by name, ``train`` and ``test`` first."""
+        """Return all splits by name, with ``train`` and ``test`` first."""
         return {"train": self.train, "test": self.test, **self.more}
 
     @property
     def hash(self) -> str:
-        """``2:`` and the SHA-256 of all that decides who holds what; other partitions have another.
+        """Return ``2:`` and the SHA-256 of everything that decides which client holds what.
 
-        It covers the data set's name, the true cluster of each client, the names of the splits, and
-        the indices of each client in each split. It does not cover the recipe, which only tells how
-        they came about, nor pixels: those follow from the data set's name (shifted sets carry their
-        shift in it) and from its files, whose checksums are in `ImageSet.files`.
+        Different partitions have different hashes. The hash covers the data set's name, the true
+        cluster of each client, the names of the splits, and the indices of each client in each
+        split. It does not cover the recipe, which only tells how the partition was made. It does
+        not cover pixels either. Pixels follow from the data set's name, which includes the shift of
+        a shifted set, and from its files, whose checksums are in `ImageSet.files`.
         """
         digest = hashlib.sha256()
         digest.update(framed(self.dataset.encode()))
         digest.update(framed(integers(self.clusters)))
         for name in sorted(self.splits):
             digest.update(framed(name.encode()))
-            # The number of clients, so that no client of a split can pass for another split's name
+            # Without the number of clients, a client's indices could be read as the next split
             digest.update(integers([len(self.splits[name])]))
             for indices in self.splits[name]:
                 digest.update(framed(integers(indices)))
         return f"2:{digest.hexdigest()}"
 
     def matches(self, stated: str) -> bool:
-        """Tell whether ``stated`` is this partition's hash, of the present version or the first."""
+        """Tell whether ``stated`` is this partition's hash in the current or the first version."""
         return stated == (self.hash if ":" in stated else self.first_hash())
 
     def first_hash(self) -> str:
-        """Return the hash of version 1, which older manifests and records carry (64 digits alone).
+        """Return the hash of version 1: 64 digits without a prefix, as in older manifests.
 
-        It leaves out the number of clients and the names of further splits, so that some different
-        partitions share it; new ones are told apart by `hash`.
+        Version 1 leaves out the number of clients and the names of further splits. Some different
+        partitions therefore share it; `hash` distinguishes them.
         """
         digest = hashlib.sha256(self.dataset.encode())
         further = [indices for name in sorted(self.more) for indices in self.more[name]]
@@ -120,7 +122,7 @@ class Partition:
         return digest.hexdigest()
 
     def save(self, path: str | Path) -> Path:
-        """Write the manifest as JSON; returns its path."""
+        """Write the manifest as JSON and return its path."""
         manifest = {
             "dataset": self.dataset,
             "recipe": self.recipe,
@@ -142,7 +144,7 @@ class Partition:
         Raises
         ------
         PartitionError
-            The file is no manifest, or its contents do not have the hash that it states.
+            The file is not a manifest, or its contents do not have the hash that it states.
         """
         try:
             manifest = json.loads(Path(path).read_text())
@@ -171,12 +173,12 @@ class Partition:
 
 
 def framed(data: bytes) -> bytes:
-    """Return ``data`` behind its length, so that a sequence of them can be read in one way only."""
+    """Return ``data`` preceded by its length, so that a sequence of them is unambiguous."""
     return integers([len(data)]) + data
 
 
 def integers(values: ArrayLike) -> bytes:
-    """Return whole numbers in eight bytes each, the same on every machine."""
+    """Encode whole numbers in eight bytes each, in the same way on every machine."""
     return np.asarray(values, dtype="<i8").tobytes()
 
 
@@ -189,37 +191,38 @@ def ocfl(
     draws: int | None = None,
     seed: int = 0,
 ) -> tuple[ImageSet, Partition]:
-    """A scenario of the OCFL papers: three clusters of clients that differ in their classes.
+    """Make a scenario of the OCFL papers: three clusters of clients that differ in their classes.
 
     Parameters
     ----------
     images : ImageSet
-        Its pool has 8, 9 or 10 classes.
+        The images, whose pool has 8, 9 or 10 classes.
     overlap : {"nonoverlapping", "overlapping"}
         Whether the clusters' class sets are disjoint.
     balance : {"balanced", "imbalanced"}
-        Balanced: as many clients in each cluster, every sample of an allowed class as likely as
-        another. Imbalanced: 20, 47 and 33 % of the clients, and one Dirichlet(1) draw of class
-        probabilities per cluster, shared by its clients.
+        Balanced: all clusters have the same number of clients, and all samples of the allowed
+        classes are equally likely. Imbalanced: the clusters have 20, 47 and 33 % of the clients,
+        and the clients of a cluster share one Dirichlet(1) draw of class probabilities.
     clients : int
-        m, at least 3; the papers have 15 and 30.
+        The number of clients m, at least 3; the papers have 15 and 30.
     draws : int, optional
         Draws per client, with replacement; the papers' ``floor(N / m)`` by default. Repeated draws
-        are dropped, so a client holds fewer samples than this.
+        are dropped, so that a client holds fewer samples than this.
     seed : int
-        Seed of the partition alone.
+        The seed of the partition only.
 
     Returns
     -------
     ImageSet
-        The given one.
+        The given image set.
     Partition
-        70 % of a client's samples are its training set, 30 % its test set.
+        The clients; 70 % of a client's samples are its training set, 30 % its test set.
 
     Raises
     ------
     PartitionError
-        An unknown scenario, too few clients or samples, or data with another number of classes.
+        The scenario is unknown, there are too few clients or samples, or the data have another
+        number of classes.
     """
     labels = images.labels.numpy()
     classes = int(labels.max()) + 1 if labels.size else 0
@@ -249,8 +252,8 @@ def ocfl(
 def cluster_sizes(clients: int, balance: str) -> list[int]:
     """Return the number of clients in each of the three clusters of an OCFL scenario.
 
-    For numbers of clients that the papers do not have, shares are rounded by largest remainder and
-    no cluster is empty.
+    For numbers of clients that the papers do not have, the shares are rounded by the method of
+    largest remainders, and no cluster is empty.
     """
     if clients < 3:
         raise PartitionError(f"an OCFL scenario has three clusters: {clients} clients are too few")
@@ -273,31 +276,31 @@ def by_class_sets(
     dirichlet: bool,
     seed: int,
 ) -> tuple[list[Indices], list[Indices], Indices]:
-    """Clusters of clients, each cluster drawing from classes of its own.
+    """Draw the samples of clusters of clients, each cluster from its own set of classes.
 
     Parameters
     ----------
     labels : ndarray
-        ``[N]``, the classes of the pool's samples.
+        ``[N]``, the class of each sample in the pool.
     class_sets : sequence of sequence of int
         The classes of each cluster.
     sizes : sequence of int
-        The number of clients of each cluster; clients are numbered cluster by cluster.
+        The number of clients in each cluster; clients are numbered cluster by cluster.
     draws : int or None
         Draws per client; ``floor(N / m)`` for None.
     dirichlet : bool
-        Whether a cluster's class probabilities come from Dirichlet(1) over all classes, with the
-        forbidden ones set to zero, and weigh every sample of a class alike (as the authors' code);
-        otherwise every sample of an allowed class is as likely as another.
+        Whether to weight samples by class probabilities, as the authors' code does. A cluster's
+        probabilities are drawn from Dirichlet(1) over all classes, and those of forbidden classes
+        are set to zero. Otherwise all samples of the allowed classes are equally likely.
     seed : int
-        Seeds the generator.
+        The seed of the generator.
 
     Returns
     -------
     train, test : list of ndarray
-        Indices of each client. Samples are shared between clients, never within one.
+        Indices of each client. Two clients may share a sample; no client has one twice.
     clusters : ndarray
-        ``[m]``.
+        ``[m]``, the cluster of each client.
     """
     m = sum(sizes)
     classes = int(labels.max()) + 1
@@ -331,17 +334,17 @@ def by_class_sets(
 def iid(
     images: ImageSet, *, clients: int, draws: int | None = None, seed: int = 0
 ) -> tuple[ImageSet, Partition]:
-    """Every client draws from the whole pool: one true cluster, nothing for clustering to find.
+    """Let every client draw from the whole pool, so that there is only one true cluster.
 
-    Each client has ``draws`` samples (``floor(N / m)`` by default), drawn without replacement;
-    clients are disjoint.
+    Each client has ``draws`` samples (``floor(N / m)`` by default), drawn without replacement. No
+    two clients share a sample.
     """
     total = len(images.labels)
     share = total // clients if clients > 0 else 0
     draws = share if draws is None else draws
     if clients < 1 or not 4 <= draws <= share:
         raise PartitionError(
-            f"{clients} clients of {draws} samples each cannot be had from {total} samples "
+            f"{clients} clients of {draws} samples each cannot be drawn from {total} samples "
             "(a client needs at least 4)"
         )
     generator = np.random.default_rng(seed)
@@ -354,11 +357,12 @@ def iid(
 def dirichlet(
     images: ImageSet, *, clients: int, alpha: float, seed: int = 0
 ) -> tuple[ImageSet, Partition]:
-    """The usual label skew without groups: each class is split among clients by Dirichlet(α).
+    """Make the standard label skew without groups: split each class by Dirichlet(α).
 
-    Hsu, Qi and Brown (2019), in the form most used since: for each class, shares of the clients are
-    drawn from Dirichlet(α·1) and its samples are cut accordingly. Drawn again, up to 100 times,
-    while a client holds fewer than 4 samples. Clients are disjoint and form one true cluster.
+    This is the recipe of Hsu, Qi and Brown (2019) in the form most used since. For each class, the
+    shares of the clients are drawn from Dirichlet(α·1), and its samples are split accordingly. The
+    draw is repeated, up to 100 times, while a client holds fewer than 4 samples. No two clients
+    share a sample, and all form one true cluster.
     """
     if clients < 1 or not alpha > 0:
         raise PartitionError(f"needs clients ≥ 1 and alpha > 0, not {clients} and {alpha}")
@@ -380,7 +384,7 @@ def dirichlet(
 def dirichlet_shares(
     labels: NDArray[np.int64], clients: int, alpha: float, generator: np.random.Generator
 ) -> list[Indices]:
-    """Split each class among the clients by shares from Dirichlet(α); indices of each client."""
+    """Split each class among the clients by shares from Dirichlet(α); return their indices."""
     held: list[list[Indices]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
         members = generator.permutation(np.flatnonzero(labels == label))
@@ -403,38 +407,41 @@ def class_mixtures(
     overlap: float = 0.0,
     seed: int = 0,
 ) -> tuple[ImageSet, Partition]:
-    """The systems of FedCRef: each client holds some classes, and as many samples of each.
+    """Make a system of FedCRef: each client holds some classes, with equally many samples of each.
 
-    Nardi, Valerio and Passarella, section 5.2. That no two clients hold the same set of classes is
-    taken from the authors' code.
+    The recipe is that of Nardi, Valerio and Passarella, section 5.2. The rule that no two clients
+    hold the same set of classes is taken from the authors' code.
 
     Parameters
     ----------
     images : ImageSet
-        The pool.
+        The images, whose pool is split.
     clients : int
-        m.
+        The number of clients m.
     samples_per_class : int
-        S, of each class that a client holds.
+        S, the number of samples of each class that a client holds.
     min_classes, max_classes : int, optional
-        How many classes a client holds, uniform between the two; at most half of all by default.
+        Bounds of the number of classes per client, which is drawn uniformly. By default the upper
+        bound is half of all classes.
     at_least : int
-        Classes with fewer samples are left out (6,000 in the authors' Kuzushiji-49).
+        The least number of samples of a class; classes with fewer are left out. The authors have
+        6,000 for Kuzushiji-49.
     unique : bool
-        Whether no two clients may hold the same set of classes.
+        Whether all clients must hold different sets of classes.
     overlap : float
-        The share of a client's samples of a class that all clients with this class hold, in
-        [0, 1]. No other client has the rest, as long as the class lasts. A class that runs out is
-        split anew, so that some more samples are then shared.
+        The share, in [0, 1], of a client's samples of a class that all other clients with this
+        class hold, too. No other client has the rest, unless the class runs out. The rest is then
+        shuffled and split again, so that clients share more samples.
     seed : int
-        Seed of the partition alone.
+        The seed of the partition only.
 
     Returns
     -------
     ImageSet
-        The given one.
+        The given image set.
     Partition
-        Without test samples. Clients with the same set of classes share a true cluster.
+        The clients, without test samples. Clients with the same set of classes share a true
+        cluster.
 
     Raises
     ------
@@ -488,12 +495,12 @@ def draw_class_sets(
     unique: bool,
     generator: np.random.Generator,
 ) -> list[tuple[int, ...]]:
-    """Draw the classes of each client, ascending; ``bounds`` are on their number.
+    """Draw the classes of each client in ascending order; ``bounds`` limit their number.
 
     Raises
     ------
     PartitionError
-        Clients should hold different sets, and there are too few of these.
+        The clients should hold different sets of classes, and there are too few of these.
     """
     lowest, highest = bounds
     sets = sum(math.comb(len(classes), size) for size in range(lowest, highest + 1))
@@ -516,10 +523,10 @@ def split_classes(
     common: int,
     generator: np.random.Generator,
 ) -> list[Indices]:
-    """Give each client ``size`` samples of each of its classes, ``common`` of them to all holders.
+    """Give each client ``size`` samples of each of its classes.
 
-    The others come one client after the other from the rest of the class, which is shuffled anew
-    when it runs out.
+    All clients with a class get the same ``common`` samples of it. The others are taken client by
+    client from the rest of the class, which is shuffled again when it runs out.
     """
     held: list[list[Indices]] = [[] for _ in class_sets]
     for label in classes.tolist():
@@ -537,16 +544,16 @@ def split_classes(
 def without_clusters(
     dataset: str, parts: list[Indices], recipe: dict, generator: np.random.Generator
 ) -> Partition:
-    """Return a partition of one true cluster, in which each client has its part of the pool."""
+    """Build the partition with one true cluster, in which each client has its part of the pool."""
     splits = [local_split(part, generator) for part in parts]
     train, test = ([split[side] for split in splits] for side in (0, 1))
     return Partition(dataset, train, test, np.zeros(len(parts), dtype=np.int64), recipe)
 
 
 def local_split(indices: Indices, generator: np.random.Generator) -> tuple[Indices, Indices]:
-    """Split a client's samples at random into training (70 %) and test (30 %), not stratified."""
+    """Split a client's samples at random, without strata, into training (70 %) and test (30 %)."""
     shuffled = generator.permutation(indices)
-    # At least one sample on either side, whatever a heavily repeated draw left over
+    # Both sets need a sample, even where repeated draws left the client with very few
     tests = min(max(round(LOCAL_TEST_SHARE * len(indices)), 1), len(indices) - 1)
     if len(indices) < 2:
         raise PartitionError("a client drew a single sample again and again; use more draws")
@@ -554,7 +561,7 @@ def local_split(indices: Indices, generator: np.random.Generator) -> tuple[Indic
 
 
 def class_counts(partition: Partition, labels: ArrayLike, part: str = "train") -> NDArray[np.int64]:
-    """Return ``[m, classes]``: samples of each class in each client's split of this name."""
+    """Count the samples of each class in each client's split of this name: ``[m, classes]``."""
     targets = np.asarray(labels)
     classes = int(targets.max()) + 1
     return np.stack([np.bincount(targets[i], minlength=classes) for i in partition.splits[part]])

@@ -1,4 +1,4 @@
-"""The figures; each takes a table or a matrix and returns the Axes it drew on."""
+"""Functions that draw the figures; each takes a table or a matrix and returns the Axes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cflkit.stats import Comparison
 
 FOLDER = Path(__file__).resolve().parent.parent / "figures"
 
-# Okabe and Ito's colours, which readers with a colour vision deficiency can tell apart
+# Okabe and Ito's colours, which readers with a colour vision deficiency can distinguish
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"]
 
 
 def style() -> None:
-    """Settings that every notebook's figures share: small, plain, legible in print."""
+    """Set the style of all notebooks' figures, which are small, plain and legible in print."""
     plt.rcParams.update(
         {
             "figure.dpi": 90,
@@ -54,7 +54,7 @@ def save(figure: Figure, name: str) -> Path:
 
 
 def image_grid(images: ArrayLike, columns: int, axes: Axes | None = None) -> Axes:
-    """Images ``[N, channels, height, width]`` (grey or colour, uint8) as one sheet."""
+    """Draw images ``[N, channels, height, width]`` (grey or colour, uint8) as one sheet."""
     pictures = np.asarray(images)
     count, channels, height, width = pictures.shape
     rows = -(-count // columns)
@@ -72,7 +72,10 @@ def image_grid(images: ArrayLike, columns: int, axes: Axes | None = None) -> Axe
 
 
 def class_counts(counts: ArrayLike, clusters: ArrayLike, axes: Axes | None = None) -> Axes:
-    """Samples of each class (columns) of each client (rows); lines part the true clusters."""
+    """Draw how many samples of each class (columns) each client (rows) has.
+
+    Lines separate the true clusters.
+    """
     table = np.asarray(counts)
     axes = axes or plt.gca()
     shown = axes.imshow(np.where(table > 0, table, np.nan), aspect="auto", cmap="YlGnBu", vmin=0)
@@ -86,7 +89,7 @@ def class_counts(counts: ArrayLike, clusters: ArrayLike, axes: Axes | None = Non
 def divergence(
     matrix: ArrayLike, clusters: ArrayLike, axes: Axes | None = None, vmax: float | None = None
 ) -> Axes:
-    """A client-by-client matrix; white lines part the true clusters."""
+    """Draw a client-by-client matrix, with white lines between the true clusters."""
     axes = axes or plt.gca()
     axes.imshow(np.asarray(matrix), vmin=0, vmax=vmax)
     for border in cluster_borders(clusters):
@@ -100,7 +103,7 @@ def divergence(
 def temperature(
     temperatures: Sequence[float], trigger: int | None = None, axes: Axes | None = None
 ) -> Axes:
-    """The temperature round by round (from 1), the round that fires marked."""
+    """Draw the temperature of each round (from 1), and mark the round that triggers clustering."""
     axes = axes or plt.gca()
     rounds = np.arange(1, len(temperatures) + 1)
     axes.plot(rounds, temperatures, marker="o", markersize=3)
@@ -115,7 +118,7 @@ def temperature(
 
 
 def band(curves: Sequence[ArrayLike], colour: str, label: str, axes: Axes | None = None) -> Axes:
-    """The mean of curves of one length against the round, and twice its standard error."""
+    """Draw the mean of curves of equal length over rounds, plus and minus two standard errors."""
     axes = axes or plt.gca()
     stacked = np.asarray(curves, dtype=float)
     rounds = np.arange(1, stacked.shape[1] + 1)
@@ -129,9 +132,9 @@ def band(curves: Sequence[ArrayLike], colour: str, label: str, axes: Axes | None
 
 
 def over_rounds(table: pd.DataFrame, measure: str, label: str, axes: Axes | None = None) -> Axes:
-    """A measure of a history's table against the round, a line a method.
+    """Draw a measure of a history's table over rounds, one line per method.
 
-    Lines that lie on one another stay visible: each is drawn thinner than the one before.
+    Each line is thinner than the one before, so that lines in the same place stay visible.
     """
     axes = axes or plt.gca()
     methods = list(dict.fromkeys(table["method"]))
@@ -145,10 +148,10 @@ def over_rounds(table: pd.DataFrame, measure: str, label: str, axes: Axes | None
 
 
 def learning_gap(table: pd.DataFrame, axes: Axes | None = None) -> Axes:
-    """A segment a method of a history's table, from GF1 (hollow) to PF1 (filled).
+    """Draw one segment per method of a history's table, from GF1 (hollow) to PF1 (filled).
 
-    Both are means over the same rounds, those with an evaluation on the central test set. As Figure
-    2 of both OCFL papers, whose segments have GF1 below and PF1 above.
+    Both are means over the rounds with an evaluation on the central test set. The figure follows
+    Figure 2 of both OCFL papers, whose segments have GF1 below and PF1 above.
     """
     axes = axes or plt.gca()
     both = table.dropna(subset=["gf1", "pf1"])
@@ -169,7 +172,7 @@ def grid(
     texts: Sequence[Sequence[str]],
     axes: Axes | None = None,
 ) -> Axes:
-    """Values ``[rows, columns]`` in [0, 1] as coloured cells (NaN is grey), a text in each."""
+    """Draw values ``[rows, columns]`` in [0, 1] as coloured cells with texts; NaN is grey."""
     axes = axes or plt.gca()
     shades = np.asarray(values, dtype=float)
     colours = plt.get_cmap("viridis").with_extremes(bad="0.92")
@@ -186,15 +189,15 @@ def grid(
 
 
 def cluster_borders(clusters: ArrayLike) -> list[float]:
-    """Where to draw lines between clients of different true clusters."""
+    """Compute the positions of lines between clients of different true clusters."""
     return (np.flatnonzero(np.diff(np.asarray(clusters))) + 0.5).tolist()
 
 
 def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
-    """The graph of an iteration of FedCRef, from a row of a run's history.
+    """Draw the graph of one iteration of FedCRef from a row of a run's history.
 
-    Clusters of one class stand in a ring, in one colour; the rings stand on a circle. Associations
-    between two classes are drawn thick, in black. Isolated clusters are small.
+    Local clusters of one class form a ring in one colour; the rings lie on a circle. Associations
+    between two classes are thick and black. Isolated clusters are small.
     """
     axes = axes or plt.gca()
     classes = np.array(str(row["classes"]).split("|"), dtype=int)
@@ -223,9 +226,10 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
 
 
 def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axes:
-    """A saliency map ``[height, width]`` in [0, 1] over its image ``[channels, height, width]``.
+    """Draw a saliency map over its image ``[channels, height, width]``.
 
-    The hotter a place, the less of the image shines through; what has no heat stays as it is.
+    The map is ``[height, width]`` with values in [0, 1]. Pixels with a high value hide the image;
+    pixels with the value 0 show it unchanged.
     """
     axes = image_grid(np.asarray(image)[None], columns=1, axes=axes)
     shades = np.asarray(heat, dtype=float)
@@ -234,9 +238,10 @@ def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axe
 
 
 def boxes(table: pd.DataFrame, measure: str, axes: Axes | None = None) -> Axes:
-    """A box a method of a measure over clusters, as in Figures 6 and 7 of the extended OCFL paper.
+    """Draw one box per method of a measure over clusters.
 
-    Boxes are quartiles, whiskers reach the farthest within 1.5 of their distance, rings lie beyond.
+    The figure follows Figures 6 and 7 of the extended OCFL paper. Boxes are quartiles. Whiskers
+    reach to the farthest value within 1.5 interquartile ranges, and circles are the values beyond.
     """
     axes = axes or plt.gca()
     values = {name: rows.dropna() for name, rows in table.groupby("method", sort=False)[measure]}
@@ -253,10 +258,10 @@ def boxes(table: pd.DataFrame, measure: str, axes: Axes | None = None) -> Axes:
 
 
 def critical_differences(comparison: Comparison, axes: Axes | None = None) -> Axes:
-    """A critical-difference diagram: average ranks on a line, bars under methods that are alike.
+    """Draw a critical-difference diagram: average ranks on a line, and bars below it.
 
-    The best method stands right, as in the OCFL paper's Figure 8. A bar joins the methods on which
-    it has a dot, and passes others by.
+    The best method is on the right, as in the OCFL paper's Figure 8. A bar joins methods that do
+    not differ significantly; it has a dot at each of them, and passes others by.
     """
     axes = axes or plt.gca()
     ranks = comparison.ranks

@@ -1,6 +1,6 @@
-"""The README's tables, from committed notebooks and records.
+"""The README's tables, made from committed notebooks and records.
 
-Each stands between two markers; whatever is around them is written by hand.
+Each table stands between two markers; the text around them is written by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cflkit.papers.base import Results, Runs
 from cflkit.records import PROJECT, Record
 
 README = PROJECT / "README.md"
-# In a notebook's first cell
+# The line of minutes in a notebook's first cell
 MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
 
 
@@ -28,7 +28,7 @@ def write() -> list[Path]:
     Returns
     -------
     list of Path
-        What was written.
+        The files written.
     """
     committed = records.committed()
     table = ledger.ledger(committed)
@@ -44,16 +44,16 @@ def filled(text: str, committed: Sequence[Record], table: pd.DataFrame) -> str:
     Parameters
     ----------
     text : str
-        The README.
+        The text of the README.
     committed : sequence of Record
         The records that git tracks.
     table : DataFrame
-        Their ledger.
+        The ledger of these records.
 
     Raises
     ------
     ValueError
-        There is no place for a table.
+        The markers of a table are missing.
     """
     parts = {"notebooks": notebook_table(), "ledger": headline(table)}
     for paper in PAPERS.values():
@@ -70,13 +70,13 @@ def filled(text: str, committed: Sequence[Record], table: pd.DataFrame) -> str:
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table in Markdown."""
+    """Build a table in Markdown."""
     lines = [f"| {' | '.join(map(str, cells))} |" for cells in (head, *rows)]
     return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
 def notebook_table() -> str:
-    """The map: each notebook with its title and its minutes."""
+    """Build the table of notebooks, each with its title and its minutes."""
     rows = []
     for path in sorted(grid.NOTEBOOKS.glob("[0-9]*.ipynb")):
         cells = notebooks.read(path)["cells"]
@@ -91,13 +91,13 @@ def notebook_table() -> str:
 
 
 def results_table(paper: str, results: Results, committed: Sequence[Record]) -> str:
-    """A paper's runs, one row per scenario and scale, in the order of scenarios."""
+    """Build the table of a paper's runs, one row per scenario and scale, in their order."""
     found: dict[tuple[Any, ...], list[Record]] = {}
     for record in committed:
         scale = ledger.scale(record, paper)
         if scale in results.scales:
             scenario = ledger.scenario_of(record, paper)
-            # None cannot be compared, and comes first
+            # None cannot be compared with other values, and is sorted first
             key = tuple((value is not None, value) for value in (*scenario, scale))
             found.setdefault(key, []).append(record)
     runs = [Runs(key[-1][1], found[key]) for key in sorted(found)]
@@ -106,7 +106,7 @@ def results_table(paper: str, results: Results, committed: Sequence[Record]) -> 
 
 
 def headline(table: pd.DataFrame) -> str:
-    """How many of the papers' numbers there are, and what committed runs have made of them."""
+    """Count the papers' numbers, and how many of them committed runs have reproduced."""
     counts = ledger.counts(table)
     named = counts.columns.drop("not run")
     run = counts[named].sum(axis=1) > 0

@@ -1,7 +1,8 @@
-"""A first clustering of one client's samples, for what refines it (FedCRef).
+"""Initial local clusterings of each client's samples, the starting point of FedCRef.
 
-`dirty_uniform` spoils the true classes to a degree; `kmeans` on pixels and `dec` are real. All
-return labels ``[n]`` from 0.
+`dirty_uniform` simulates a clustering: it starts from the true classes and moves a given share of
+the samples to wrong clusters. `kmeans` on pixels and `DEC` are real clusterings. All return labels
+``[n]``, numbered from 0.
 """
 
 from __future__ import annotations
@@ -35,28 +36,32 @@ def first_clusters(
     dec: DEC | None = None,
     seed: int = 0,
 ) -> list[Labels]:
-    """Each client's own clustering of its training samples, into as many clusters as classes.
+    """Cluster each client's training samples into as many local clusters as it has classes.
 
     Parameters
     ----------
     name : {"dirty-uniform", "k-means", "dec"}
-        ``dirtiness`` belongs to the first, ``dec`` to the last.
+        The clustering.
     images : ImageSet
-        Whose pool the partition points into.
+        The images to whose pool the partition refers.
     partition : Partition
-        Which samples each client holds.
+        The samples that each client holds.
+    dirtiness : float
+        The option of ``dirty-uniform``.
+    dec : DEC, optional
+        The clusterer of ``dec``; one with default options for None.
     seed : int
-        Each client has a child of it.
+        The seed, from which each client's own is derived.
 
     Returns
     -------
     list of ndarray
-        m of them, ``[n]``.
+        For each of the m clients, its labels ``[n]``.
 
     Raises
     ------
     ValueError
-        An unknown name, or a client whose samples the clustering refuses.
+        The name is unknown, or the clustering refuses the samples of a client.
     """
     seeds = np.random.SeedSequence(seed).generate_state(partition.clients)
     labels = []
@@ -76,23 +81,23 @@ def first_clusters(
 
 
 def dirty_uniform(classes: ArrayLike, dirtiness: float, seed: int) -> Labels:
-    """Each sample's class; with the given probability another of the client's, all alike.
+    """Label each sample by its class or, with a given probability, by another class of the client.
 
-    FedCRef, section 5.2.
+    All other classes are equally likely (FedCRef, section 5.2).
 
     Parameters
     ----------
     classes : array_like
-        ``[n]``, the true ones.
+        ``[n]``, the true classes.
     dirtiness : float
         The probability that a sample lies in a wrong cluster, in [0, 1].
     seed : int
-        Of the samples moved.
+        The seed of the choice of samples and of their wrong clusters.
 
     Raises
     ------
     ValueError
-        One class alone (or none), or a dirtiness out of bounds.
+        There are fewer than two classes, or the dirtiness is out of bounds.
     """
     known, labels = np.unique(np.asarray(classes), return_inverse=True)
     if len(known) < 2:
@@ -106,13 +111,13 @@ def dirty_uniform(classes: ArrayLike, dirtiness: float, seed: int) -> Labels:
 
 
 def kmeans(samples: ArrayLike, k: int, seed: int) -> Labels:
-    """scikit-learn's k-means on ``[n, d]``, the best of 20 starts."""
+    """Cluster ``[n, d]`` by scikit-learn's k-means, the best of 20 starts."""
     values = checked(samples, k)
     return KMeans(k, n_init=20, random_state=seed).fit_predict(values).astype(np.int64)
 
 
 def checked(samples: ArrayLike, k: int) -> NDArray[np.float32]:
-    """``samples`` as an array, if k clusters can be made of them.
+    """Return ``samples`` as an array, if they can form k clusters.
 
     Raises
     ------
@@ -134,21 +139,22 @@ class DEC:
     Attributes
     ----------
     widths : tuple of int
-        Of the encoder's layers; the decoder mirrors them. The last is the embedding.
+        The widths of the encoder's layers, the last of which is the embedding. The decoder mirrors
+        them.
     layer_steps, whole_steps : int
-        Batches of the pre-training of each layer, which learns to undo dropout, and of the whole
-        autoencoder after that. The paper has 50,000 and 100,000, of SGD; ours are of Adam, which
+        Numbers of batches in the pre-training of each layer, which learns to undo dropout, and then
+        of the whole autoencoder. The paper has 50,000 and 100,000 steps of SGD; Adam, which we use,
         needs fewer.
     batch_size : int
-        Of all three phases.
+        The batch size of all three phases.
     lr : float
-        Of Adam, in the pre-training; a tenth of it afterwards.
+        The learning rate of Adam in the pre-training; a tenth of it afterwards.
     dropout : float
-        Of the pre-training of layers.
+        The dropout probability in the pre-training of layers.
     updates : int
-        The most updates of the target distribution.
+        The largest number of updates of the target distribution.
     tolerance : float
-        Clustering ends when an update changes at most this share of the labels.
+        The share of labels; clustering ends when an update changes at most this share.
     """
 
     widths: tuple[int, ...] = (500, 500, 2000, 10)
@@ -161,22 +167,22 @@ class DEC:
     tolerance: float = 0.001
 
     def fit_predict(self, samples: ArrayLike, k: int, seed: int) -> Labels:
-        """Labels of samples ``[n, d]`` in k clusters; values should lie in [0, 1].
+        """Cluster samples ``[n, d]`` with values in [0, 1] into k clusters; return their labels.
 
         Raises
         ------
         ValueError
-            As `checked`.
+            As in `checked`.
         """
         return self.fit_each(samples, [k], seed)[k]
 
     def fit_each(self, samples: ArrayLike, numbers: Sequence[int], seed: int) -> dict[int, Labels]:
-        """Labels as of `fit_predict` for several numbers of clusters, after one pre-training.
+        """Do `fit_predict` for several numbers of clusters after one common pre-training.
 
         Raises
         ------
         ValueError
-            As `checked`.
+            As in `checked`.
         """
         x = torch.from_numpy(checked(samples, max(numbers)))
         with torch.random.fork_rng(devices=[]):
@@ -190,14 +196,17 @@ class DEC:
             return labels
 
     def pretrained(self, x: Tensor) -> nn.Sequential:
-        """Section 3.2: a stacked denoising autoencoder, layer by layer and then as a whole."""
+        """Pre-train a stacked denoising autoencoder, layer by layer and then as a whole.
+
+        This is section 3.2 of the paper.
+        """
         widths = (x.shape[1], *self.widths)
         encoder: list[nn.Module] = []
         decoder: list[nn.Module] = []
         values = x
         for inputs, outputs in pairwise(widths):
             first, last = not encoder, len(encoder) == len(widths) - 2
-            # Linear at both ends: pixels and embeddings may take any value
+            # Without ReLU at both ends, since pixels and embeddings may take any value
             down = nn.Sequential(nn.Linear(inputs, outputs), nn.Identity() if last else nn.ReLU())
             up = nn.Sequential(nn.Linear(outputs, inputs), nn.Identity() if first else nn.ReLU())
             spoil = nn.Dropout(self.dropout)
@@ -209,7 +218,7 @@ class DEC:
         return nn.Sequential(*encoder)
 
     def train(self, network: nn.Module, values: Tensor, steps: int) -> None:
-        """Learn to give ``values`` back."""
+        """Train a network to reproduce ``values``."""
         optimizer = torch.optim.Adam(network.parameters(), self.lr)
         for _ in range(steps):
             batch = values[torch.randint(len(values), (min(self.batch_size, len(values)),))]
@@ -218,10 +227,11 @@ class DEC:
             optimizer.step()
 
     def refined(self, encoder: nn.Sequential, x: Tensor, k: int, seed: int) -> Labels:
-        """Section 3.1: k-means' centres and the encoder move towards surer assignments.
+        """Train the encoder and the centres of k-means towards more certain assignments.
 
-        The target is computed once in each pass over the samples, and the share of labels that
-        *changed* ends the loop (the FedCRef authors compare the share of those that did not).
+        This is section 3.1 of the paper. The target is computed once per pass over the samples. The
+        loop ends by the share of labels that *changed*; the FedCRef authors compare the share of
+        those that did not.
         """
         with torch.no_grad():
             start = KMeans(k, n_init=20, random_state=seed).fit(encoder(x).numpy())
@@ -246,26 +256,39 @@ class DEC:
 
 
 def soft_assignment(embeddings: Tensor, centres: Tensor) -> Tensor:
-    """``[n, k]``: Student's t with one degree of freedom, a row summing to one (equation 1)."""
+    """Compute soft assignments ``[n, k]`` by Student's t with one degree of freedom (equation 1).
+
+    Each row sums to one.
+    """
     q = 1 / (1 + torch.cdist(embeddings, centres).square())
     return q / q.sum(dim=1, keepdim=True)
 
 
 def target_distribution(q: Tensor) -> Tensor:
-    """``[n, k]``: surer than ``q``, and fairer to small clusters (equation 3)."""
+    """Compute the target ``[n, k]`` (equation 3).
+
+    It is more certain than ``q``, and gives small clusters more weight.
+    """
     p = q.square() / q.sum(dim=0)
     return p / p.sum(dim=1, keepdim=True)
 
 
 def best_by_silhouette(plane: ArrayLike, labels: Mapping[int, Labels]) -> tuple[int, dict]:
-    """Which number of clusters has the largest silhouette in a plane, and all silhouettes.
+    """Find the number of clusters with the largest silhouette in a plane.
 
     Parameters
     ----------
     plane : array_like
-        ``[n, 2]``, the samples as t-SNE draws them (the FedCRef paper's choice).
+        ``[n, 2]``, the samples' positions by t-SNE (the FedCRef paper's choice).
     labels : mapping of int to ndarray
-        Labels for each number of clusters tried.
+        The labels for each number of clusters tried.
+
+    Returns
+    -------
+    int
+        The best number of clusters.
+    dict
+        The silhouette of each number.
     """
     scores = {k: float(silhouette_score(plane, found)) for k, found in labels.items()}
     return max(scores, key=lambda k: scores[k]), scores

@@ -1,10 +1,10 @@
-"""Clusters by a shift of the images, where `partition` makes them by classes.
+"""Recipes whose clusters differ by a shift of the images, not by classes as in `partition`.
 
-As every recipe of `partition`, `make` takes an image set and returns the one that the clients draw
-from, here with shifted images, and the partition of its pool. The recipes are those of EMD-CFL:
-rotations (section 4.1; appendices C.1, C.2 and E.9), backdoors (appendices C.4 and C.5) and the
-domains of PACS (appendix C.3), as the authors' notebooks make them except for what notebook
-``05_emd_cfl`` lists. Unlike in `partition.ocfl`, a client has validation samples, too.
+Like every recipe of `partition`, `make` takes an image set. It returns the one that the clients
+draw from, here with shifted images, and the partition of its pool. The recipes are those of
+EMD-CFL: rotations (section 4.1; appendices C.1, C.2 and E.9), backdoors (appendices C.4 and C.5)
+and the domains of PACS (appendix C.3). They follow the authors' notebooks; notebook ``05_emd_cfl``
+lists the exceptions. Unlike in `partition.ocfl`, a client also has validation samples.
 
 D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv
 2506.07769.
@@ -25,10 +25,11 @@ from torch import Tensor
 from cflkit.datasets import ImageSet
 from cflkit.partition import Indices, Partition, PartitionError
 
-# What a group does to its images, given their labels
+# A function that shifts the images of a group, given their labels
 Shift = Callable[[Tensor, Tensor], Tensor]
 
-# Colours of Backdoor MNIST, in [0, 1]: the code's green and purple, and ten of its forty greens
+# Colours of Backdoor MNIST, in [0, 1]: green and purple as in the authors' code, and ten of its
+# forty shades of green
 GREEN, PURPLE = (0.26, 0.63, 0.40), (149 / 255, 52 / 255, 235 / 255)
 SHADES = colormaps["summer"].resampled(40)(range(10))[:, :3]
 PATCHES = colormaps["tab10"](range(10))[:, :3]
@@ -38,18 +39,19 @@ VALIDATION_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Group:
-    """Clients whose images are shifted alike.
+    """Clients whose images are shifted in the same way.
 
     Attributes
     ----------
     cluster : int
-        The true cluster; two groups can belong to one.
+        The true cluster; several groups can belong to one cluster.
     shift : Shift
-        What is done to the group's images.
+        The shift of the group's images.
     share : float
-        Of its training images that the group keeps; validation images are those of the whole.
+        The share of its training images that the group keeps. Validation images are taken before,
+        and all are kept.
     classes : sequence of int, optional
-        The classes that it holds; all for None.
+        The classes that the group holds; all for None.
     """
 
     cluster: int
@@ -59,7 +61,7 @@ class Group:
 
 
 def rotated(degrees: float) -> Shift:
-    """Rotate images counter-clockwise, to the nearest pixel, black where nothing was."""
+    """Build the counter-clockwise rotation to the nearest pixel, with black in empty corners."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         from torchvision.transforms.functional import rotate
@@ -70,17 +72,20 @@ def rotated(degrees: float) -> Shift:
 
 
 def unchanged(images: Tensor, labels: Tensor) -> Tensor:
-    """Return the images as they are."""
+    """Return the images unchanged."""
     return images
 
 
 def inverted(images: Tensor, labels: Tensor) -> Tensor:
-    """Invert grey levels: black on white for white on black."""
+    """Invert grey levels: white on black becomes black on white."""
     return 255 - images
 
 
 def coloured(colours: Sequence[float] | NDArray[np.float64]) -> Shift:
-    """Multiply grey images by an RGB colour, ``[3]``, or by one per class, ``[classes, 3]``."""
+    """Build the shift that multiplies grey images by an RGB colour.
+
+    ``colours`` are one colour for all images, ``[3]``, or one per class, ``[classes, 3]``.
+    """
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         table = torch.as_tensor(np.array(colours), dtype=torch.float32)
@@ -91,7 +96,10 @@ def coloured(colours: Sequence[float] | NDArray[np.float64]) -> Shift:
 
 
 def patched(move: int = 0) -> Shift:
-    """Paint a small square in the upper left corner, in the colour of (label + ``move``) mod 5."""
+    """Build the shift that paints a small square in the upper left corner.
+
+    The square has the colour number (label + ``move``) mod 5.
+    """
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         colours = torch.as_tensor(PATCHES * 255).round().to(torch.uint8)
@@ -104,12 +112,12 @@ def patched(move: int = 0) -> Shift:
 
 
 def rotation_groups(degrees: Sequence[float], clusters: Sequence[int]) -> list[Group]:
-    """Return one group per angle."""
+    """Build one group per angle."""
     return [Group(c, rotated(d)) for d, c in zip(degrees, clusters, strict=True)]
 
 
-# Table 1 (``four``) and Tables 10 and 11, where three degrees more or less are one true cluster;
-# and two shifts that 1,437 digits can carry, for lessons
+# The rotations of Table 1 (``four``) and of Tables 10 and 11, where a difference of a few degrees
+# makes no other true cluster. The last two are for lessons, in which 1,437 digits must suffice
 ROTATIONS = {
     "four": rotation_groups((0, 90, 180, 270), (0, 1, 2, 3)),
     "min": rotation_groups((-3, -1, 1, 3), (0, 0, 0, 0)),
@@ -145,36 +153,40 @@ def make(
     Parameters
     ----------
     images : ImageSet
-        What is shifted. Backdoors want grey images (which are coloured) or images with colours
-        (which are patched) of ten classes; ``domains`` wants domains (PACS).
+        The images to shift. Backdoors need ten classes: grey images are coloured, and images with
+        colours are patched. ``domains`` needs images with domains (PACS).
     version : str
         One of `VERSIONS`.
     clients : int, optional
-        m, the same number in each group. None for ``domains``, where the number of images decides.
+        The number of clients m, the same in each group. None for ``domains``, where the number of
+        images decides.
     samples : int, optional
-        Training and validation images of a client before a group gives any up; a group's images
-        over its clients by default. Give both for fewer clients of the paper's size.
+        Training and validation images per client, before a group gives some up. By default all
+        images of a group are split among its clients. Give ``clients`` and ``samples`` for fewer
+        clients of the paper's size.
     published : bool
-        As the authors' code does it, where the paper says otherwise: the test images of a group of
-        rotations are split among as many clients as there are in *all* groups (220 images per
-        client of Rotated MNIST, in places 230, and not 892; all of theirs have 220), and the
-        domains of PACS are cut 64/16/20 and not 80/10/10.
+        Whether to follow the authors' code where the paper differs. The code splits the test images
+        of a group of rotations among as many clients as there are in *all* groups. A client of
+        Rotated MNIST then has 220 test images (here sometimes 230), not 892. The code also splits
+        the domains of PACS 64/16/20, not 80/10/10.
     seed : int
-        Seed of the partition alone.
+        The seed of the partition only.
 
     Returns
     -------
     ImageSet
-        Named ``<version>-<name>``. Its pool holds the training and test images of every group, one
-        group after the other (images that no client has are black); it has no central test set.
+        The shifted images, named ``<version>-<name>``. The pool holds the training and test images
+        of every group, one group after the other; images that no client has are black. There is no
+        central test set.
     Partition
-        With ``validation`` beside ``train`` and ``test``; for backdoors with ``backdoor``, the
-        manipulated test images of the target clients, and nothing for the others.
+        The clients, with the split ``validation`` beside ``train`` and ``test``. Backdoors also
+        have the split ``backdoor``: the manipulated test images of the target clients, and nothing
+        for the others.
 
     Raises
     ------
     PartitionError
-        Unknown version, images that do not suit it, or too few of them.
+        The version is unknown, or the images do not suit it or are too few.
     """
     if version not in VERSIONS:
         raise PartitionError(f"unknown version {version!r}; known are {', '.join(VERSIONS)}")
@@ -187,7 +199,7 @@ def make(
     }
     if version == "domains":
         if clients is not None or samples is not None:
-            raise PartitionError("the domains' sizes decide about clients and samples: give None")
+            raise PartitionError("the domains' sizes decide on clients and samples: give None")
         return images, by_domains(images, recipe)
     if version == "backdoor":
         if images.classes != 10:
@@ -208,10 +220,10 @@ def make(
 def by_groups(
     images: ImageSet, groups: Sequence[Group], manipulated: Shift | None, recipe: dict
 ) -> tuple[ImageSet, Partition]:
-    """Shift all images in each group's way, and split each group's copy among its clients.
+    """Shift a copy of the images for each group, and split it among the group's clients.
 
-    The pool holds one copy of the images per group, and behind them, for backdoors, the test images
-    of the target clients as ``manipulated`` makes them.
+    The pool holds one copy of the images per group. For backdoors, the test images of the target
+    clients follow, as ``manipulated`` changes them.
     """
     generator = np.random.default_rng(recipe["seed"])
     members = recipe["clients"] // len(groups)
@@ -222,7 +234,7 @@ def by_groups(
     pool = torch.zeros(copies, len(labels), channels, *source.shape[2:], dtype=torch.uint8)
     splits: dict[str, list[Indices]] = {"train": [], "test": [], "validation": []}
     for number, group in enumerate(groups):
-        # The slip of the published code is in the notebook of the rotations alone
+        # Only the authors' notebook of the rotations has this error
         slip = recipe["published"] and manipulated is None
         sharers = recipe["clients"] if slip else members
         train, test = split_group(images, group, members, sharers, recipe["samples"], generator)
@@ -267,8 +279,8 @@ def split_group(
     Returns
     -------
     train, test : list of ndarray
-        For each client rows of the training images followed by the test images. Test images are cut
-        for ``sharers`` clients, of which the group has the first.
+        For each client, row numbers in the training images followed by the test images. The test
+        images are split among ``sharers`` clients, the first of which belong to the group.
     """
     labels = torch.cat([images.labels, images.test_labels])
     rows = np.arange(len(labels))
@@ -282,7 +294,7 @@ def split_group(
 def client_splits(
     own: Indices, own_test: Indices, share: float, generator: np.random.Generator
 ) -> dict[str, Indices]:
-    """Split a client's rows into training (of which it keeps ``share``), validation and test."""
+    """Split a client's rows into training, validation and test; keep ``share`` of the first."""
     kept = int(len(own) * (1 - VALIDATION_SHARE))
     if kept == len(own) or not kept or not len(own_test):
         raise PartitionError(
@@ -304,10 +316,10 @@ def split_among_clients(
     samples: int | None,
     generator: np.random.Generator,
 ) -> list[Indices]:
-    """Split rows among clients, as many of each class for each client.
+    """Split rows among clients, so that each client has equally many of each class.
 
-    Of every class as many are used as the rarest one has, where classes are nearly alike (MNIST's
-    differ by a quarter, and the authors cut them so).
+    Of every class only as many are used as the rarest class has. This is what the authors do; the
+    classes of MNIST differ in size by a quarter.
     """
     classes = np.unique(labels[rows])
     per_class = min(int((labels[rows] == label).sum()) for label in classes)
@@ -327,7 +339,7 @@ def split_among_clients(
 
 
 def by_domains(images: ImageSet, recipe: dict) -> Partition:
-    """Split PACS into clients of at least 500 images of one domain, which is the true cluster."""
+    """Split PACS into clients with at least 500 images of one domain, their true cluster."""
     if images.domains is None:
         raise PartitionError(f"{images.name} has no domains")
     generator = np.random.default_rng(recipe["seed"])

@@ -1,8 +1,9 @@
-"""Comparing methods over many data sets: ranks, Friedman's test, pairwise tests, who is alike.
+"""Comparison of methods over many data sets: ranks, Friedman's test and pairwise tests.
 
-The analysis of J. Demšar (JMLR 2006), whose diagrams have their name from Nemenyi's critical
-difference, in the form of the OCFL authors' code (section 5.4 of the extended paper): Friedman's
-test over all methods, then Wilcoxon's signed-rank test for each pair with Holm's correction.
+The analysis is that of J. Demšar (JMLR 2006), whose diagrams are named after Nemenyi's critical
+difference. Its form is that of the OCFL authors' code (section 5.4 of the extended paper):
+Friedman's test over all methods, then Wilcoxon's signed-rank test for each pair with Holm's
+correction.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found.
+    """The result of `compare`.
 
     Attributes
     ----------
     ranks : Series
         The average rank of each method, best (smallest) first.
     friedman : float
-        p-value of Friedman's test: that all methods are alike.
+        The p-value of Friedman's test, whose null hypothesis is that all methods are equal.
     pairs : DataFrame
         ``[k, k]`` by method, in the order of ``ranks``: p-values of the pairs after Holm's
         correction; 1 on the diagonal.
     alike : list of list of str
-        Methods of which no two differ significantly: the maximal cliques, of two methods or more,
-        in order of rank. All methods where Friedman's test rejects nothing.
+        Groups of methods of which no two differ significantly: the maximal cliques of two methods
+        or more, in order of rank. If Friedman's test is not significant, one group of all methods.
     """
 
     ranks: pd.Series
@@ -44,14 +45,14 @@ class Comparison:
 
 
 def average_ranks(scores: pd.DataFrame, higher_is_better: bool) -> pd.Series:
-    """Mean over blocks of each method's rank in the block, best first.
+    """Compute each method's mean rank over blocks, best first.
 
     Parameters
     ----------
     scores : DataFrame
-        ``[blocks, k]``, a column a method.
+        ``[blocks, k]``, one column per method.
     higher_is_better : bool
-        Whether the largest score of a block has rank 1. Ties share the mean of their ranks.
+        Whether the largest score of a block has rank 1. Equal scores share the mean of their ranks.
 
     Raises
     ------
@@ -66,10 +67,10 @@ def average_ranks(scores: pd.DataFrame, higher_is_better: bool) -> pd.Series:
 
 
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """p-values after Holm's step-down correction, in the order given.
+    """Correct p-values by Holm's step-down method; return them in the given order.
 
-    The smallest of n is multiplied by n, the next by n − 1, and so on; none may be smaller than the
-    one before, nor larger than 1.
+    The smallest of n is multiplied by n, the next by n − 1, and so on. No result is smaller than
+    the one before, nor larger than 1.
     """
     order = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
@@ -79,22 +80,22 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def compare(scores: pd.DataFrame, higher_is_better: bool, level: float = 0.05) -> Comparison:
-    """Rank methods and say which of them differ.
+    """Rank methods and find out which of them differ significantly.
 
     Parameters
     ----------
     scores : DataFrame
-        ``[blocks, k]``, a row a block (data set and split), a column a method; k ≥ 3.
+        ``[blocks, k]``, one row per block (data set and split), one column per method; k ≥ 3.
     higher_is_better : bool
-        Of the score: insertion is better high, deletion low (the authors' diagram of deletion ranks
-        it the other way round).
+        Whether a higher score is better. It is for insertion, and not for deletion; the authors'
+        diagram of deletion has the ranks the other way round.
     level : float
-        Of both tests.
+        The significance level of both tests.
 
     Raises
     ------
     ValueError
-        Fewer than three methods or two blocks, or a missing score.
+        There are fewer than three methods or two blocks, or a score is missing.
     """
     if scores.shape[1] < 3 or len(scores) < 2:
         raise ValueError(
@@ -107,18 +108,21 @@ def compare(scores: pd.DataFrame, higher_is_better: bool, level: float = 0.05) -
     pairs = pd.DataFrame(1.0, index=names, columns=names)
     for (a, b), p in zip(combinations(names, 2), holm(found), strict=True):
         pairs.loc[a, b] = pairs.loc[b, a] = p
-    # Friedman's test comes first: where it finds nothing, no pair counts
+    # Pairs are compared only if Friedman's test is significant
     alike = cliques(pairs.to_numpy() > level) if friedman <= level else [list(range(len(names)))]
     return Comparison(ranks, friedman, pairs, [[names[i] for i in clique] for clique in alike])
 
 
 def pair_test(a: pd.Series, b: pd.Series) -> float:
-    """Wilcoxon's signed-rank test of two methods' scores, zeros ranked (Pratt); 1 if all are."""
+    """Compute the p-value of Wilcoxon's signed-rank test of two methods' scores.
+
+    Zero differences are ranked (Pratt); if all differences are zero, the p-value is 1.
+    """
     return 1.0 if (a == b).all() else float(wilcoxon(a, b, zero_method="pratt").pvalue)
 
 
 def cliques(alike: NDArray[np.bool_]) -> list[list[int]]:
-    """The maximal sets, of two or more, whose members are alike in pairs; ascending."""
+    """Find the maximal sets of two or more in which every pair is alike, in ascending order."""
     found = networkx.find_cliques(
         networkx.from_numpy_array(alike & ~np.eye(len(alike), dtype=bool))
     )

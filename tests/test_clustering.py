@@ -125,13 +125,13 @@ def test_noise_policies(policy, expected):
     distance = np.ones((6, 6)) - np.eye(6)
     distance[4, :2] = distance[5, 2:4] = 0.5
     labels = np.array([0, 0, 1, 1, -1, -1])
-    assert clustering.settle_noise(distance, labels, policy).tolist() == expected
+    assert clustering.assign_noise(distance, labels, policy).tolist() == expected
 
 
 @pytest.mark.parametrize("policy", clustering.NOISE_POLICIES)
 def test_all_noise_has_an_outcome(policy):
     distance = np.ones((4, 4)) - np.eye(4)
-    settled = clustering.settle_noise(distance, np.full(4, -1), policy)
+    settled = clustering.assign_noise(distance, np.full(4, -1), policy)
     assert len(set(settled.tolist())) == (4 if policy == "singletons" else 1)
 
 

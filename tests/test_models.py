@@ -114,7 +114,7 @@ def test_weights_that_cannot_be_had_are_a_clear_error(monkeypatch):
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
     monkeypatch.setenv("TORCH_HOME", "/nonexistent")
-    with pytest.raises(ValueError, match="weights of resnet18 cannot be had"):
+    with pytest.raises(ValueError, match="weights of resnet18 cannot be loaded"):
         models.make("resnet18", (3, 32, 32), 7, weights="imagenet")
     with pytest.raises(ValueError, match="unknown weights 'cifar'"):
         models.make("resnet18", (3, 32, 32), 7, weights="cifar")

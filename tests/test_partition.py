@@ -244,9 +244,9 @@ def test_recipes_that_cannot_be_followed(options, message):
 
 
 def test_other_recipes_that_cannot_be_followed():
-    with pytest.raises(PartitionError, match="cannot be had"):
+    with pytest.raises(PartitionError, match="cannot be drawn"):
         partition.iid(numbers(), clients=0)
-    with pytest.raises(PartitionError, match="cannot be had"):
+    with pytest.raises(PartitionError, match="cannot be drawn"):
         partition.iid(numbers(), clients=10, draws=301)
     with pytest.raises(PartitionError, match="alpha > 0"):
         partition.dirichlet(numbers(), clients=3, alpha=0)

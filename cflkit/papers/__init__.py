@@ -1,7 +1,8 @@
-"""The papers: one file holds all that the kit knows about one of them.
+"""The papers: one file holds all that the kit knows about one paper.
 
-To add a paper: its file here and its name in `PAPERS`, its methods in `methods`, a notebook, a
-folder of parameter files under ``notebooks/params``, and its tables under ``data/published``.
+To add a paper, write its file here and add it to `PAPERS`. It also needs its methods in `methods`,
+a notebook, a folder of parameter files under ``notebooks/params``, and its tables under
+``data/published``.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ PAPERS: dict[str, Paper] = {
 
 
 def by_notebook(notebook: str) -> Paper | None:
-    """Find the paper whose runs a notebook of this name (without ending) makes."""
+    """Find the paper whose runs a notebook makes, by the notebook's name without ending."""
     return next((paper for paper in PAPERS.values() if paper.notebook == notebook), None)
 
 
 def by_record(run: str) -> Paper | None:
-    """Find the paper that a record of this id is of, which begins with the paper's folder."""
+    """Find the paper of a record by the record's id, which begins with the paper's folder."""
     found = [paper for paper in PAPERS.values() if run.startswith(f"{paper.folder}-")]
     return max(found, key=lambda paper: len(paper.folder), default=None)
 
 
 def parameters_of(notebook: str) -> type[Parameters] | None:
-    """Find the model of a notebook's parameters, by its name without ending."""
+    """Find the model of a notebook's parameters, by the notebook's name without ending."""
     paper = by_notebook(notebook)
     return lessons.LESSONS.get(notebook) if paper is None else paper.parameters
 

@@ -1,6 +1,6 @@
-"""What there is to know about a paper, whatever the paper.
+"""The description that every paper of the kit has.
 
-`ledger`, `grid`, `records`, `notebooks` and `readme` ask a `Paper` and know none by name.
+`ledger`, `grid`, `records`, `notebooks` and `readme` use a `Paper`, and none of them names a paper.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from cflkit.records import Record
 
 AS_PUBLISHED = " as published"
-# How far our mean may lie from a published score, a published round, a published percentage, and a
-# published number of clusters, to be reproduced, and to be close
+# The largest distances of our mean from a published score, round, percentage or number of clusters
+# to count as reproduced, and to count as close
 SCORES, ROUNDS, PERCENT, CLUSTERS = (0.02, 0.05), (0.0, 1.0), (0.5, 2.0), (1.0, 2.0)
 
 
@@ -31,16 +31,16 @@ SCORES, ROUNDS, PERCENT, CLUSTERS = (0.02, 0.05), (0.0, 1.0), (0.5, 2.0), (1.0, 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a published number comes from a method's rounds.
+    """The rule by which a published number is computed from a method's rounds.
 
     Attributes
     ----------
     value : callable
-        From the method's rows to the number, in the table's units.
+        The function from the method's rows to the number, in the table's units.
     within : tuple of float
-        How far our mean may lie from it to be reproduced, and to be close.
+        The largest distances of our mean from it, to count as reproduced and as close.
     dash_is_one_cluster : bool
-        Whether print has a dash where all clients stayed one cluster from first to last.
+        Whether the table prints a dash where all clients stayed one cluster in all rounds.
     """
 
     value: Callable[[pd.DataFrame], float | None]
@@ -58,23 +58,23 @@ def at(row: int, measure: str, within: tuple[float, float], factor: float = 1) -
 
 @dataclass(frozen=True)
 class Switch:
-    """One difference between what was published and what was meant.
+    """One difference between what was published and what was intended.
 
     Attributes
     ----------
     where : str
         The method or clusterer, by its name in `methods.make` or `clustering.make`.
     option : str
-        Its option.
+        The option that switches between the two.
     published, intended : object
-        The option's value as published, and as the rest of the papers, or the method's own authors,
-        have it.
+        The option's value as published, and its value in the rest of the papers or by the method's
+        own authors.
     by : {"code", "text"}
-        Whether the authors' code, and so their results, have the published value, or a text alone.
+        The place of the published value: the authors' code, and so their results, or only a text.
     what, source : str
-        What the difference is, and where it can be read.
+        A description of the difference, and where to read about it.
     alongside : mapping of str to object
-        Other options that had to be chosen for the published value, and their values there.
+        Other options that belong to the published value, and their values.
     """
 
     where: str
@@ -88,30 +88,30 @@ class Switch:
 
 
 def switch_table(switches: Sequence[Switch]) -> pd.DataFrame:
-    """Switches as a table for readers, one row per switch."""
+    """Build a table of switches for readers, one row per switch."""
     return pd.DataFrame([vars(switch) for switch in switches]).drop(columns="alongside")
 
 
 def as_published(
     where: str, home: type, given: Mapping[str, Any], switches: Sequence[Switch]
 ) -> dict[str, Any]:
-    """Flip the switches of one method or clusterer to what the authors' code has.
+    """Set the switches of one method or clusterer to the values of the authors' code.
 
     Parameters
     ----------
     where : str
-        Its name.
+        The name of the method or clusterer.
     home : type
-        Its class, a dataclass, whose defaults hold where nothing is given.
+        Its class, a dataclass, whose defaults are used for options that are not given.
     given : mapping
-        Its options as meant.
+        The options as intended.
     switches : sequence of Switch
-        Those of other methods, and those of a text alone, change nothing.
+        The switches; those of other methods, and those that are only in a text, change nothing.
 
     Returns
     -------
     dict
-        Its options as published; equal to those given if no switch is another way.
+        The options as published; equal to those given if no switch differs.
     """
     usual = {option.name: option.default for option in fields(home)} | dict(given)
     flipped = dict(given)
@@ -132,9 +132,9 @@ class Runs:
     Attributes
     ----------
     scale : str
-        ``paper`` or ``reduced``.
+        The scale, ``paper`` or ``reduced``.
     records : list of Record
-        At least one.
+        The records of the runs, at least one.
     """
 
     scale: str
@@ -142,20 +142,20 @@ class Runs:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Those of the first run; all of the scenario's are the same in the others."""
+        """Return the first run's parameters; those of the scenario are the same in all runs."""
         return self.records[0].parameters
 
     def values(self, method: str, measure: str) -> list[Any]:
-        """A measure of each run's summary."""
+        """Return a measure of each run's summary."""
         return [record.summary[method][measure] for record in self.records]
 
     def mean(self, method: str, measure: str) -> float:
-        """The mean of `values`."""
+        """Compute the mean of `values`."""
         return fmean(self.values(method, measure))
 
     @property
     def minutes(self) -> float:
-        """How long a run took, on average."""
+        """Compute how many minutes a run took on average."""
         return fmean(record.provenance["minutes"] for record in self.records)
 
 
@@ -166,9 +166,9 @@ class Column:
     Attributes
     ----------
     head : str
-        Its heading.
+        The heading.
     cell : callable
-        From the runs of a row to the text of the cell.
+        The function from the runs of a row to the text of the cell.
     """
 
     head: str
@@ -197,11 +197,11 @@ class Results:
     Attributes
     ----------
     marker : str
-        The name of its place in the README.
+        The name in the markers between which the table stands.
     columns : tuple of Column
-        From left to right.
+        The columns from left to right.
     scales : tuple of str
-        Of the runs that it has.
+        The scales of the runs in the table.
     """
 
     marker: str
@@ -219,40 +219,40 @@ class Paper:
     Attributes
     ----------
     name : str
-        As in the column ``paper`` of its tables under ``data/published``.
+        The paper's name in the column ``paper`` of its tables under ``data/published``.
     notebook : str
-        That makes its runs.
+        The notebook that makes its runs.
     parameters : type
-        The model of that notebook's parameters (of `parameters.Parameters`, with what
-        `parameters.Recorded` has); several papers may share its runs.
+        The model of that notebook's parameters: a subclass of `parameters.Parameters` that also
+        satisfies `parameters.Recorded`. Several papers may share the runs of a notebook.
     scenario : mapping of str to type
-        The parameters that tell its scenarios apart, which are columns of its tables, and what they
-        are.
+        The parameters that identify a scenario, with their types. They are columns of the paper's
+        tables.
     file : str
         The name of a scenario's parameter file, which has the other parameters.
     methods : mapping of str to str
-        Its names for methods, and ours. A run has a method "as published", too, where what the
-        paper's code did is another thing than what was meant.
+        Our names for methods, by the paper's. A run also has a method "as published" where the
+        paper's code differs from what was intended.
     protocols : mapping of str to Protocol
-        How its numbers come from rounds, by the names in the column ``protocol`` of its tables.
+        The rules for the paper's numbers, by the names in the column ``protocol`` of its tables.
     data : callable
-        From the parameters to the images and who holds which, as in the notebook.
+        The function from the parameters to the images and the partition, as in the notebook.
     federation : callable
-        From parameters, images and partition to the clients.
+        The function from parameters, images and partition to the federation.
     line_up : callable
-        From parameters, images and partition to the methods by name.
+        The function from parameters, images and partition to the methods by name.
     play : callable
-        From parameters, federation, methods and a number of rounds to the history.
+        The function from parameters, federation, methods and a number of rounds to the history.
     rounds : callable
-        From the parameters to the number of rounds of a whole run.
+        The function from the parameters to the number of rounds of a whole run.
     after_the_last : bool
-        Whether its rows are made after the last round, and not round by round.
+        Whether the rows are made after the last round, and not round by round.
     switches : tuple of Switch
-        Where its code or its text differs from what was meant.
+        The differences of the paper's code or text from what was intended.
     results : Results, optional
-        The README's table; none for a paper that shares another's runs.
+        The README's table; None for a paper that shares another's runs.
     free : frozenset of str
-        Parameters in which runs of one scale may differ, like seeds.
+        The parameters in which runs of one scale may differ, such as seeds.
     """
 
     name: str
@@ -274,5 +274,5 @@ class Paper:
 
     @property
     def folder(self) -> str:
-        """Where its parameter files lie, and how the names of its records begin."""
+        """Return the folder of its parameter files, with which its records' names begin."""
         return str(self.parameters.folder)

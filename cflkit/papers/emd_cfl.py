@@ -55,26 +55,26 @@ class Parameters(Run):
     clusters: Clusters
     train_mode: bool
     mu: NonNegative
-    # Came later than some records, see `Run.precision`
+    # This field is newer than some records, see `Run.precision`
     range_epochs: list[Count] = Field(default=[])
 
     @field_validator("version")
     @classmethod
     def known_version(cls, name: str) -> str:
-        """A name that `shifts.make` knows."""
+        """Accept only names that `shifts.make` knows."""
         if name not in shifts.VERSIONS:
             raise ValueError(f"unknown version; known are {', '.join(shifts.VERSIONS)}")
         return name
 
     @property
     def scenario(self) -> str:
-        """For the names of records."""
+        """Return the scenario's part of a record's name."""
         return f"{self.dataset}-{self.version}" + (f"-m{self.clients}" if self.clients else "")
 
 
 SCENARIO = {"dataset": str, "version": str, "participants": int}
 
-# The notebook has it as a parameter, so that no method stands in the line-up twice
+# The notebook has this switch as a parameter, so that no method is in the line-up twice
 SWITCHES = (
     Switch(
         "emd-cfl",
@@ -90,7 +90,7 @@ METHODS = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
 
 
 def data(run: Parameters) -> tuple[ImageSet, Partition]:
-    """Load the images, shift them in each group's way, and deal them to its clients."""
+    """Load the images, shift a copy for each group, and split it among the group's clients."""
     return shifts.make(
         datasets.load(run.dataset),
         run.version,
@@ -102,7 +102,7 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
 
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
-    """Build the clients."""
+    """Build the federation of clients."""
     return Federation(
         images,
         split,
@@ -116,16 +116,16 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
 
 
 def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
-    """Make EMD-CFL, and what its tables put around it.
+    """Make EMD-CFL and the methods with which its tables compare it.
 
     Parameters
     ----------
     run : Parameters
-        Of the notebook.
+        The parameters of the notebook.
     images : ImageSet
-        What the clients have; no method needs to know.
+        The clients' images, which no method needs.
     split : Partition
-        Who has what; the oracle is told the true clusters.
+        The partition, whose true clusters the oracle is given.
     """
     options = run.model_dump(
         include={"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
@@ -146,7 +146,7 @@ def play(
 
 
 def agreement(runs: Runs) -> str:
-    """The ARI of EMD-CFL's clusters, one number per seed."""
+    """Format the ARI of EMD-CFL's clusters, one number per seed."""
     return ", ".join(f"{value:.2f}" for value in runs.values("EMD-CFL", "ari"))
 
 

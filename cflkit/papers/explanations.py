@@ -1,6 +1,7 @@
 """What models look at: section 5 and appendices A.4 and A.5 of the extended OCFL paper.
 
-The figures on explanations, whose runs are those of the paper's methods with another ending.
+The runs train the paper's methods as in `papers.ocfl`, and then explain the cluster models for the
+paper's figures.
 """
 
 from __future__ import annotations
@@ -51,18 +52,18 @@ class Parameters(ocfl.OCFLMethods):
 
     @model_validator(mode="after")
     def some_layer(self) -> Self:
-        """Without a name the layer is the usual one of the model."""
+        """Check that the model has a default layer where none is named."""
         if self.layer is None and self.model not in models.LAST_FEATURES:
             raise ValueError(f"which layer of {self.model} to explain is not known; name one")
         return self
 
     def check_against_data(self) -> None:
-        """GradCAM must be able to look at the layer."""
+        """Refuse a layer that GradCAM cannot use."""
         check_layer(self, datasets.load(self.dataset))
 
     def assessment(self) -> Assessment:
-        """How models are explained."""
-        from cflkit.assessment import Assessment  # Captum, which takes seconds to load
+        """Build the options with which models are explained."""
+        from cflkit.assessment import Assessment  # loads Captum, which takes seconds
 
         return Assessment(
             layer=self.layer or models.LAST_FEATURES[self.model],
@@ -75,7 +76,7 @@ class Parameters(ocfl.OCFLMethods):
 
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
-    """Build the clients, if GradCAM can look at the layer.
+    """Build the federation of clients, if GradCAM can use the layer.
 
     Raises
     ------
@@ -87,8 +88,14 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
 
 
 def check_layer(run: Parameters, images: ImageSet) -> None:
-    """Ask the network, for images of this shape; nothing is computed."""
-    from cflkit.explain import spatial_layer  # Captum, as above
+    """Refuse a layer without spatial outputs for images of this shape; compute nothing.
+
+    Raises
+    ------
+    ParameterError
+        The model has no such layer, or its output has no height and width for these images.
+    """
+    from cflkit.explain import spatial_layer  # loads Captum, as above
 
     with torch.device("meta"):
         network = models.make(run.model, images.shape, images.classes).eval()
@@ -100,7 +107,7 @@ def check_layer(run: Parameters, images: ImageSet) -> None:
 
 
 def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
-    """Make the methods; the reference methods are not explained in the paper either."""
+    """Make the methods without the reference methods, which the paper does not explain either."""
     lines = ocfl.line_up(run, images, split)
     return {name: method for name, method in lines.items() if name not in ocfl.REFERENCE_METHODS}
 
@@ -116,9 +123,9 @@ def play(
 
 
 def explained(measure: str, source: str) -> Protocol:
-    """Build the protocol of what GradCAM's maps score on samples from a source.
+    """Build the protocol of a score of GradCAM's maps on samples from a source.
 
-    Means over clusters.
+    The number is the mean over clusters.
     """
 
     def value(rows: pd.DataFrame) -> float:
@@ -129,7 +136,7 @@ def explained(measure: str, source: str) -> Protocol:
 
 
 def gained(head: str, method: str) -> Column:
-    """Build the column of what insertion scores more than deletion."""
+    """Build the column of insertion scores minus deletion scores."""
     measures = ("insertion_in-cluster", "deletion_in-cluster")
 
     def cell(runs: Runs) -> str:
@@ -140,7 +147,7 @@ def gained(head: str, method: str) -> Column:
 
 
 METHODS = {"BNC": "FedAvg", **ocfl.METHODS}
-# The README's names for two methods, and ours
+# Our names for two methods, by their names in the README
 BESIDE = {"no clustering": "FedAvg", "OCFL-HDB": "OCFL-HDB"}
 
 PAPERS = (

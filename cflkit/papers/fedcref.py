@@ -1,8 +1,8 @@
 """FedCRef: federated cluster-wise refinement.
 
 M. Nardi, L. Valerio, A. Passarella, Federated clustering: an unsupervised cluster-wise training for
-decentralized data distributions, arXiv 2408.10664, and their code. The paper's choices and those of
-its code are options of the one class, `methods.fedcref.FedCRef`.
+decentralized data distributions, arXiv 2408.10664, and their code. Where the paper and its code
+differ, both choices are options of one class, `methods.fedcref.FedCRef`.
 """
 
 from __future__ import annotations
@@ -81,29 +81,29 @@ class Parameters(Images):
 
     @model_validator(mode="after")
     def dirt_is_simulated(self) -> Self:
-        """Only the simulated clustering knows how wrong it is."""
+        """Refuse a dirtiness for clusterings that are not simulated."""
         if self.dirtiness and self.clustering != "dirty-uniform":
             raise ValueError(f"dirtiness must be 0 for {self.clustering}")
         return self
 
     @property
     def scenario(self) -> str:
-        """For the names of records."""
+        """Return the scenario's part of a record's name."""
         start = (
             f"dirty{self.dirtiness:g}" if self.clustering == "dirty-uniform" else self.clustering
         )
         return f"{self.dataset}-{start}-overlap{self.overlap_fraction:g}-m{self.clients}"
 
     def training(self, epochs: int) -> LocalTraining:
-        """How autoencoders train."""
+        """Build the local training of autoencoders for a number of epochs."""
         return LocalTraining(epochs, self.batch_size, optimizer="adam", lr=self.lr)
 
     def dec(self) -> DEC:
-        """The clusterer of this name."""
+        """Build deep embedded clustering with the parameters' options."""
         return DEC(tuple(self.dec_widths), self.dec_steps, 2 * self.dec_steps)
 
     def method(self, start: Clusterings) -> FedCRef:
-        """Make the method, which begins with these clusters of each client's samples."""
+        """Make the method that begins with these local clusters."""
         chosen = self.model_dump(
             include={"alpha", "theta", "tau", "normalisation", "match", "stop", "rounds"}
         )
@@ -125,7 +125,7 @@ SCENARIO = {
 
 
 def data(run: Parameters) -> tuple[ImageSet, Partition]:
-    """Load the images and give each client some of a few classes."""
+    """Load the images and give each client samples of a few classes."""
     return partition.class_mixtures(
         datasets.load(run.dataset),
         clients=run.clients,
@@ -138,33 +138,34 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
 
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
-    """Build the clients, whose small networks all train as one stack."""
+    """Build the federation, which trains all clients' small networks as one stack."""
     return Federation(
         images, split, "autoencoder", task="reconstruction", engine="stacked", seed=run.seed
     )
 
 
 def first_clusters(run: Parameters, images: ImageSet, split: Partition) -> list[Labels]:
-    """Let each client cluster its samples for a start."""
+    """Compute each client's initial local clusters."""
     return sample_clustering.first_clusters(
         run.clustering, images, split, dirtiness=run.dirtiness, dec=run.dec(), seed=run.seed
     )
 
 
 def variants(run: Parameters, start: Clusterings, truth: Clusterings) -> dict[str, Method]:
-    """Make FedCRef; its upper bound, to which the associations are given; and without any (ours).
+    """Make FedCRef, its upper bound, and a variant without associations.
 
-    The last says what of the gain is the federation's: its clients refine with their own networks,
+    The upper bound is given the true associations. The variant without associations is ours, and
+    shows how much of the gain is due to the federation. Its clients refine with their own networks,
     for three iterations at most, since its graph never changes.
 
     Parameters
     ----------
     run : Parameters
-        Of the notebook.
+        The parameters of the notebook.
     start : sequence of array_like
-        For each client the first cluster of each of its samples.
+        For each client, the initial local cluster of each of its samples.
     truth : sequence of array_like
-        For each client the class of each of its samples, for the upper bound.
+        For each client, the class of each of its samples, for the upper bound.
     """
     method = run.method(start)
     return {
@@ -175,7 +176,7 @@ def variants(run: Parameters, start: Clusterings, truth: Clusterings) -> dict[st
 
 
 def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
-    """Make the `variants` that begin with the parameters' first clusters."""
+    """Make the `variants` that begin with the initial clusters of the parameters."""
     truth = [images.labels[indices].numpy() for indices in split.train]
     return variants(run, first_clusters(run, images, split), truth)
 
@@ -188,13 +189,13 @@ def play(
 
 
 def percent_gained(rounds: pd.DataFrame) -> float:
-    """How much a clustering's accuracy grew, in per cent of what it was."""
+    """Compute by how many per cent the accuracy of a clustering grew."""
     first, last = rounds["accuracy"].iloc[0], rounds["accuracy"].iloc[-1]
     return float(100 * (last - first) / first)
 
 
 def start(runs: Runs) -> str:
-    """How clients clustered at first."""
+    """Format the initial clustering: its dirtiness if it is simulated, or else its name."""
     of = runs.parameters
     simulated = of["clustering"] == "dirty-uniform"
     return f"{of['dirtiness']:g}" if simulated else str(of["clustering"])

@@ -1,4 +1,4 @@
-"""The parameters of notebooks that make no records: the lessons, and the ledger's view."""
+"""The parameters of notebooks that make no records: the lessons and the ledger."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class LedgerView(Parameters):
     @field_validator("paper")
     @classmethod
     def known(cls, name: str) -> str:
-        """A paper of the registry."""
-        from cflkit.papers import PAPERS  # which imports this module
+        """Accept only names of papers in the registry."""
+        from cflkit.papers import PAPERS  # here, since that package imports this module
 
         if name not in PAPERS:
             raise ValueError(f"unknown paper; known are {', '.join(PAPERS)}")

@@ -1,8 +1,8 @@
 """OCFL: one-shot clustered federated learning.
 
 M. K. Zuziak, R. Pellungrini, S. Rinzivillo, IEEE BigData 2024 ("the first paper"), and its extended
-version ("the extended paper"), which share their runs. What is said of the authors' code was read
-by us in MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_BigData2024.
+version ("the extended paper"), which share their runs. Statements about the authors' code refer to
+the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_BigData2024.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from cflkit.partition import Partition
 
 
 class OCFLMethods(FederatedRun):
-    """A training run of the OCFL papers' methods."""
+    """The parameters of a training run of the OCFL papers' methods."""
 
     window: Count
     sattler_eps1: Positive | None
@@ -67,8 +67,8 @@ FILE = "{dataset}_{clients}_{overlap}_{balance}.yaml"
 
 # --- As published, and as intended ---------------------------------------------------------------
 
-# The threshold at which the OCFL authors cut what they took for distances (code; section 4.2 of the
-# extended paper gives the range searched, 0.05 to 0.4)
+# The threshold in the OCFL authors' code, which passes similarities as distances. Section 4.2 of
+# the extended paper gives the range searched, 0.05 to 0.4
 BRIGGS_THRESHOLD = 0.05
 
 SWITCHES = (
@@ -98,7 +98,7 @@ SWITCHES = (
             published=True,
             intended=False,
             by="code",
-            what="updates hold BatchNorm's statistics and batch counters beside the parameters",
+            what="updates include BatchNorm's statistics and batch counters beside the parameters",
             source="state after minus state before; the papers speak of parameters",
         )
         for method in ("ocfl", "sattler", "briggs")
@@ -110,7 +110,7 @@ SWITCHES = (
         intended="nearest",
         by="code",
         what="clients that HDBSCAN leaves out as noise train together as one more cluster",
-        source="labels in sorted order, −1 first; the papers do not say, the other value is ours",
+        source="labels in sorted order, −1 first; not in the papers; the intended value is ours",
     ),
     Switch(
         "ocfl",
@@ -118,7 +118,7 @@ SWITCHES = (
         published=False,
         intended=True,
         by="text",
-        what="the trigger fires also where the temperature stays equal",
+        what="the trigger also fires where the temperature stays equal",
         source="Algorithm 1 (the first paper's line 18, the extended one's 20): ≥; the code: >",
     ),
     Switch(
@@ -137,8 +137,8 @@ SWITCHES = (
             published="equal",
             intended="samples",
             by="code",
-            what="clients weigh alike in an average, whatever their number of samples",
-            source="as in OCFL's own Algorithm 1; this method's authors weigh by samples",
+            what="all clients have equal weights in an average, whatever their number of samples",
+            source="as in OCFL's own Algorithm 1; this method's authors weight by samples",
         )
         for method in ("fedavg", "briggs")
     ),
@@ -146,20 +146,20 @@ SWITCHES = (
 
 # --- Methods -------------------------------------------------------------------------------------
 
-# The papers' names for OCFL by its clusterer
+# Our names of clusterers, by the papers' names for OCFL with them
 CLUSTERERS = {
     "OCFL-KM": "kmeans",
     "OCFL-AFF": "affinity",
     "OCFL-MS": "meanshift",
     "OCFL-HDB": "hdbscan",
 }
-# What no table has: the true clusters, and no federation
+# Methods that no table has: clustering by the true clusters, and local training alone
 REFERENCE_METHODS = ("oracle", "local")
 METHODS = {"SCL": "Sattler", "BCL": "Briggs", **{name: name for name in CLUSTERERS}}
 
 
 def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
-    """Load the images and give clusters of clients their classes."""
+    """Load the images and give each cluster of clients its classes."""
     return partition.ocfl(
         datasets.load(run.dataset),
         overlap=run.overlap,
@@ -171,7 +171,7 @@ def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
 
 
 def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federation:
-    """Build the clients."""
+    """Build the federation of clients."""
     return Federation(
         images, split, run.model, run.training(), seed=run.seed, precision=run.precision
     )
@@ -180,21 +180,21 @@ def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federat
 def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, Method]:
     """Make the methods of the papers' tables and figures, and two reference methods.
 
-    Each method as intended and, where `SWITCHES` say that the authors' code differs, a twin named
-    "… as published". The switch ``include_buffers`` is flipped only if the run asks for it, since
-    without BatchNorm it makes no difference.
+    Each method is made as intended. Where `SWITCHES` say that the authors' code differs, a twin
+    named "… as published" is made, too. The switch ``include_buffers`` is used only if the run asks
+    for it, since it makes no difference without BatchNorm.
 
     Parameters
     ----------
     run : OCFLMethods
-        The parameters.
+        The parameters of the notebook.
     images : ImageSet
-        What the clients have; no method needs to know.
+        The clients' images, which no method needs.
     split : Partition
-        Who has what; the oracle is told the true clusters.
+        The partition, whose true clusters the oracle is given.
     """
     equal = {"weighting": "equal"}
-    meant: dict[str, tuple[str, dict[str, Any]]] = {
+    intended: dict[str, tuple[str, dict[str, Any]]] = {
         "FedAvg": ("fedavg", equal),
         "Sattler": (
             "sattler",
@@ -217,16 +217,18 @@ def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, M
     }
     flipped = [s for s in SWITCHES if run.include_buffers or s.option != "include_buffers"]
     lines = {}
-    for name, (method, options) in meant.items():
+    for name, (method, options) in intended.items():
         lines[name] = methods.make(method, **options)
-        published = slipped(method, options, flipped)
+        published = options_as_published(method, options, flipped)
         if published != options:
             lines[name + AS_PUBLISHED] = methods.make(method, **published)
     return lines
 
 
-def slipped(method: str, options: dict[str, Any], switches: Sequence[Switch]) -> dict[str, Any]:
-    """Flip the switches of a method, and of its clusterer where it is given one."""
+def options_as_published(
+    method: str, options: dict[str, Any], switches: Sequence[Switch]
+) -> dict[str, Any]:
+    """Set the switches of a method, and of its clusterer if it has one, as published."""
     published = as_published(method, methods.METHODS[method], options, switches)
     if "clusterer" in options:
         name = options["clusterer"]
@@ -244,12 +246,12 @@ def play(
 
 # --- Protocols -----------------------------------------------------------------------------------
 
-# Averages of the tables end here also where a run went on: 80 rounds (CIFAR-10) or 75 (MedMNIST)
+# The tables average over these rounds, also where a run has 80 (CIFAR-10) or 75 (MedMNIST)
 TABLE_ROUNDS = 50
 
 
 def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
-    """RAND, AMI and COM of a run, by the protocol behind Table I and Table 1.
+    """Compute RAND, AMI and COM of a run by the protocol behind Table I and Table 1.
 
     Parameters
     ----------
@@ -259,19 +261,20 @@ def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        Means over rounds 1 to 50, the rounds before clustering included: one cluster scores zero,
-        so that who clusters in round r gets at most (51 − r) / 50. NaN if there are fewer rounds.
+        Means over rounds 1 to 50, including the rounds before clustering. A single cluster scores
+        zero, so that a method that clusters in round r gets at most (51 − r) / 50. NaN if there are
+        fewer rounds.
 
         - ``RAND``: the *adjusted* Rand index.
-        - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB the tables have RAND again.
+        - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB, the tables have RAND again.
         - ``COM``: *homogeneity*. The authors call scikit-learn's completeness with its arguments
-          exchanged. True completeness of a single cluster would be 1.
+          swapped. The true completeness of a single cluster would be 1.
 
     Notes
     -----
-    From the authors' archived labels these rules give every number of the extended paper's Table 1
-    that can be read and checked (a golden test counts them). The right measures of a whole run are
-    the means of `metrics.agreement`, those of its outcome the last round's.
+    From the authors' archived labels, these rules give every number of the extended paper's Table 1
+    that can be read and checked; a golden test counts them. The right measures of a whole run are
+    the means of `metrics.agreement`; those of its outcome are the values of the last round.
     """
     if len(rounds) < TABLE_ROUNDS:
         return {"RAND": np.nan, "AMI": np.nan, "COM": np.nan}
@@ -284,7 +287,7 @@ def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
 
 
 def round_as_in_the_tables(rounds: pd.DataFrame) -> int | None:
-    """The round (from 1) in which a method clustered, by the protocol of the extended Table 2.
+    """Find the round (from 1) in which a method clustered, by the extended paper's Table 2.
 
     Parameters
     ----------
@@ -294,9 +297,9 @@ def round_as_in_the_tables(rounds: pd.DataFrame) -> int | None:
     Returns
     -------
     int or None
-        For a method that watches a temperature (or cuts a dendrogram) once, the round in which it
-        did, also where it found a single cluster; otherwise the last round that ends with other
-        clusters than the round before (the table has Sattler's last split). None if there is none.
+        For a method that clusters once, by a temperature or a dendrogram, the round in which it
+        did so, even if it found a single cluster. Otherwise the last round that changed the
+        clusters, since the table has Sattler's last split. None if there is no such round.
     """
     cut = rounds.get("merge_heights")
     if cut is not None and cut.notna().any():
@@ -309,7 +312,7 @@ def round_as_in_the_tables(rounds: pd.DataFrame) -> int | None:
 
 
 def table_measure(name: str) -> Protocol:
-    """Build the protocol of a measure by its name in Table I and Table 1."""
+    """Build the protocol of a measure with this name in Table I and Table 1."""
     return Protocol(lambda rounds: as_in_the_tables(rounds)[name], SCORES, dash_is_one_cluster=True)
 
 
@@ -322,23 +325,23 @@ PROTOCOLS = {
 
 
 def corrected(clusters: Sequence[Sequence[str]], sizes: Sequence[int]) -> dict[str, float]:
-    """What Table 1 of the extended paper would say of a run by the measures' own names.
+    """Compute what Table 1 of the extended paper would have if its measures were as named.
 
     Parameters
     ----------
     clusters : sequence of sequences of str
         The clients' clusters after each round.
     sizes : sequence of int
-        Clients of each true cluster, who are numbered cluster by cluster.
+        The number of clients in each true cluster; clients are numbered cluster by cluster.
 
     Returns
     -------
     dict of str to float
         ``ari``, ``ami``, ``homogeneity`` and ``completeness`` as means over rounds 1 to 50, and
-        with the prefix ``last_`` after the last round.
+        after the last round with the prefix ``last_``.
     """
     truth = np.repeat(np.arange(len(sizes)), sizes)
-    known: dict[tuple[str, ...], dict[str, float]] = {}  # most rounds repeat the one before
+    known: dict[tuple[str, ...], dict[str, float]] = {}  # most rounds keep the clusters
     for labels in map(tuple, clusters):
         if labels not in known:
             known[labels] = metrics.agreement(truth, labels)
@@ -351,7 +354,7 @@ def corrected(clusters: Sequence[Sequence[str]], sizes: Sequence[int]) -> dict[s
 
 
 def fired(runs: Runs) -> str:
-    """In which round each seed clustered."""
+    """Format the rounds in which the runs clustered, one per seed."""
     rounds = runs.values("OCFL-HDB", "clustering_round")
     return ", ".join("never" if number is None else str(number) for number in rounds)
 
@@ -368,7 +371,7 @@ RESULTS = Results(
         mean("ARI", "OCFL-HDB", "ari"),
         mean("PF1", "OCFL-HDB", "pf1"),
         mean("PF1 of FedAvg", "FedAvg", "pf1"),
-        Column("minutes a run", lambda runs: f"{runs.minutes:.0f}"),
+        Column("minutes per run", lambda runs: f"{runs.minutes:.0f}"),
     ),
 )
 
