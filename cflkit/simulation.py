@@ -7,29 +7,25 @@ share a starting point share the training. Comparisons are paired by constructio
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from cflkit import checkpoints, evaluation
-from cflkit.federation import Diverged, Federation, Request, Train
-from cflkit.federation.jobs import joined
+from cflkit.federation import Federation
 from cflkit.federation.rows import digests
 from cflkit.history import History, Summary, of_models
+from cflkit.lockstep import converse
 from cflkit.methods.base import Method
 from cflkit.progress import Progress
 from cflkit.revision import revision
 
-Conversation = Generator[Request, Any, None]
 # Of the time of a run at most this share goes into checkpoints
 CHECKPOINT_SHARE = 0.05
 
@@ -151,182 +147,6 @@ def run(
 def left(history: History, name: str) -> bool:
     """Return whether a method has diverged and left the run."""
     return any(row.get("diverged") and row["method"] == name for row in history.rows)
-
-
-# --- A round: conversations in lockstep -----------------------------------------------------------
-
-
-def converse(
-    methods: Mapping[str, Method], federation: Federation, t: int, history: History
-) -> tuple[dict[str, Traffic], dict[str, Diverged]]:
-    """Bring the conversations of all methods in round ``t`` to their ends.
-
-    Returns
-    -------
-    traffic : dict of str to Traffic
-        What each method's clients received and sent.
-    errors : dict of str to Diverged
-        Why some methods got no further answer.
-    """
-    conversations: dict[str, Conversation] = {n: m.round(t) for n, m in methods.items()}
-    traffic = {name: Traffic() for name in methods}
-    errors: dict[str, Diverged] = {}
-    waiting: dict[str, Request] = {}
-
-    def advance(name: str, value: Any) -> None:
-        try:
-            waiting[name] = conversations[name].send(value)
-        except StopIteration:
-            waiting.pop(name, None)
-
-    for name in methods:
-        advance(name, None)
-    while waiting:
-        asked = next_to_answer(waiting)
-        keys = {name: request.jobs.keys() for name, request in asked.items()}
-        answers, places, error = answered_once(asked, keys, federation, t, history)
-        results = digests(answers) if isinstance(answers, Tensor) else None
-        for name, request in asked.items():
-            where = [places[key] for key in keys[name]]
-            if error is not None and error.broken[where].any():
-                errors[name] = of_method(error, request, where, t)
-                del waiting[name]
-                continue
-            # Nobody else refers to what a method gets, so that it may do with it what it likes
-            own = answers if len(asked) == 1 else copies(answers, where)
-            held = None if results is None else [results[place] for place in where]
-            traffic[name].count(request, keys[name], own, held, federation.layout)
-            advance(name, own)
-    return traffic, errors
-
-
-def next_to_answer(waiting: Mapping[str, Request]) -> dict[str, Request]:
-    """Return requests of one kind.
-
-    Trainings come last: as long as somebody asks for something else they wait, so that methods meet
-    at their next training.
-    """
-    others = [request for request in waiting.values() if not isinstance(request, Train)]
-    kind = next(iter(others or waiting.values())).kind()
-    return {name: request for name, request in waiting.items() if request.kind() == kind}
-
-
-def answered_once(
-    requests: Mapping[str, Request],
-    keys: Mapping[str, Sequence[Hashable]],
-    federation: Federation,
-    t: int,
-    history: History,
-) -> tuple[Sequence[Any] | Tensor, dict[Hashable, int], Diverged | None]:
-    """Answer requests of one kind, each distinct job once.
-
-    Returns
-    -------
-    answers : sequence
-        The distinct answers; of trainings ``[D, P + Q]``.
-    places : dict
-        Where the answer to a job with a key lies in them.
-    error : Diverged or None
-        What happened if not all models are finite.
-    """
-    places: dict[Hashable, int] = {}
-    parts = []
-    for name, request in requests.items():
-        before = len(places)
-        numbers = [places.setdefault(key, len(places)) for key in keys[name]]
-        firsts = {number: job for job, number in reversed(list(enumerate(numbers)))}
-        parts.append(request.jobs.part([firsts[number] for number in range(before, len(places))]))
-    request = next(iter(requests.values()))
-    if isinstance(request, Train):
-        history.requested += sum(map(len, keys.values()))
-        history.trained += len(places)
-    distinct = joined([part for part in parts if len(part)] or parts[:1])
-    try:
-        return request.only(distinct).answered_by(federation, t), places, None
-    except Diverged as error:
-        return error.trained, places, error
-
-
-def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[Any] | Tensor:
-    """Return some of the answers, as copies."""
-    if isinstance(answers, Tensor):
-        everything = list(where) == list(range(len(answers)))
-        return answers.clone() if everything else answers[list(where)]
-    return copy.deepcopy([answers[place] for place in where])
-
-
-def of_method(error: Diverged, request: Request, where: Sequence[int], t: int) -> Diverged:
-    """Return the error of one method, which asked for some of the trainings."""
-    broken = error.broken[list(where)]
-    clients = request.jobs.client_of[broken].tolist()
-    return Diverged(t, clients, error.trained[list(where)], broken)
-
-
-@dataclass
-class Traffic:
-    """Bytes that a method's clients received and sent in a round.
-
-    Models, embeddings and other answers count; labels, seeds and choices do not. A client that has
-    received or trained a model in this round is not sent it again.
-    """
-
-    down: int = 0
-    up: int = 0
-    held: set[tuple[Hashable, Hashable]] = field(default_factory=set)
-
-    def count(
-        self,
-        request: Request,
-        keys: Sequence[Any],
-        answers: Sequence[Any] | Tensor,
-        results: Sequence[bytes] | None,
-        layout: Mapping[str, slice],
-    ) -> None:
-        """Count a request and its answers.
-
-        Parameters
-        ----------
-        request : Request
-            What was asked.
-        keys : sequence
-            Those of its jobs (`Jobs.keys`).
-        answers : sequence
-            One per job.
-        results : sequence of bytes, optional
-            Digests of the answers, where these are models.
-        layout : mapping of str to slice
-            The federation's.
-        """
-        jobs = request.jobs
-        if not request.exchanged:
-            return
-        size = jobs.models.shape[1] * jobs.models.element_size()
-        for model, client, _, _, anchor in keys:
-            for row in (model, anchor):
-                if row is not None and (row, client) not in self.held:
-                    self.held.add((row, client))
-                    self.down += size
-        self.down += sum(weights.nbytes for weights in jobs.weights or ())
-        if isinstance(request, Train):
-            assert results is not None
-            clients = jobs.client_of.tolist()
-            self.held |= set(zip(results, clients, strict=True))
-            values = jobs.models.shape[1]
-            if jobs.training is not None and jobs.training.layers:
-                sent = (part for name, part in layout.items() if jobs.training.trains(name))
-                values = sum(part.stop - part.start for part in sent)
-            self.up += len(jobs) * values * jobs.models.element_size()
-        elif request.reported:
-            self.up += sum(map(num_bytes, answers))
-
-
-def num_bytes(value: Any) -> int:
-    """Return how many bytes an answer takes: arrays as they are, 8 per number."""
-    if isinstance(value, Tensor | np.ndarray):
-        return value.nbytes
-    if isinstance(value, list | tuple):
-        return sum(map(num_bytes, value))
-    return 8
 
 
 def progress_text(methods: Mapping[str, Method]) -> str:

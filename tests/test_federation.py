@@ -1,3 +1,4 @@
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -7,10 +8,10 @@ import torch.nn.functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from cflkit import models
-from cflkit.federation import Ask, Federation, Jobs, LocalTraining, ask_clients
-from cflkit.federation import federation as federation_module
+from cflkit.federation import Ask, Federation, Jobs, LocalTraining, ask_clients, machine, stacked
 from cflkit.federation.clients import Batch, Clients
 from cflkit.federation.machine import matmul_precision
+from cflkit.federation.memory import job_bytes
 from cflkit.federation.rows import RowModel, digests
 from cflkit.federation.stacked import Schedule
 from cflkit.partition import Partition
@@ -267,9 +268,9 @@ def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
 def stacks_of(federation, monkeypatch):
     """The numbers of jobs of the stacks that a federation trains from now on."""
     sizes = []
-    train_stack = federation_module.train_stack
+    train_stack = stacked.train_stack
     monkeypatch.setattr(
-        federation_module,
+        stacked,
         "train_stack",
         lambda network, jobs, *rest: sizes.append(len(jobs)) or train_stack(network, jobs, *rest),
     )
@@ -279,8 +280,8 @@ def stacks_of(federation, monkeypatch):
 def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
     whole = federate(engine="stacked")
     expected = whole.train(everyone(whole), 0)
-    two = whole.job_bytes(whole.training) * 2.5 * len(whole.networks)
-    monkeypatch.setattr(federation_module, "spare_memory", lambda device: two)
+    two = job_bytes(whole, whole.training) * 2.5 * len(whole.networks)
+    monkeypatch.setattr(stacked, "spare_memory", lambda device: two)
     sizes = stacks_of(whole, monkeypatch)
     torch.testing.assert_close(whole.train(everyone(whole), 0), expected, rtol=1e-4, atol=2e-5)
     assert sorted(sizes) == [2, 2, 2]
@@ -351,7 +352,7 @@ def test_a_stack_counts_what_the_backward_pass_keeps(federate):
     """Twice the batch, twice the activations; whichever training asks."""
     federation = federate(engine="stacked")
     rows = 6 * 4 * federation.parameters
-    bytes_of = [federation.job_bytes(LocalTraining(batch_size=b)) - rows for b in (8, 16)]
+    bytes_of = [job_bytes(federation, LocalTraining(batch_size=b)) - rows for b in (8, 16)]
     assert bytes_of[1] / bytes_of[0] == pytest.approx(2)
     # At least the outputs of four convolutions of ten channels, at 8×8 and 4×4
     assert bytes_of[0] > 8 * 4 * 10 * (2 * 64 + 2 * 16)
@@ -550,3 +551,16 @@ def test_bad_requests_are_refused(small, split, federate):
 def test_local_training_is_checked(options, message):
     with pytest.raises(ValueError, match=message):
         LocalTraining(**options)
+
+
+def test_bfloat16_that_is_only_emulated_is_said_before_anything_trains(federate, monkeypatch):
+    """And whoever wants it has it."""
+    monkeypatch.setattr(machine, "multiplies_bfloat16", lambda: False)
+    with pytest.warns(UserWarning, match="no instructions for bfloat16: torch emulates them"):
+        federation = federate(precision="bfloat16")
+    jobs = everyone(federation)
+    assert torch.isfinite(federation.train(jobs, 0)).all()
+    monkeypatch.setattr(machine, "multiplies_bfloat16", lambda: True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        federate(precision="bfloat16")

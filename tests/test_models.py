@@ -1,10 +1,10 @@
 import pytest
 import torch
-from cflkit.rows import RowModel, join
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from cflkit import models
+from cflkit.federation.rows import RowModel, join
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,14 @@ def test_resnet_keeps_a_small_image_large_until_late():
     assert network.features[:4](torch.zeros(1, 3, 32, 32)).shape == (1, 64, 32, 32)
 
 
-def test_dropout_keeps_the_mean_and_draws_from_its_own_generator():
+@pytest.mark.parametrize("key", [None, torch.tensor(1)])
+def test_dropout_keeps_the_mean_and_draws_by_its_key_or_the_global_generator(key):
     layer = models.Dropout(0.2).train()
     ones = torch.ones(200, 500)
-    layer.generator = torch.Generator().manual_seed(1)
+    layer.key = key
+    torch.manual_seed(1)
     first = layer(ones)
-    layer.generator = torch.Generator().manual_seed(1)
+    torch.manual_seed(1 if key is None else 2)
     assert torch.equal(layer(ones), first)
     assert first.unique().tolist() == pytest.approx([0, 1.25])
     assert first.mean() == pytest.approx(1, abs=0.01)

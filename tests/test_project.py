@@ -1,5 +1,7 @@
 """The files around the code: environments, README, and a fresh clone."""
 
+import importlib
+import inspect
 import os
 import re
 import shutil
@@ -10,7 +12,7 @@ import tomllib
 import pytest
 import yaml
 
-from cflkit import ledger, readme, records
+from cflkit import divergence, ledger, readme, records
 from cflkit.records import PROJECT
 
 # Where conda's name of a package differs from PyPI's
@@ -133,3 +135,34 @@ def test_make_run_in_a_fresh_clone(tmp_path):
     for kind in ("notebook", "figure", "record"):
         place = re.search(rf"^{kind} +(\S+)$", done.stdout, re.M).group(1)
         assert (clone / place).exists()
+
+
+@pytest.mark.slow
+def test_the_readmes_python_runs():
+    """Both examples, one after the other, as a reader would paste them."""
+    blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.S)
+    assert len(blocks) == 2
+    namespace = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), namespace)
+    last = namespace["last"].set_index("method")
+    assert last.loc["OCFL", "n_clusters"] == 3
+    namespace["simulation"].run(namespace["line_up"], namespace["federation"], 2, progress=False)
+    assert set(namespace["line_up"]["IFCA"].labels.tolist()) <= {0, 1, 2}
+
+
+STABLE = {
+    "divergence": ("cosine_divergence", "temperature"),
+    "clustering": ("make",),
+    "datasets": ("load",),
+    "methods": ("make", "METHODS"),
+    "simulation": ("run",),
+}
+
+
+def test_names_that_scripts_may_rely_on():
+    for module, names in STABLE.items():
+        found = importlib.import_module(f"cflkit.{module}")
+        assert not [name for name in names if not hasattr(found, name)]
+    assert list(inspect.signature(divergence.cosine_divergence).parameters) == ["updates"]
+    assert divergence.temperature([[0, 1], [1, 0]], p=2) == 0.5

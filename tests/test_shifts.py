@@ -169,9 +169,9 @@ def test_same_seed_same_clients(digits):
 def test_a_federation_runs_on_what_comes_out(digits):
     shifted, split = shifts.make(digits, "backdoor", clients=6)
     federation = Federation(shifted, split, device="cpu")
-    assert federation.samples(0, "backdoor") == federation.samples(0, "test")
-    assert federation.samples(5, "backdoor") == 0
-    assert federation.samples(0, "validation") == len(split.more["validation"][0])
+    assert federation.num_samples(0, "backdoor") == federation.num_samples(0, "test")
+    assert federation.num_samples(5, "backdoor") == 0
+    assert federation.num_samples(0, "validation") == len(split.more["validation"][0])
     assert len(federation.targets(0, "central")) == 0
 
 

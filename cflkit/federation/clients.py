@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.federation.jobs import LocalTraining
+from cflkit.federation.jobs import Jobs, LocalTraining
+from cflkit.federation.machine import matmul_precision
 from cflkit.federation.outputs import embedding_of, evaluate_client, loss_of
 from cflkit.federation.rows import RowModel
 from cflkit.federation.seeds import BATCHES, PARTICIPATION, SAMPLES, stream
+from cflkit.federation.threads import run_in_threads
 
 if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
@@ -130,6 +133,19 @@ class Clients:
                 batches.append(Batch(indices[chosen], own))
         return batches
 
+    def batches_of(self, jobs: Jobs, round: int, training: LocalTraining) -> list[list[Batch]]:
+        """Return the batches of each job."""
+        return [
+            self.batches(
+                client,
+                round,
+                training,
+                None if jobs.subset is None else jobs.subset[job],
+                None if jobs.weights is None else jobs.weights[job],
+            )
+            for job, client in enumerate(jobs.client_of.tolist())
+        ]
+
     def index(self, split: str, client: int, most: int | None = None) -> Tensor:
         """Return where a client's samples of a split lie in the pool, or ``most`` of them.
 
@@ -205,3 +221,16 @@ class Client:
     def shared_seed(self) -> int:
         """A seed that the clients share and the server does not know."""
         return self.federation.seed
+
+
+def answers_of(
+    federation: Federation, question: Callable[..., Any], jobs: Jobs, **options: Hashable
+) -> list[Any]:
+    """Let each job's client answer a question about its own data; J answers."""
+
+    def ask_one(network: RowModel, job: int) -> Any:
+        client = Client(federation, int(jobs.client_of[job]), network)
+        return question(client, jobs.models[jobs.model_of[job]], **options)
+
+    with matmul_precision(federation.precision, federation.device):
+        return run_in_threads(ask_one, range(len(jobs)), federation.networks)

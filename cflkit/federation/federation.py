@@ -1,8 +1,7 @@
 """Clients with their data, a network, and the primitives that run it.
 
-The methods of `Federation` are the only code of the kit that runs clients' models. (`explain` looks
-into one that `Federation.network` hands out; `sample_clustering.DEC` has a network that is no
-client's model.) Each takes a batch of `Jobs` and decides how to run it:
+The methods of `Federation` are the only code of the kit that runs clients' models. Each takes a
+batch of `Jobs` and decides how to run it:
 
 - *threads*, the default on a CPU: clients side by side on as many threads as there are cores;
 - *stacked*, the default on a GPU: many models train as one stacked tensor.
@@ -10,7 +9,7 @@ client's model.) Each takes a batch of `Jobs` and decides how to run it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,24 +18,23 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from cflkit import models
-from cflkit.federation.clients import CENTRAL, Client, Clients
-from cflkit.federation.jobs import Diverged, Jobs, LocalTraining
+from cflkit.federation.clients import CENTRAL, Clients, answers_of
+from cflkit.federation.jobs import Jobs, LocalTraining, check_finite
 from cflkit.federation.machine import (
-    autocast,
     check_precision,
     default_device,
     matmul_precision,
-    spare_memory,
     usable_cores,
 )
+from cflkit.federation.memory import kept_per_sample
 from cflkit.federation.outputs import embedding_of, evaluate, loss_of, prediction_of
 from cflkit.federation.requests import Request
 from cflkit.federation.rows import RowModel
-from cflkit.federation.seeds import INITIALISATION, dropout_seeds, integer, step_keys
+from cflkit.federation.seeds import initialised
 from cflkit.federation.server import Server
-from cflkit.federation.stacked import batches_of, train_stack
-from cflkit.federation.threads import run_in_threads
-from cflkit.federation.training import TASKS, Samples, train_client
+from cflkit.federation.stacked import train_in_stacks
+from cflkit.federation.threads import train_in_threads
+from cflkit.federation.training import check_task
 
 if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
@@ -71,10 +69,7 @@ class Federation:
     weights : {"imagenet"}, optional
         What initial models start from, see `models.make`.
     precision : {"float32", "tf32", "bfloat16"}
-        The precision of matrix products and convolutions. ``tf32`` rounds their factors to 10 bits,
-        on NVIDIA GPUs alone; ``bfloat16`` runs the network under ``torch.autocast``, with
-        parameters, gradients and losses in float32. Neither is meant for records that must be
-        exact.
+        The precision of matrix products and convolutions, see `machine.PRECISIONS`.
 
     Attributes
     ----------
@@ -91,7 +86,7 @@ class Federation:
     data : Clients
         The clients' samples.
     networks : list of RowModel
-        What computes, one per core; they hold the models that were computed with last.
+        What computes, one per core.
     server : Server
         What a method may know.
     """
@@ -116,17 +111,13 @@ class Federation:
         if self.engine not in ENGINES:
             raise ValueError(f"unknown engine {self.engine!r}; known are {', '.join(ENGINES)}")
         check_precision(precision, self.device)
-        if task not in TASKS:
-            raise ValueError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
-        if (task == "reconstruction") != (model in models.AUTOENCODERS):
-            raise ValueError(f"a network {model!r} is not made for {task}")
+        check_task(task, model)
         self.task, self.precision, self.seed = task, precision, seed
         self.training = training or LocalTraining()
-        self.partition = partition
         self.data = Clients(images, partition, self.device, seed, clients_per_round)
         if self.engine == "threads":
             self.data.memory_format = torch.channels_last
-        self.clients = partition.clients
+        self.partition, self.clients = partition, partition.clients
         self.clusters = torch.from_numpy(partition.clusters)
         self.sizes = torch.tensor([len(i) for i in partition.train], dtype=torch.float32)
 
@@ -135,21 +126,14 @@ class Federation:
             return RowModel(network.to(self.device))
 
         self._build = build
-        first = self._initialised(lambda: build())
+        first = initialised(build, seed)
         self._initial = first.row
         cores = min(usable_cores(), self.clients) if self.device.type == "cpu" else 1
         with torch.random.fork_rng(devices=[]):  # building draws
             self.networks = [first, *(build() for _ in range(cores - 1))]
-        self.parameters = first.parameters
-        self.buffers = len(self._initial) - first.parameters
+        self.parameters, self.buffers = first.parameters, len(first.row) - first.parameters
         self.layout = first.layout
         self.server = Server(self)
-
-    def _initialised(self, build: Callable[[], Any], *key: int) -> Any:
-        """Return what ``build`` makes with torch's generator at the seed of this key."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(integer(self.seed, INITIALISATION, *key))
-            return build()
 
     def initial(self) -> Tensor:
         """``[P + Q]``: the model that every client starts from, the same for the same seed."""
@@ -157,7 +141,7 @@ class Federation:
 
     def initials(self, count: int, *key: int) -> Tensor:
         """``[count, P + Q]``: models initialised one by one, the same for the same seed and key."""
-        rows = self._initialised(lambda: [self._build().row for _ in range(count)], *key)
+        rows = initialised(lambda: [self._build().row for _ in range(count)], self.seed, *key)
         return torch.stack(rows) if rows else self._initial[None][:0]
 
     def network(self, model: Tensor) -> nn.Module:
@@ -166,8 +150,6 @@ class Federation:
             row_model = self._build()
         row_model.load(model)
         return row_model.network.eval()
-
-    # --- Data -------------------------------------------------------------------------------------
 
     def participants(self, round: int) -> Tensor:
         """Return the clients that train in a round, ascending."""
@@ -218,57 +200,10 @@ class Federation:
         training = jobs.training or self.training
         trained = torch.empty(len(jobs), jobs.models.shape[1], device=self.device)
         with matmul_precision(self.precision, self.device):
-            if self.engine == "stacked":
-                self._train_stacks(jobs, round, training, trained)
-            else:
-                self._train_one_by_one(jobs, round, training, trained)
-        if len(jobs):
-            # Smallest and largest in one pass over the memory; NaN is both
-            broken = ~torch.isfinite(torch.stack(torch.aminmax(trained, dim=1))).all(dim=0).cpu()
-            if broken.any():
-                raise Diverged(round, jobs.client_of[broken].tolist(), trained, broken)
+            train_all = train_in_stacks if self.engine == "stacked" else train_in_threads
+            train_all(self, jobs, round, training, trained)
+        check_finite(trained, jobs, round)
         return trained
-
-    def _train_one_by_one(
-        self, jobs: Jobs, round: int, training: LocalTraining, trained: Tensor
-    ) -> None:
-        """Fill ``trained`` by an ordinary training loop per job, side by side on threads."""
-        batches = batches_of(jobs, self.data, training, round)
-        seeds = dropout_seeds(self.seed, jobs.client_of.tolist(), round)
-
-        def train_one(network: RowModel, job: int) -> None:
-            def samples() -> Iterator[Samples]:
-                for step, batch in enumerate(batches[job]):
-                    models.give_keys(network.network, step_keys(seeds[job], step))
-                    yield *self.data.samples(batch.index), batch.weights
-
-            network.load(jobs.models[jobs.model_of[job]])
-            precision = autocast(self.precision, self.device)
-            anchor = jobs.anchored_to(job)
-            train_client(network, samples(), TASKS[self.task], training, anchor, precision)
-            network.store(trained[job])
-
-        run_in_threads(train_one, range(len(jobs)), self.networks)
-
-    def _train_stacks(
-        self, jobs: Jobs, round: int, training: LocalTraining, trained: Tensor
-    ) -> None:
-        """Fill ``trained`` stack by stack: a share of the jobs per core, if all fit the memory."""
-        side_by_side = len(self.networks)
-        fitting = int(spare_memory(self.device) / self.job_bytes(training) / side_by_side)
-        size = max(1, min(fitting, -(-len(jobs) // side_by_side)))
-        stacks = [
-            list(range(len(jobs)))[first : first + size] for first in range(0, len(jobs), size)
-        ]
-
-        def train_part(network: RowModel, stack: list[int]) -> None:
-            precision = autocast(self.precision, self.device)
-            part = jobs.part(stack)
-            trained[stack] = train_stack(
-                network, part, self.data, TASKS[self.task], training, round, precision
-            )
-
-        run_in_threads(train_part, stacks, self.networks)
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
         """Return the loss of each job's model on each sample of its client; J tensors ``[n]``."""
@@ -298,13 +233,7 @@ class Federation:
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let each job's client answer a question, see `Ask`; J answers."""
-
-        def ask_one(network: RowModel, job: int) -> Any:
-            client = Client(self, int(jobs.client_of[job]), network)
-            return question(client, jobs.models[jobs.model_of[job]], **options)
-
-        with matmul_precision(self.precision, self.device):
-            return run_in_threads(ask_one, range(len(jobs)), self.networks)
+        return answers_of(self, question, jobs, **options)
 
     def converse(self, conversation: Generator[Request, Any, Any], round: int = 0) -> Any:
         """Answer every request of a conversation, such as a method's round; return its result."""
@@ -315,30 +244,7 @@ class Federation:
         except StopIteration as end:
             return end.value
 
-    # --- Memory -----------------------------------------------------------------------------------
-
     @cached_property
     def sample_bytes(self) -> float:
-        """What the backward pass keeps of a sample, measured."""
-        network, shape = self.networks[0].network.train(), self.data.shape
-        kept = [0, 0]
-        for number, samples in enumerate((2, 4)):  # BatchNorm cannot train on one
-
-            def count(tensor: Tensor, number: int = number) -> Tensor:
-                kept[number] += tensor.nbytes
-                return tensor
-
-            inputs = torch.zeros(samples, *shape, device=self.device)
-            models.give_keys(network, torch.tensor(0, device=self.device))
-            with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-                network(inputs)
-        return (kept[1] - kept[0]) / 2
-
-    def job_bytes(self, training: LocalTraining) -> float:
-        """What a job of a stack takes, roughly.
-
-        Six rows (parameters, gradients, optimiser state and copies) and, twice, what the backward
-        pass keeps of a batch.
-        """
-        batch = min(training.batch_size, int(self.sizes.max())) * self.sample_bytes
-        return 6 * 4 * (self.parameters + self.buffers) + 2 * batch
+        """What the backward pass keeps of a sample, measured (`memory.kept_per_sample`)."""
+        return kept_per_sample(self.networks[0], self.data.shape, self.device)

@@ -169,6 +169,16 @@ class Jobs:
         return list(zip(rows, clients, subsets, weights, anchors, strict=True))
 
 
+def check_finite(trained: Tensor, jobs: Jobs, round: int) -> None:
+    """Raise `Diverged` unless all trained models (``[J, P + Q]``) are finite."""
+    if not len(jobs):
+        return
+    # Smallest and largest in one pass over the memory; NaN is both
+    broken = ~torch.isfinite(torch.stack(torch.aminmax(trained, dim=1))).all(dim=0).cpu()
+    if broken.any():
+        raise Diverged(round, jobs.client_of[broken].tolist(), trained, broken)
+
+
 def contents(values: Tensor) -> bytes:
     """Return a key of a tensor on the CPU: equal for equal contents."""
     return hashlib.blake2b(values.cpu().numpy().tobytes(), digest_size=16).digest()

@@ -11,6 +11,9 @@ import psutil
 import torch
 from joblib import cpu_count
 
+# Of matrix products and convolutions. ``tf32`` rounds their factors to 10 bits, on NVIDIA GPUs
+# alone; ``bfloat16`` runs the network under ``torch.autocast``, with parameters, gradients and
+# losses in float32. Neither is meant for records that must be exact
 PRECISIONS = ("float32", "tf32", "bfloat16")
 
 

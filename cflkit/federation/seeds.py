@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cflkit.hashing import numbered
+
+Result = TypeVar("Result")
 
 # The first number of a child's key says what is drawn
 INITIALISATION, BATCHES, DROPOUT, PARTICIPATION, SAMPLES, PROJECTION = range(6)
@@ -33,3 +36,13 @@ def dropout_seeds(seed: int, clients: Sequence[int], round: int) -> Tensor:
 def step_keys(seeds: Tensor, step: int) -> Tensor:
     """Return the keys of a step's dropout masks, of the shape of ``seeds``."""
     return numbered(seeds, step + 1)
+
+
+def initialised(build: Callable[[], Result], seed: int, *key: int) -> Result:
+    """Return what ``build`` makes with torch's global generator seeded by the child of a key.
+
+    The generator is afterwards as it was before.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(integer(seed, INITIALISATION, *key))
+        return build()

@@ -9,16 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from cflkit.federation.clients import Batch, Clients
 from cflkit.federation.jobs import Jobs, LocalTraining
+from cflkit.federation.machine import autocast, spare_memory
+from cflkit.federation.memory import job_bytes
 from cflkit.federation.rows import RowModel
 from cflkit.federation.seeds import dropout_seeds, step_keys
-from cflkit.federation.training import Task, penalty_directions
+from cflkit.federation.threads import run_in_threads
+from cflkit.federation.training import TASKS, Task, penalty_directions
 from cflkit.models import give_keys
+
+if TYPE_CHECKING:
+    from cflkit.federation.federation import Federation
 
 Values = dict[str, Tensor]
 
@@ -73,6 +80,32 @@ class Schedule:
         return [jobs if 2 * len(jobs) < len(sizes) else list(range(len(sizes)))]
 
 
+def train_in_stacks(
+    federation: Federation, jobs: Jobs, round: int, training: LocalTraining, trained: Tensor
+) -> None:
+    """Fill ``trained`` (``[J, P + Q]``) stack by stack.
+
+    A stack has a core's share of the jobs, or as many of them as fit the memory.
+    """
+    side_by_side = len(federation.networks)
+    fitting = spare_memory(federation.device) / job_bytes(federation, training) / side_by_side
+    size = max(1, min(int(fitting), -(-len(jobs) // side_by_side)))
+    stacks = [part.tolist() for part in torch.arange(len(jobs)).split(size)]
+
+    def train_part(network: RowModel, stack: list[int]) -> None:
+        trained[stack] = train_stack(
+            network,
+            jobs.part(stack),
+            federation.data,
+            TASKS[federation.task],
+            training,
+            round,
+            autocast(federation.precision, federation.device),
+        )
+
+    run_in_threads(train_part, stacks, federation.networks)
+
+
 def train_stack(
     network: RowModel,
     jobs: Jobs,
@@ -99,7 +132,7 @@ def train_stack(
     values = {name: stack.clone() for name, stack in start.items()}
     leaves = {name: nn.Parameter(values[name]) for name in names}  # in the memory of `values`
     optimizer = training.build(leaves.values())
-    schedule = Schedule.of(batches_of(jobs, clients, training, round), clients.device)
+    schedule = Schedule.of(clients.batches_of(jobs, round, training), clients.device)
     seeds = dropout_seeds(clients.seed, jobs.client_of.tolist(), round).to(clients.device)
     gradients = gradients_of(network, task, names, autocast)
     for step, sizes in enumerate(schedule.sizes):
@@ -155,22 +188,6 @@ def gradients_of(
         return stacked(trained, frozen, inputs, labels, shares, keys)
 
     return gradients
-
-
-def batches_of(
-    jobs: Jobs, clients: Clients, training: LocalTraining, round: int
-) -> list[list[Batch]]:
-    """Return the batches of each job."""
-    return [
-        clients.batches(
-            client,
-            round,
-            training,
-            None if jobs.subset is None else jobs.subset[job],
-            None if jobs.weights is None else jobs.weights[job],
-        )
-        for job, client in enumerate(jobs.client_of.tolist())
-    ]
 
 
 def write_gradient(leaf: nn.Parameter, gradient: Tensor, which: slice | list[int]) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
+from torch import Tensor
 
-from cflkit.federation.machine import threads_per_operation
+from cflkit import models
+from cflkit.federation.jobs import Jobs, LocalTraining
+from cflkit.federation.machine import autocast, threads_per_operation
 from cflkit.federation.rows import RowModel
+from cflkit.federation.seeds import dropout_seeds, step_keys
+from cflkit.federation.training import TASKS, Samples, train_client
+
+if TYPE_CHECKING:
+    from cflkit.federation.federation import Federation
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -51,3 +59,25 @@ def run_in_threads(
         ThreadPoolExecutor(len(networks)) as pool,
     ):
         return list(pool.map(with_network, tasks))
+
+
+def train_in_threads(
+    federation: Federation, jobs: Jobs, round: int, training: LocalTraining, trained: Tensor
+) -> None:
+    """Fill ``trained`` (``[J, P + Q]``): each job by `train_client`, side by side on threads."""
+    data, task = federation.data, TASKS[federation.task]
+    batches = data.batches_of(jobs, round, training)
+    seeds = dropout_seeds(federation.seed, jobs.client_of.tolist(), round)
+
+    def train_one(network: RowModel, job: int) -> None:
+        def samples() -> Iterator[Samples]:
+            for step, batch in enumerate(batches[job]):
+                models.give_keys(network.network, step_keys(seeds[job], step))
+                yield *data.samples(batch.index), batch.weights
+
+        network.load(jobs.models[jobs.model_of[job]])
+        precision = autocast(federation.precision, federation.device)
+        train_client(network, samples(), task, training, jobs.anchored_to(job), precision)
+        network.store(trained[job])
+
+    run_in_threads(train_one, range(len(jobs)), federation.networks)

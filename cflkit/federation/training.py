@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cflkit.federation.jobs import LocalTraining
 from cflkit.federation.rows import RowModel
+from cflkit.models import AUTOENCODERS
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,15 @@ TASKS = {
     "classification": Task(cross_entropy, lambda outputs: outputs.softmax(dim=1), "classifier"),
     "reconstruction": Task(squared_error, lambda outputs: outputs, "decoder"),
 }
+
+
+def check_task(task: str, model: str) -> None:
+    """Refuse a task that there is not, or a network that is made for another one."""
+    if task not in TASKS:
+        raise ValueError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
+    if (task == "reconstruction") != (model in AUTOENCODERS):
+        raise ValueError(f"a network {model!r} is not made for {task}")
+
 
 # Inputs, labels, and the weight of each sample (None for ones) of a batch
 Samples = tuple[Tensor, Tensor, Tensor | None]

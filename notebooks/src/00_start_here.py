@@ -121,9 +121,8 @@ print(f"in round {last['clustering_round']}; agreement with the secret (ARI): {l
 
 # %%
 def f1_of_clients(method):
-    models, of_client = method.client_models()
     everyone = torch.arange(run.clients)
-    predicted = federation.predict(Jobs(models, of_client, everyone))
+    predicted = federation.predict(Jobs(method.models, method.labels, everyone))
     return [metrics.scores(federation.targets(c), p)[0] for c, p in enumerate(predicted)]
 
 

@@ -163,13 +163,11 @@ print(f"test images that a client of the same cluster trains on: {np.mean(leaked
 # middle matrix there is nothing that a clusterer should find; in the right one there is no truth to find.
 
 # %%
-others = {
-    "three clusters (this scenario)": split,
-    "IID": partition.iid(images, clients=run.clients),
-    "Dirichlet, α = 0.3": partition.dirichlet(images, clients=run.clients, alpha=0.3),
-}
+_, alike = partition.iid(images, clients=run.clients)
+_, skewed = partition.dirichlet(images, clients=run.clients, alpha=0.3)
+others = {"three clusters (this scenario)": split, "IID": alike, "Dirichlet, α = 0.3": skewed}
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.4))
-for ax, (name, (_, other)) in zip(axes, others.items(), strict=True):
+for ax, (name, other) in zip(axes, others.items(), strict=True):
     plots.class_counts(partition.class_counts(other, images.labels), other.clusters, ax)
     ax.set_title(name)
 plt.show()

@@ -18,7 +18,7 @@
 # one model for all, and what it loses, and let clients join who come too late for the clustering.
 #
 # **Before this:** `01_federated_averaging` and `02_when_clients_disagree`.
-# **Minutes on two cores:** 1.5
+# **Minutes on two cores:** 2
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version with explanations ("the extended
@@ -344,7 +344,7 @@ plt.show()
 
 # %%
 figure, ax = plt.subplots(figsize=(5.5, 2.8))
-for name in ("FedAvg", "Sattler", "OCFL-HDB", "oracle"):
+for name in ("FedAvg", "OCFL-HDB", "oracle"):
     rows = table[table["method"] == name]
     megabytes = (rows["bytes_down"] + rows["bytes_up"]).cumsum() / 1e6
     ax.plot(megabytes, rows["pf1"], marker="o", markersize=3, label=name)
@@ -355,10 +355,10 @@ ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 plt.show()
 
 # %% [markdown]
-# All four methods send the same amount in every round: one model to each client, and one back. Clustering by updates
-# costs nothing extra, because the server compares what it receives anyway. So the curves differ only in what each method
-# makes of the same traffic. (Other families pay for their clusters: EMD-CFL sends models between all pairs of clients
-# once, and IFCA sends every cluster's model to every client in every round.)
+# All methods of this line-up but local training send the same amount in every round: one model to each client, and one
+# back. Clustering by updates costs nothing extra, because the server compares what it receives anyway. So the curves
+# differ only in what each method makes of the same traffic. (Other families pay for their clusters: EMD-CFL sends models
+# between all pairs of clients once, and IFCA sends every cluster's model to every client in every round.)
 #
 # ## Looking further back: the moving average
 #

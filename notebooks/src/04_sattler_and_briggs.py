@@ -17,7 +17,7 @@
 # mixed up, that turn a method that works into one that fails.
 #
 # **Before this:** `03_ocfl_temperature`.
-# **Minutes on two cores:** 1.5
+# **Minutes on two cores:** 1
 #
 # **Papers.** F. Sattler, K.-R. Müller, W. Samek, *Clustered Federated Learning*, IEEE TNNLS 2021 (SCL in tables).
 # C. Briggs, Z. Fan, P. Andras, *Federated learning with hierarchical clustering of local updates*, IJCNN 2020 (BCL).

@@ -1,0 +1,79 @@
+"""How many bytes a method's clients receive and send, counted from its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cflkit.federation import Request, Train
+
+
+@dataclass
+class Traffic:
+    """Bytes that a method's clients received and sent in a round.
+
+    Models, embeddings and other answers count; labels, seeds and choices do not. A client that has
+    received or trained a model in this round is not sent it again.
+    """
+
+    down: int = 0
+    up: int = 0
+    held: set[tuple[Hashable, Hashable]] = field(default_factory=set)
+
+    def count(
+        self,
+        request: Request,
+        keys: Sequence[Any],
+        answers: Sequence[Any] | Tensor,
+        results: Sequence[bytes] | None,
+        layout: Mapping[str, slice],
+    ) -> None:
+        """Count a request and its answers.
+
+        Parameters
+        ----------
+        request : Request
+            What was asked.
+        keys : sequence
+            Those of its jobs (`Jobs.keys`).
+        answers : sequence
+            One per job.
+        results : sequence of bytes, optional
+            Digests of the answers, where these are models.
+        layout : mapping of str to slice
+            The federation's.
+        """
+        jobs = request.jobs
+        if not request.exchanged:
+            return
+        size = jobs.models.shape[1] * jobs.models.element_size()
+        for model, client, _, _, anchor in keys:
+            for row in (model, anchor):
+                if row is not None and (row, client) not in self.held:
+                    self.held.add((row, client))
+                    self.down += size
+        self.down += sum(weights.nbytes for weights in jobs.weights or ())
+        if isinstance(request, Train):
+            assert results is not None
+            clients = jobs.client_of.tolist()
+            self.held |= set(zip(results, clients, strict=True))
+            values = jobs.models.shape[1]
+            if jobs.training is not None and jobs.training.layers:
+                sent = (part for name, part in layout.items() if jobs.training.trains(name))
+                values = sum(part.stop - part.start for part in sent)
+            self.up += len(jobs) * values * jobs.models.element_size()
+        elif request.reported:
+            self.up += sum(map(num_bytes, answers))
+
+
+def num_bytes(value: Any) -> int:
+    """Return how many bytes an answer takes: arrays as they are, 8 per number."""
+    if isinstance(value, Tensor | np.ndarray):
+        return value.nbytes
+    if isinstance(value, list | tuple):
+        return sum(map(num_bytes, value))
+    return 8
