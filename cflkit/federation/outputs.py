@@ -29,7 +29,7 @@ AT_ONCE = {"threads": 512, "stacked": 4096}
 def loss_of(federation: Federation) -> Output:
     """Return the output that is the loss of the federation's task, ``[n]``."""
     loss = TASKS[federation.task].loss
-    return lambda network, inputs, labels: loss(network(inputs), inputs, labels)
+    return lambda network, inputs, labels: loss(network(inputs), inputs, labels, "none")
 
 
 def prediction_of(federation: Federation) -> Output:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cflkit.hashing import GOLDEN, mix
+from cflkit.models import Dropout
 
 if TYPE_CHECKING:
     from cflkit.federation.jobs import LocalTraining
@@ -35,6 +36,8 @@ class RowModel:
         Computes with the model that was loaded last.
     parameters : int
         P.
+    drops_out : bool
+        Whether it has layers whose masks need keys.
     layout : dict of str to slice
         Where each parameter and buffer lies in a row, by its name in the network.
     """
@@ -50,6 +53,7 @@ class RowModel:
         self.shapes = {name: value.shape for name, value in self.values.items()}
         self.parameter_names, self.buffer_names = list(parameters), list(buffers)
         self.parameters = sum(p.numel() for p in parameters.values())
+        self.drops_out = any(isinstance(layer, Dropout) for layer in network.modules())
         ends = torch.tensor([0, *(value.numel() for value in self.values.values())]).cumsum(0)
         edges = zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
         self.layout = {

@@ -72,7 +72,8 @@ def train_in_threads(
     def train_one(network: RowModel, job: int) -> None:
         def samples() -> Iterator[Samples]:
             for step, batch in enumerate(batches[job]):
-                models.give_keys(network.network, step_keys(seeds[job], step))
+                if network.drops_out:
+                    models.give_keys(network.network, step_keys(seeds[job], step))
                 yield *data.samples(batch.index), batch.weights
 
         network.load(jobs.models[jobs.model_of[job]])

@@ -26,26 +26,28 @@ class Task:
     Attributes
     ----------
     loss : callable
-        From outputs, inputs and labels to the loss of each sample, ``[n]``.
+        From outputs, inputs, labels and a reduction to the loss: ``mean`` over the batch, or
+        ``none``, the loss of each sample ``[n]``.
     prediction : callable
         From outputs to what `Federation.predict` returns.
     head : str
         The layer whose input is the embedding.
     """
 
-    loss: Callable[[Tensor, Tensor, Tensor], Tensor]
+    loss: Callable[[Tensor, Tensor, Tensor, str], Tensor]
     prediction: Callable[[Tensor], Tensor]
     head: str
 
 
-def cross_entropy(outputs: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-    """``[n]``: the cross-entropy of class scores ``[n, classes]`` with the labels."""
-    return F.cross_entropy(outputs, labels, reduction="none")
+def cross_entropy(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: str) -> Tensor:
+    """Return the cross-entropy of class scores ``[n, classes]`` with the labels."""
+    return F.cross_entropy(outputs, labels, reduction=reduction)
 
 
-def squared_error(outputs: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-    """``[n]``: the squared error of reconstructed pixels ``[n, pixels]``, mean over the pixels."""
-    return (outputs - inputs.flatten(1)).square().mean(dim=1)
+def squared_error(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: str) -> Tensor:
+    """Return the squared error of reconstructed pixels ``[n, pixels]``, mean over the pixels."""
+    errors = (outputs - inputs.flatten(1)).square().mean(dim=1)
+    return errors if reduction == "none" else errors.mean()
 
 
 TASKS = {
@@ -98,8 +100,11 @@ def train_client(
     for inputs, labels, weights in batches:
         optimizer.zero_grad()
         with autocast:
-            losses = task.loss(network.network(inputs), inputs, labels)
-            loss = losses.mean() if weights is None else (weights * losses).mean()
+            outputs = network.network(inputs)
+            if weights is None:
+                loss = task.loss(outputs, inputs, labels, "mean")
+            else:
+                loss = (weights * task.loss(outputs, inputs, labels, "none")).mean()
         loss.backward()
         for name, direction in penalty_directions(parameters, centre, training.penalty).items():
             grad = parameters[name].grad
