@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cflkit import models
 from cflkit.federation.jobs import Jobs, LocalTraining
-from cflkit.federation.machine import autocast, threads_per_operation
+from cflkit.federation.machine import autocast, keep_freed_memory, threads_per_operation
 from cflkit.federation.rows import RowModel
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.federation.training import TASKS, Samples, train_client
@@ -65,6 +65,7 @@ def train_in_threads(
     federation: Federation, jobs: Jobs, round: int, training: LocalTraining, trained: Tensor
 ) -> None:
     """Fill ``trained`` (``[J, P + Q]``): each job by `train_client`, side by side on threads."""
+    keep_freed_memory()
     data, task = federation.data, TASKS[federation.task]
     batches = data.batches_of(jobs, round, training)
     seeds = dropout_seeds(federation.seed, jobs.client_of.tolist(), round)
