@@ -22,8 +22,8 @@ Matrix = NDArray[np.float64]
 # distance has none
 METRICS = {"cosine": None, "euclidean": 2.0, "manhattan": 1.0}
 COSTS = {"cosine": cosine_distances, "euclidean": euclidean_distances}
-# Values of each update that enter one matrix product, which bounds the float64 copy to m × 8 MiB
-CHUNK = 2**20
+# Values of all updates that enter one matrix product, which bounds their float64 copy to 128 MiB
+CHUNK = 2**24
 
 
 def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
@@ -62,7 +62,7 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
     low, high = vectors.aminmax() if vectors.numel() else (torch.tensor(-1.0), torch.tensor(1.0))
     scale = torch.maximum(-low, high).double()
     gram = torch.zeros(m, m, dtype=torch.float64, device=vectors.device)
-    for chunk in vectors.split(CHUNK, dim=1):
+    for chunk in vectors.split(max(1, CHUNK // max(1, m)), dim=1):
         part = chunk.double() / scale.clamp_min(torch.finfo(torch.float64).tiny)
         gram += part @ part.T
     norms = gram.diagonal().sqrt()
@@ -100,7 +100,7 @@ def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
         return cosine_divergence(updates)
     vectors = finite_updates(updates)
     powers = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
-    for chunk in vectors.split(CHUNK, dim=1):
+    for chunk in vectors.split(max(1, CHUNK // max(1, len(vectors))), dim=1):
         part = chunk.double()
         # The faster way, by a matrix product, loses the digits in which near vectors differ
         distances = torch.cdist(part, part, p=order, compute_mode="donot_use_mm_for_euclid_dist")

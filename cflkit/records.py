@@ -177,14 +177,14 @@ def remove_leftovers(run: str) -> None:
 
 
 def finite(value: Any) -> Any:
-    """``value`` with None for NaN, which JSON does not have."""
+    """Return ``value`` with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {name: finite(member) for name, member in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def display_path(path: Path) -> str:
-    """A path as a reader wants it: from the project's folder where it lies in there."""
+    """Return a path as a reader wants it: from the project's folder where it lies in there."""
     return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
 
 
