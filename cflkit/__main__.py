@@ -15,6 +15,9 @@ from pathlib import Path
 from cflkit import grid, notebooks, records
 from cflkit.parameters import ParameterError
 
+# The exit status of a process that Ctrl-C has ended, as shells have it
+INTERRUPTED = 130
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit status (2 for a mistake in what was asked)."""
@@ -23,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.command(options)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except mistakes() as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -286,6 +289,8 @@ if __name__ == "__main__":
     try:
         status = main()
         sys.stdout.flush()
+        if status == INTERRUPTED:
+            os._exit(status)  # what papermill has not finished would report that on its way out
     except BrokenPipeError:
         # Who reads our output has enough, as in `| head`; the rest goes nowhere, at exit, too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import os
 import re
 import sys
@@ -135,6 +136,8 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> tuple[str, 
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
+    # Its errors are reported by ours, in one line
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)
     try:
         executed = papermill.execute_notebook(
             notebook,
