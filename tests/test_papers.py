@@ -10,7 +10,17 @@ import yaml
 
 from cflkit import grid, ledger, methods, notebooks, papers, readme, records
 from cflkit.papers import PAPERS, emd_cfl, explanations, fedcref, lessons, ocfl
-from cflkit.papers.base import AS_PUBLISHED, SCORES, SEEDS, Paper, Results, at, given, mean
+from cflkit.papers.base import (
+    AS_PUBLISHED,
+    SCORES,
+    SEEDS,
+    Paper,
+    Results,
+    at,
+    given,
+    mean,
+    play_rounds,
+)
 from cflkit.parameters import FederatedRun
 from cflkit.records import PROJECT
 
@@ -206,7 +216,7 @@ TOY = Paper(
     data=ocfl.data,
     federation=ocfl.federation,
     line_up=lambda run, images, split: {"FedAvg": methods.make("fedavg")},
-    play=emd_cfl.play,
+    play=play_rounds,
     results=Results(
         "toy-results", (given("data", "dataset"), SEEDS, mean("F1", "FedAvg", "pf1", digits=3))
     ),

@@ -212,6 +212,15 @@ class Results:
 # --- A paper -------------------------------------------------------------------------------------
 
 
+def play_rounds(
+    run: Any, federation: Federation, methods: Mapping[str, Method], rounds: int
+) -> History:
+    """Run the methods for some rounds, as papers do whose runs need nothing else."""
+    from cflkit import simulation
+
+    return simulation.run(methods, federation, rounds)
+
+
 @dataclass(frozen=True)
 class Paper:
     """All that the kit knows about a paper.

@@ -5,16 +5,14 @@ D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from cflkit import datasets, methods, shifts, simulation
+from cflkit import datasets, methods, shifts
 from cflkit.bounds import Count, NonNegative, Positive
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
-from cflkit.history import History
 from cflkit.methods import Method
 from cflkit.methods.emd_cfl import Clusters, KeptShare, Sample
 from cflkit.papers.base import (
@@ -31,6 +29,7 @@ from cflkit.papers.base import (
     at,
     given,
     mean,
+    play_rounds,
 )
 from cflkit.parameters import Run, Seed
 from cflkit.partition import Partition
@@ -138,13 +137,6 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     }
 
 
-def play(
-    run: Parameters, federation: Federation, methods: Mapping[str, Method], rounds: int
-) -> History:
-    """Run the methods for some rounds."""
-    return simulation.run(methods, federation, rounds)
-
-
 def agreement(runs: Runs) -> str:
     """Format the ARI of EMD-CFL's clusters, one number per seed."""
     return ", ".join(f"{value:.2f}" for value in runs.values("EMD-CFL", "ari"))
@@ -168,7 +160,7 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
-        play=play,
+        play=play_rounds,
         switches=SWITCHES,
         results=Results(
             "emd-results",

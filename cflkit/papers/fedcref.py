@@ -7,18 +7,16 @@ differ, both choices are options of one class, `methods.fedcref.FedCRef`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 import pandas as pd
 from pydantic import model_validator
 
-from cflkit import datasets, partition, sample_clustering, simulation
+from cflkit import datasets, partition, sample_clustering
 from cflkit.bounds import Count, Natural, Positive, Share
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation, LocalTraining
-from cflkit.history import History
 from cflkit.methods import Method
 from cflkit.methods.fedcref import (
     Accuracy,
@@ -44,6 +42,7 @@ from cflkit.papers.base import (
     at,
     given,
     mean,
+    play_rounds,
 )
 from cflkit.parameters import Images, Seed
 from cflkit.partition import Partition
@@ -181,13 +180,6 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     return variants(run, first_clusters(run, images, split), truth)
 
 
-def play(
-    run: Parameters, federation: Federation, methods: Mapping[str, Method], rounds: int
-) -> History:
-    """Run the methods for some iterations, the rounds of FedCRef."""
-    return simulation.run(methods, federation, rounds)
-
-
 def percent_gained(rounds: pd.DataFrame) -> float:
     """Compute by how many per cent the accuracy of a clustering grew."""
     first, last = rounds["accuracy"].iloc[0], rounds["accuracy"].iloc[-1]
@@ -221,7 +213,7 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
-        play=play,
+        play=play_rounds,
         rounds=lambda run: int(run.iterations),
         results=Results(
             "fedcref-results",
