@@ -1,4 +1,4 @@
-"""The commands: ``run``, ``grid``, ``records``, ``replay``, ``data``, ``ledger`` and ``readme``.
+"""The commands of ``python -m cflkit``.
 
 Each loads what it needs when it is called: help must not wait for torch.
 """
@@ -33,10 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def mistakes() -> tuple[type[Exception], ...]:
-    """The errors that whoever gave the command can mend; asked for once there is an error."""
+    """Return the errors that a user can correct; asked for once there is an error."""
     from cflkit.datasets import DatasetError
+    from cflkit.robust import RobustnessError
 
-    return ParameterError, notebooks.NotebookError, DatasetError
+    return ParameterError, notebooks.NotebookError, DatasetError, RobustnessError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -136,6 +137,44 @@ def parser() -> argparse.ArgumentParser:
     again.add_argument("id", help="the name of a record")
     again.add_argument("--rounds", type=int, help="how many rounds (default: 2)")
     again.set_defaults(command=replay_record)
+
+    firm = commands.add_parser(
+        "robust",
+        help="count how often a lesson's claims hold over seeds",
+        description="Run a lesson once per seed, each in a process of its own, and count in how "
+        "many runs each of its claims holds. An interrupted measurement goes on where it stopped. "
+        "The counts are printed and written into a table; data/robustness.csv is the committed "
+        "one.",
+    )
+    firm.add_argument("notebook", type=Path, help="a lesson with claims")
+    firm.add_argument("--seeds", type=int, default=20, help="how many seeds (default: 20)")
+    firm.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
+    firm.add_argument(
+        "--engine", choices=["threads", "stacked"], help="this engine and not the lesson's own"
+    )
+    firm.add_argument(
+        "--perturbed",
+        action="store_true",
+        help="perturb the last bit of every trained parameter, as another processor might",
+    )
+    firm.add_argument(
+        "-p",
+        "--parameter",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="another value of a parameter, as in YAML; may be repeated",
+    )
+    firm.add_argument("-j", "--jobs", type=int, default=2, help="runs at a time (default: 2)")
+    firm.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=notebooks.RUNS / "robustness.csv",
+        help="the table (default: data/runs/robustness.csv)",
+    )
+    firm.set_defaults(command=count_claims)
 
     tables = commands.add_parser(
         "readme",
@@ -258,6 +297,27 @@ def replay_record(options: argparse.Namespace) -> int:
         some = f"  ({', '.join(verdict.where[:3])}{', …' if len(verdict.where) > 3 else ''})"
         print(f"round {verdict.round}: {verdict.outcome}{some if verdict.where else ''}")
     return int(any(verdict.outcome == replay.DIFFERENT for verdict in verdicts))
+
+
+def count_claims(options: argparse.Namespace) -> int:
+    """``robust``: run over seeds, count, print and write."""
+    from cflkit import robust
+
+    for name in ("seeds", "jobs"):
+        if getattr(options, name) < 1:
+            raise ParameterError(f"--{name} must be at least 1, not {getattr(options, name)}")
+    rows = robust.measure(
+        options.notebook,
+        range(options.first, options.first + options.seeds),
+        options.engine,
+        options.perturbed,
+        dict(options.parameter),
+        options.jobs,
+    )
+    robust.write(rows, options.output)
+    print(robust.listing(rows), end="\n\n")
+    print(f"table     {records.display_path(options.output.resolve())}")
+    return 0
 
 
 def write_readme(options: argparse.Namespace) -> int:

@@ -19,21 +19,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
-from time import perf_counter
 from typing import Any, Self
 
 import filelock
 from pydantic import Field, model_validator
 
-from cflkit import notebooks, records
+from cflkit import batch, notebooks, records
 from cflkit.parameters import ParameterError, Parameters
 from cflkit.records import PROJECT
 
@@ -179,43 +174,5 @@ def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
         elif records.checkpoint(job.run).exists():  # killed after writing the record
             with contextlib.suppress(filelock.Timeout), notebooks.run_lock(job.run):
                 records.remove_leftovers(job.run)
-    failed = {}
-    pool = ThreadPoolExecutor(side_by_side)
-    try:
-        begun = {pool.submit(run_one, job, side_by_side): job for job in left}
-        for number, future in enumerate(as_completed(begun), 1):
-            job, (reason, minutes) = begun[future], future.result()
-            outcome = f"failed  {job.run}: {reason}" if reason else f"done  {job.run}"
-            print(f"[{number}/{len(left)}] {outcome}  {minutes:.1f} min", flush=True)
-            if reason:
-                failed[job.run] = reason
-    finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C has interrupted the running jobs, too
-    return failed
-
-
-def run_one(job: Job, side_by_side: int) -> tuple[str, float]:
-    """Run a job; return the reason of a failure (empty without one) and the minutes."""
-    from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
-
-    begin = perf_counter()
-    threads = str(max(1, usable_cores() // side_by_side))
-    share = {"CFLKIT_THREADS": threads, "OMP_NUM_THREADS": threads}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "cflkit", *job.command()],
-            cwd=PROJECT,
-            env=os.environ | notebooks.places() | share,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    except OSError as error:
-        return f"cannot be started ({error})", 0.0
-    minutes = (perf_counter() - begin) / 60
-    if done.returncode == 0:
-        return "", minutes
-    lines = done.stderr.split("\n") if done.returncode == 2 else []
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    unexpected = f"exit status {done.returncode}, last output {done.stderr.strip()[-200:]!r}"
-    return (errors or [unexpected])[-1], minutes
+    commands = [batch.Command(job.run, job.command()) for job in left]
+    return {command.name: reason for command, reason in batch.run(commands, side_by_side) if reason}

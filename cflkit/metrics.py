@@ -6,6 +6,8 @@ These are the measures of sections 4.3 and 4.4 of the extended OCFL paper under 
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -48,6 +50,21 @@ def matched(truth: ArrayLike, found: ArrayLike) -> dict[int, int]:
     np.add.at(together, (row, column), 1)
     pairs = zip(*linear_sum_assignment(together, maximize=True), strict=True)
     return {int(clusters[j]): int(classes[i]) for i, j in pairs}
+
+
+def renamed(truth: ArrayLike, found: ArrayLike) -> np.ndarray:
+    """Give the clusters of a clustering the names of the true clusters that they match best.
+
+    Both are labels ``[m]``. Clusters that match no true one get numbers that are new. Figures can
+    then show the same colour for the same cluster.
+    """
+    truth, found = np.asarray(truth), np.asarray(found)
+    names = matched(truth, found)
+    unused = itertools.count(int(truth.max()) + 1)
+    for cluster in np.unique(found).tolist():
+        if cluster not in names:
+            names[cluster] = next(unused)
+    return np.array([names[cluster] for cluster in found.tolist()])
 
 
 def clustering_accuracy(truth: ArrayLike, found: ArrayLike) -> float:

@@ -8,6 +8,7 @@ cell, exits with success, and runs with the defaults; it passes YAML's ``1e-3`` 
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import logging
 import os
@@ -159,14 +160,20 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> tuple[str, 
         raise NotebookError(
             f"the kernel died, of too little memory perhaps (see {output})"
         ) from error
-    report = "".join(
-        item["text"]
-        for cell in executed.cells
-        if "report" in cell.metadata.get("tags", [])
-        for item in cell.outputs
-        if item.get("name") == "stdout"
-    )
-    return report, output
+    return report_of(executed.cells), output
+
+
+def report_of(cells: list[Any]) -> str:
+    """Return what the cells tagged ``report`` printed, and the text of those tagged ``claims``."""
+    parts = []
+    for cell in cells:
+        tags = cell.metadata.get("tags", [])
+        for item in cell.outputs if cell.cell_type == "code" else ():
+            if "report" in tags and item.get("name") == "stdout":
+                parts.append(item["text"])
+            if "claims" in tags and "text/plain" in item.get("data", {}):
+                parts.append(item["data"]["text/plain"] + "\n")
+    return "\n".join(parts)
 
 
 def places() -> dict[str, str]:
@@ -187,6 +194,17 @@ def read(notebook: Path) -> Notebook:
     if not is_notebook(tree):
         raise NotebookError(f"{notebook} is not a notebook")
     return tree
+
+
+def code_digest(notebook: Path) -> str:
+    """Return the SHA-256 of a notebook's code.
+
+    Only the sources of its code cells count: outputs change, and what papermill adds is in the
+    parameters.
+    """
+    cells = read(notebook)["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return hashlib.sha256("\0".join(sources).encode()).hexdigest()
 
 
 def is_notebook(tree: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,47 +11,97 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import PIL.Image
+from IPython.display import Image, Markdown, display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
+from cflkit.metrics import renamed
+from cflkit.revision import PROJECT
 from cflkit.stats import Comparison
 
-FOLDER = Path(__file__).resolve().parent.parent / "figures"
+# Where figures of a reader's run go; the build of the notebooks writes into ``figures/``
+FOLDER = PROJECT / "data" / "runs" / "figures"
 
 # Okabe and Ito's colours, which readers with a colour vision deficiency can distinguish
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"]
+# Lines differ in their marker as well, so that no line is told by its colour alone
+MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+# Pixels per inch on the page; a figure is stored at twice that, for screens of high density
+DPI, SHARPNESS = 100, 2
+# The widest figure, in inches: a column of JupyterLab has little more than 800 pixels
+WIDEST = 8.0
 
 
 def style() -> None:
     """Set the style of all notebooks' figures, which are small, plain and legible in print."""
     plt.rcParams.update(
         {
-            "figure.dpi": 90,
-            "savefig.dpi": 150,
+            "figure.dpi": DPI,
+            "savefig.dpi": DPI * SHARPNESS,
             "figure.constrained_layout.use": True,
             "axes.prop_cycle": plt.cycler(color=COLOURS),
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.titlesize": 10,
-            "axes.labelsize": 9,
-            "legend.fontsize": 8,
+            "axes.labelsize": 9.5,
+            "legend.fontsize": 9,
             "legend.frameon": False,
-            "xtick.labelsize": 8,
-            "ytick.labelsize": 8,
+            "xtick.labelsize": 9,
+            "ytick.labelsize": 9,
             "image.cmap": "viridis",
         }
     )
 
 
 def save(figure: Figure, name: str) -> Path:
-    """Save a figure as PNG in ``figures/``, or where ``CFLKIT_FIGURES`` points."""
+    """Save a figure as PNG in ``data/runs/figures``, or where ``CFLKIT_FIGURES`` points."""
     folder = Path(os.environ.get("CFLKIT_FIGURES") or FOLDER).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.png"
-    figure.savefig(path, metadata={"Software": None})
+    path.write_bytes(png_of(figure))
     return path
+
+
+def show(figure: Figure, number: int, caption: str, alt: str) -> None:
+    """Display a figure of a notebook with its number, caption and alternative text.
+
+    Parameters
+    ----------
+    figure : Figure
+        At most `WIDEST` inches wide. It is closed, so that no cell shows it twice.
+    number : int
+        Its number in the notebook, from 1.
+    caption : str
+        What the figure shows, in Markdown. What it means belongs into the text.
+    alt : str
+        What somebody who cannot see it should know: the kind of figure, and what to see in it.
+
+    Raises
+    ------
+    ValueError
+        The figure is too wide for the page.
+    """
+    width = figure.get_figwidth()
+    if width > WIDEST:
+        raise ValueError(f"a figure may be {WIDEST} inches wide, and this one has {width:.1f}")
+    display(Image(png_of(figure), format="png", width=round(width * DPI), alt=alt))
+    display(Markdown(f"**Figure {number}.** {caption}"))
+    plt.close(figure)
+
+
+def png_of(figure: Figure) -> bytes:
+    """Draw a figure in 128 colours: a quarter of the size, and the same to the eye."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI * SHARPNESS, metadata={"Software": None})
+    picture = PIL.Image.open(buffer).convert("RGB")
+    few = picture.quantize(128, PIL.Image.Quantize.MAXCOVERAGE, dither=PIL.Image.Dither.NONE)
+    small = io.BytesIO()
+    few.save(small, "PNG", optimize=True)
+    return small.getvalue()
 
 
 def image_grid(images: ArrayLike, columns: int, axes: Axes | None = None) -> Axes:
@@ -71,18 +122,20 @@ def image_grid(images: ArrayLike, columns: int, axes: Axes | None = None) -> Axe
     return axes
 
 
-def class_counts(counts: ArrayLike, clusters: ArrayLike, axes: Axes | None = None) -> Axes:
+def class_counts(
+    counts: ArrayLike, clusters: ArrayLike, axes: Axes | None = None, vmax: float | None = None
+) -> Axes:
     """Draw how many samples of each class (columns) each client (rows) has.
 
-    Lines separate the true clusters.
+    Lines separate the true clusters. Panels that share a ``vmax`` share a scale of colours.
     """
     table = np.asarray(counts)
     axes = axes or plt.gca()
-    shown = axes.imshow(np.where(table > 0, table, np.nan), aspect="auto", cmap="YlGnBu", vmin=0)
+    present = np.where(table > 0, table, np.nan)
+    axes.imshow(present, aspect="auto", cmap="YlGnBu", vmin=0, vmax=vmax)
     for border in cluster_borders(clusters):
         axes.axhline(border, color="black", linewidth=1)
     axes.set(xlabel="class", ylabel="client", xticks=range(table.shape[1]))
-    axes.figure.colorbar(shown, ax=axes, label="samples")
     return axes
 
 
@@ -97,6 +150,39 @@ def divergence(
         axes.axvline(border, color="white", linewidth=1)
     axes.set(xlabel="client", ylabel="client")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    return axes
+
+
+def clusterings(truth: ArrayLike, found: Mapping[str, ArrayLike], axes: Axes | None = None) -> Axes:
+    """Draw clusterings as strips, one per row, with the true clusters ``[m]`` on top.
+
+    A cluster has the number and the colour of the true cluster that it matches best. Clusters that
+    match no true one have numbers of their own and are hatched.
+    """
+    axes = axes or plt.gca()
+    rows = {"truth": np.asarray(truth)}
+    rows |= {name: renamed(truth, labels) for name, labels in found.items()}
+    known = len(np.unique(rows["truth"]))
+    for place, labels in enumerate(rows.values()):
+        for client, label in enumerate(labels.tolist()):
+            extra = label >= known
+            axes.add_patch(
+                Rectangle(
+                    (client - 0.5, place - 0.4),
+                    1,
+                    0.8,
+                    facecolor="0.85" if extra else COLOURS[label % len(COLOURS)],
+                    edgecolor="white",
+                    hatch="///" if extra else None,
+                )
+            )
+            colour = "black" if extra else "white"
+            axes.text(client, place, label, ha="center", va="center", color=colour, fontsize=9)
+    axes.set(xlabel="client", xlim=(-0.5, len(rows["truth"]) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+    axes.set_xticks(range(len(rows["truth"])))
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
     return axes
 
 
@@ -131,17 +217,32 @@ def band(curves: Sequence[ArrayLike], colour: str, label: str, axes: Axes | None
     return axes
 
 
-def over_rounds(table: pd.DataFrame, measure: str, label: str, axes: Axes | None = None) -> Axes:
-    """Draw a measure of a history's table over rounds, one line per method.
+def over_rounds(
+    tables: Sequence[pd.DataFrame], measure: str, label: str, axes: Axes | None = None
+) -> Axes:
+    """Draw a measure over rounds, one line per method, from the tables of one or several seeds.
 
-    Each line is thinner than the one before, so that lines in the same place stay visible.
+    A line is the mean over the seeds, and its band reaches from the smallest to the largest. Lines
+    have markers of their own, at different rounds, so that those in the same place stay visible.
     """
     axes = axes or plt.gca()
-    methods = list(dict.fromkeys(table["method"]))
-    for number, method in enumerate(methods):
-        rows = table[table["method"] == method]
-        width = 1.2 + 3.6 * (len(methods) - 1 - number) / max(len(methods) - 1, 1)
-        axes.plot(rows["round"], rows[measure], label=method, linewidth=width)
+    together = pd.concat(tables).dropna(subset=[measure])
+    for number, (method, rows) in enumerate(together.groupby("method", sort=False)):
+        curve = rows.groupby("round")[measure].agg(["mean", "min", "max"])
+        look = number % len(COLOURS)
+        every = max(len(curve) // 5, 1)
+        axes.plot(
+            curve.index,
+            curve["mean"],
+            label=method,
+            color=COLOURS[look],
+            marker=MARKERS[look],
+            markersize=5,
+            markevery=(number % every, every),
+        )
+        axes.fill_between(
+            curve.index, curve["min"], curve["max"], color=COLOURS[look], alpha=0.15, linewidth=0
+        )
     axes.set(xlabel="round", ylabel=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes

@@ -14,7 +14,8 @@ import os
 import platform
 import shutil
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
@@ -49,6 +50,8 @@ class Record:
         kit has it.
     parameters, summary, provenance : dict
         As in ``record.json``.
+    claims : dict of str to bool
+        What the notebook claimed of the run, and whether it was true; empty in older records.
     """
 
     folder: Path
@@ -56,6 +59,7 @@ class Record:
     parameters: dict[str, Any]
     summary: dict[str, dict[str, Any]]
     provenance: dict[str, Any]
+    claims: dict[str, bool] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -96,7 +100,13 @@ def checkpoint(run: str) -> Path:
     return cache / "checkpoints" / f"{run}.pt"
 
 
-def write(run: str, parameters: Recorded, history: History, federation: Federation) -> Record:
+def write(
+    run: str,
+    parameters: Recorded,
+    history: History,
+    federation: Federation,
+    claims: Mapping[str, bool] | None = None,
+) -> Record:
     """Write the record of a finished run and drop its checkpoint.
 
     Parameters
@@ -109,6 +119,8 @@ def write(run: str, parameters: Recorded, history: History, federation: Federati
         What the simulation returned.
     federation : Federation
         What it ran on.
+    claims : mapping of str to bool, optional
+        What the notebook claims of the run, see `claims.check`.
 
     Returns
     -------
@@ -119,6 +131,7 @@ def write(run: str, parameters: Recorded, history: History, federation: Federati
         "paper": parameters.folder,
         "parameters": parameters.model_dump(),
         "summary": finite(history.summary()),
+        "claims": dict(claims or {}),
         "provenance": provenance(parameters, federation, history),
     }
     draft = root / f".{run}.{os.getpid()}"
@@ -257,19 +270,12 @@ def provenance(parameters: Recorded, federation: Federation, history: History) -
 
 
 def notebook_digest(parameters: Recorded) -> str | None:
-    """Return the SHA-256 of the code of the paper's notebook; None if it is not there.
-
-    Of the cells' sources alone: outputs change, and what papermill adds is in the parameters.
-    """
-    from cflkit import papers
+    """Return the digest of the code of the paper's notebook; None if it is not there."""
+    from cflkit import notebooks, papers  # here, since they import this module
 
     known = [paper for paper in papers.PAPERS.values() if paper.folder == parameters.folder]
     path = PROJECT / "notebooks" / f"{known[0].notebook}.ipynb" if known else None
-    if path is None or not path.exists():
-        return None
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    return hashlib.sha256("\0".join(sources).encode()).hexdigest()
+    return None if path is None or not path.exists() else notebooks.code_digest(path)
 
 
 def processor() -> str:

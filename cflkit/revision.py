@@ -9,7 +9,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
 # What decides about a result; outputs lie elsewhere
-CODE = ("cflkit", "notebooks/src", "pyproject.toml", "requirements.lock")
+CODE = ("cflkit", "notebooks/.src", "pyproject.toml", "requirements.lock")
 
 
 def git(*arguments: str) -> str | None:

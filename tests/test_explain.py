@@ -414,7 +414,7 @@ def test_boxes_have_a_method_each_and_maps_leave_cold_places_alone():
 )
 def test_layers_are_checked_before_anything_trains(change, message):
     explanations = papers.explanations
-    lesson = jupytext.read(PROJECT / "notebooks" / "src" / "07_explaining_cluster_models.py")
+    lesson = jupytext.read(PROJECT / "notebooks" / ".src" / "07_explaining_cluster_models.py")
     usual = notebooks.defaults(lesson)
     run = explanations.Parameters.checked(usual)
     assert run.assessment().layer == "features.8"

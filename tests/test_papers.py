@@ -32,12 +32,12 @@ def test_papers_are_known_by_their_names_notebooks_and_records():
     assert {paper.name for paper in PAPERS.values()} == set(PAPERS)
     for paper in PAPERS.values():
         assert (grid.PARAMS / paper.folder).is_dir()
-        assert (grid.NOTEBOOKS / "src" / f"{paper.notebook}.py").exists()
+        assert (grid.NOTEBOOKS / ".src" / f"{paper.notebook}.py").exists()
         assert set(paper.scenario) <= set(paper.parameters.model_fields)
         assert papers.by_notebook(paper.notebook).folder == paper.folder
         assert papers.by_record(f"{paper.folder}-x-seed0-0").parameters is paper.parameters
     assert papers.by_record("nobodys-run") is None
-    every = {path.stem for path in (grid.NOTEBOOKS / "src").glob("[0-9]*.py")}
+    every = {path.stem for path in (grid.NOTEBOOKS / ".src").glob("[0-9]*.py")}
     assert every == {paper.notebook for paper in PAPERS.values()} | set(lessons.LESSONS)
 
 

@@ -1,10 +1,8 @@
 """Clients with their data, a network, and the primitives that run it.
 
 The methods of `Federation` are the only code of the kit that runs clients' models. Each takes a
-batch of `Jobs` and decides how to run it:
-
-- *threads*, the default on a CPU: clients side by side on as many threads as there are cores;
-- *stacked*, the default on a GPU: many models train as one stacked tensor.
+batch of `Jobs` and runs it in *threads*, the default on a CPU, with clients side by side; or
+*stacked*, the default on a GPU, where many models train as one stacked tensor.
 """
 
 from __future__ import annotations
@@ -23,7 +21,9 @@ from cflkit.federation.jobs import Jobs, LocalTraining, check_finite
 from cflkit.federation.machine import (
     check_precision,
     default_device,
+    engine_to_use,
     matmul_precision,
+    perturb,
     usable_cores,
 )
 from cflkit.federation.memory import kept_per_sample
@@ -61,7 +61,7 @@ class Federation:
     device : str or torch.device, optional
         A GPU where there is one, else the CPU.
     engine : {"threads", "stacked"}, optional
-        How jobs run; by default threads on a CPU and stacked on anything else.
+        How jobs run, see `machine.engine_to_use`.
     task : {"classification", "reconstruction"}
         Cross-entropy of the labels, or mean squared error of the pixels.
     clients_per_round : int, optional
@@ -107,7 +107,7 @@ class Federation:
         precision: str = "float32",
     ) -> None:
         self.device = default_device() if device is None else torch.device(device)
-        self.engine = engine or ("threads" if self.device.type == "cpu" else "stacked")
+        self.engine = engine_to_use(engine, self.device)
         if self.engine not in ENGINES:
             raise ValueError(f"unknown engine {self.engine!r}; known are {', '.join(ENGINES)}")
         check_precision(precision, self.device)
@@ -156,7 +156,7 @@ class Federation:
         return self.data.sampled(round)
 
     def num_samples(self, client: int, split: str = "train") -> int:
-        """Return how many samples a client has in a split; 0 where there is no such split."""
+        """Return how many samples a client has in a split; 0 if there is no such split."""
         return self.data.num_samples(client, split)
 
     def inputs(self, index: ArrayLike, central: bool = False) -> tuple[Tensor, Tensor]:
@@ -203,6 +203,7 @@ class Federation:
             train_all = train_in_stacks if self.engine == "stacked" else train_in_threads
             train_all(self, jobs, round, training, trained)
         check_finite(trained, jobs, round)
+        perturb(trained, self.parameters, jobs.client_of.tolist(), round)
         return trained
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:

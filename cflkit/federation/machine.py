@@ -6,12 +6,15 @@ import ctypes
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import psutil
 import torch
 from joblib import cpu_count
+from torch import Tensor
+
+from cflkit.federation.seeds import PERTURBATION, integer
 
 # Of matrix products and convolutions. ``tf32`` rounds their factors to 10 bits, on NVIDIA GPUs
 # alone; ``bfloat16`` runs the network under ``torch.autocast``, with parameters, gradients and
@@ -42,6 +45,47 @@ def usable_cores() -> int:
     if not given.isdecimal() or int(given) < 1:
         raise ValueError(f"CFLKIT_THREADS must be a positive integer, not {given!r}")
     return int(given)
+
+
+def default_engine(device: torch.device) -> str:
+    """Return how jobs run where nobody says it: in threads on a CPU, stacked on anything else."""
+    return "threads" if device.type == "cpu" else "stacked"
+
+
+def engine_to_use(engine: str | None, device: torch.device) -> str:
+    """Return the engine: ``CFLKIT_ENGINE`` wins over the one given, and that over the default.
+
+    The variable is there to run a lesson on the other engine without changing it, see `robust`.
+    """
+    return os.environ.get("CFLKIT_ENGINE") or engine or default_engine(device)
+
+
+def perturb(rows: Tensor, parameters: int, clients: Sequence[int], round: int) -> None:
+    """Move trained parameters by one unit in the last place, up or down or not at all, in place.
+
+    ``CFLKIT_PERTURB``, an integer, asks for it and is its seed. It stands for another processor,
+    whose sums round in another order. A client's perturbation depends on the seed, the client and
+    the round alone, so equal trainings stay equal.
+
+    Parameters
+    ----------
+    rows : Tensor
+        ``[J, P + Q]``, the trained models of the jobs.
+    parameters : int
+        P; buffers, such as counters, stay as they are.
+    clients : sequence of int
+        ``[J]``, the client of each job.
+    round : int
+        The round, from 0.
+    """
+    given = os.environ.get("CFLKIT_PERTURB")
+    if not given:
+        return
+    for row, client in zip(rows, clients, strict=True):
+        generator = torch.Generator().manual_seed(integer(int(given), PERTURBATION, client, round))
+        towards = torch.randint(-1, 2, (parameters,), generator=generator).to(rows)
+        trained = row[:parameters]
+        row[:parameters] = torch.nextafter(trained, trained + towards)
 
 
 def spare_memory(device: torch.device) -> int:

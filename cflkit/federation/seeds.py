@@ -14,7 +14,7 @@ from cflkit.hashing import numbered
 Result = TypeVar("Result")
 
 # The first number of a child's key says what is drawn
-INITIALISATION, BATCHES, DROPOUT, PARTICIPATION, SAMPLES, PROJECTION = range(6)
+INITIALISATION, BATCHES, DROPOUT, PARTICIPATION, SAMPLES, PROJECTION, PERTURBATION = range(7)
 
 
 def stream(seed: int, *key: int) -> np.random.SeedSequence:

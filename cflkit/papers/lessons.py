@@ -1,8 +1,8 @@
-"""The parameters of notebooks that make no records: the lessons and the ledger."""
+"""The parameters of notebooks that make no records: some lessons, the ledger and the reports."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -43,6 +43,14 @@ class ClientsDisagree(Scenario):
 class SattlerAndBriggs(FederatedRun):
     """Parameters of ``04_sattler_and_briggs``."""
 
+    repeats: Count
+
+
+class Report(Parameters):
+    """Parameters of the reports, ``93_report_ocfl`` and so on: which committed runs they show."""
+
+    scale: Literal["paper", "reduced"]
+
 
 class LedgerView(Parameters):
     """Parameters of ``90_ledger``."""
@@ -66,4 +74,8 @@ LESSONS: dict[str, type[Parameters]] = {
     "02_when_clients_disagree": ClientsDisagree,
     "04_sattler_and_briggs": SattlerAndBriggs,
     "90_ledger": LedgerView,
+    "93_report_ocfl": Report,
+    "95_report_emd_cfl": Report,
+    "96_report_fedcref": Report,
+    "97_report_explanations": Report,
 }

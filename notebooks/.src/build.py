@@ -1,15 +1,14 @@
 """Build, execute and clean the notebooks.
 
-``python notebooks/build.py [NAME ...]`` builds those named (all by default): each ``src/NAME.py``
-is executed at its default scale and written as ``NAME.ipynb`` with outputs. The measured minutes
-are written into the notebook, its source and the README; nobody types them. Then the ledger and the
-README's tables are written anew, from the records that git tracks: add new ones before.
+``python notebooks/.src/build.py [NAME ...]`` builds those named (all by default): each
+``.src/NAME.py`` is executed at its default scale and written as ``NAME.ipynb`` with outputs. The
+measured minutes are written into the notebook, its source and the README; nobody types them. Then
+the ledger and the README's tables are written anew, from the records that git tracks: add new ones
+before.
 """
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 import os
 import subprocess
@@ -21,7 +20,6 @@ from time import perf_counter
 import jupytext
 import nbformat
 from nbclient import NotebookClient
-from PIL import Image
 from traitlets.config import Config
 
 from cflkit import ledger, readme, records
@@ -29,8 +27,11 @@ from cflkit.notebooks import ENCRYPTED
 from cflkit.papers import PAPERS
 from cflkit.readme import MINUTES
 
-NOTEBOOKS = Path(__file__).resolve().parent
+SOURCES = Path(__file__).resolve().parent
+NOTEBOOKS = SOURCES.parent
 WIDGET = "application/vnd.jupyter.widget-view+json"
+# As JupyterLab writes it, so that opening and saving a lesson changes nothing
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
 def build(source: Path) -> None:
@@ -45,11 +46,11 @@ def build(source: Path) -> None:
         resources={"metadata": {"path": str(NOTEBOOKS)}},
     ).execute()
     for cell in notebook.cells:
-        if cell.cell_type == "code":  # a progress bar is a widget, dead once the kernel is gone
+        if cell.cell_type == "code":
+            # A widget is dead once the kernel is gone; the figure beside it stays
             cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
-            for output in cell.outputs:
-                if "image/png" in output.get("data", {}):
-                    output.data["image/png"] = smaller(output.data["image/png"])
+            if "hide-input" in cell.metadata.get("tags", []):
+                cell.metadata["jupyter"] = {"source_hidden": True}
     minutes = math.ceil((perf_counter() - start) / 30) / 2
     stated = rf"\1 {minutes:g}"
     for cell in notebook.cells:
@@ -57,25 +58,14 @@ def build(source: Path) -> None:
             cell.source = MINUTES.sub(stated, cell.source)
     text = MINUTES.sub(stated, source.read_text(encoding="utf-8"))
     source.write_text(text, encoding="utf-8")
+    language = notebook.metadata.get("language_info", {})
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": language}
     target = NOTEBOOKS / f"{source.stem}.ipynb"
     nbformat.write(notebook, target)
-    keys = "metadata.papermill cell.metadata.papermill cell.metadata.execution "
-    keys += "metadata.language_info.version"
+    keys = "metadata.papermill metadata.widgets cell.metadata.papermill cell.metadata.execution"
     strip = [sys.executable, "-m", "nbstripout", "--keep-output", "--keep-count"]
-    subprocess.run(
-        [*strip, "--extra-keys", keys, str(target)],
-        check=True,
-    )
+    subprocess.run([*strip, "--extra-keys", keys, str(target)], check=True)
     print(f"{target.name}: {minutes:g} minutes, {target.stat().st_size // 1000} kB")
-
-
-def smaller(png: str) -> str:
-    """A figure (base64) in 128 colours: a quarter of the size, the same to the eye."""
-    image = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
-    palette = image.quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    buffer = io.BytesIO()
-    palette.save(buffer, "PNG", optimize=True)
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def check_committed() -> None:
@@ -86,15 +76,16 @@ def check_committed() -> None:
         for record in records.find()
         if any(ledger.scale(record, paper) for paper in PAPERS)
     }
-    if strangers := sorted(scaled - tracked):
-        sys.exit(f"first add these records to git, or move them away: {', '.join(strangers)}")
+    if others := sorted(scaled - tracked):
+        sys.exit(f"first add these records to git, or move them away: {', '.join(others)}")
 
 
 if __name__ == "__main__":
     check_committed()
     # A build begins every run anew: checkpoints in the cache are a reader's, or older code's
     os.environ["CFLKIT_CACHE"] = tempfile.mkdtemp(prefix="cflkit-build-")
-    wanted = sys.argv[1:] or sorted(path.stem for path in (NOTEBOOKS / "src").glob("[0-9]*.py"))
+    os.environ["CFLKIT_FIGURES"] = str(records.PROJECT / "figures")
+    wanted = sys.argv[1:] or sorted(path.stem for path in SOURCES.glob("[0-9]*.py"))
     for name in wanted:
-        build(NOTEBOOKS / "src" / f"{name}.py")
+        build(SOURCES / f"{name}.py")
     readme.write()

@@ -1,0 +1,87 @@
+"""Runs side by side: each is a process of its own, and a failure ends only its own run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from cflkit import notebooks
+from cflkit.revision import PROJECT
+
+
+@dataclass(frozen=True)
+class Command:
+    """One call of ``python -m cflkit``.
+
+    Attributes
+    ----------
+    name : str
+        The name of the run, by which its outcome is reported.
+    arguments : sequence of str
+        What follows ``python -m cflkit``.
+    environment : mapping of str to str
+        The variables in which its environment differs from ours.
+    """
+
+    name: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(commands: Sequence[Command], side_by_side: int = 1) -> Iterator[tuple[Command, str]]:
+    """Run commands, print a line as each ends, and yield it with the reason of its failure.
+
+    Parameters
+    ----------
+    commands : sequence of Command
+        The commands, in the order in which they begin.
+    side_by_side : int
+        The number of processes at a time, which share the cores.
+
+    Yields
+    ------
+    tuple of Command and str
+        Each command once it has ended, and why it failed; an empty string if it did not.
+    """
+    pool = ThreadPoolExecutor(side_by_side)
+    try:
+        begun = {pool.submit(run_one, command, side_by_side): command for command in commands}
+        for number, future in enumerate(as_completed(begun), 1):
+            command, (reason, minutes) = begun[future], future.result()
+            outcome = f"failed  {command.name}: {reason}" if reason else f"done  {command.name}"
+            print(f"[{number}/{len(commands)}] {outcome}  {minutes:.1f} min", flush=True)
+            yield command, reason
+    finally:
+        pool.shutdown(cancel_futures=True)  # Ctrl-C has interrupted the running processes, too
+
+
+def run_one(command: Command, side_by_side: int) -> tuple[str, float]:
+    """Run a command; return the reason of a failure (empty without one) and the minutes."""
+    from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
+
+    begin = perf_counter()
+    threads = str(max(1, usable_cores() // side_by_side))
+    share = {"CFLKIT_THREADS": threads, "OMP_NUM_THREADS": threads}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "cflkit", *command.arguments],
+            cwd=PROJECT,
+            env=os.environ | notebooks.places() | share | dict(command.environment),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        return f"cannot be started ({error})", 0.0
+    minutes = (perf_counter() - begin) / 60
+    if done.returncode == 0:
+        return "", minutes
+    lines = done.stderr.split("\n") if done.returncode == 2 else []
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    unexpected = f"exit status {done.returncode}, last output {done.stderr.strip()[-200:]!r}"
+    return (errors or [unexpected])[-1], minutes

@@ -1,0 +1,81 @@
+"""Claims: what a lesson says happened, evaluated by the lesson itself.
+
+A lesson states its outcomes in one cell tagged ``claims``. Each claim is a sentence with a truth
+value that the cell computes. The cell prints the claims, and its output keeps them for `robust`,
+which runs the lesson with other seeds, on the other engine and with the last bit perturbed. How
+often each claim held is written into ``data/robustness.csv``, and the cell prints that, too.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cflkit.revision import PROJECT
+
+TABLE = PROJECT / "data" / "robustness.csv"
+# The type under which a cell's output keeps its claims; frontends show the text beside it
+MIME = "application/vnd.cflkit.claims+json"
+# How a lesson is run to see whether its claims hold, and how to say so
+SETTINGS = {
+    "default": "seeds",
+    "threads": "seeds with the threads engine",
+    "stacked": "seeds with the stacked engine",
+    "perturbed": "seeds with the last bit perturbed",
+}
+
+
+def check(notebook: str, claims: Mapping[str, bool]) -> dict[str, bool]:
+    """Print each claim, whether it is true in this run, and how often it held in other runs.
+
+    Parameters
+    ----------
+    notebook : str
+        The name of the lesson, as ``03_ocfl_temperature``.
+    claims : mapping of str to bool
+        The truth of each claim in this run, by the claim's sentence.
+
+    Returns
+    -------
+    dict of str to bool
+        The claims, for the run's record.
+    """
+    from IPython.display import display
+
+    found = {claim: bool(holds) for claim, holds in claims.items()}
+    measured = {(r["claim"], r["setting"]): r for r in table() if r["notebook"] == notebook}
+    lines = []
+    for claim, holds in found.items():
+        rows = [(text, measured.get((claim, setting))) for setting, text in SETTINGS.items()]
+        counts = [f"{row['held']} of {row['runs']} {text}" for text, row in rows if row]
+        lines.append(f"{'true ' if holds else 'FALSE'}  {claim}")
+        lines.append(f"       with the defaults: {', '.join(counts) or 'not measured yet'}")
+    display({MIME: found, "text/plain": "\n".join(lines)}, raw=True)
+    return found
+
+
+def of_notebook(notebook: Path) -> dict[str, bool]:
+    """Return the claims that an executed notebook has in its outputs.
+
+    Raises
+    ------
+    ValueError
+        The notebook has no claims.
+    """
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        for output in cell.get("outputs", []):
+            if MIME in output.get("data", {}):
+                claims: dict[str, bool] = output["data"][MIME]
+                return claims
+    raise ValueError(f"{notebook} has no claims in its outputs")
+
+
+def table() -> list[dict[str, Any]]:
+    """Return the rows of ``data/robustness.csv``: one per notebook, claim and setting."""
+    if not TABLE.exists():
+        return []
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

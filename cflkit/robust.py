@@ -1,0 +1,184 @@
+"""Whether a lesson's claims hold elsewhere: over seeds, on the other engine, to the last bit.
+
+`measure` runs a lesson once per seed, each time in a process of its own, and reads the claims from
+the executed notebooks. What has run is kept in ``data/cache/robustness``, so that an interrupted
+measurement goes on where it stopped. `write` puts the counts into a table with one row per
+notebook, setting and claim; ``data/robustness.csv`` is the committed one.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cflkit import batch, claims, notebooks, records, revision
+from cflkit.parameters import ParameterError
+
+COLUMNS = ("notebook", "setting", "claim", "runs", "held", "failed_seeds", "seeds", "given", "code")
+
+
+class RobustnessError(Exception):
+    """Some runs of a lesson failed; the message says which, and why."""
+
+
+def measure(
+    notebook: Path,
+    seeds: Sequence[int],
+    engine: str | None = None,
+    perturbed: bool = False,
+    given: Mapping[str, str] | None = None,
+    side_by_side: int = 2,
+) -> list[dict[str, Any]]:
+    """Run a lesson once per seed and count how often each of its claims holds.
+
+    Parameters
+    ----------
+    notebook : Path
+        A lesson with a parameter ``seed`` and a cell tagged ``claims``.
+    seeds : sequence of int
+        The values of ``seed``.
+    engine : {"threads", "stacked"}, optional
+        The engine of all its federations; by default the lesson's own.
+    perturbed : bool
+        Whether every local training ends with its last bit perturbed, see `machine.perturb`.
+    given : mapping of str to str, optional
+        Other parameters, as YAML.
+    side_by_side : int
+        The number of runs at a time.
+
+    Returns
+    -------
+    list of dict
+        One row per claim, with `COLUMNS`.
+
+    Raises
+    ------
+    ParameterError
+        The notebook has no such parameter, or it refuses a value.
+    RobustnessError
+        A run failed.
+    """
+    given = dict(given or {})
+    for seed in seeds:
+        values = {n: notebooks.parse_yaml(n, v) for n, v in given.items()} | {"seed": seed}
+        notebooks.check_parameters(notebook, values)
+    setting = "perturbed" if perturbed else engine or "default"
+    code = digest(notebook)
+    kept = folder(notebook, setting, given, code)
+    commands = [
+        command(notebook, seed, engine, perturbed, given, kept)
+        for seed in seeds
+        if not (kept / f"{seed}.json").exists()
+    ]
+    failed = {}
+    for done, reason in batch.run(commands, side_by_side):
+        work = kept / f"{done.name}.work"
+        try:
+            if reason:
+                failed[done.name] = reason
+                continue
+            found = claims.of_notebook(work / "lesson.ipynb")
+        except ValueError as error:
+            failed[done.name] = str(error)
+        else:
+            part = work / "claims.json"
+            part.write_text(json.dumps(found), encoding="utf-8")
+            part.replace(kept / f"{done.name}.json")
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    if failed:
+        reasons = "; ".join(f"seed {seed}: {reason}" for seed, reason in failed.items())
+        raise RobustnessError(f"{notebook.stem} failed with {reasons}")
+    runs = {seed: json.loads((kept / f"{seed}.json").read_text("utf-8")) for seed in seeds}
+    return [
+        {
+            "notebook": notebook.stem,
+            "setting": setting,
+            "claim": claim,
+            "runs": len(runs),
+            "held": sum(found[claim] for found in runs.values()),
+            "failed_seeds": " ".join(str(seed) for seed in runs if not runs[seed][claim]),
+            "seeds": f"{min(seeds)}-{max(seeds)}",
+            "given": " ".join(f"{name}={value}" for name, value in given.items()),
+            "code": code,
+        }
+        for claim in next(iter(runs.values()))
+    ]
+
+
+def command(
+    notebook: Path,
+    seed: int,
+    engine: str | None,
+    perturbed: bool,
+    given: Mapping[str, str],
+    kept: Path,
+) -> batch.Command:
+    """Build the run of one seed; all that it writes lies in a folder of its own."""
+    work = kept / f"{seed}.work"
+    work.mkdir(parents=True, exist_ok=True)
+    words = [word for name, value in given.items() for word in ("-p", name, value)]
+    arguments = ["run", str(notebook.resolve()), "-p", "seed", str(seed), *words]
+    environment = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
+    environment["CFLKIT_ENGINE"] = engine or ""
+    environment["CFLKIT_PERTURB"] = str(seed + 1) if perturbed else ""
+    return batch.Command(str(seed), [*arguments, "-o", str(work / "lesson.ipynb")], environment)
+
+
+def digest(notebook: Path) -> str:
+    """Return 12 digits that differ when the package's code or the notebook's differs."""
+    both = revision.DIGEST + notebooks.code_digest(notebook)
+    return hashlib.sha256(both.encode()).hexdigest()[:12]
+
+
+def folder(notebook: Path, setting: str, given: Mapping[str, str], code: str) -> Path:
+    """Return where the claims of finished runs are kept, one file per seed."""
+    cache = Path(os.environ.get("CFLKIT_CACHE") or records.PROJECT / "data" / "cache").expanduser()
+    options = hashlib.sha256(json.dumps(dict(given), sort_keys=True).encode()).hexdigest()[:8]
+    return cache.resolve() / "robustness" / notebook.stem / f"{setting}-{options}-{code}"
+
+
+def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write rows into a table; rows of the same notebook and setting give way to them.
+
+    Raises
+    ------
+    ParameterError
+        The file cannot be written.
+    """
+    measured = {(row["notebook"], row["setting"]) for row in rows}
+    try:
+        old: list[dict[str, Any]] = []
+        if path.exists():
+            with path.open(encoding="utf-8", newline="") as file:
+                old = list(csv.DictReader(file))
+        kept = [row for row in old if (row["notebook"], row["setting"]) not in measured]
+        order = list(claims.SETTINGS)
+        both = sorted([*kept, *rows], key=lambda r: (r["notebook"], order.index(r["setting"])))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        with part.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(both)
+        part.replace(path)
+    except OSError as error:
+        raise ParameterError(f"{path} cannot be written ({error.strerror})") from error
+
+
+def listing(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the counts as text, one line per claim."""
+    lines = []
+    for row in rows:
+        failed = f"  (not with seed {row['failed_seeds'].replace(' ', ', ')})"
+        lines.append(
+            f"held in {row['held']} of {row['runs']}  {row['claim']}"
+            f"{failed if row['failed_seeds'] else ''}"
+        )
+    return "\n".join(lines)

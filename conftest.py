@@ -1,0 +1,34 @@
+"""How pytest and nbval run: what the environment of all tests and kernels is."""
+
+import os
+import tempfile
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that stands for another processor."""
+    parser.addoption(
+        "--perturb",
+        type=int,
+        metavar="SEED",
+        help="perturb the last bit of every trained parameter, as another processor might",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep records, figures and checkpoints of tests apart from the user's; kernels inherit this.
+
+    A checkpoint of a user's run would otherwise be continued, and its first rounds not tested.
+    """
+    folder = tempfile.mkdtemp(prefix="cflkit-tests-")
+    for name in ("RESULTS", "FIGURES", "CACHE"):
+        os.environ.setdefault(f"CFLKIT_{name}", f"{folder}/{name.lower()}")
+    if (seed := config.getoption("--perturb")) is not None:
+        os.environ["CFLKIT_PERTURB"] = str(seed)
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Compare neither progress bars nor SVG, but the cells that are tagged for it."""
+    if hasattr(collector, "skip_compare"):
+        collector.skip_compare += ("stderr", "image/svg+xml")
