@@ -1,0 +1,163 @@
+"""Claims of lessons: stated, read back, and counted over seeds."""
+
+import csv
+import json
+
+import nbformat
+import pytest
+import torch
+
+from cflkit import claims, notebooks, records, robust
+from cflkit.__main__ import main
+from cflkit.federation import Jobs, LocalTraining
+from cflkit.parameters import ParameterError
+
+# A lesson that trains nothing: its claim is true of even seeds, on the default engine alone
+LESSON = """
+import os
+from pathlib import Path
+from cflkit import claims
+Path(os.environ["CFLKIT_RESULTS"], "trace").write_text("x")
+engine = os.environ.get("CFLKIT_ENGINE") or "default"
+found = {
+    "the seed is even": seed % 2 == 0,
+    "it runs as it is": engine == "default" and not os.environ.get("CFLKIT_PERTURB"),
+}
+claims.check("lesson", found)
+"""
+
+
+@pytest.fixture
+def lesson(tmp_path):
+    """A notebook with a seed and claims."""
+    notebook = nbformat.v4.new_notebook()
+    tagged = {"parameters": "seed = 0  # what decides", "claims": LESSON}
+    for tag, source in tagged.items():
+        notebook.cells.append(nbformat.v4.new_code_cell(source, metadata={"tags": [tag]}))
+    path = tmp_path / "lesson.ipynb"
+    nbformat.write(notebook, path)
+    return path
+
+
+def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(lesson):
+    rows = robust.measure(lesson, range(2), side_by_side=2)
+    assert [(row["claim"], row["runs"], row["held"]) for row in rows] == [
+        ("the seed is even", 2, 1),
+        ("it runs as it is", 2, 2),
+    ]
+    assert rows[0]["failed_seeds"] == "1"
+    kept = robust.folder(lesson, "default", {}, robust.digest(lesson))
+    assert sorted(path.name for path in kept.iterdir()) == ["0.json", "1.json"]
+    # What is kept is not run again: an altered file shows in the counts
+    (kept / "1.json").write_text(json.dumps({"the seed is even": True, "it runs as it is": True}))
+    again = robust.measure(lesson, range(2))
+    assert [row["held"] for row in again] == [2, 2]
+
+
+def test_engine_and_perturbation_reach_the_lesson_and_are_settings_of_their_own(lesson):
+    for options in ({"engine": "stacked"}, {"perturbed": True}):
+        [_, row] = robust.measure(lesson, range(1), **options)
+        assert (row["setting"], row["held"]) == (options.get("engine", "perturbed"), 0)
+
+
+def test_changed_code_is_measured_anew(lesson):
+    before = robust.digest(lesson)
+    notebook = nbformat.read(lesson, as_version=4)
+    notebook.cells[1].source += "\npass"
+    nbformat.write(notebook, lesson)
+    assert robust.digest(lesson) != before
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_kept(lesson):
+    notebook = nbformat.read(lesson, as_version=4)
+    notebook.cells[1].source = "assert seed != 1\n" + notebook.cells[1].source
+    nbformat.write(notebook, lesson)
+    with pytest.raises(robust.RobustnessError, match="lesson failed with seed 1: AssertionError"):
+        robust.measure(lesson, range(2))
+    kept = robust.folder(lesson, "default", {}, robust.digest(lesson))
+    assert [path.name for path in kept.iterdir()] == ["0.json"]
+
+
+def test_the_command_writes_the_table_and_replaces_its_own_rows(lesson, tmp_path, capsys):
+    table = tmp_path / "table.csv"
+    robust.write([dict.fromkeys(robust.COLUMNS, "x") | {"setting": "default"}], table)
+    for _ in range(2):
+        assert main(["robust", str(lesson), "--seeds", "1", "-o", str(table)]) == 0
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["notebook"] for row in rows] == ["lesson", "lesson", "x"]
+    assert "held in 1 of 1  the seed is even" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--seeds", "0"], ["-j", "0"], ["-p", "sed", "1"]])
+def test_mistakes_are_one_line(lesson, words, capsys):
+    assert main(["robust", str(lesson), *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_notebook_without_claims_is_refused(lesson):
+    notebook = nbformat.read(lesson, as_version=4)
+    del notebook.cells[1]
+    nbformat.write(notebook, lesson)
+    with pytest.raises(robust.RobustnessError, match="no claims"):
+        robust.measure(lesson, range(1))
+
+
+def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch, lesson):
+    table = tmp_path / "table.csv"
+    robust.write(robust.measure(lesson, range(2)), table)
+    monkeypatch.setattr(claims, "TABLE", table)
+    _, output = notebooks.execute(lesson, {"seed": 3}, tmp_path / "out.ipynb")
+    assert claims.of_notebook(output)["the seed is even"] is False
+    text = notebooks.report_of(nbformat.read(output, as_version=4).cells)
+    assert "FALSE  the seed is even\n       with the defaults: 1 of 2 seeds" in text
+
+
+# --- The perturbation ----------------------------------------------------------------------------
+
+
+def trained(federation):
+    everyone = torch.arange(federation.clients)
+    return federation.train(Jobs(federation.initial()[None], everyone * 0, everyone), round=0)
+
+
+def test_a_perturbation_is_of_the_last_bit_and_the_same_each_time(federate, monkeypatch):
+    federation = federate(training=LocalTraining(epochs=1, batch_size=16, lr=0.1))
+    monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
+    plain = trained(federation)
+    monkeypatch.setenv("CFLKIT_PERTURB", "1")
+    first, second = trained(federation), trained(federation)
+    assert torch.equal(first, second)
+    moved = (first != plain).float().mean()
+    assert 0.6 < moved < 0.7  # a third stays
+    up, down = (torch.nextafter(plain, plain + sign) for sign in (1, -1))
+    assert ((first == plain) | (first == up) | (first == down)).all()
+    monkeypatch.setenv("CFLKIT_PERTURB", "2")
+    assert not torch.equal(first, trained(federation))
+
+
+def test_buffers_are_not_perturbed(federate, normalised, monkeypatch):
+    monkeypatch.setenv("CFLKIT_PERTURB", "1")
+    federation = federate(model=normalised)
+    counters = trained(federation)[:, federation.parameters :]
+    monkeypatch.delenv("CFLKIT_PERTURB")
+    assert torch.equal(counters, trained(federation)[:, federation.parameters :])
+
+
+def test_the_engine_can_be_chosen_from_outside(federate, monkeypatch):
+    monkeypatch.setenv("CFLKIT_ENGINE", "stacked")
+    assert federate().engine == "stacked"
+    monkeypatch.setenv("CFLKIT_ENGINE", "none")
+    with pytest.raises(ValueError, match="unknown engine 'none'"):
+        federate()
+
+
+def test_a_record_has_the_claims(tmp_path):
+    found = records.Record(tmp_path, None, {}, {}, {}, {"it holds": True})
+    assert found.claims == {"it holds": True}
+    assert records.Record(tmp_path, None, {}, {}, {}).claims == {}
+
+
+def test_a_seed_that_the_lesson_refuses_ends_it_before_anything_runs(lesson):
+    with pytest.raises(ParameterError):
+        robust.measure(lesson, range(1), given={"unknown": "1"})
