@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import cflkit
 from cflkit import grid, notebooks, records
 from cflkit.parameters import ParameterError
 
@@ -45,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m cflkit", description="Clustered federated learning, notebook first."
     )
+    top.add_argument("--version", action="version", version=f"cflkit {cflkit.__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser(
@@ -53,7 +55,10 @@ def parser() -> argparse.ArgumentParser:
         description="Run a notebook through papermill. Unknown names, wrong types and values out "
         "of bounds end it before a kernel starts.",
     )
-    run.add_argument("notebook", type=Path)
+    run.add_argument("notebook", type=Path, help="a notebook with a cell of parameters")
+    run.add_argument(
+        "--list", action="store_true", help="print its parameters with their meanings; run nothing"
+    )
     run.add_argument(
         "-p",
         "--parameter",
@@ -210,6 +215,9 @@ def picked(options: argparse.Namespace) -> dict[str, str]:
 
 def run_notebook(options: argparse.Namespace) -> int:
     """``run``: execute, then print the notebook's report and where everything lies."""
+    if options.list:
+        print(notebooks.parameters_cell(notebooks.read(options.notebook)))
+        return 0
     done = notebooks.run(
         options.notebook, dict(options.parameter), options.file, options.output, options.missing
     )

@@ -248,18 +248,23 @@ def parse_yaml(name: str, text: str) -> Any:
 
 
 def defaults(notebook: Notebook) -> dict[str, Any]:
-    """Names and values of the one cell tagged ``parameters``, which holds literals alone."""
-    cells = [c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", [])]
-    if len(cells) != 1:
-        raise NotebookError(f"the notebook has {len(cells)} cells tagged 'parameters', not one")
+    """Return names and values of the cell tagged ``parameters``, which holds literals alone."""
     try:
-        return dict(literals("".join(cells[0]["source"])))
+        return dict(literals(parameters_cell(notebook)))
     except SyntaxError as error:
         raise NotebookError(f"a cell is not Python: {error.text or error.msg}") from error
     except ValueError as error:
         raise NotebookError(
             f"line {error} of the parameters cell is not 'name = literal'"
         ) from error
+
+
+def parameters_cell(notebook: Notebook) -> str:
+    """Return the source of the one cell tagged ``parameters``."""
+    cells = [c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", [])]
+    if len(cells) != 1:
+        raise NotebookError(f"the notebook has {len(cells)} cells tagged 'parameters', not one")
+    return "".join(cells[0]["source"])
 
 
 def literals(source: str) -> Iterator[tuple[str, Any]]:
