@@ -1,6 +1,6 @@
 """The commands of ``python -m cflkit``.
 
-Each loads what it needs when it is called: help must not wait for torch.
+Each command imports what it needs when it is called, so that help does not wait for torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit status (2 for a mistake in what was asked)."""
+    """Run a command and return its exit status, which is 2 for a mistake of the user."""
     options = parser().parse_args(arguments)
     try:
         return options.command(options)
@@ -42,7 +42,7 @@ def mistakes() -> tuple[type[Exception], ...]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the parser of the command line."""
     top = argparse.ArgumentParser(
         prog="python -m cflkit", description="Clustered federated learning, notebook first."
     )
@@ -193,19 +193,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_where(command: argparse.ArgumentParser, text: str) -> None:
-    """Add the option that picks by values."""
+    """Add the option that selects by values."""
     command.add_argument(
         "-w", "--where", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=text
     )
 
 
 def picked(options: argparse.Namespace) -> dict[str, str]:
-    """Return what ``--where`` asks for; one value per name.
+    """Return what ``--where`` asks for, with one value per name.
 
     Raises
     ------
     ParameterError
-        A name has two.
+        A name has two values.
     """
     where = dict(options.where)
     if len(where) < len(options.where):
@@ -214,7 +214,7 @@ def picked(options: argparse.Namespace) -> dict[str, str]:
 
 
 def run_notebook(options: argparse.Namespace) -> int:
-    """``run``: execute, then print the notebook's report and where everything lies."""
+    """Do ``run``: execute a notebook, then print its report and where everything was written."""
     if options.list:
         print(notebooks.parameters_cell(notebooks.read(options.notebook)))
         return 0
@@ -230,7 +230,7 @@ def run_notebook(options: argparse.Namespace) -> int:
 
 
 def walk_grid(options: argparse.Namespace) -> int:
-    """``grid``: list what there is, or run what there is not; 1 if a run failed."""
+    """Do ``grid``: list runs, or run those that are missing; return 1 if a run failed."""
     if options.jobs < 1:
         raise ParameterError(f"--jobs must be at least 1, not {options.jobs}")
     jobs = grid.read(options.table, picked(options))
@@ -253,7 +253,7 @@ def walk_grid(options: argparse.Namespace) -> int:
 
 
 def show_ledger(options: argparse.Namespace) -> int:
-    """``ledger``: write everything, print what was asked for."""
+    """Do ``ledger``: write the whole ledger, and print the part that was asked for."""
     from cflkit import ledger, papers
 
     if options.paper not in (None, *papers.PAPERS):
@@ -280,7 +280,7 @@ def show_ledger(options: argparse.Namespace) -> int:
 
 
 def show_records(options: argparse.Namespace) -> int:
-    """``records``: list what there is, or compare."""
+    """Do ``records``: list records, show one, or compare two."""
     from cflkit import catalogue
 
     if len(options.id) > 2:
@@ -297,7 +297,7 @@ def show_records(options: argparse.Namespace) -> int:
 
 
 def replay_record(options: argparse.Namespace) -> int:
-    """``replay``: compare round by round; 1 if a round is different."""
+    """Do ``replay``: compare round by round; return 1 if a round is different."""
     from cflkit import catalogue, replay
 
     verdicts = replay.replay(catalogue.named(options.id), options.rounds)
@@ -308,7 +308,7 @@ def replay_record(options: argparse.Namespace) -> int:
 
 
 def count_claims(options: argparse.Namespace) -> int:
-    """``robust``: run over seeds, count, print and write."""
+    """Do ``robust``: run a lesson over seeds, count its claims, print and write the counts."""
     from cflkit import robust
 
     for name in ("seeds", "jobs"):
@@ -329,7 +329,7 @@ def count_claims(options: argparse.Namespace) -> int:
 
 
 def write_readme(options: argparse.Namespace) -> int:
-    """``readme``: write what the README and the committed ledger say of the records."""
+    """Do ``readme``: write the README's tables and the committed ledger."""
     from cflkit import readme
 
     for path in readme.write():
@@ -338,7 +338,7 @@ def write_readme(options: argparse.Namespace) -> int:
 
 
 def show_data(options: argparse.Namespace) -> int:
-    """``data``: what there is, or the sizes of the sets named."""
+    """Do ``data``: list data sets, or load some and print their sizes."""
     from cflkit import datasets
 
     if not options.name:
@@ -360,7 +360,7 @@ if __name__ == "__main__":
         if status == INTERRUPTED:
             os._exit(status)  # what papermill has not finished would report that on its way out
     except BrokenPipeError:
-        # Who reads our output has enough, as in `| head`; the rest goes nowhere, at exit, too
+        # The reader of our output has closed it, as in `| head`; discard the rest, at exit, too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     sys.exit(status)

@@ -24,7 +24,7 @@ import yaml
 from cflkit import records
 from cflkit.parameters import ParameterError, Recorded, unknown_name
 
-# What passes between this process and the kernel is nobody else's to read
+# Nobody else can read what this process and the kernel say to each other
 ENCRYPTED = {"KernelManager": {"transport_encryption": "auto"}}
 RUNS = records.PROJECT / "data" / "runs"
 # A notebook as it lies in its file
@@ -50,11 +50,11 @@ def run(
     Parameters
     ----------
     notebook : Path
-        With one cell tagged ``parameters``.
+        A notebook with one cell tagged ``parameters``.
     given : dict of str to str
-        Values as YAML; they win over the file's.
+        Values as YAML, which replace those of the file.
     file : Path or None
-        YAML, a mapping of names to values.
+        A YAML file that maps names to values.
     output : Path, optional
         Where the executed notebook is written; parent folders are made. By default in `RUNS`, under
         the run's id, or under the notebook's name if it writes no record.
@@ -73,8 +73,8 @@ def run(
         An unknown name, a wrong type, a value out of bounds or one that does not fit the data;
         nothing has run.
     NotebookError
-        No notebook, no parameters cell, or an error of one of its cells; or another process runs
-        the same.
+        There is no notebook or no parameters cell, one of its cells failed, or another process is
+        running the same.
     """
     values = {} if file is None else read_yaml(file)
     values |= {name: parse_yaml(name, text) for name, text in given.items()}
@@ -99,7 +99,7 @@ def run(
 
 
 def recorded(notebook: Path, values: dict[str, Any]) -> Recorded | None:
-    """The parameters of a run that leaves a record; None for other notebooks."""
+    """Return the checked parameters of a run that writes a record; None for other notebooks."""
     from cflkit import papers
 
     paper = papers.by_notebook(notebook.stem)
@@ -110,12 +110,12 @@ def recorded(notebook: Path, values: dict[str, Any]) -> Recorded | None:
 
 
 def run_lock(run: str, wait: bool = False) -> filelock.BaseFileLock:
-    """The lock that one process at a time has on a run; it falls with the process.
+    """Return the lock of a run, which one process at a time holds and loses when it ends.
 
     Raises
     ------
     filelock.Timeout
-        On entering, if another process has it and we do not ``wait``.
+        Another process holds the lock and we do not ``wait``; raised on entering.
     """
     path = records.checkpoint(run).with_suffix(".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def run_lock(run: str, wait: bool = False) -> filelock.BaseFileLock:
 
 
 def execute(notebook: Path, values: dict[str, Any], output: Path) -> tuple[str, Path]:
-    """Run a notebook with parameters that were checked; returns its report and where it lies."""
+    """Run a notebook with checked parameters; return its report and where it was written."""
     output = output.resolve()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -177,14 +177,14 @@ def report_of(cells: list[Any]) -> str:
 
 
 def places() -> dict[str, str]:
-    """The environment's folders as absolute paths: a kernel runs in another folder than we do."""
+    """Return the environment's folders as absolute paths, for kernels run in another folder."""
     names = ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE")
     given = {name: os.environ.get(name) for name in names}
     return {name: str(Path(p).expanduser().resolve()) for name, p in given.items() if p}
 
 
 def read(notebook: Path) -> Notebook:
-    """The notebook as a tree."""
+    """Read a notebook as a tree."""
     try:
         tree = json.loads(notebook.read_text(encoding="utf-8"))
     except OSError as error:
@@ -208,7 +208,7 @@ def code_digest(notebook: Path) -> str:
 
 
 def is_notebook(tree: Any) -> bool:
-    """Whether a tree has cells as Jupyter writes them."""
+    """Return whether a tree has cells as Jupyter writes them."""
     try:
         return all({"cell_type", "metadata", "source"} <= cell.keys() for cell in tree["cells"])
     except (AttributeError, KeyError, TypeError):
@@ -216,7 +216,7 @@ def is_notebook(tree: Any) -> bool:
 
 
 class Loader(yaml.SafeLoader):
-    """YAML whose floats are those of version 1.2: ``1e-3`` is a number, and not a string."""
+    """A loader of YAML with the floats of version 1.2: ``1e-3`` is a number, not a string."""
 
 
 Loader.add_implicit_resolver(
@@ -227,7 +227,7 @@ Loader.add_implicit_resolver(
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
-    """A file of parameters."""
+    """Read a file of parameters."""
     try:
         values = yaml.load(file.read_text(encoding="utf-8"), Loader)
     except OSError as error:
@@ -240,7 +240,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 
 def parse_yaml(name: str, text: str) -> Any:
-    """The value of a parameter from the command line."""
+    """Parse the value of a parameter from the command line."""
     try:
         return yaml.load(text, Loader)
     except yaml.YAMLError as error:
@@ -268,14 +268,14 @@ def parameters_cell(notebook: Notebook) -> str:
 
 
 def literals(source: str) -> Iterator[tuple[str, Any]]:
-    """Names and values of a cell that holds lines ``name = literal`` alone.
+    """Yield names and values of a cell that holds lines ``name = literal`` alone.
 
     Raises
     ------
     SyntaxError
         The cell is not Python.
     ValueError
-        A line is another; the message is its number.
+        A line is not of this form; the message is its number.
     """
     for statement in ast.parse(source).body:
         match statement:
@@ -289,7 +289,7 @@ def literals(source: str) -> Iterator[tuple[str, Any]]:
 
 
 def check_parameters(notebook: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """``values`` as the notebook needs them.
+    """Return ``values`` as the notebook needs them.
 
     Raises
     ------
@@ -310,12 +310,12 @@ def check_parameters(notebook: Path, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_the_default(name: str, value: Any, default: Any) -> Any:
-    """A value of the type that the default has, for a notebook that has no model.
+    """Return a value in the type of the default, for a notebook that has no model.
 
     Raises
     ------
     ParameterError
-        It has another.
+        It has another type.
     """
     if isinstance(default, float) and type(value) is int:
         return float(value)

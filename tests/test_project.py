@@ -114,7 +114,9 @@ def test_make_run_in_a_fresh_clone(tmp_path):
     clone, ready = tmp_path / "clone", tmp_path / "ready"
     subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(clone)], check=True)
     ready.touch()
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("ARGS", "CFLKIT", "MAKE"))}
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("ARGS", "CFLKIT", "MAKE"))
+    }
     done = subprocess.run(
         ["make", "--old-file", str(ready), "run", f"BIN={sys.prefix}/bin", f"READY={ready}"],
         cwd=clone,
