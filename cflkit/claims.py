@@ -53,7 +53,8 @@ def check(notebook: str, claims: Mapping[str, bool]) -> dict[str, bool]:
         counts = [f"{row['held']} of {row['runs']} {text}" for text, row in rows if row]
         lines.append(f"{'true ' if holds else 'FALSE'}  {claim}")
         lines.append(f"       with the defaults: {', '.join(counts) or 'not measured yet'}")
-    display({MIME: found, "text/plain": "\n".join(lines)}, raw=True)
+    # As pairs, since notebooks are written with the names of a mapping in alphabetical order
+    display({MIME: list(found.items()), "text/plain": "\n".join(lines)}, raw=True)
     return found
 
 
@@ -68,8 +69,7 @@ def of_notebook(notebook: Path) -> dict[str, bool]:
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         for output in cell.get("outputs", []):
             if MIME in output.get("data", {}):
-                claims: dict[str, bool] = output["data"][MIME]
-                return claims
+                return dict(output["data"][MIME])
     raise ValueError(f"{notebook} has no claims in its outputs")
 
 

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -107,6 +109,7 @@ def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch, lesson):
     table = tmp_path / "table.csv"
     robust.write(robust.measure(lesson, range(2)), table)
     monkeypatch.setattr(claims, "TABLE", table)
+    Path(os.environ["CFLKIT_RESULTS"]).mkdir()
     _, output = notebooks.execute(lesson, {"seed": 3}, tmp_path / "out.ipynb")
     assert claims.of_notebook(output)["the seed is even"] is False
     text = notebooks.report_of(nbformat.read(output, as_version=4).cells)

@@ -159,7 +159,7 @@ def test_a_lesson_has_claims_and_they_were_measured(name):
     cells = [cell for cell in code(built(name)) if "claims" in tags(cell)]
     assert len(cells) == 1
     [output] = [o for o in cells[0].outputs if claims.MIME in o.get("data", {})]
-    found = output["data"][claims.MIME]
+    found = dict(output["data"][claims.MIME])
     assert found
     assert all(found.values())
     rows = [row for row in claims.table() if row["notebook"] == name]

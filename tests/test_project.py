@@ -139,6 +139,21 @@ def test_make_run_in_a_fresh_clone(tmp_path):
         assert (clone / place).exists()
 
 
+def test_reset_brings_a_lesson_back_and_keeps_the_readers(tmp_path):
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    clone, name = tmp_path / "clone", "00_start_here.ipynb"
+    subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(clone)], check=True)
+    lesson = clone / "notebooks" / name
+    before = lesson.read_text()
+    lesson.write_text(before.replace("seed = 0", "seed = 1"))
+    (clone / "notebooks" / "Untitled.ipynb").write_text("mine")
+    subprocess.run(["make", "reset"], cwd=clone, check=True, capture_output=True)
+    assert lesson.read_text() == before
+    assert "seed = 1" in (clone / "data" / "runs" / "yours" / name).read_text()
+    assert (clone / "notebooks" / "Untitled.ipynb").exists()
+
+
 @pytest.mark.slow
 def test_the_readmes_python_runs():
     """Both examples, one after the other, as a reader would paste them."""

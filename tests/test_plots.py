@@ -1,0 +1,73 @@
+"""Figures as notebooks show them."""
+
+import base64
+import io
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import PIL.Image
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cflkit import metrics, plots
+
+
+@pytest.fixture
+def displayed(monkeypatch):
+    """What a cell would show."""
+    found = []
+    monkeypatch.setattr(plots, "display", found.append)
+    return found
+
+
+def test_a_figure_has_its_number_caption_and_alternative_text(displayed):
+    plots.style()
+    figure = plt.figure(figsize=(5, 2))
+    plots.show(figure, 3, "What is shown.", "A figure for a test.")
+    picture, caption = displayed
+    data, metadata = picture._repr_png_()
+    assert metadata == {"width": 500, "alt": "A figure for a test."}
+    image = PIL.Image.open(io.BytesIO(base64.b64decode(data)))
+    assert image.size == (1000, 400), "twice the pixels, for screens of high density"
+    assert caption.data == "**Figure 3.** What is shown."
+    assert not plt.fignum_exists(figure.number), "no cell shows it twice"
+
+
+def test_a_figure_that_is_too_wide_is_refused(displayed):
+    with pytest.raises(ValueError, match=r"8\.0 inches wide, and this one has 8\.5"):
+        plots.show(plt.figure(figsize=(8.5, 2)), 1, "Too wide.", "A figure for a test.")
+    assert not displayed
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.permutations(range(4)))
+def test_the_same_clusters_get_the_same_names(truth, names):
+    found = [names[label] for label in truth]
+    assert metrics.renamed(truth, found).tolist() == truth
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=12),
+)
+def test_renaming_changes_no_grouping(pairs):
+    truth, found = map(np.array, zip(*pairs, strict=True))
+    new = metrics.renamed(truth, found)
+    together = found[:, None] == found
+    assert ((new[:, None] == new) == together).all()
+
+
+def test_a_cluster_that_matches_none_is_hatched():
+    axes = plots.clusterings([0, 0, 1, 1], {"split": [5, 5, 7, 8]}, plt.figure().gca())
+    assert [patch.get_hatch() for patch in axes.patches].count("///") == 1
+    assert [text.get_text() for text in axes.texts][:4] == list("0011")
+
+
+def test_over_rounds_draws_the_mean_and_the_range_over_seeds():
+    tables = [
+        pd.DataFrame({"method": "m", "round": [1, 2], "ari": values}) for values in ([0, 1], [1, 1])
+    ]
+    axes = plots.over_rounds(tables, "ari", "ARI", plt.figure().gca())
+    [line], [band] = axes.lines, axes.collections
+    assert line.get_ydata().tolist() == [0.5, 1]
+    assert (band.get_paths()[0].vertices[:, 1].min(), axes.get_ylabel()) == (0, "ARI")
