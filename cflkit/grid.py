@@ -1,7 +1,8 @@
 """Grids of runs: list the runs that a table needs, and run those that have no record.
 
-A grid file lies beside a paper's parameter files. It names a notebook and has lists of values; each
-of their combinations is a run. It also gives the parameter file of each run::
+A grid file is in the folder of a paper's parameter files. It names a notebook and has lists of
+values. Each combination of these values is a run. The grid file also gives the parameter file of
+each run::
 
     notebook: 03_ocfl_temperature.ipynb
     file: "{scale}/{dataset}_{clients}_{overlap}_{balance}.yaml"
@@ -11,8 +12,8 @@ of their combinations is a run. It also gives the parameter file of each run::
         dataset: [mnist, fashion-mnist]
         ...
 
-Names that are parameters of the notebook are passed on to it; other names only select the file.
-``alike`` gives a parameter the value of another.
+Names that are parameters of the notebook are passed on to it. Other names only select the file.
+``alike`` gives a parameter the value of another name.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class GridFile(Parameters):
         for lists in self.grids:
             absent = sorted(needed - set(lists))
             if absent:
-                raise ValueError(f"a grid without {', '.join(absent)}, which file or alike needs")
+                raise ValueError(f"a grid has no {', '.join(absent)}, which file or alike needs")
         return self
 
 
@@ -116,7 +117,7 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         refused by the notebook.
     """
     if table not in tables():
-        raise ParameterError(f"no grid {table!r}; there are {', '.join(tables())}")
+        raise ParameterError(f"no grid {table!r}; the grids are {', '.join(tables())}")
     path = PARAMS / f"{table}.yaml"
     grid = GridFile.checked(notebooks.read_yaml(path))
     notebook = NOTEBOOKS / grid.notebook
@@ -139,7 +140,7 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
 
 
 def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the combinations of a grid's lists that have the values in ``where`` (YAML)."""
+    """Yield the combinations of a grid's lists that have the values in ``where`` (YAML texts)."""
     known = {name for lists in grid.grids for name in lists}
     unknown = [name for name in where if name not in known]
     if unknown:
@@ -157,7 +158,7 @@ def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]
 def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
     """Run the jobs that have no record, each in its own process.
 
-    A run that fails does not end the others. A run that was interrupted goes on from its
+    A run that fails does not end the others. A run that was interrupted continues from its
     checkpoint.
 
     Parameters
@@ -165,18 +166,18 @@ def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
     jobs : sequence of Job
         The jobs; those that are done are not run again.
     side_by_side : int
-        The number of runs at a time, which share the cores.
+        The number of runs at the same time, which share the cores.
 
     Returns
     -------
     dict of str to str
-        The reason of each run that failed, by its id.
+        The reasons of the runs that failed, by their ids.
     """
     left = []
     for job in jobs:
         if job.status != "done":
             left.append(job)
-        elif records.checkpoint(job.run).exists():  # killed after writing the record
+        elif records.checkpoint(job.run).exists():  # the process was killed after writing it
             with contextlib.suppress(filelock.Timeout), notebooks.run_lock(job.run):
                 records.remove_leftovers(job.run)
     failed = {}
@@ -190,13 +191,13 @@ def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
             if reason:
                 failed[job.run] = reason
     finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C has interrupted the running jobs, too
+        pool.shutdown(cancel_futures=True)  # the terminal's Ctrl-C also interrupts the running jobs
     return failed
 
 
 def run_one(job: Job, side_by_side: int) -> tuple[str, float]:
-    """Run a job; return the reason of a failure (empty without one) and the minutes."""
-    from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
+    """Run a job; return the reason of its failure (empty after a success) and the minutes."""
+    from cflkit.federation import usable_cores  # loads torch, which is not needed to list a grid
 
     begin = perf_counter()
     threads = str(max(1, usable_cores() // side_by_side))

@@ -170,7 +170,7 @@ def test_bad_requests_are_refused():
     with pytest.raises(ValueError, match="noise policy"):
         clustering.make("hdbscan", noise="drop")
     for size in (1, 2.5):
-        with pytest.raises(ValueError, match="min_cluster_size must be an integer from 2"):
+        with pytest.raises(ValueError, match="min_cluster_size must be an integer of at least 2"):
             clustering.make("hdbscan", min_cluster_size=size)
     with pytest.raises(ValueError, match="either threshold or n_clusters"):
         clustering.make("agglomerative")

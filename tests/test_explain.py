@@ -75,7 +75,7 @@ def test_maps_can_be_enlarged_otherwise(network, images, mode):
 
 
 def test_layers_that_cannot_be_explained(network, images):
-    with pytest.raises(ValueError, match=r"no layer 'conv9'; known are .*features\.7"):
+    with pytest.raises(ValueError, match=r"no layer 'conv9'; its layers are .*features\.7"):
         explain.gradcam(network, images, CLASSES, "conv9")
     with pytest.raises(ValueError, match="'classifier'"):
         explain.gradcam(network, images, CLASSES, "classifier")
@@ -198,7 +198,7 @@ def test_the_centre_is_in_the_middle(images):
     ("change", "message"),
     [
         ({"step": 0}, "step must be at least 1"),
-        ({"baseline": "noise"}, "unknown baseline 'noise'; known are zeros, blur, mean"),
+        ({"baseline": "noise"}, "unknown baseline 'noise'; choose from zeros, blur, mean"),
         ({"maps": torch.zeros(6, 5, 5)}, "do not fit"),
         ({"images": torch.zeros(0, 1, 12, 12)}, "no image"),
     ],
@@ -362,7 +362,8 @@ def test_the_true_class_may_be_explained_instead(line_up):
     )
     assert one["confidence_in-cluster"] > other["confidence_in-cluster"]
     assert one["accuracy_in-cluster"] == other["accuracy_in-cluster"]
-    with pytest.raises(ValueError, match="unknown class 'likely' to explain; known are predicted"):
+    unknown = "unknown class 'likely' to explain; choose from predicted"
+    with pytest.raises(ValueError, match=unknown):
         assessment.Assessment("features.8", explained="likely")
 
 
@@ -404,10 +405,10 @@ def test_boxes_have_a_method_each_and_maps_leave_cold_places_alone():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"layer": "conv9"}, "no layer 'conv9'; known are features"),
+        ({"layer": "conv9"}, "no layer 'conv9'; its layers are features"),
         ({"layer": "classifier"}, "'classifier' has no height and width"),
         ({"model": "resnet34", "layer": "features.avgpool"}, "no height and width"),
-        ({"model": "linear"}, "which layer of linear to explain is not known"),
+        ({"model": "linear"}, "linear has no default layer to explain"),
         ({"explained": "likely"}, "explained: Input should be 'predicted' or 'true'"),
         ({"step": 0}, "step: Input should be greater than or equal to 1"),
     ],

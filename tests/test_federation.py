@@ -545,7 +545,7 @@ def test_bad_requests_are_refused(small, split, federate):
         ({"momentum": -3.0}, "momentum\n  Input should be greater than or equal to 0"),
         ({"momentum": 1.0}, "momentum\n  Input should be less than 1"),
         ({"strength": 0.1}, "a strength needs a penalty"),
-        ({"penalty": "proximal", "strength": -0.1}, "a strength from 0 on"),
+        ({"penalty": "proximal", "strength": -0.1}, "a strength ≥ 0, not -0.1"),
     ],
 )
 def test_local_training_is_checked(options, message):

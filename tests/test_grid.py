@@ -103,7 +103,7 @@ def test_where_chooses():
     assert main(["grid", "list", TABLE, *2 * ["-w", "seed", "1"]]) == 2
     with pytest.raises(ParameterError, match="no run of"):
         grid.read(TABLE, {"seed": "7"})
-    with pytest.raises(ParameterError, match="no grid 'ocfl/table-9'; there are"):
+    with pytest.raises(ParameterError, match="no grid 'ocfl/table-9'; the grids are"):
         grid.read("ocfl/table-9")
 
 
@@ -150,8 +150,8 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"file": "{scale}.yaml"}, "a grid without scale"),
-        ({"alike": {"seed": "partition_seed"}}, "a grid without partition_seed"),
+        ({"file": "{scale}.yaml"}, "a grid has no scale"),
+        ({"alike": {"seed": "partition_seed"}}, "a grid has no partition_seed"),
         ({"alike": {"sead": "seed"}}, "no parameter 'sead'"),
         ({"notebook": "01_federated_averaging.ipynb"}, "the notebook has no parameter"),
         ({"grids": [{"balance": ["even"], "seed": [0]}]}, "cannot be read"),

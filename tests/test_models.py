@@ -76,7 +76,7 @@ def test_dropout_keeps_the_mean_and_draws_by_its_key_or_the_global_generator(key
 
 
 def test_unknown_model():
-    with pytest.raises(ValueError, match="unknown model 'lenet'; known are linear"):
+    with pytest.raises(ValueError, match="unknown model 'lenet'; choose from linear"):
         models.make("lenet", (1, 28, 28), 10)
 
 

@@ -94,14 +94,14 @@ def test_two_values_by_hand(old, new, outcome):
 
 
 def test_what_cannot_be_replayed_is_said(made):
-    with pytest.raises(ParameterError, match="has 4 rounds and cannot be run for so many: 5"):
+    with pytest.raises(ParameterError, match="has 4 rounds and cannot be run for 5"):
         replay.replay(made, rounds=5)
     made.provenance["partition_hash"] = "0" * 64
-    with pytest.raises(ParameterError, match="its clients get other samples now"):
+    with pytest.raises(ParameterError, match="its clients would get other samples now"):
         replay.replay(made)
     elsewhere = made.folder.with_name("mine")
     shutil.copytree(made.folder, elsewhere)
-    with pytest.raises(ParameterError, match="is a record of no paper of the kit"):
+    with pytest.raises(ParameterError, match="is not a record of a paper of the kit"):
         replay.replay(records.read(elsewhere))
 
 
@@ -128,7 +128,7 @@ def test_the_first_round_of_a_committed_record_comes_out_again(data_root, paper)
 def test_explanations_need_all_their_rounds():
     known = papers.PAPERS["ocfl-explanations"]
     record = next(r for r in records.committed() if r.paper == known.folder)
-    with pytest.raises(ParameterError, match="has 50 rounds and needs them all: 2"):
+    with pytest.raises(ParameterError, match="has 50 rounds and needs all of them, not 2"):
         replay.replay(record, rounds=2)
 
 

@@ -148,7 +148,7 @@ def test_the_proxy_is_the_step_of_centralised_training(small):
 
 
 def test_the_rule_and_its_proxy_need_a_round_and_one_client(federate):
-    with pytest.raises(ValueError, match="norm of one round at least"):
+    with pytest.raises(ValueError, match="norm of at least one round"):
         sattler.recommended_thresholds([])
     with pytest.raises(ValueError, match="rounds must be at least 1"):
         sattler.central_norms(federate(), rounds=0)
@@ -271,7 +271,7 @@ def test_no_distance_between_updates_that_are_not_finite(metric):
     [
         ({"rounds": -1}, "rounds: Input should be greater than or equal to 0"),
         ({"rounds": 2.5}, "rounds: Input should be a valid integer"),
-        ({"threshold": 2.5}, "cosine distances end at 2"),
+        ({"threshold": 2.5}, "cosine distances are at most 2"),
         ({"threshold": 0.0}, "threshold: Input should be greater than 0"),
         ({"threshold": math.nan}, "threshold: Input should be a finite number"),
         ({"metric": "hamming"}, "metric: Input should be 'cosine', 'euclidean' or 'manhattan'"),

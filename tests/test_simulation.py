@@ -102,7 +102,7 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
     with pytest.raises(CheckpointMismatch, match="is damaged; delete it"):
         run(same, federate(), 2, checkpoint=checkpoint)
     torch.save({"something": "else"}, checkpoint)
-    with pytest.raises(CheckpointMismatch, match="is no checkpoint of this version"):
+    with pytest.raises(CheckpointMismatch, match="is not a checkpoint of this version"):
         run(same, federate(), 2, checkpoint=checkpoint)
 
 
