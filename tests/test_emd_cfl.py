@@ -168,7 +168,7 @@ def turned():
 
 
 def aggregate(method, federation, jobs, trained):
-    """Do what a round does after the training."""
+    """Run the part of a round that follows the training."""
     federation.converse(method.meet(jobs.client_of, trained))
     method.average(jobs.client_of, trained)
 

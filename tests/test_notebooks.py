@@ -1,4 +1,4 @@
-"""What must hold of every notebook, without running it (nbval runs them)."""
+"""Tests of every notebook that do not run it (nbval runs the notebooks)."""
 
 import re
 

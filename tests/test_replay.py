@@ -1,4 +1,4 @@
-"""Records that are run again, listed and compared."""
+"""Tests of the commands that replay, list and compare records."""
 
 import csv
 import json
@@ -16,7 +16,7 @@ QUICK = {"dataset": "digits-8x8", "model": "linear", "clients": 6, "draws": 60, 
 
 @pytest.fixture
 def made():
-    """A short run of the OCFL papers' methods, recorded."""
+    """Make the record of a short run of the OCFL papers' methods."""
     usual = ledger.defaults("03_ocfl_temperature")
     run = ocfl.Parameters.checked(usual | QUICK | {"lr": 0.05})
     images, split = ocfl.data(run)
@@ -26,7 +26,7 @@ def made():
 
 
 def changed(record, change):
-    """The record with its rows changed."""
+    """Change the rows of a record."""
     path = record.folder / "rounds.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -50,7 +50,10 @@ def test_a_record_comes_out_the_same(made, capsys):
 
 
 def test_other_numbers_are_rounding_or_not(made, capsys):
-    """A last bit is rounding; another cluster, another whole number or a missing row is not."""
+    """A change in the last digits is rounding.
+
+    Another cluster, another whole number or a missing row is not.
+    """
 
     def last_bit(row):
         if row["round"] == "2":
@@ -115,10 +118,10 @@ SMALL = {
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", SMALL)
 def test_the_first_round_of_a_committed_record_comes_out_again(data_root, paper):
-    """On this machine perhaps to the last digit, on any up to rounding.
+    """Results are the same up to rounding on any machine, and on some to the last digit.
 
-    Records of explanations need all their rounds, a quarter of an hour; `python -m cflkit replay`
-    does that, too.
+    Records of explanations would need all their rounds, which take a quarter of an hour. `python -m
+    cflkit replay` can also replay these.
     """
     record = records.read(records.PROJECT / "data" / "results" / SMALL[paper])
     for verdict in replay.replay(record, rounds=1):
@@ -196,7 +199,7 @@ def test_provenance_says_what_a_result_hangs_on(made):
     assert known["processor"]
     assert known["threads"] >= 1
     assert len(known["notebook"]) == 64
-    assert known["data_files"] == {}  # the digits are embedded
+    assert known["data_files"] == {}  # the digits are part of scikit-learn
     assert known["resumed"] == 0
     assert known["git_revisions"] == [revision.revision() or "unknown"]
     assert (known["cuda"], known["cudnn"]) == (None, None)
