@@ -47,7 +47,7 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())  # else a power cut could leave the final name without contents
         draft.replace(path)
-    except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError for a full disk
+    except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
         raise OSError(f"{path} cannot be written; is the disk full? ({error})") from error
     finally:
         draft.unlink(missing_ok=True)

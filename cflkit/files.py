@@ -116,7 +116,7 @@ class DataFiles:
             raise self.unreadable(path, error) from error
         if found != md5:
             raise DatasetError(
-                f"{self.name}: {path} is damaged: its MD5 is {found}, but the published MD5 is "
+                f"{self.name}: {path} is damaged: its MD5 is {found}, but the published one is "
                 f"{md5}; delete the file and load {self.name} again"
             )
         self.md5[relative] = md5

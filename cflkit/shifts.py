@@ -61,7 +61,7 @@ class Group:
 
 
 def rotated(degrees: float) -> Shift:
-    """Build the counter-clockwise rotation by nearest pixels, with black in empty corners."""
+    """Build the counter-clockwise rotation by nearest neighbours, with black in empty corners."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         from torchvision.transforms.functional import rotate

@@ -171,8 +171,8 @@ def progress_text(methods: Mapping[str, Method]) -> str:
 def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
     """Compute the identity of a run, a hash of all that must be the same for it to continue.
 
-    These are the methods with their options, the partition, the training, the seed, the engine and
-    the initial model.
+    These are the methods with their options, the partition, the training, the seed, the number of
+    clients per round, the engine with its device and precision, and the initial model.
     """
     parts = [
         *(f"{name}: {method!r}" for name, method in methods.items()),

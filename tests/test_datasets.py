@@ -215,7 +215,7 @@ def test_a_damaged_archive_is_never_unpacked(nowhere):
     path = nowhere / "BloodMNIST" / "bloodmnist.npz"
     path.parent.mkdir()
     np.savez(path, train_images=np.zeros(3))
-    damaged = r"damaged: its MD5 is \w{32}, but the published MD5 is 7053d0359d"
+    damaged = r"damaged: its MD5 is \w{32}, but the published one is 7053d0359d"
     with pytest.raises(DatasetError, match=damaged):
         datasets.load("bloodmnist")
 

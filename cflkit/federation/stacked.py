@@ -139,7 +139,7 @@ def train_stack(
     for step, sizes in enumerate(schedule.sizes):
         done = [job for job, size in enumerate(sizes) if not size]
         finished = {name: values[name][done] for name in names} if done else {}
-        # Padding would enter BatchNorm's statistics, so there only equal batches are grouped
+        # Padding would enter BatchNorm's statistics, so its batches are grouped by their size
         for group in schedule.groups(step, alike=bool(network.buffer_names)):
             width = max(sizes[job] for job in group)
             which = slice(None) if len(group) == len(jobs) else group

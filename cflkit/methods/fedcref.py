@@ -466,7 +466,7 @@ def keep_one_match(both: Edges, distance: Matrix, owner: Labels, match: str) -> 
         theirs = np.flatnonzero(owner == client)
         chosen = theirs[rank[:, theirs].argmin(axis=1)]
         kept[np.arange(len(owner)), chosen] = True
-    kept &= both  # argmin chooses a cluster even if no cluster of the client agrees
+    kept &= both  # argmin chooses a cluster even if none of the client's agrees
     return kept & kept.T
 
 
