@@ -16,8 +16,9 @@ from cflkit.federation import Request, Train
 class Traffic:
     """The bytes that a method's clients received and sent in a round.
 
-    Models, embeddings and other answers count. Labels, seeds and choices do not. A model is not
-    sent again to a client that has already received or trained it in this round.
+    Models, weights of samples, embeddings and other answers count. Labels, seeds and choices do
+    not. A model is not sent again to a client that has already received or trained it in this
+    round.
     """
 
     down: int = 0

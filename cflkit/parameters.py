@@ -135,7 +135,7 @@ class Parameters(BaseModel):
 
 
 def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
-    """Find the names that a notebook's parameters cell assigns although they are no parameters.
+    """Find the names that a notebook's parameters cell assigns but that are not parameters.
 
     Parameters
     ----------

@@ -362,8 +362,8 @@ def dirichlet(
 ) -> tuple[ImageSet, Partition]:
     """Make the standard label skew without groups: split each class by Dirichlet(α).
 
-    This is the recipe of Hsu, Qi and Brown (2019) in the form that is most common since. For each
-    class, the clients' shares are drawn from Dirichlet(α·1), and the samples of the class are split
+    This is the recipe of Hsu, Qi and Brown (2019) in the form that has been most common since. For
+    each class, the clients' shares are drawn from Dirichlet(α·1), and its samples are split
     accordingly. The draw is repeated, up to 100 times, while a client holds fewer than 4 samples.
     No two clients share a sample, and all clients form one true cluster.
     """

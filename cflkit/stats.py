@@ -124,7 +124,7 @@ def pair_test(a: pd.Series, b: pd.Series) -> float:
 
 
 def cliques(alike: NDArray[np.bool_]) -> list[list[int]]:
-    """Find the maximal sets of two or more members in which all pairs are alike, sorted."""
+    """Find the maximal sets of two or more members whose pairs are all alike, in sorted order."""
     found = networkx.find_cliques(
         networkx.from_numpy_array(alike & ~np.eye(len(alike), dtype=bool))
     )
