@@ -1,6 +1,6 @@
-"""How much the maps of cluster models explain: Algorithm 2 of the extended OCFL paper (section 5).
+"""Scores of the explanations of cluster models: Algorithm 2 of the extended OCFL paper (section 5).
 
-`explain` has the maps and their scores; `Federation.network` gives the networks.
+`explain` computes the maps and their scores. `Federation.network` builds the networks.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from cflkit.partition import Partition
 
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
 EXPLAINED = ("predicted", "true")
-# GradCAM and its baselines: GradCAM on a network that was never trained, and maps that do not
-# depend on the model (noise, a blob in the middle, the image's own brightness)
+# GradCAM, and the baselines to compare it with: GradCAM on a network that was never trained, and
+# maps that do not depend on the model (noise, a blob in the middle, the image's own brightness)
 MAPS = ("GradCAM", "untrained", "noise", "centre", "brightness")
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -65,7 +65,7 @@ def samples_from(
     central : int
         The number of samples in the central test set.
     size : int
-        The number of samples to draw without replacement; fewer if there are not enough.
+        The number of samples to draw without replacement. If the source has fewer, all are drawn.
     seed : int
         The seed of the draw.
 
@@ -90,10 +90,10 @@ def samples_from(
     elif source in SOURCES:
         chosen = np.flatnonzero(members if source == "in-cluster" else ~members)
         parts = [partition.test[client] for client in chosen]
-        # Clients may share samples, which are to be drawn once only
+        # Clients may share samples, and no sample may be drawn twice
         pool = np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
     else:
-        raise ValueError(f"unknown source {source!r}; known are {', '.join(SOURCES)}")
+        raise ValueError(f"unknown source {source!r}; choose from {', '.join(SOURCES)}")
     generator = np.random.default_rng(seed)
     return np.sort(generator.permutation(pool)[:size])
 
@@ -128,7 +128,7 @@ class Assessment:
     def __post_init__(self) -> None:
         if self.explained not in EXPLAINED:
             raise ValueError(
-                f"unknown class {self.explained!r} to explain; known are {', '.join(EXPLAINED)}"
+                f"unknown class {self.explained!r} to explain; choose from {', '.join(EXPLAINED)}"
             )
 
 
@@ -158,7 +158,7 @@ def assess(
     federation : Federation
         The federation on which they ran.
     trained : History
-        The history of that run, with its length and its cost.
+        The history of that run, which has the number of rounds and the cost.
     how : Assessment
         The options.
 

@@ -1,7 +1,7 @@
-"""Types of options with their bounds, each stated once.
+"""Types of options with their bounds, each stated in one place.
 
-A class states the bound of an option in its annotation; the parameter model of a notebook has the
-same annotation, and the command line checks with that model.
+A class states the bound of an option in its annotation. The parameter model of a notebook uses the
+same annotation, and the command line checks parameters with that model.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-# A value is of the type that the annotation names: no text passes for a number
+# Strict: a value must have the type that the annotation names, so a text is no number
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
 Count = Annotated[int, Field(ge=1)]
@@ -18,13 +18,13 @@ Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-# Of local training
+# Options of local training
 Optimizer = Literal["sgd", "adam"]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
 def one_line(error: ValidationError) -> str:
-    """Pydantic's report in one line: each name with what is wrong and the value it has."""
+    """Return pydantic's report in one line: for each name, what is wrong, and the value given."""
     return "; ".join(
         f"{'.'.join(map(str, e['loc'])) or 'parameters'}: {e['msg']}"
         + (f" (is {e['input']!r})" if e["loc"] and e["type"] != "missing" else "")

@@ -1,4 +1,4 @@
-"""What records there are: a list for the eye, and two of them side by side."""
+"""Lists of the records that exist, and the comparison of two records."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def named(run: str) -> Record:
     Raises
     ------
     ParameterError
-        There is none.
+        There is no such record.
     """
     folder = records.folder(run)
     if folder is None:
-        raise ParameterError(f"no record {run!r}; `python -m cflkit records` lists those there are")
+        raise ParameterError(f"no record {run!r}; `python -m cflkit records` lists all records")
     return records.read(folder)
 
 
 def listing(found: list[Record]) -> pd.DataFrame:
-    """List records: one row per record.
+    """List records in a table, one row per record.
 
     Returns
     -------
     DataFrame
         ``record`` (its id), ``paper``, ``scale`` (``paper`` or ``reduced``; empty for an experiment
-        that no table has), ``seed``, ``minutes``, ``code`` (how many commits have changed the
-        package since) and ``stale`` (whether its code is another than this).
+        that belongs to no table), ``seed``, ``minutes``, ``code`` (how many commits have changed
+        the package since) and ``stale`` (whether other code than the present one made it).
     """
     return pd.DataFrame(
         {
@@ -57,7 +57,7 @@ def scale_of(record: Record) -> str:
 
 
 def is_stale(record: Record) -> bool:
-    """Return whether a record was made by other code than this, as far as it says."""
+    """Return whether other code than the present one made a record, as far as the record tells."""
     known = record.provenance.get("code")
     if known is not None:
         return bool(known != revision.DIGEST)
@@ -67,23 +67,23 @@ def is_stale(record: Record) -> bool:
 
 
 def age(record: Record) -> str:
-    """Return how old a record's code is, in commits that have changed the package since."""
+    """Return the age of a record's code: how many commits have changed the package since then."""
     since = commits_since(record.provenance.get("git_revision"))
     return "of an unknown revision" if since is None else f"{since} commits ago"
 
 
 @cache
 def commits_since(commit: str | None) -> int | None:
-    """Return how many commits have changed the package since one; None if git does not know it."""
+    """Count the commits since ``commit`` that changed the package; None if git does not know it."""
     counted = commit and git("rev-list", "--count", f"{commit}..HEAD", "--", "cflkit")
     return int(counted) if counted else None
 
 
 def side_by_side(found: list[Record]) -> str:
-    """Return the measures of one or two records as text.
+    """Return the parameters and the measures of one or two records as text.
 
-    Of two records first the parameters in which they differ. Measures are those of the summary, one
-    line per method and measure.
+    For two records, only the parameters in which they differ are listed. The measures are those of
+    the summaries, in one line per method and measure.
     """
     lines = [f"{number}: {record.id}" for number, record in enumerate(found, 1)]
     parameters = pd.DataFrame([record.parameters for record in found]).T.astype(object)

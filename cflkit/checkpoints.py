@@ -1,4 +1,4 @@
-"""The state of a run that is not finished, in a file that is whole or not there."""
+"""Files with the state of an unfinished run; such a file is complete, or it does not exist."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from cflkit import revision
 
 
 class CheckpointMismatch(Exception):
-    """A checkpoint that belongs to another run, or was made by other code."""
+    """A checkpoint is damaged, belongs to another run, or was made by other code."""
 
 
 def code() -> str:
-    """Return what a state depends on besides the run: the package's files and torch's version."""
+    """Identify the code on which a state depends: the package's files and PyTorch's version."""
     return f"{revision.DIGEST} torch {torch.__version__}"
 
 
 def save(path: Path, identity: str, state: dict[str, Any]) -> None:
-    """Write a state beside its place and rename it.
+    """Write a state to a temporary file, and rename the file once it is complete.
 
     Parameters
     ----------
     path : Path
-        Parent folders are made.
+        The file to write. Missing parent folders are created.
     identity : str
-        Of the run, which `load` compares.
+        The identity of the run, which `load` compares.
     state : dict
-        Tensors, numbers, texts, and lists and dicts of such.
+        Tensors, numbers and texts, and lists and dicts of these.
 
     Raises
     ------
     OSError
-        It cannot be written.
+        The file cannot be written.
     """
     draft = path.with_suffix(f".{os.getpid()}.part")
     try:
@@ -45,35 +45,36 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
         with draft.open("wb") as file:
             torch.save({"identity": identity, "code": code(), **plain(state)}, file)
             file.flush()
-            os.fsync(file.fileno())  # the name must not outlive a power cut without the contents
+            os.fsync(file.fileno())  # else a power cut could leave the final name without contents
         draft.replace(path)
-    except (OSError, RuntimeError) as error:  # torch's writer knows no OSError
+    except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
         raise OSError(f"{path} cannot be written; is the disk full? ({error})") from error
     finally:
         draft.unlink(missing_ok=True)
 
 
 def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[str, Any]:
-    """Read what `save` wrote; nothing in it is unpickled.
+    """Read what `save` wrote; no arbitrary objects are unpickled.
 
     Parameters
     ----------
     path : Path
-        Of the checkpoint.
+        The file of the checkpoint.
     identity : str
-        Of the run that wants to go on.
+        The identity of the run that is to continue.
     rounds : int
-        How far it wants to go; the state's own ``rounds`` must not be more.
+        The number of rounds of the whole run. The checkpoint must not have more.
     device : torch.device
-        Where tensors go that were on a GPU.
+        The device for tensors that were saved on a GPU.
 
     Raises
     ------
     CheckpointMismatch
-        The file is damaged, of another run, or was made by other code or another torch.
+        The file is damaged, belongs to another run, or was made by other code or another version
+        of PyTorch.
     """
     try:
-        # Tensors of a GPU that is not there; labels and indices stay on the CPU
+        # The saved GPU may not exist here; tensors from the CPU (labels, indices) stay on the CPU
         elsewhere = {f"cuda:{number}": str(device) for number in range(64)}
         elsewhere["mps:0"] = str(device)
         state = torch.load(path, weights_only=True, map_location=elsewhere)
@@ -83,12 +84,12 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
         raise CheckpointMismatch(f"{path} is damaged; delete it to start anew") from error
     known = state.keys() if isinstance(state, dict) else ()
     if not {"identity", "code", "rounds"} <= set(known):
-        raise CheckpointMismatch(f"{path} is no checkpoint of this version; delete it")
+        raise CheckpointMismatch(f"{path} is not a checkpoint of this version; delete it")
     if state["code"] != code():
         raise CheckpointMismatch(
-            f"{path} was made by other code or another torch ({state['code'].split()[-1]}): what "
-            "would come out is neither the one's result nor the other's. Go on with the code that "
-            "made it, or delete the file to start anew"
+            f"{path} was made by other code or another torch ({state['code'].split()[-1]}): the "
+            "result would be that of neither program. Continue with the code that made it, or "
+            "delete the file to start anew"
         )
     if state["identity"] != identity or state["rounds"] > rounds:
         raise CheckpointMismatch(
@@ -99,7 +100,7 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
 
 
 def plain(value: Any) -> Any:
-    """Return ``value`` with Python's numbers for NumPy's, which cannot be loaded again."""
+    """Return ``value`` with Python numbers in place of NumPy's, which could not be loaded again."""
     if isinstance(value, dict):
         return {name: plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):

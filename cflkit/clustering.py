@@ -1,9 +1,9 @@
-"""Clusterers of a divergence matrix, with scikit-learn's ``fit_predict``.
+"""Clusterers of a divergence matrix, with the ``fit_predict`` of scikit-learn.
 
-Every clusterer takes a symmetric ``[m, m]`` matrix of distances and returns labels ``[m]``. They
+Every clusterer takes a symmetric ``[m, m]`` matrix of distances and returns labels ``[m]``. Labels
 are numbered from 0 in order of first appearance, so that two clusterers that find the same grouping
-return the same labels. The packages that cluster take seconds to import; each clusterer therefore
-imports its own when it is used.
+return the same labels. Clustering packages take seconds to import. Each clusterer therefore imports
+the package that it needs only when it is used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HDBSCAN:
     Attributes
     ----------
     min_cluster_size : int, optional
-        The least number of clients per cluster; by default 20 % of the clients, the rule of the
+        The smallest number of clients per cluster; by default 20 % of the clients, the rule of the
         OCFL papers.
     noise : {"own cluster", "singletons", "nearest"}
         The cluster of clients that HDBSCAN leaves out as noise: one more cluster for all of them
@@ -56,10 +56,10 @@ class HDBSCAN:
 
     def __post_init__(self) -> None:
         if self.noise not in NOISE_POLICIES:
-            raise ValueError(f"unknown noise policy {self.noise!r}; known are {NOISE_POLICIES}")
+            raise ValueError(f"unknown noise policy {self.noise!r}; choose from {NOISE_POLICIES}")
         size = self.min_cluster_size
         if size is not None and (not isinstance(size, int) or size < 2):
-            raise ValueError(f"min_cluster_size must be an integer from 2, not {size!r}")
+            raise ValueError(f"min_cluster_size must be an integer of at least 2, not {size!r}")
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Return labels ``[m]`` for distances ``[m, m]``."""
@@ -127,8 +127,8 @@ class AffinityPropagation:
 
     Notes
     -----
-    If the messages do not converge, scikit-learn returns the labels of the last iteration. If no
-    exemplar was found, it returns −1 for every client, and all clients are one cluster.
+    If the messages do not converge, scikit-learn returns the labels of the last iteration. If it
+    found no exemplar, it returns −1 for every client, and all clients form one cluster.
     """
 
     seed: int = 0
@@ -171,14 +171,14 @@ class Agglomerative:
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.n_clusters is None):
-            raise ValueError("needs either threshold or n_clusters")
+            raise ValueError("give either threshold or n_clusters, not both")
         if self.threshold is not None and not 0 < self.threshold < np.inf:
             raise ValueError(f"threshold must be positive and finite, not {self.threshold}")
         count = self.n_clusters
         if count is not None and (not isinstance(count, int) or count < 1):
             raise ValueError(f"n_clusters must be a positive integer, not {count!r}")
         if self.linkage not in LINKAGES:
-            raise ValueError(f"unknown linkage {self.linkage!r}; known are {', '.join(LINKAGES)}")
+            raise ValueError(f"unknown linkage {self.linkage!r}; choose from {', '.join(LINKAGES)}")
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Return labels ``[m]`` for distances ``[m, m]``."""
@@ -199,8 +199,8 @@ class Agglomerative:
 def merge_heights(distance: ArrayLike, linkage: str = "average") -> NDArray[np.float64]:
     """Compute the distances at which agglomerative clustering merges clusters.
 
-    They are ``[m − 1]``, in ascending order. If k of them lie above a threshold, the threshold
-    leaves k + 1 clusters.
+    The distances are ``[m − 1]``, in ascending order. If k of them lie above a threshold, a cut at
+    the threshold leaves k + 1 clusters.
     """
     from scipy.cluster import hierarchy
     from scipy.spatial.distance import squareform
@@ -229,7 +229,7 @@ def make(name: str, **options: Any) -> Clusterer:
         The name is unknown, or the clusterer does not have an option.
     """
     if name not in CLUSTERERS:
-        raise ValueError(f"unknown clusterer {name!r}; known are {', '.join(CLUSTERERS)}")
+        raise ValueError(f"unknown clusterer {name!r}; choose from {', '.join(CLUSTERERS)}")
     try:
         return CLUSTERERS[name](**options)
     except TypeError as error:
@@ -237,7 +237,7 @@ def make(name: str, **options: Any) -> Clusterer:
 
 
 def assign_noise(distance: NDArray[np.float64], labels: Labels, policy: str) -> Labels:
-    """Assign clients labelled −1 to clusters, by one of `NOISE_POLICIES`."""
+    """Assign clients with the label −1 to clusters, by one of `NOISE_POLICIES`."""
     noise = np.flatnonzero(labels == -1)
     clusters = np.unique(labels[labels != -1])
     assigned = labels.copy()

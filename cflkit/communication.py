@@ -1,4 +1,4 @@
-"""How many bytes a method's clients receive and send, counted from its requests."""
+"""Counts of the bytes that a method's clients receive and send, taken from its requests."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from cflkit.federation import Request, Train
 
 @dataclass
 class Traffic:
-    """Bytes that a method's clients received and sent in a round.
+    """The bytes that a method's clients received and sent in a round.
 
-    Models, embeddings and other answers count; labels, seeds and choices do not. A client that has
-    received or trained a model in this round is not sent it again.
+    Models, weights of samples, embeddings and other answers count. Labels, seeds and choices do
+    not. A model is not sent again to a client that has already received or trained it in this
+    round.
     """
 
     down: int = 0
@@ -32,20 +33,20 @@ class Traffic:
         results: Sequence[bytes] | None,
         layout: Mapping[str, slice],
     ) -> None:
-        """Count a request and its answers.
+        """Count the bytes of a request and of its answers.
 
         Parameters
         ----------
         request : Request
-            What was asked.
+            The request to the clients.
         keys : sequence
-            Those of its jobs (`Jobs.keys`).
+            The keys of the request's jobs (`Jobs.keys`).
         answers : sequence
-            One per job.
+            The answers, one per job.
         results : sequence of bytes, optional
-            Digests of the answers, where these are models.
+            The digests of the answers, if these are models.
         layout : mapping of str to slice
-            The federation's.
+            The position of each parameter and buffer in a model's row (`Federation.layout`).
         """
         jobs = request.jobs
         if not request.exchanged:
@@ -71,7 +72,7 @@ class Traffic:
 
 
 def num_bytes(value: Any) -> int:
-    """Return how many bytes an answer takes: arrays as they are, 8 per number."""
+    """Return how many bytes an answer takes: an array its own size, a single number 8 bytes."""
     if isinstance(value, Tensor | np.ndarray):
         return value.nbytes
     if isinstance(value, list | tuple):

@@ -1,9 +1,9 @@
-"""Named image sets as tensors: embedded, in a folder of the user's, cached, or downloaded.
+"""Named image sets as tensors, from scikit-learn, the user's folder, the cache, or a download.
 
-``load("digits")`` needs no network: the images ship inside scikit-learn. `files` describes how
-every other set is found or downloaded. Every file is checked against its checksum each time it is
-read. PACS has no published checksums, so its images are counted. PACS and the rebuilt set cannot be
-downloaded by the kit.
+``load("digits")`` needs no network, since the images are part of scikit-learn. `files` describes
+how every other set is found or downloaded. Every file is checked against its checksum each time it
+is read. PACS has no published checksums, so its images are counted. The kit cannot download PACS
+and the rebuilt set.
 
 A set that is reduced or rebuilt has a name that says so (``cifar10-subset``,
 ``bloodmnist-rebuilt``, ``pacs-64``, ``kmnist-test``). A result on such a set therefore cannot be
@@ -96,11 +96,11 @@ def load(name: str) -> ImageSet:
     Raises
     ------
     DatasetError
-        The name is unknown, the files are nowhere to be found and cannot be downloaded, or a file
-        does not have its checksum. Incomplete data sets are never returned.
+        The name is unknown, the files were not found and cannot be downloaded, or a file does not
+        have its checksum. Incomplete data sets are never returned.
     """
     if name not in LOADERS:
-        raise DatasetError(f"unknown data set {name!r}; known are {', '.join(names())}")
+        raise DatasetError(f"unknown data set {name!r}; choose from {', '.join(names())}")
     return LOADERS[name](name)
 
 
@@ -110,8 +110,8 @@ def load(name: str) -> ImageSet:
 def load_digits(name: str) -> ImageSet:
     """Load scikit-learn's handwritten digits (1,797 images, 8×8, 17 grey levels) without a network.
 
-    The central test set has one fifth of each class, and is always the same. Under the name
-    ``digits``, the images are enlarged to the 28×28 pixels that the papers' networks take.
+    The central test set has one fifth of each class and is always the same. Under the name
+    ``digits``, the images are enlarged to 28×28 pixels, which the papers' networks expect.
     """
     from sklearn.datasets import load_digits as read_digits
     from sklearn.model_selection import train_test_split
@@ -285,7 +285,7 @@ def load_medmnist(name: str, relative: str, md5: str, urls: list[str], classes: 
     else:
         remedy = (
             f"take the original, 'bloodmnist', or copy {Path(relative).name} (made from the "
-            "source photographs; it is on no server)"
+            "source photographs; no server has it)"
         )
         path = files.verified(relative, files.find(relative, remedy), md5)
     keys = [f"{part}_{kind}" for kind in ("images", "labels") for part in ("train", "val", "test")]
@@ -325,11 +325,11 @@ def load_kuzushiji49(name: str) -> ImageSet:
 
 
 def load_pacs(name: str, side: int) -> ImageSet:
-    """Load PACS, folders of images of seven classes in four domains.
+    """Load PACS, which has seven classes of images in four domains.
 
     The domains are art painting, cartoon, photo and sketch. The images have 227×227 pixels; a
-    smaller ``side`` scales them down. The source defines no test split, so that every image is in
-    the pool and the central test set is empty.
+    smaller ``side`` scales them down. The source defines no test split. Every image is therefore
+    in the pool, and the central test set is empty.
     """
     files = DataFiles(name)
     folder = files.find(
@@ -399,7 +399,7 @@ def archive_arrays(name: str, path: Path, keys: list[str]) -> list[np.ndarray]:
     with np.load(path, allow_pickle=False) as archive:
         absent = [key for key in keys if key not in archive.files]
         if absent:
-            raise DatasetError(f"{name}: {path} lacks {', '.join(absent)}")
+            raise DatasetError(f"{name}: {path} has no {', '.join(absent)}")
         return [archive[key] for key in keys]
 
 

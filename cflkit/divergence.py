@@ -1,8 +1,8 @@
-"""Distances between clients, and the temperature that tells when to cluster.
+"""Distances between clients, and the temperature that shows when to cluster.
 
-Distances of updates are Definitions 5 to 7 of the extended OCFL paper (equations 1 to 4 of the
-first). Distances of data are the earth mover's distance (EMD-CFL, equation 3) and principal angles
-(PACFL).
+Distances between updates follow Definitions 5 to 7 of the extended OCFL paper (equations 1 to 4 of
+the first). Distances between data are the earth mover's distance (EMD-CFL, equation 3) and
+principal angles (PACFL).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor
 
 Matrix = NDArray[np.float64]
 
-# Distances between updates by name, each with the order of the norm of their difference; the cosine
-# distance has none
+# Distances between updates by name. Each has the order of the norm of the updates' difference; the
+# cosine distance is not such a norm
 METRICS = {"cosine": None, "euclidean": 2.0, "manhattan": 1.0}
 COSTS = {"cosine": cosine_distances, "euclidean": euclidean_distances}
-# Values of all updates that enter one matrix product, which bounds their float64 copy to 128 MiB
+# How many values of all updates enter one matrix product: this limits their float64 copy to 128 MiB
 CHUNK = 2**24
 
 
@@ -49,8 +49,8 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
 
     Notes
     -----
-    Products are summed in float64, since nearly parallel updates differ in digits that float32
-    lacks.
+    Products are summed in float64, since nearly parallel updates differ in digits that float32 does
+    not have.
 
     References
     ----------
@@ -94,7 +94,7 @@ def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
         The metric is unknown, the updates are not a matrix, or one has NaN or infinity.
     """
     if metric not in METRICS:
-        raise ValueError(f"unknown metric {metric!r}; known are {', '.join(METRICS)}")
+        raise ValueError(f"unknown metric {metric!r}; choose from {', '.join(METRICS)}")
     order = METRICS[metric]
     if order is None:
         return cosine_divergence(updates)
@@ -102,7 +102,7 @@ def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
     powers = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
     for chunk in vectors.split(max(1, CHUNK // max(1, len(vectors))), dim=1):
         part = chunk.double()
-        # The faster way, by a matrix product, loses the digits in which near vectors differ
+        # torch's faster way, by a matrix product, loses the digits in which similar vectors differ
         distances = torch.cdist(part, part, p=order, compute_mode="donot_use_mm_for_euclid_dist")
         powers += distances**order
     return (powers ** (1 / order)).cpu().numpy()
@@ -119,12 +119,13 @@ def earth_movers_distance(
     Parameters
     ----------
     a, b : array_like
-        ``[n_a, d]`` and ``[n_b, d]``; all points of a sample have equal weights.
+        ``[n_a, d]`` and ``[n_b, d]``, the points of two samples. All points of a sample have equal
+        weights.
     sinkhorn : float, optional
-        The regularisation of Sinkhorn's approximation; None for the exact distance. The result is
-        the cost of the approximate plan without the regularisation term.
+        The regularisation of Sinkhorn's approximation; None for the exact distance. With Sinkhorn,
+        the result is the cost of the approximate plan without the regularisation term.
     cost : {"cosine", "euclidean"}
-        The cost of moving mass from a point to another. A zero vector has cosine distance 1 to
+        The cost of moving mass from one point to another. A zero vector has cosine distance 1 to
         every vector, as in scikit-learn.
 
     Returns
@@ -139,7 +140,7 @@ def earth_movers_distance(
         the regularisation is not positive.
     """
     if cost not in COSTS:
-        raise ValueError(f"unknown cost {cost!r}; known are {', '.join(COSTS)}")
+        raise ValueError(f"unknown cost {cost!r}; choose from {', '.join(COSTS)}")
     if sinkhorn is not None and not 0 < sinkhorn < np.inf:
         raise ValueError(f"sinkhorn must be positive and finite, not {sinkhorn}")
     one, other = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -159,10 +160,10 @@ def earth_movers_distance(
 
 
 def principal_angles(bases: Sequence[ArrayLike]) -> Matrix:
-    """Compute the smallest angles between directions of pixels, the distance of PACFL.
+    """Compute the smallest angles between the clients' principal directions, as in PACFL.
 
-    The angles are those between lines. The authors' code takes the angles between vectors, whose
-    signs are arbitrary.
+    The angles are those between lines. The authors' code takes the angles between singular vectors,
+    whose signs are arbitrary.
 
     S. Vahidian et al.: Efficient distribution similarity identification in clustered federated
     learning via principal angles between client data subspaces. AAAI 2023.
@@ -170,7 +171,7 @@ def principal_angles(bases: Sequence[ArrayLike]) -> Matrix:
     Parameters
     ----------
     bases : sequence of array_like
-        For each client, ``[d, p_i]`` unit vectors, see `class_directions`.
+        For each client, ``[d, p_i]``: unit vectors in columns, see `class_directions`.
 
     Returns
     -------
@@ -181,14 +182,16 @@ def principal_angles(bases: Sequence[ArrayLike]) -> Matrix:
     angles = np.zeros((len(bases), len(bases)))
     for i, one in enumerate(bases):
         for j, other in enumerate(bases[:i]):
-            # A singular vector's sign is arbitrary: take the sign with the smaller angle
+            # The sign of a singular vector is arbitrary: take the sign that gives the smaller angle
             largest = np.clip(np.abs(np.asarray(one).T @ np.asarray(other)).max(), 0, 1)
             angles[i, j] = angles[j, i] = np.degrees(np.arccos(largest))
     return angles
 
 
 def class_directions(images: ArrayLike, labels: ArrayLike, p: int = 3) -> Matrix:
-    """Compute the first p left singular vectors of each class's pixels: ``[d, ≤ p · classes]``.
+    """Compute the first p left singular vectors of the images of each class.
+
+    The result is ``[d, p · classes]``; a class with fewer than p images contributes fewer vectors.
 
     ``images`` are ``[n, d]``, one row per image.
     """

@@ -1,7 +1,7 @@
-"""What is measured after a round: of models on test sets, or of clusters of samples.
+"""Measurements after a round: of models on test sets, or of clusters of samples.
 
-Measures need the truth, which no method is shown: the true cluster of each client, the labels of
-test samples, the classes of a client's samples.
+The measurements need the truth, which methods do not see: the true cluster of each client, the
+labels of test samples, and the classes of each client's samples.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cflkit.history import Summary
 from cflkit.methods import FedCRef, Method
 from cflkit.methods.fedcref import Edges, Labels, true_classes
 
-# A client's models with their weights in its predictions: digests and shares
+# The models that a client predicts with, as pairs of a digest and the model's weight
 Mixture = tuple[tuple[bytes, float], ...]
 Scores = dict[tuple[Mixture, int], tuple[float, float]]
 
@@ -33,21 +33,30 @@ Scores = dict[tuple[Mixture, int], tuple[float, float]]
 def models_on_test_sets(
     methods: Mapping[str, Method], federation: Federation, t: int, central: bool = True
 ) -> list[dict[str, Any]]:
-    """Measure each client's model after round ``t``; each model meets each test set once.
+    """Measure the model of each client after round ``t``.
+
+    Each distinct model is evaluated only once on each test set.
 
     Returns
     -------
     list of dict
-        Per method: ``method``, ``round`` (from 1), ``n_clusters``, the measures of
-        `metrics.agreement`, ``pf1`` and ``accuracy`` (mean over clients of macro-F1 and accuracy of
-        the client's model on its own test set), ``gf1`` and ``central_accuracy`` (the same models
-        on the central test set), ``learning_gap`` (mean over clients of |F1 own − F1 central|),
-        ``worst_accuracy`` (the smallest of the clients'), the method's scalars, and ``clusters``,
-        the cluster of each client joined by ``|``. Where the central test set was skipped, or there
-        is none, its measures and the gap are NaN. Methods without clusters have no agreement, no
-        ``n_clusters`` and no ``clusters``. With a backdoor: ``clean_accuracy`` and
-        ``backdoor_accuracy``, means over the target clients, on their test samples as they are and
-        manipulated.
+        One row per method, with these columns:
+
+        - ``method``, and ``round`` (from 1);
+        - ``n_clusters``, and the measures of `metrics.agreement`;
+        - ``pf1`` and ``accuracy``: macro-F1 and accuracy of each client's model on the client's own
+          test set, as means over clients;
+        - ``worst_accuracy``: the smallest accuracy of a client;
+        - ``gf1`` and ``central_accuracy``: the same models on the central test set;
+        - ``learning_gap``: the mean over clients of |F1 own − F1 central|;
+        - ``clean_accuracy`` and ``backdoor_accuracy``: means over the target clients of a backdoor,
+          on their test samples as they are, and on the manipulated ones;
+        - the method's scalars;
+        - ``clusters``: the cluster of each client, joined by ``|``.
+
+        The measures on the central test set and the gap are NaN where this set was skipped or does
+        not exist. Methods without clusters have no agreement, no ``n_clusters`` and no
+        ``clusters``. Only federations with a backdoor have the two measures of a backdoor.
     """
     models, held = models_of(methods)
     pairs = sorted({(mixture, c) for own in held.values() for c, mixture in enumerate(own)})
@@ -74,7 +83,7 @@ def models_on_test_sets(
 def models_of(
     methods: Mapping[str, Method],
 ) -> tuple[dict[bytes, Tensor], dict[str, list[Mixture]]]:
-    """Return the distinct models, and for each method the mixture of each client."""
+    """Return the distinct models by digest, and for each method the mixture of each client."""
     models: dict[bytes, Tensor] = {}
     held: dict[str, list[Mixture]] = {}
     for name, method in methods.items():
@@ -95,7 +104,7 @@ def scores(
     pairs: Sequence[tuple[Mixture, int]],
     split: str,
 ) -> Scores:
-    """Return macro-F1 and accuracy of mixtures of models on clients' samples of a split."""
+    """Compute macro-F1 and accuracy of mixtures of models on clients' samples of a split."""
     alone = list(dict.fromkeys((key, client) for own, client in pairs for key, _ in own))
     if not alone:
         return {}
@@ -132,7 +141,7 @@ def agreement(federation: Federation, method: Method) -> dict[str, Any]:
 def performance(
     held: Sequence[tuple[int, Mixture]], own: Scores, on_backdoor: Scores, general: Scores
 ) -> dict[str, float]:
-    """Average over clients what their mixtures of models score."""
+    """Average the scores of the clients' mixtures of models over the clients."""
     pf1, accuracy = np.array([own[mixture, client] for client, mixture in held]).T
     missing = (np.nan, np.nan)
     gf1, central = np.array([general.get((mixture, 0), missing) for _, mixture in held]).T
@@ -169,14 +178,22 @@ def clusters_of_samples(
     Returns
     -------
     list of dict
-        Per method: ``method``, ``round`` (the iteration; 0 is the start), ``communities`` and
-        ``isolated`` (clusters; at the start all of them) and ``wrong`` (the share of associations
-        between clusters of two classes), all of the clusters that the iteration began with;
-        ``accuracy`` and ``worst_accuracy`` (clients' clustering accuracy, the mean and the
-        smallest) and ``active`` (clients that will refine again) after it has refined them; and the
-        graph of associations, again before: ``owners`` and ``classes``, the client and the true
-        class of each cluster joined by ``|``, and ``edges``, pairs of clusters ``i-j`` joined by
-        ``|``.
+        One row per method. These columns describe the clusters with which the iteration began:
+
+        - ``communities``, and ``isolated``: the number of isolated clusters; at the start all
+          clusters are isolated;
+        - ``wrong``: the share of associations between clusters of different classes;
+        - ``owners`` and ``classes``: the client and the true class of each cluster, joined by
+          ``|``;
+        - ``edges``: the associations as pairs of clusters ``i-j``, joined by ``|``.
+
+        These columns describe the clusters that the iteration refined:
+
+        - ``accuracy`` and ``worst_accuracy``: the mean and the smallest clustering accuracy of the
+          clients;
+        - ``active``: the number of clients that will refine again.
+
+        A row also has ``method``, and ``round``: the iteration, where 0 is the start.
     """
     truth = [federation.targets(c, "train").cpu().tolist() for c in range(federation.clients)]
     rows = []
@@ -210,9 +227,9 @@ def clusters_of_samples(
 
 
 def wrong_share(edges: Edges, classes: Labels) -> float:
-    """Return the share of associations that join clusters of two classes; 0 if there are none.
+    """Return the share of associations between clusters of different classes; 0 without any.
 
-    A cluster that stands for no class (-1) is associated wrongly with whatever.
+    Every association of a cluster that represents no class (-1) is wrong.
     """
     first, second = np.nonzero(np.triu(edges))
     wrong = (classes[first] != classes[second]) | (classes[first] < 0)
@@ -220,12 +237,12 @@ def wrong_share(edges: Edges, classes: Labels) -> float:
 
 
 def centralised(truth: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
-    """Measure a clustering of all samples in one place, as one client alone (FedCRef, Table 2).
+    """Measure a clustering of all samples in one place, as of a single client (FedCRef, Table 2).
 
     Returns
     -------
     dict
-        A row as of `clusters_of_samples`, without the method.
+        A row of `clusters_of_samples` without the method.
     """
     accuracy = metrics.clustering_accuracy(truth, labels)
     return {
@@ -241,7 +258,11 @@ def centralised(truth: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
 
 
 def of_clusters(table: pd.DataFrame) -> Summary:
-    """Summarise iterations: values after the last one; with ``_start`` before the first."""
+    """Summarise the iterations of each method.
+
+    Values are those after the last iteration. Those with the suffix ``_start`` are from before the
+    first iteration.
+    """
     result: Summary = {}
     for method, rows in table.groupby("method", sort=False):
         first, last = rows.iloc[0], rows.iloc[-1]

@@ -1,8 +1,7 @@
-"""What a model looks at: GradCAM, and how much its maps explain, by insertion and deletion.
+"""GradCAM maps of what a model looks at, and the quality of such maps by insertion and deletion.
 
-GradCAM (R. Selvaraju et al.: Grad-CAM, ICCV 2017) is computed by Captum. Insertion and deletion are
-those of V. Petsiuk, A. Das, K. Saenko: RISE, BMVC 2018; `assessment` applies them to cluster
-models.
+Captum computes GradCAM (R. Selvaraju et al.: Grad-CAM, ICCV 2017). Insertion and deletion are those
+of V. Petsiuk, A. Das, K. Saenko: RISE, BMVC 2018. `assessment` applies them to cluster models.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import gaussian_blur
 
 BASELINES = ("zeros", "blur", "mean")
-# Images in one forward pass
+# The number of images in one forward pass
 CHUNK = 1024
 
 
@@ -84,7 +83,7 @@ def spatial_layer(network: nn.Module, image: Tensor, layer: str) -> nn.Module:
     """
     known = {name: module for name, module in network.named_modules() if name}
     if layer not in known:
-        raise ValueError(f"the network has no layer {layer!r}; known are {', '.join(known)}")
+        raise ValueError(f"the network has no layer {layer!r}; its layers are {', '.join(known)}")
     outputs: list[Tensor] = []
     hook = known[layer].register_forward_hook(lambda _, inputs, output: outputs.append(output))
     with hook, torch.no_grad():
@@ -95,15 +94,15 @@ def spatial_layer(network: nn.Module, image: Tensor, layer: str) -> nn.Module:
 
 
 def brightness_maps(images: Tensor) -> Tensor:
-    """Compute maps ``[n, height, width]`` of brightness, the mean of the channels.
+    """Compute maps ``[n, height, width]`` of brightness, the mean over the channels.
 
-    With the baseline of zeros, brightness is everything that distinguishes an image from it.
+    With the baseline of zeros, brightness is all that distinguishes an image from the baseline.
     """
     return images.mean(dim=1)
 
 
 def random_maps(images: Tensor, seed: int) -> Tensor:
-    """Draw random maps ``[n, height, width]``, the least that a method must beat."""
+    """Draw random maps ``[n, height, width]``, which every explanation method should beat."""
     generator = torch.Generator().manual_seed(seed)
     n, _, height, width = images.shape
     return torch.rand(n, height, width, generator=generator).to(images.device)
@@ -135,8 +134,8 @@ class Curves:
 def pixel_order(maps: Tensor, seed: int) -> Tensor:
     """Sort pixels from the most to the least salient: ``[n, height · width]``, numbered by rows.
 
-    Equally salient pixels, such as those that ReLU set to zero, are in random order. A map that
-    says nothing then scores like noise, and not like a walk from the upper left corner.
+    Equally salient pixels, such as those that ReLU set to zero, are in random order. A map without
+    information then scores like noise, and not like a walk from the upper left corner.
     """
     flat = maps.flatten(1)
     generator = torch.Generator().manual_seed(seed)
@@ -170,10 +169,9 @@ def curves(
     step : int
         The number of pixels that change per step; the last step may have fewer.
     baseline : {"zeros", "blur", "mean"}
-        The values in place of absent pixels. Zeros are the choice of the OCFL authors; in RISE's
-        deletion, zero is the mean colour of normalised images. A blurred image, with a blur of the
-        size of RISE's, is the choice of RISE's insertion. The mean is that of each channel of the
-        image.
+        The values in place of absent pixels. The OCFL authors use zeros; in RISE's deletion, zero
+        is the mean colour of normalised images. RISE's insertion uses a blurred image, and the blur
+        here has the same size. The mean is that of each channel of the image.
     seed : int
         The seed of the order of equally salient pixels, see `pixel_order`.
 
@@ -214,21 +212,21 @@ def curves(
 
 
 def background(images: Tensor, baseline: str) -> Tensor:
-    """Build the images whose pixels stand in place of absent ones."""
+    """Build the images whose pixels replace the absent ones."""
     if baseline == "zeros":
         return torch.zeros_like(images)
     if baseline == "blur":
         return gaussian_blur(images, [11, 11], [5.0, 5.0])
     if baseline == "mean":
         return images.mean(dim=(2, 3), keepdim=True).expand_as(images)
-    raise ValueError(f"unknown baseline {baseline!r}; known are {', '.join(BASELINES)}")
+    raise ValueError(f"unknown baseline {baseline!r}; choose from {', '.join(BASELINES)}")
 
 
 def area(curve: Tensor) -> Tensor:
     """Compute the area under curves ``[…, steps + 1]`` over [0, 1] by the trapezoidal rule.
 
     As in RISE's code, all steps have the same width, also a last step with fewer pixels. The area
-    is linear. The area under the mean curve, which the OCFL authors and RISE's code compute, is
-    therefore the mean of the areas.
+    is linear in the curve. The area under the mean curve, which the OCFL authors and RISE's code
+    compute, is therefore the mean of the areas.
     """
     return (curve[..., :-1] + curve[..., 1:]).mean(dim=-1) / 2

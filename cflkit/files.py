@@ -1,9 +1,9 @@
-"""Data files: found in a folder of the user's or in the cache, or downloaded, and always checked.
+"""Data files from the user's folder, the cache or a download, each with a check of its contents.
 
-A file is looked for in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``. If it is in
-neither, it is downloaded into the cache. Downloads and unpacked archives first get a temporary
-name, and their final name once they are complete. A killed process therefore leaves nothing that a
-later one takes for a data set.
+The kit looks for a file in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``. If the
+file is in neither, it is downloaded into the cache. Downloads and unpacked archives first get a
+temporary name, and get their final name once they are complete. A killed process therefore leaves
+nothing that a later process takes for a data set.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def md5_of(path: Path) -> str:
 
 
 def download(url: str, target: Path, md5: str) -> None:
-    """Download a file; it appears at ``target`` once it is complete and has its checksum.
+    """Download a file, which appears at ``target`` once it is complete and has its checksum.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def download(url: str, target: Path, md5: str) -> None:
     ValueError
         The downloaded file has another checksum.
     """
-    import pooch  # here, since it is needed only once per data set and machine
+    import pooch  # imported here, since it is needed only once per data set and machine
 
     fetcher = pooch.create(
         target.parent,
@@ -95,7 +95,7 @@ class DataFiles:
         Raises
         ------
         DatasetError
-            The file is nowhere to be found; the message gives the ``remedy``.
+            The file was not found; the message gives the ``remedy``.
         """
         found = self.locate(relative)
         if found is None:
@@ -103,7 +103,7 @@ class DataFiles:
         return found
 
     def verified(self, relative: str, path: Path, md5: str) -> Path:
-        """Return ``path`` after checking its MD5, and note that the file was read.
+        """Check the MD5 of ``path``, note that the file was read, and return the path.
 
         Raises
         ------
@@ -116,19 +116,19 @@ class DataFiles:
             raise self.unreadable(path, error) from error
         if found != md5:
             raise DatasetError(
-                f"{self.name}: {path} is damaged: its MD5 is {found}, published is {md5}; delete "
-                f"the file and load {self.name} again"
+                f"{self.name}: {path} is damaged: its MD5 is {found}, but the published one is "
+                f"{md5}; delete the file and load {self.name} again"
             )
         self.md5[relative] = md5
         return path
 
     def fetch(self, relative: str, md5: str, urls: list[str]) -> Path:
-        """Return the path of a checked file; download it if it is below none of the `roots`.
+        """Return the path of a file after checking it; download it if none of the `roots` has it.
 
         Raises
         ------
         DatasetError
-            The file is damaged, or it is nowhere to be found and cannot be downloaded or written.
+            The file is damaged, or it was not found and cannot be downloaded or written.
         """
         found = self.locate(relative)
         if found is None:
@@ -143,7 +143,7 @@ class DataFiles:
             try:
                 download(url, CACHE / relative, md5)
             except (OSError, ValueError) as error:
-                # An error number means that this computer failed, and not the address
+                # An error number means that this computer failed; the next address would not help
                 if getattr(error, "errno", None) is not None:
                     raise self.unwritable(error) from error
                 failures.append(f"{url}: {error}")
@@ -152,7 +152,7 @@ class DataFiles:
         raise self.missing(relative, f"download {' or '.join(urls)}", failures)
 
     def unpack(self, folder: str, archive: Path) -> Path:
-        """Unpack a checked tar archive that holds ``folder`` into the cache; return the folder.
+        """Unpack ``folder`` from a checked tar archive into the cache, and return its path.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class DataFiles:
         return place
 
     def note_folder(self, relative: str, folder: Path, members: Iterable[Path]) -> None:
-        """Note that a folder was read, with one MD5 of the names and MD5s of its members."""
+        """Note that a folder was read, with one MD5 over the names and MD5s of its members."""
         lines = sorted(
             f"{path.relative_to(folder).as_posix()} {md5_of(path)}\n" for path in members
         )
@@ -190,16 +190,16 @@ class DataFiles:
     def missing(
         self, relative: str, remedy: str, failures: list[str] | None = None
     ) -> DatasetError:
-        """Build the error for a missing file: what is missing, where, why, and what to do."""
+        """Build the error for a missing file, with the places searched, the cause and a remedy."""
         places = ", ".join(str(root / relative) for root in roots())
         tried = f"; the download failed ({'; '.join(failures)})" if failures else ""
         return DatasetError(
             f"{self.name}: not found, and it could not be downloaded; looked at {places}{tried}. "
-            f"To get it, {remedy} into one of these places (CFLKIT_DATA names a folder of yours)"
+            f"To get it, {remedy} into one of these places (set CFLKIT_DATA to use your own folder)"
         )
 
     def unreadable(self, path: Path, error: OSError) -> DatasetError:
-        """Build the error for a file that exists and cannot be read."""
+        """Build the error for a file that exists but cannot be read."""
         return DatasetError(f"{self.name}: {path} cannot be read ({error.strerror})")
 
     def unwritable(self, error: OSError | ValueError) -> DatasetError:

@@ -1,7 +1,8 @@
 """Grids of runs: list the runs that a table needs, and run those that have no record.
 
-A grid file lies beside a paper's parameter files. It names a notebook and has lists of values; each
-of their combinations is a run. It also gives the parameter file of each run::
+A grid file is in the folder of a paper's parameter files. It names a notebook and has lists of
+values. Each combination of these values is a run. The grid file also gives the parameter file of
+each run::
 
     notebook: 03_ocfl_temperature.ipynb
     file: "{scale}/{dataset}_{clients}_{overlap}_{balance}.yaml"
@@ -11,8 +12,8 @@ of their combinations is a run. It also gives the parameter file of each run::
         dataset: [mnist, fashion-mnist]
         ...
 
-Names that are parameters of the notebook are passed on to it; other names only select the file.
-``alike`` gives a parameter the value of another.
+Names that are parameters of the notebook are passed on to it. Other names only select the file.
+``alike`` gives a parameter the value of another name.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class GridFile(Parameters):
         for lists in self.grids:
             absent = sorted(needed - set(lists))
             if absent:
-                raise ValueError(f"a grid without {', '.join(absent)}, which file or alike needs")
+                raise ValueError(f"a grid has no {', '.join(absent)}, which file or alike needs")
         return self
 
 
@@ -111,7 +112,7 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         refused by the notebook.
     """
     if table not in tables():
-        raise ParameterError(f"no grid {table!r}; there are {', '.join(tables())}")
+        raise ParameterError(f"no grid {table!r}; the grids are {', '.join(tables())}")
     path = PARAMS / f"{table}.yaml"
     grid = GridFile.checked(notebooks.read_yaml(path))
     notebook = NOTEBOOKS / grid.notebook
@@ -134,7 +135,7 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
 
 
 def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the combinations of a grid's lists that have the values in ``where`` (YAML)."""
+    """Yield the combinations of a grid's lists that have the values in ``where`` (YAML texts)."""
     known = {name for lists in grid.grids for name in lists}
     unknown = [name for name in where if name not in known]
     if unknown:
@@ -152,7 +153,7 @@ def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]
 def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
     """Run the jobs that have no record, each in its own process.
 
-    A run that fails does not end the others. A run that was interrupted goes on from its
+    A run that fails does not end the others. A run that was interrupted continues from its
     checkpoint.
 
     Parameters
@@ -160,18 +161,18 @@ def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
     jobs : sequence of Job
         The jobs; those that are done are not run again.
     side_by_side : int
-        The number of runs at a time, which share the cores.
+        The number of runs at the same time, which share the cores.
 
     Returns
     -------
     dict of str to str
-        The reason of each run that failed, by its id.
+        The reasons of the runs that failed, by their ids.
     """
     left = []
     for job in jobs:
         if job.status != "done":
             left.append(job)
-        elif records.checkpoint(job.run).exists():  # killed after writing the record
+        elif records.checkpoint(job.run).exists():  # the process was killed after writing it
             with contextlib.suppress(filelock.Timeout), notebooks.run_lock(job.run):
                 records.remove_leftovers(job.run)
     commands = [batch.Command(job.run, job.command()) for job in left]

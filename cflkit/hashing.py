@@ -1,4 +1,4 @@
-"""Hashing of 64-bit integers in tensor operations, and random numbers without a generator."""
+"""Hashing of 64-bit integers by tensor operations, and random numbers without a generator."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ GOLDEN, FIRST, SECOND = (
 
 
 def numbered(keys: Tensor, number: int) -> Tensor:
-    """Return other keys for each number: as many independent ones of a key as are needed."""
-    step = (number * GOLDEN + 2**63) % 2**64 - 2**63  # as an addition of int64 would wrap around
+    """Derive keys from ``keys`` for a number; different numbers give independent keys."""
+    step = (number * GOLDEN + 2**63) % 2**64 - 2**63  # wraps around like an addition of int64
     return mix(keys + step)
 
 
 def mix(values: Tensor) -> Tensor:
-    """Hash 64-bit integers value by value: the finaliser of splitmix64, in tensor operations.
+    """Hash 64-bit integers value by value, by the finaliser of splitmix64.
 
-    Products of int64 wrap around; shifts keep the sign, which the masks cut off.
+    Products of int64 wrap around. Shifts to the right copy the sign bit, and the masks remove these
+    copies.
     """
     values = (values ^ ((values >> 30) & (2**34 - 1))) * FIRST
     values = (values ^ ((values >> 27) & (2**37 - 1))) * SECOND
@@ -28,15 +29,15 @@ def mix(values: Tensor) -> Tensor:
 
 
 def uniform(key: Tensor, shape: torch.Size) -> Tensor:
-    """Draw numbers in [0, 1) that depend on a key and on the position in the result alone.
+    """Draw numbers in [0, 1) that depend only on a key and on the position in the result.
 
-    A counter-based generator: no state, so that the same numbers come out whatever is computed
-    beside it, one model at a time or many in a stack (``torch.func.vmap``).
+    The generator is counter-based and has no state. The numbers are therefore the same for one
+    model alone and for many models in a stack (``torch.func.vmap``).
 
     Parameters
     ----------
     key : Tensor
-        An int64 without dimensions.
+        A scalar of type int64.
     shape : torch.Size
         The shape of the result, whose type is float32.
     """

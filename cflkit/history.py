@@ -19,11 +19,12 @@ MEASURES = (
 
 
 def of_models(table: pd.DataFrame) -> Summary:
-    """Summarise a run: each measure at the last round; with ``mean_`` over the rounds measured.
+    """Summarise a run by the measures of each method.
 
-    ``clustering_round`` is the first round (from 1) that ends with more than one cluster. Of a
-    method that diverged there is the round in which it did (``diverged_in``) and nothing else.
-    Bytes have ``total_`` in place of ``mean_``.
+    A measure has its value after the last round. With the prefix ``mean_``, it is the mean over the
+    rounds in which it was measured. Bytes have only a sum over rounds, with the prefix ``total_``.
+    ``clustering_round`` is the first round (from 1) that ends with more than one cluster. For a
+    method that diverged, the summary has only ``diverged_in``, the round in which this happened.
     """
     result: Summary = {}
     for method, rows in table.groupby("method", sort=False):
@@ -52,17 +53,18 @@ class History:
     Attributes
     ----------
     rows : list of dict
-        ``method``, ``round``, and what was measured (see `cflkit.evaluation`). The row of the round
-        in which a method diverged, its last, has ``diverged`` and nothing measured.
+        ``method``, ``round``, and the measurements (see `cflkit.evaluation`). In the round in which
+        a method diverges, its row has ``diverged`` and no measurements. It is the method's last
+        row.
     requested, trained : int
-        Local trainings that the methods asked for, and those that were run.
+        The numbers of local trainings that the methods asked for, and that were run.
     minutes : float
-        Wall-clock minutes of the rounds, those before an interruption included.
+        The wall-clock minutes of all rounds, including those before an interruption.
     revisions : list of str
-        The code's git revision at the start, and at each time that the run went on from a
+        The git revision of the code at the start, and at each time that the run continued from a
         checkpoint.
     summarise : callable
-        From the table to a summary.
+        The function from the table to the summary.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -73,16 +75,16 @@ class History:
     summarise: Callable[[pd.DataFrame], Summary] = of_models
 
     def table(self) -> pd.DataFrame:
-        """Return the rows as a table, methods together, rounds ascending."""
+        """Return the rows as a table, sorted by method and then by round."""
         table = pd.DataFrame(self.rows)
         for name in table.columns[table.isna().any()]:
             values = [row[name] for row in self.rows if row.get(name) is not None]
             if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-                table[name] = table[name].astype("Int64")  # pandas makes floats of them otherwise
+                table[name] = table[name].astype("Int64")  # pandas would convert them to floats
         methods = table["method"].unique()
         order = pd.Categorical(table["method"], categories=methods, ordered=True)
         return table.assign(order=order).sort_values(["order", "round"]).drop(columns="order")
 
     def summary(self) -> Summary:
-        """Return method → measure → value, by the history's way to summarise."""
+        """Return the summary of the table: for each method, the values of its measures."""
         return self.summarise(self.table())

@@ -1,8 +1,8 @@
-"""Every published number beside ours.
+"""The ledger, which compares every published number with ours.
 
-The papers' tables lie under ``data/published``, one row per cell; the ledger joins them with the
-run records. Runs at a paper's own scale and at a reduced scale are kept apart. A small network on a
-part of the data does not reproduce a table, however close the numbers are.
+The papers' tables are in ``data/published``, one row per cell. The ledger joins them with the run
+records. It keeps runs at a paper's own scale and runs at a reduced scale apart: a small network on
+a part of the data does not reproduce a table, however close the numbers are.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PUBLISHED = PROJECT / "data" / "published"
 # The ledger of the committed records, which `readme` writes
 LEDGER = PROJECT / "data" / "ledger.csv"
 STATUS = ("reproduced", "close", "not reproduced", "not run")
-# Half a unit of the digits printed
+# Half a unit of the last digit that the papers print
 ROUNDING = 0.005
 
-# The protocol of numbers that no record holds: hours, distances between parameters, ranks over many
+# The protocol of numbers that no record has: hours, distances between parameters, ranks over many
 # runs
 UNRECORDED = Protocol(lambda rounds: None, SCORES)
 
@@ -52,7 +52,7 @@ def counted(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def published() -> pd.DataFrame:
-    """Read the cells of all tables under ``data/published``, except dashes without a meaning."""
+    """Read the cells of all tables in ``data/published``, except dashes without a meaning."""
     files = sorted(PUBLISHED.glob("*_table-*.csv"))
     texts = {"table": str, "protocol": str}
     cells = pd.concat([pd.read_csv(f, dtype=texts) for f in files], ignore_index=True)
@@ -62,10 +62,10 @@ def published() -> pd.DataFrame:
 def status(value: float, ours: Iterable[float], within: tuple[float, float] = SCORES) -> str:
     """Compare a published value with ours, one value per seed; return one of `STATUS`.
 
-    Reproduced: the value lies between the smallest and the largest of ours, up to the rounding of
-    print, or within the first bound of their mean. Three seeds allow no finer interval. Close: the
-    value lies within the second bound. A value or a run that is NaN stayed one cluster, and agrees
-    only with another NaN.
+    A value is reproduced if it lies between our smallest and our largest value, up to the rounding
+    in print. It is also reproduced if its distance from our mean is within the first bound. Three
+    seeds allow no finer interval. A value is close if this distance is within the second bound. NaN
+    means that all clients stayed one cluster; it agrees only with another NaN.
     """
     runs = np.array(list(ours), dtype=float)
     if not len(runs):
@@ -74,7 +74,7 @@ def status(value: float, ours: Iterable[float], within: tuple[float, float] = SC
         return "reproduced" if np.isnan(value) and np.isnan(runs).all() else "not reproduced"
     distance = abs(runs.mean() - value)
     inside = runs.min() - ROUNDING <= value <= runs.max() + ROUNDING
-    # A distance equal to a bound counts as within it, despite the rounding of binary fractions
+    # A distance equal to a bound must count as within it, despite the rounding of binary fractions
     if inside or distance <= within[0] + 1e-9:
         return "reproduced"
     return "close" if distance <= within[1] + 1e-9 else "not reproduced"
@@ -83,8 +83,8 @@ def status(value: float, ours: Iterable[float], within: tuple[float, float] = SC
 def scale(record: Record, paper: str) -> str | None:
     """Return the scale of a record, ``paper`` or ``reduced``, by comparison with parameter files.
 
-    Parameters in `Paper.free` are not compared. The result is None if the parameters match neither
-    file, since such a run belongs to no table. It is also None for a run of another paper.
+    Parameters in `Paper.free` are not compared. If the parameters match neither file, the run
+    belongs to no table, and the result is None. It is also None for a run of another paper.
     """
     known = PAPERS[paper]
     if record.paper != known.folder:
@@ -112,7 +112,7 @@ def reduction(paper: str, scenario: tuple[Any, ...]) -> str:
 
 @cache
 def scale_parameters(paper: str, scale: str, scenario: tuple[Any, ...]) -> dict[str, Any] | None:
-    """Return all parameters of a scenario at one of the two scales, or None without a file."""
+    """Return all parameters of a scenario at one of the two scales, or None if it has no file."""
     known = PAPERS[paper]
     named = dict(zip(known.scenario, scenario, strict=True))
     path = grid.PARAMS / known.folder / scale / known.file.format(**named)
@@ -187,10 +187,11 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
     dict of str to object
         The columns of the ledger:
 
-        - ``ours``, ``low`` and ``high``: the mean, smallest and largest value over seeds of the
-          method as in the paper's code. A clustering round is taken over the seeds that have one.
-        - ``seeds``: their number, and ``never``: in how many of them all clients stayed one
-          cluster.
+        - ``ours``, ``low`` and ``high``: the mean, smallest and largest value over seeds, of the
+          method as in the paper's code. Seeds without a value, such as a clustering round, are left
+          out.
+        - ``seeds``: the number of seeds.
+        - ``never``: the number of seeds with which all clients stayed one cluster.
         - ``status``: one of `STATUS`.
         - ``intended``: the mean of the method as intended, where it differs from the code.
         - ``runs``: the ids of the records.
@@ -223,7 +224,7 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
 
 
 def rows_as_published(run: Record, name: str) -> pd.DataFrame:
-    """Return a method's rows in a run; those of the method as published, if the run has both."""
+    """Return the rows of a method in a run; if the run has it as published, the rows of that."""
     twin = run.rounds[run.rounds["method"] == name + AS_PUBLISHED]
     return twin if len(twin) else run.rounds[run.rounds["method"] == name]
 
@@ -244,7 +245,7 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def formatted(table: pd.DataFrame) -> pd.DataFrame:
-    """Format a ledger for reading: numbers become ``mean [low, high]`` with seeds and status."""
+    """Format a ledger for readers, with our numbers as ``mean [low, high]``, seeds and status."""
     scales = {"paper's scale": "", "reduced scale": "reduced_"}
 
     def ours(row: pd.Series, prefix: str) -> str:

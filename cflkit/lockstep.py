@@ -1,4 +1,4 @@
-"""A round of many methods at once: what several of them ask for is computed once."""
+"""One round of many methods at once; a computation that several methods ask for is done once."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Conversation = Generator[Request, Any, None]
 def converse(
     methods: Mapping[str, Method], federation: Federation, t: int, history: History
 ) -> tuple[dict[str, Traffic], dict[str, Diverged]]:
-    """Bring the conversations of all methods in round ``t`` to their ends.
+    """Answer the requests of all methods in round ``t`` until their conversations end.
 
     Returns
     -------
     traffic : dict of str to Traffic
-        What each method's clients received and sent.
+        The bytes that each method's clients received and sent.
     errors : dict of str to Diverged
-        Why some methods got no further answer.
+        The errors of the methods whose conversation was broken off, since their training diverged.
     """
     conversations: dict[str, Conversation] = {n: m.round(t) for n, m in methods.items()}
     traffic = {name: Traffic() for name in methods}
@@ -54,7 +54,7 @@ def converse(
                 errors[name] = of_method(error, request, where, t)
                 del waiting[name]
                 continue
-            # Nobody else refers to what a method gets, so that it may do with it what it likes
+            # Each method gets answers that no other method shares, so it may change them in place
             own = answers if len(asked) == 1 else copies(answers, where)
             held = None if results is None else [results[place] for place in where]
             traffic[name].count(request, keys[name], own, held, federation.layout)
@@ -63,10 +63,10 @@ def converse(
 
 
 def next_to_answer(waiting: Mapping[str, Request]) -> dict[str, Request]:
-    """Return requests of one kind.
+    """Return waiting requests of one kind, to be answered together.
 
-    Trainings come last: as long as somebody asks for something else they wait, so that methods meet
-    at their next training.
+    Trainings come last. They wait as long as any method asks for something else, so that all
+    methods arrive at their next training together.
     """
     others = [request for request in waiting.values() if not isinstance(request, Train)]
     kind = next(iter(others or waiting.values())).kind()
@@ -80,16 +80,16 @@ def answered_once(
     t: int,
     history: History,
 ) -> tuple[Sequence[Any] | Tensor, dict[Hashable, int], Diverged | None]:
-    """Answer requests of one kind, each distinct job once.
+    """Answer requests of one kind, and compute each distinct job once.
 
     Returns
     -------
     answers : sequence
-        The distinct answers; of trainings ``[D, P + Q]``.
+        The answers of the D distinct jobs; for trainings ``[D, P + Q]``.
     places : dict
-        Where the answer to a job with a key lies in them.
+        The position of a job's answer among these, by the job's key.
     error : Diverged or None
-        What happened if not all models are finite.
+        The error if not all trained models are finite.
     """
     places: dict[Hashable, int] = {}
     parts = []
@@ -110,7 +110,7 @@ def answered_once(
 
 
 def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[Any] | Tensor:
-    """Return some of the answers, as copies."""
+    """Return copies of some of the answers."""
     if isinstance(answers, Tensor):
         everything = list(where) == list(range(len(answers)))
         return answers.clone() if everything else answers[list(where)]
@@ -118,7 +118,7 @@ def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[An
 
 
 def of_method(error: Diverged, request: Request, where: Sequence[int], t: int) -> Diverged:
-    """Return the error of one method, which asked for some of the trainings."""
+    """Return the part of an error that belongs to one method's trainings."""
     broken = error.broken[list(where)]
     clients = request.jobs.client_of[broken].tolist()
     return Diverged(t, clients, error.trained[list(where)], broken)

@@ -1,7 +1,7 @@
 """Measures of how well clusters agree with the truth, and of how well models predict.
 
-These are the measures of sections 4.3 and 4.4 of the extended OCFL paper under their own names.
-`papers.ocfl` has what that paper's tables report under these names.
+These are the measures of sections 4.3 and 4.4 of the extended OCFL paper, each computed as its name
+says. `papers.ocfl` computes what the tables of that paper report under these names.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def agreement(truth: ArrayLike, found: ArrayLike) -> dict[str, float]:
 
 
 def matched(truth: ArrayLike, found: ArrayLike) -> dict[int, int]:
-    """Match clusters to true classes one to one, so that most samples are right.
+    """Match clusters to true classes one to one, so that as many samples as possible are right.
 
-    If there are more clusters than classes, the result lacks the clusters that are left over.
+    If there are more clusters than classes, the result does not contain the remaining clusters.
     """
     classes, row = np.unique(np.asarray(truth), return_inverse=True)
     clusters, column = np.unique(np.asarray(found), return_inverse=True)
@@ -70,13 +70,13 @@ def renamed(truth: ArrayLike, found: ArrayLike) -> np.ndarray:
 def clustering_accuracy(truth: ArrayLike, found: ArrayLike) -> float:
     """Compute ACC, the share of samples that are right under the best matching of clusters.
 
-    This is equation 4 of FedCRef; the Hungarian algorithm finds the matching. ACC is symmetric, so
-    that it can also compare two clusterings of which neither is the truth.
+    This is equation 4 of FedCRef; the Hungarian algorithm finds the matching. ACC is symmetric. It
+    can therefore also compare two clusterings of which neither is the truth.
 
     Raises
     ------
     ValueError
-        There is no sample, or the two sides have different numbers of labels.
+        There is no sample, or the two arguments have different numbers of labels.
     """
     truth, found = np.asarray(truth), np.asarray(found)
     if not truth.size or truth.shape != found.shape:
@@ -89,9 +89,9 @@ def clustering_accuracy(truth: ArrayLike, found: ArrayLike) -> float:
 def scores(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:
     """Compute macro-F1 and accuracy of probabilities ``[n, classes]`` for labels ``[n]``.
 
-    F1 is averaged over the classes that occur among the labels or the predictions. Predicting a
-    class that the client does not have therefore lowers the mean. The confusion matrix is computed
-    on the device of the arguments. Without a sample, both results are NaN.
+    F1 is averaged over the classes that occur among the labels or the predictions. The prediction
+    of a class that the client does not have therefore lowers the mean. The confusion matrix is
+    computed on the device of the arguments. Without a sample, both results are NaN.
     """
     if not len(labels):
         return float("nan"), float("nan")

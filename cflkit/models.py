@@ -1,4 +1,4 @@
-"""The papers' networks, by name, for images of any size.
+"""The networks of the papers by name, for images of any size.
 
 Each network that classifies is a plain ``torch.nn.Module`` whose last linear layer is called
 ``classifier``. The input of that layer is the network's *embedding*. `LAST_FEATURES` names the
@@ -26,8 +26,8 @@ class Dropout(nn.Module):
 
     With ``rows`` it drops whole samples (stochastic depth of a residual branch).
 
-    PyTorch's dropout draws from a generator with a state. A client's masks would then depend on
-    scheduling and on what else is computed. The engines therefore give each layer a ``key`` (a
+    PyTorch's dropout draws from a generator with a state. With it, a client's masks would depend on
+    scheduling and on all other computations. The engines therefore give each layer a ``key`` (a
     scalar int64 tensor) before each step. Without a key, masks come from the global generator.
     """
 
@@ -68,8 +68,8 @@ def linear(shape: Shape, classes: int) -> nn.Module:
 def compact_cnn(shape: Shape, classes: int) -> nn.Module:
     """Build the default network on a CPU, a tiny VGG.
 
-    It has two blocks of two 3×3 convolutions with 10 channels; each block halves the image. For
-    28×28 grey images and ten classes it has 7,740 parameters.
+    It has two blocks of two 3×3 convolutions with 10 channels. Each block halves the height and
+    width of the image. For 28×28 grey images and ten classes, the network has 7,740 parameters.
     """
     return tiny_vgg(shape, classes, lambda: None)
 
@@ -77,8 +77,8 @@ def compact_cnn(shape: Shape, classes: int) -> nn.Module:
 def compact_bn(shape: Shape, classes: int) -> nn.Module:
     """Build the compact network with BatchNorm after each convolution.
 
-    It has 7,820 parameters and 84 buffers. It shows within a minute how BatchNorm's state affects
-    methods that compare updates. The papers' network with BatchNorm is ResNet34.
+    It has 7,820 parameters and 84 buffer values. It shows within a minute how BatchNorm's state
+    affects methods that compare updates. The papers' network with BatchNorm is ResNet34.
     """
     return tiny_vgg(shape, classes, lambda: nn.BatchNorm2d(10))
 
@@ -102,8 +102,8 @@ def tiny_vgg(shape: Shape, classes: int, after: Callable[[], nn.Module | None]) 
 def ocfl_cnn(shape: Shape, classes: int) -> nn.Module:
     """Build the OCFL papers' network for MNIST and Fashion-MNIST, with 25.4 million parameters.
 
-    It has three 5×5 convolutions without pooling, then four linear layers with dropout, as in the
-    authors' code. The papers only say that tiny-VGG inspired it.
+    As in the authors' code, it has three 5×5 convolutions without pooling, and then four linear
+    layers with dropout between them. The papers only say that tiny-VGG inspired it.
     """
     channels, height, width = shape
     return nn.Sequential(
@@ -163,14 +163,14 @@ class Standardised(nn.Module):
 
 
 class Enlarged(nn.Module):
-    """Enlargement of images to the side that a network was made for."""
+    """Enlargement of images to the size that a network expects."""
 
     def __init__(self, side: int) -> None:
         super().__init__()
         self.side = side
 
     def forward(self, x: Tensor) -> Tensor:
-        """Enlarge to ``[n, 3, side, side]``, bilinear; grey images get three equal channels."""
+        """Enlarge images to ``[n, 3, side, side]``; grey images get three equal channels."""
         x = x.expand(-1, 3, -1, -1)
         if x.shape[-2:] == (self.side, self.side):
             return x
@@ -180,7 +180,7 @@ class Enlarged(nn.Module):
 def emd_cnn(shape: Shape, classes: int, width: int = 64) -> nn.Module:
     """Build EMD-CFL's network for Rotated and Backdoor MNIST, with 3.3 million parameters.
 
-    It has two 3×3 convolutions of 64 and 128 channels, one pooling, and a hidden layer of 128
+    It has two 3×3 convolutions of 64 and 128 channels, one pooling, and a hidden layer of 128 units
     (section 4.5, appendix D.2). It also standardises the pixels, which the authors do in the data.
     """
     channels, height, width_ = shape
@@ -204,9 +204,9 @@ def emd_cnn(shape: Shape, classes: int, width: int = 64) -> nn.Module:
 
 
 def emd_cnn_small(shape: Shape, classes: int) -> nn.Module:
-    """Build `emd_cnn` with 16 and 32 channels, a tenth of the work for a CPU.
+    """Build `emd_cnn` with 16 and 32 channels, for CPUs.
 
-    It has 0.8 million parameters.
+    It has 0.8 million parameters and takes a tenth of the work.
     """
     return emd_cnn(shape, classes, width=16)
 
@@ -214,9 +214,9 @@ def emd_cnn_small(shape: Shape, classes: int) -> nn.Module:
 def autoencoder(shape: Shape, _: int) -> nn.Module:
     """Build FedCRef's autoencoder, with 174,840 parameters for 28×28 grey images.
 
-    Its layers have widths pixels – 100 – 64 – 32 and back, with ReLU between them (section 5.2). A
-    sigmoid at the end, from the authors' code, gives pixels in [0, 1]. ``encoder`` ends with the
-    code of 32 numbers, with which ``decoder`` begins.
+    Its layers have the widths pixels – 100 – 64 – 32 – 64 – 100 – pixels, with ReLU between them
+    (section 5.2). The sigmoid at the end is from the authors' code and gives pixels in [0, 1]. The
+    output of ``encoder`` is the code of 32 numbers, which is the input of ``decoder``.
     """
     pixels = shape[0] * shape[1] * shape[2]
     return nn.Sequential(
@@ -242,17 +242,17 @@ def imagenet() -> Standardised:
 
 
 def from_torchvision(name: str, shape: Shape, classes: int, weights: str | None) -> nn.Module:
-    """Build a network of torchvision with a new last layer; enlarge its images to 224 pixels.
+    """Build a torchvision network with a new last layer; images are enlarged to 224×224 pixels.
 
     ConvNeXt's normalisation and EfficientNet's dropout before the last layer are kept. The authors
     of EMD-CFL remove them.
     """
     try:
         network = torchvision.models.get_model(name, weights="DEFAULT" if weights else None)
-    except (OSError, RuntimeError) as error:  # no network; a damaged download
+    except (OSError, RuntimeError) as error:  # no connection, or a damaged download
         raise ValueError(
             f"the ImageNet weights of {name} cannot be loaded ({error}); put torchvision's file "
-            f"into {torch.hub.get_dir()}/checkpoints, or train from weights=None"
+            f"into {torch.hub.get_dir()}/checkpoints, or train with weights=None"
         ) from error
     head = [n for n, layer in network.named_modules() if isinstance(layer, nn.Linear)][-1]
     width = network.get_submodule(head).in_features
@@ -287,7 +287,7 @@ MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
 # Networks whose outputs are an image's pixels, not its class
 AUTOENCODERS = ("autoencoder",)
 # The last layer with spatial outputs: the last convolution with its activation. Before the ReLU,
-# units are negative where they detect nothing, which GradCAM would take for evidence
+# units are negative where they detect nothing, and GradCAM would take these values for evidence
 LAST_FEATURES = {
     "compact-cnn": "features.8",
     "compact-bn": "features.12",
@@ -313,13 +313,14 @@ def make(name: str, shape: Shape, classes: int, weights: str | None = None) -> n
     Parameters
     ----------
     name : str
-        One of `MODELS`.
+        One of `names`.
     shape : tuple of int
         ``(channels, height, width)`` of an image.
     classes : int
         The number of outputs.
     weights : {"imagenet"}, optional
-        torchvision's weights of all layers except the last, downloaded at first use.
+        The name of torchvision's weights, for all layers except the last. They are downloaded when
+        they are first used.
 
     Raises
     ------
@@ -327,11 +328,11 @@ def make(name: str, shape: Shape, classes: int, weights: str | None = None) -> n
         The name is unknown, or the weights do not exist or cannot be downloaded.
     """
     if name not in names():
-        raise ValueError(f"unknown model {name!r}; known are {', '.join(names())}")
+        raise ValueError(f"unknown model {name!r}; choose from {', '.join(names())}")
     if weights not in (None, "imagenet"):
-        raise ValueError(f"unknown weights {weights!r}; known are imagenet")
+        raise ValueError(f"unknown weights {weights!r}; the only weights are imagenet")
     if name in PRETRAINED:
         return from_torchvision(name, shape, classes, weights)
     if weights is not None:
-        raise ValueError(f"{name} has no weights; networks with weights: {', '.join(PRETRAINED)}")
+        raise ValueError(f"{name} has no weights; these networks do: {', '.join(PRETRAINED)}")
     return MODELS[name](shape, classes)

@@ -2,8 +2,8 @@
 
 A notebook's parameters cell holds literals. The next cell validates them with a model, which
 refuses wrong types and values out of bounds. `python -m cflkit run` checks with the same model
-before a kernel starts. It also refuses unknown names, for which papermill would use the defaults.
-The models of the notebooks are in `papers`.
+before a kernel starts. It also refuses unknown names, since papermill would ignore them and run
+with the defaults. The models of the notebooks are in `papers`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cflkit.bounds import (
 if TYPE_CHECKING:
     from cflkit.federation import LocalTraining
 
-# How papermill marks the cell in which it gives a notebook other parameters
+# The first line of the cell in which papermill gives a notebook other parameters
 INJECTED = "# Parameters"
 
 
@@ -36,7 +36,7 @@ class ParameterError(Exception):
     """A notebook cannot run with these parameters; the message is one line."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows instead of a traceback, which would not help."""
+        """Return the lines that IPython shows instead of a traceback, which would not help."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -72,7 +72,7 @@ class Recorded(Protocol):
         ...
 
     def check_against_data(self) -> None:
-        """Refuse parameters that do not fit the data, see `Parameters.check_against_data`."""
+        """Refuse parameters that do not fit the data (see `Parameters.check_against_data`)."""
         ...
 
     def model_dump(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
@@ -115,13 +115,19 @@ class Parameters(BaseModel):
 
     @classmethod
     def added_later(cls) -> dict[str, Any]:
-        """Return the values of fields that older records lack; those runs had the defaults."""
+        """Return the defaults of fields that older records do not have; those runs used them."""
         fields = cls.model_fields.items()
         return {name: field.default for name, field in fields if not field.is_required()}
 
     @classmethod
     def checked(cls, values: dict[str, Any]) -> Self:
-        """Validate ``values``; turn pydantic's report into one line."""
+        """Validate ``values``; report an error in one line.
+
+        Raises
+        ------
+        ParameterError
+            A value is missing, unknown, of the wrong type or out of bounds.
+        """
         try:
             return cls(**values)
         except ValidationError as error:
@@ -129,13 +135,13 @@ class Parameters(BaseModel):
 
 
 def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
-    """Find names that a notebook's parameters cell assigns and that are not parameters.
+    """Find the names that a notebook's parameters cell assigns but that are not parameters.
 
     Parameters
     ----------
     cells : sequence of str
-        The sources of the executed cells in order: IPython's ``In``. The last one that assigns more
-        than half of the known names is the parameters cell. Papermill's values stand in a marked
+        The sources of the executed cells in order: IPython's ``In``. The last cell that assigns
+        more than half of the known names is the parameters cell. Papermill's values are in a marked
         cell after it. Other cells may assign any names.
     known : dict
         The parameters of the notebook by name.
@@ -152,7 +158,7 @@ def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
 
 
 def assigned(cell: str) -> list[str]:
-    """Return the names that a cell assigns, or none if it has IPython's own syntax."""
+    """Return the names that a cell assigns, or no names if the cell uses IPython's own syntax."""
     try:
         body = ast.parse(cell).body
     except SyntaxError:
@@ -183,7 +189,7 @@ class Images(Parameters):
         from cflkit import datasets
 
         if name not in datasets.names():
-            raise ValueError(f"unknown data set; known are {', '.join(datasets.names())}")
+            raise ValueError(f"unknown data set; choose from {', '.join(datasets.names())}")
         return name
 
 
@@ -214,7 +220,7 @@ class Run(Images):
     local_epochs: Count
     rounds: Count
     seed: Seed
-    # Fields newer than some records have a default here: the value with which those were run
+    # Fields that are newer than some records have a default: the value with which these were run
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
 
     @field_validator("model")
@@ -225,7 +231,7 @@ class Run(Images):
 
         known = [model for model in models.names() if model not in models.AUTOENCODERS]
         if name not in known:
-            raise ValueError(f"unknown model; known are {', '.join(known)}")
+            raise ValueError(f"unknown model; choose from {', '.join(known)}")
         return name
 
     @model_validator(mode="after")

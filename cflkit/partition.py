@@ -5,9 +5,9 @@ hash; no training seed changes it. Every recipe, also those of `shifts`, takes a
 returns the image set that the clients draw from, and the partition of its pool. The recipes of this
 module leave the images unchanged.
 
-Most recipes come from the OCFL papers: Zuziak et al., sections III-A and IV-A of the first paper,
-section 3.1.2 of the extended one, and what the authors' archived partitions show. One comes from
-FedCRef, and two standard ones are here for comparison.
+The scenarios of `ocfl` follow the OCFL papers: Zuziak et al., sections III-A and IV-A of the first
+paper, section 3.1.2 of the extended one, and what the authors' archived partitions show. One recipe
+comes from FedCRef, and two standard recipes are here for comparison.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Partition:
     Attributes
     ----------
     dataset : str
-        Name of the image set whose pool the indices point into.
+        The name of the image set to whose pool the indices refer.
     train, test : list of ndarray
         For each client, the indices of its local training and test samples in ascending order.
     clusters : ndarray
@@ -91,7 +91,7 @@ class Partition:
         Different partitions have different hashes. The hash covers the data set's name, the true
         cluster of each client, the names of the splits, and the indices of each client in each
         split. It does not cover the recipe, which only tells how the partition was made. It does
-        not cover pixels either. Pixels follow from the data set's name, which includes the shift of
+        not cover pixels either. These follow from the data set's name, which includes the shift of
         a shifted set, and from its files, whose checksums are in `ImageSet.files`.
         """
         digest = hashlib.sha256()
@@ -106,7 +106,7 @@ class Partition:
         return f"2:{digest.hexdigest()}"
 
     def matches(self, stated: str) -> bool:
-        """Tell whether ``stated`` is this partition's hash in the current or the first version."""
+        """Return whether ``stated`` is this partition's hash in its current or first version."""
         return stated == (self.hash if ":" in stated else self.first_hash())
 
     def first_hash(self) -> str:
@@ -167,13 +167,14 @@ class Partition:
             raise PartitionError(f"{path} is not a partition manifest ({error!r})") from error
         if not isinstance(stated, str) or not partition.matches(stated):
             raise PartitionError(
-                f"{path} was altered: its clients hash to {partition.hash}, it states {stated}"
+                f"{path} was altered: its clients have the hash {partition.hash}, but it states "
+                f"{stated}"
             )
         return partition
 
 
 def framed(data: bytes) -> bytes:
-    """Return ``data`` preceded by its length, so that a sequence of them is unambiguous."""
+    """Return ``data`` preceded by its length, which makes a sequence of such items unambiguous."""
     return integers([len(data)]) + data
 
 
@@ -200,14 +201,15 @@ def ocfl(
     overlap : {"nonoverlapping", "overlapping"}
         Whether the clusters' class sets are disjoint.
     balance : {"balanced", "imbalanced"}
-        Balanced: all clusters have the same number of clients, and all samples of the allowed
-        classes are equally likely. Imbalanced: the clusters have 20, 47 and 33 % of the clients,
-        and the clients of a cluster share one Dirichlet(1) draw of class probabilities.
+        In a balanced scenario, all clusters have the same number of clients, and all samples of the
+        allowed classes are equally likely. In an imbalanced one, the clusters have 20, 47 and 33 %
+        of the clients, and the clients of a cluster share one Dirichlet(1) draw of class
+        probabilities.
     clients : int
         The number of clients m, at least 3; the papers have 15 and 30.
     draws : int, optional
-        Draws per client, with replacement; the papers' ``floor(N / m)`` by default. Repeated draws
-        are dropped, so that a client holds fewer samples than this.
+        The number of draws per client, with replacement; by default ``floor(N / m)``, as in the
+        papers. Repeated draws are dropped, so that a client holds fewer samples than this.
     seed : int
         The seed of the partition only.
 
@@ -216,7 +218,7 @@ def ocfl(
     ImageSet
         The given image set.
     Partition
-        The clients; 70 % of a client's samples are its training set, 30 % its test set.
+        The clients. Of a client's samples, 70 % are its training set and 30 % its test set.
 
     Raises
     ------
@@ -252,7 +254,7 @@ def ocfl(
 def cluster_sizes(clients: int, balance: str) -> list[int]:
     """Return the number of clients in each of the three clusters of an OCFL scenario.
 
-    For numbers of clients that the papers do not have, the shares are rounded by the method of
+    For numbers of clients that the papers do not use, the shares are rounded by the method of
     largest remainders, and no cluster is empty.
     """
     if clients < 3:
@@ -287,7 +289,7 @@ def by_class_sets(
     sizes : sequence of int
         The number of clients in each cluster; clients are numbered cluster by cluster.
     draws : int or None
-        Draws per client; ``floor(N / m)`` for None.
+        The number of draws per client; ``floor(N / m)`` for None.
     dirichlet : bool
         Whether to weight samples by class probabilities, as the authors' code does. A cluster's
         probabilities are drawn from Dirichlet(1) over all classes, and those of forbidden classes
@@ -298,7 +300,8 @@ def by_class_sets(
     Returns
     -------
     train, test : list of ndarray
-        Indices of each client. Two clients may share a sample; no client has one twice.
+        The indices of each client. Two clients may share a sample, but no client has a sample
+        twice.
     clusters : ndarray
         ``[m]``, the cluster of each client.
     """
@@ -308,7 +311,7 @@ def by_class_sets(
         absent = sorted(set(allowed) - set(np.unique(labels).tolist()))
         if absent:
             raise PartitionError(
-                f"no sample has class {absent[0]}; there are classes 0 to {classes - 1}"
+                f"no sample has class {absent[0]}; the classes are 0 to {classes - 1}"
             )
     draws = len(labels) // m if draws is None else draws
     if draws < 4 or m > len(labels):
@@ -359,10 +362,10 @@ def dirichlet(
 ) -> tuple[ImageSet, Partition]:
     """Make the standard label skew without groups: split each class by Dirichlet(α).
 
-    This is the recipe of Hsu, Qi and Brown (2019) in the form most used since. For each class, the
-    shares of the clients are drawn from Dirichlet(α·1), and its samples are split accordingly. The
-    draw is repeated, up to 100 times, while a client holds fewer than 4 samples. No two clients
-    share a sample, and all form one true cluster.
+    This is the recipe of Hsu, Qi and Brown (2019) in the form that has been most common since. For
+    each class, the clients' shares are drawn from Dirichlet(α·1), and its samples are split
+    accordingly. The draw is repeated, up to 100 times, while a client holds fewer than 4 samples.
+    No two clients share a sample, and all clients form one true cluster.
     """
     if clients < 1 or not alpha > 0:
         raise PartitionError(f"needs clients ≥ 1 and alpha > 0, not {clients} and {alpha}")
@@ -407,7 +410,7 @@ def class_mixtures(
     overlap: float = 0.0,
     seed: int = 0,
 ) -> tuple[ImageSet, Partition]:
-    """Make a system of FedCRef: each client holds some classes, with equally many samples of each.
+    """Make a system of FedCRef, where clients hold some classes, with equally many samples of each.
 
     The recipe is that of Nardi, Valerio and Passarella, section 5.2. The rule that no two clients
     hold the same set of classes is taken from the authors' code.
@@ -424,14 +427,14 @@ def class_mixtures(
         Bounds of the number of classes per client, which is drawn uniformly. By default the upper
         bound is half of all classes.
     at_least : int
-        The least number of samples of a class; classes with fewer are left out. The authors have
+        The smallest number of samples of a class; classes with fewer are left out. The authors use
         6,000 for Kuzushiji-49.
     unique : bool
         Whether all clients must hold different sets of classes.
     overlap : float
         The share, in [0, 1], of a client's samples of a class that all other clients with this
-        class hold, too. No other client has the rest, unless the class runs out. The rest is then
-        shuffled and split again, so that clients share more samples.
+        class hold, too. No other client has the rest, unless the class has too few samples. The
+        rest of the class is then shuffled and split again, so that clients share more samples.
     seed : int
         The seed of the partition only.
 
@@ -446,7 +449,8 @@ def class_mixtures(
     Raises
     ------
     PartitionError
-        A class has too few samples, or there are too few sets of classes.
+        An argument is out of bounds, a class has too few samples, or there are too few sets of
+        classes.
     """
     labels = images.labels.numpy()
     classes, counts = np.unique(labels, return_counts=True)
@@ -463,7 +467,7 @@ def class_mixtures(
         )
     if samples_per_class > counts.min():
         raise PartitionError(
-            f"{images.name} has a class of {counts.min()} samples, and each client should get "
+            f"{images.name} has a class of {counts.min()} samples, but each client should get "
             f"{samples_per_class}"
         )
     generator = np.random.default_rng(seed)
@@ -500,7 +504,7 @@ def draw_class_sets(
     Raises
     ------
     PartitionError
-        The clients should hold different sets of classes, and there are too few of these.
+        The clients should hold different sets of classes, and there are too few such sets.
     """
     lowest, highest = bounds
     sets = sum(math.comb(len(classes), size) for size in range(lowest, highest + 1))
@@ -551,17 +555,17 @@ def without_clusters(
 
 
 def local_split(indices: Indices, generator: np.random.Generator) -> tuple[Indices, Indices]:
-    """Split a client's samples at random, without strata, into training (70 %) and test (30 %)."""
+    """Split a client's samples into training (70 %) and test (30 %) at random, not stratified."""
     shuffled = generator.permutation(indices)
     # Both sets need a sample, even where repeated draws left the client with very few
     tests = min(max(round(LOCAL_TEST_SHARE * len(indices)), 1), len(indices) - 1)
     if len(indices) < 2:
-        raise PartitionError("a client drew a single sample again and again; use more draws")
+        raise PartitionError("all draws of a client are the same sample; use more draws")
     return np.sort(shuffled[tests:]), np.sort(shuffled[:tests])
 
 
 def class_counts(partition: Partition, labels: ArrayLike, part: str = "train") -> NDArray[np.int64]:
-    """Count the samples of each class in each client's split of this name: ``[m, classes]``."""
+    """Count the samples of each class that each client has in a split: ``[m, classes]``."""
     targets = np.asarray(labels)
     classes = int(targets.max()) + 1
     return np.stack([np.bincount(targets[i], minlength=classes) for i in partition.splits[part]])

@@ -1,4 +1,4 @@
-"""Progress of a run, round by round: a bar for people, lines for logs."""
+"""The progress of a run, as a bar for people or as lines for logs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tqdm.auto import tqdm
 
 
 class Progress:
-    """Counts rounds on a bar, or in one line per round where nobody sees a bar.
+    """A count of rounds on a bar, or in one line per round where nobody would see a bar.
 
-    ``CFLKIT_PROGRESS=lines`` asks for lines; `python -m cflkit run` does so for its kernel.
+    ``CFLKIT_PROGRESS=lines`` asks for lines. `python -m cflkit run` sets it for its kernel.
 
     Parameters
     ----------
     start, rounds : int
-        Rounds that were run before, and in all.
+        The number of rounds that were run before, and of all rounds.
     shown : bool
-        Whether there is anything to see.
+        Whether to show any progress.
     """
 
     def __init__(self, start: int, rounds: int, shown: bool) -> None:
@@ -43,7 +43,7 @@ class Progress:
         self.bar.close()
 
     def step(self, t: int, text: str) -> None:
-        """Say that round ``t`` (from 0) is over, and what there is to say of it."""
+        """Show that round ``t`` (from 0) is over, with a text about it."""
         self.bar.set_postfix_str(text, refresh=False)
         self.bar.update()
         if self.lines:

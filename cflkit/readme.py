@@ -1,6 +1,6 @@
 """The README's tables, made from committed notebooks and records.
 
-Each table stands between two markers; the text around them is written by hand.
+Each table is between two markers. The text around the markers is written by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cflkit.papers.base import Results, Runs
 from cflkit.records import PROJECT, Record
 
 README = PROJECT / "README.md"
-# The line of minutes in a notebook's first cell
+# The line in a notebook's first cell that states the minutes
 MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
 
 
@@ -64,7 +64,7 @@ def filled(text: str, committed: Sequence[Record], table: pd.DataFrame) -> str:
         before, found, rest = text.partition(marker)
         _, ended, after = rest.partition(end)
         if not (found and ended):
-            raise ValueError(f"README.md has no place for {name}: {marker.strip()} and{end}")
+            raise ValueError(f"README.md has no place for {name} between {marker.strip()} and{end}")
         text = before + marker + part + end + after
     return text
 
@@ -84,14 +84,14 @@ def notebook_table() -> str:
         title = re.search(r"^# (.+)$", text, re.M)
         minutes = MINUTES.search(text)
         if title is None or minutes is None:
-            raise ValueError(f"{path.name} states no title or no minutes")
+            raise ValueError(f"{path.name} does not state its title and its minutes")
         link = f"[`{path.stem}`](notebooks/{path.name})"
         rows.append((link, title.group(1), minutes.group(2)))
     return markdown(("notebook", "what it shows", "minutes"), rows)
 
 
 def results_table(paper: str, results: Results, committed: Sequence[Record]) -> str:
-    """Build the table of a paper's runs, one row per scenario and scale, in their order."""
+    """Build the table of a paper's runs, one row per scenario and scale, sorted by these."""
     found: dict[tuple[Any, ...], list[Record]] = {}
     for record in committed:
         scale = ledger.scale(record, paper)
@@ -106,7 +106,7 @@ def results_table(paper: str, results: Results, committed: Sequence[Record]) -> 
 
 
 def headline(table: pd.DataFrame) -> str:
-    """Count the papers' numbers, and how many of them committed runs have reproduced."""
+    """Build the table of how many of the papers' numbers committed runs have reproduced."""
     counts = ledger.counts(table)
     named = counts.columns.drop("not run")
     run = counts[named].sum(axis=1) > 0

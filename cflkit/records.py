@@ -1,8 +1,9 @@
 """Run records: parameters, results and provenance.
 
-A record is a folder under ``data/results/`` (or where ``CFLKIT_RESULTS`` points): ``record.json``
-with paper, parameters, summary and provenance, and ``rounds.csv``, one row per method and round. It
-is written beside its place and renamed, so that a killed process leaves no half of it.
+A record is a folder in ``data/results/``, or in the folder that ``CFLKIT_RESULTS`` names. It has
+``record.json`` with paper, parameters, summary and provenance, and ``rounds.csv`` with one row per
+method and round. A record is first written under a temporary name and then renamed. A killed
+process therefore never leaves an incomplete record.
 """
 
 from __future__ import annotations
@@ -33,23 +34,25 @@ if TYPE_CHECKING:
     from cflkit.federation import Federation
     from cflkit.history import History
 
-# What takes seconds to load is loaded where it is used: the command line only asks what there is
+# Imports that take seconds are inside functions, since the command line often needs none of them
+
+# The packages whose versions a record states
 PACKAGES = ("cflkit", "torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record that was read.
+    """A record that was read from its folder.
 
     Attributes
     ----------
     folder : Path
-        Where it lies; its name is the run's id.
+        The record's folder, whose name is the run's id.
     paper : str or None
-        The folder of its paper's parameter files (`parameters.Recorded`); None if no paper of the
-        kit has it.
+        The folder of the paper's parameter files (`parameters.Recorded`); None if the record
+        belongs to no paper of the kit.
     parameters, summary, provenance : dict
-        As in ``record.json``.
+        The contents of ``record.json``.
     claims : dict of str to bool
         What the notebook claimed of the run, and whether it was true; empty in older records.
     """
@@ -63,31 +66,31 @@ class Record:
 
     @property
     def id(self) -> str:
-        """The name of the run."""
+        """Return the run's id, which is the name of the record's folder."""
         return self.folder.name
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """``rounds.csv``, read when it is first asked for."""
+        """Return the table in ``rounds.csv``, which is read only when it is first needed."""
         import pandas as pd
 
         return pd.read_csv(self.folder / "rounds.csv", dtype={"clusters": str})
 
 
 def results() -> Path:
-    """Where records are kept."""
+    """Return the folder in which records are kept."""
     return Path(os.environ.get("CFLKIT_RESULTS") or PROJECT / "data" / "results").expanduser()
 
 
 def run_id(parameters: Recorded) -> str:
-    """A name that says what the run is and differs when any parameter does."""
+    """Return a run's id: it describes the run, and differs if any parameter differs."""
     values = json.dumps(parameters.model_dump(exclude_defaults=True), sort_keys=True)
     digest = hashlib.sha256(values.encode()).hexdigest()[:8]
     return f"{parameters.folder}-{parameters.scenario}-seed{parameters.seed}-{digest}"
 
 
 def folder(run: str) -> Path | None:
-    """Where the record of a run lies, if there is one."""
+    """Return the folder of a run's record, or None if it has no record."""
     for place in (results(), PROJECT / "data" / "results"):
         if (place / run / "record.json").exists():
             return place / run
@@ -95,7 +98,7 @@ def folder(run: str) -> Path | None:
 
 
 def checkpoint(run: str) -> Path:
-    """Where the run's state is kept while it runs: in ``data/cache``, or ``CFLKIT_CACHE``."""
+    """Return the path of a run's checkpoint, in ``data/cache`` or the folder ``CFLKIT_CACHE``."""
     cache = Path(os.environ.get("CFLKIT_CACHE") or PROJECT / "data" / "cache").expanduser()
     return cache / "checkpoints" / f"{run}.pt"
 
@@ -107,24 +110,30 @@ def write(
     federation: Federation,
     claims: Mapping[str, bool] | None = None,
 ) -> Record:
-    """Write the record of a finished run and drop its checkpoint.
+    """Write the record of a finished run, and delete the run's checkpoint.
 
     Parameters
     ----------
     run : str
-        The run's id, see `run_id`. A record of the same id is replaced as a whole.
+        The run's id, see `run_id`. A record with the same id is replaced as a whole.
     parameters : Recorded
         The validated parameters.
     history : History
-        What the simulation returned.
+        The results that the simulation returned.
     federation : Federation
-        What it ran on.
+        The federation of the run.
     claims : mapping of str to bool, optional
         What the notebook claims of the run, see `claims.check`.
 
     Returns
     -------
     Record
+        The record as it was written.
+
+    Raises
+    ------
+    OSError
+        The record cannot be written.
     """
     root = results()
     contents = {
@@ -140,8 +149,8 @@ def write(
         history.table().to_csv(draft / "rounds.csv", index=False, float_format="%.9g")
         text = json.dumps(contents, indent=2) + "\n"
         (draft / "record.json").write_text(text, encoding="utf-8")
-        for path in draft.iterdir():  # the name must not outlive a power cut without the contents
-            with path.open("rb+") as file:  # Windows syncs only what may be written
+        for path in draft.iterdir():  # else a power cut could leave the name without contents
+            with path.open("rb+") as file:  # Windows syncs only files that are open for writing
                 os.fsync(file.fileno())
         replace(draft, root / run)
     except OSError as error:
@@ -153,7 +162,7 @@ def write(
 
 
 def replace(draft: Path, place: Path) -> None:
-    """Rename a folder to ``place``; what was there goes only once the new one stands."""
+    """Rename a folder to ``place``; delete the old folder only when the new one is in place."""
     if not place.exists():
         draft.replace(place)
         return
@@ -168,17 +177,20 @@ def replace(draft: Path, place: Path) -> None:
 
 
 def restore(run: str) -> None:
-    """Put a record back in its place that `replace` had moved away when its process was killed."""
+    """Put a run's record in place if a process was killed while it was replacing the record."""
     place = results() / run
     for old in results().glob(f".{run}.*.old"):
         if not place.exists():
-            # The new record is whole: `write` syncs it before the first of the two renames
+            # The new record is complete, since `write` syncs it before the first of the two renames
             draft = old.with_suffix("")
             (draft if draft.exists() else old).replace(place)
 
 
 def remove_leftovers(run: str) -> None:
-    """Remove what killed processes left of a run; only for whom holds `notebooks.run_lock`."""
+    """Remove the files that killed processes left of a run.
+
+    The caller must hold `notebooks.run_lock`.
+    """
     restore(run)
     state = checkpoint(run)
     for part in state.parent.glob(f"{run}.*.part"):
@@ -190,33 +202,36 @@ def remove_leftovers(run: str) -> None:
 
 
 def finite(value: Any) -> Any:
-    """Return ``value`` with None for NaN and infinity, which JSON does not have."""
+    """Return ``value`` with None in place of NaN and infinity, which JSON cannot represent."""
     if isinstance(value, dict):
         return {name: finite(member) for name, member in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def display_path(path: Path) -> str:
-    """Return a path as a reader wants it: from the project's folder where it lies in there."""
+    """Return a path for readers, relative to the project's folder if it is inside this folder."""
     return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
 
 
 def read(folder: str | Path) -> Record:
-    """Read one record; parameters that came later than it have their defaults."""
+    """Read a record; parameters that are newer than the record get their defaults."""
     from cflkit import papers
 
     folder = Path(folder)
     contents = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     if (paper := papers.by_record(folder.name)) is not None:
-        # Older records do not name their paper
+        # Older records do not state their paper
         contents = {"paper": paper.folder} | contents
         contents["parameters"] = paper.parameters.added_later() | contents["parameters"]
     return Record(folder, **{"paper": None} | contents)
 
 
 def find(**parameters: Any) -> list[Record]:
-    """Every record with these parameters, by id: the committed ones and those of `results`."""
-    # Of a run that is in both places the one in `results` counts
+    """Return every record with these parameters, sorted by id.
+
+    The records are those in the project and those in `results`.
+    """
+    # If a run is in both places, the record in `results` is used
     places = PROJECT / "data" / "results", results()
     found = {path.parent.name: path.parent for p in places for path in p.glob("[!.]*/record.json")}
     return [
@@ -227,7 +242,7 @@ def find(**parameters: Any) -> list[Record]:
 
 
 def committed() -> list[Record]:
-    """The records that git tracks, by id: those that the project publishes."""
+    """Return the records that git tracks, sorted by id: those that the project publishes."""
     listed = git("ls-files", "--", "data/results/*/record.json") or ""
     return [read((PROJECT / line).parent) for line in sorted(listed.splitlines())]
 
@@ -244,7 +259,7 @@ def provenance(parameters: Recorded, federation: Federation, history: History) -
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "git_revision": revision.revision(),
         "git_clean": revision.is_clean(),
-        # More than one where the run went on from a checkpoint
+        # More than one if the commit changed before the run continued from a checkpoint
         "git_revisions": list(dict.fromkeys(history.revisions)),
         "resumed": len(history.revisions) - 1,
         "code": revision.DIGEST,
@@ -270,7 +285,7 @@ def provenance(parameters: Recorded, federation: Federation, history: History) -
 
 
 def notebook_digest(parameters: Recorded) -> str | None:
-    """Return the digest of the code of the paper's notebook; None if it is not there."""
+    """Return the digest of the code of the paper's notebook; None if there is no notebook."""
     from cflkit import notebooks, papers  # here, since they import this module
 
     known = [paper for paper in papers.PAPERS.values() if paper.folder == parameters.folder]
@@ -279,7 +294,7 @@ def notebook_digest(parameters: Recorded) -> str | None:
 
 
 def processor() -> str:
-    """Return the processor's name where the system says it."""
+    """Return the name of the processor, if the system gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -289,7 +304,10 @@ def processor() -> str:
 
 
 def peak_memory(device: torch.device) -> float | None:
-    """Most memory used so far, in GiB: the GPU's on CUDA, else this process's (not on Windows)."""
+    """Return the largest memory used so far, in GiB; None on Windows without CUDA.
+
+    On CUDA, it is the memory of the GPU; otherwise, it is that of this process.
+    """
     if device.type == "cuda":
         import torch
 

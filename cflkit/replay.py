@@ -1,4 +1,4 @@
-"""Run the first rounds of a record again, and say whether they come out the same."""
+"""Replay of the first rounds of a record, and comparison of the results with the record."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cflkit.parameters import ParameterError
 from cflkit.records import Record
 
 SAME, ROUNDED, DIFFERENT = "same", "same to rounding", "different"
-# How far a number may lie from the recorded one to differ by rounding alone: as a share of it, or
-# in units of a score. A processor's last bit grows with each step of training
+# The largest difference from the recorded number that counts as rounding: a share of that number,
+# or an absolute difference. Differences in the last bit between processors grow with each step
 RELATIVE, ABSOLUTE = 0.02, 0.005
 
 Row = Mapping[str, str]
@@ -21,16 +21,16 @@ Row = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a replayed round compares with the recorded one.
+    """The comparison of a replayed round with the recorded one.
 
     Attributes
     ----------
     round : int
-        From 1; 0 is the start, where there is something to measure before the first round.
+        The round, from 1. Round 0 is the start, for runs that are measured before the first round.
     outcome : {"same", "same to rounding", "different"}
-        The worst over methods and columns. The same means to the last digit that records have.
+        The worst outcome over methods and columns. "Same" means equal in all digits of the record.
     where : list of str
-        ``method: column`` of what is not the same.
+        The values that are not the same, as ``method: column``.
     """
 
     round: int
@@ -39,38 +39,39 @@ class Verdict:
 
 
 def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
-    """Run the first rounds of a record again, with the code as it is now.
+    """Run the first rounds of a record again, with the present code.
 
     Parameters
     ----------
     record : Record
-        Of a paper of the kit.
+        The record of a run for one of the kit's papers.
     rounds : int, optional
-        How many; two by default. A record that is made after the last round needs them all.
+        The number of rounds to run; two by default. All rounds are needed, and are the default, if
+        the record is made only after the last round.
 
     Returns
     -------
     list of Verdict
-        One per round.
+        The comparisons, one per round.
 
     Raises
     ------
     ParameterError
-        No paper knows the record, its parameters are refused, a number of rounds that it does not
-        have, or its clients get other samples now.
+        The record belongs to no paper of the kit, its parameters are not valid, the run does not
+        have this number of rounds, or its clients would get other samples now.
     """
     paper = papers.by_record(record.id)
     if paper is None:
-        raise ParameterError(f"{record.id} is a record of no paper of the kit")
+        raise ParameterError(f"{record.id} is not a record of a paper of the kit")
     run = paper.parameters.checked(record.parameters)
     every = paper.rounds(run)
     count = rounds or (every if paper.after_the_last else min(2, every))
     if not 1 <= count <= every or (paper.after_the_last and count < every):
-        needed = "needs them all" if paper.after_the_last else "cannot be run for so many"
-        raise ParameterError(f"{record.id} has {every} rounds and {needed}: {count}")
+        needed = "needs all of them, not" if paper.after_the_last else "cannot be run for"
+        raise ParameterError(f"{record.id} has {every} rounds and {needed} {count}")
     images, split = paper.data(run)
     if not split.matches(record.provenance["partition_hash"]):
-        raise ParameterError(f"{record.id}: its clients get other samples now than they had")
+        raise ParameterError(f"{record.id}: its clients would get other samples now than then")
     federation = paper.federation(run, images, split)
     methods = paper.line_up(run, images, split)
     history = paper.play(run, federation, methods, count)
@@ -80,9 +81,9 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
 
 
 def compare(recorded: list[dict[str, str]], replayed: list[dict[str, str]]) -> Iterator[Verdict]:
-    """Compare rows that belong together, round by round.
+    """Compare recorded and replayed rows, round by round.
 
-    Columns that the record does not have do not count, nor do values that were not measured then.
+    Columns that the record does not have are ignored, and so are values that it has not measured.
     """
     expected = dict(numbered(recorded))
     found: dict[int, list[tuple[str, str]]] = {}
@@ -103,7 +104,7 @@ def compare(recorded: list[dict[str, str]], replayed: list[dict[str, str]]) -> I
 
 
 def numbered(rows: list[dict[str, str]]) -> Iterator[tuple[tuple[str, ...], Row]]:
-    """Give each row a key: method, round, and its place among the rows of both."""
+    """Give each row a key: its method, its round, and its number among the rows of these two."""
     seen: dict[tuple[str, str], int] = {}
     for row in rows:
         both = row["method"], row["round"]
@@ -112,7 +113,7 @@ def numbered(rows: list[dict[str, str]]) -> Iterator[tuple[tuple[str, ...], Row]
 
 
 def alike(old: str, new: str) -> str:
-    """Compare two texts of a record: a number, several joined by ``|``, or neither."""
+    """Compare two cells of a table: numbers, several numbers joined by ``|``, or other texts."""
     if old == new:
         return SAME
     pairs = list(zip(old.split("|"), new.split("|"), strict=False))
@@ -122,7 +123,10 @@ def alike(old: str, new: str) -> str:
 
 
 def near(old: str, new: str) -> bool:
-    """Return whether two numbers differ by rounding alone; whole numbers and texts never do."""
+    """Return whether two numbers differ only by rounding.
+
+    Different whole numbers and different texts do not.
+    """
     if old == new:
         return True
     if old.lstrip("-").isdecimal() and new.lstrip("-").isdecimal():

@@ -1,4 +1,4 @@
-"""Which code is running: its git revision, and a digest of its files."""
+"""The identity of the running code: its git revision, and a digest of its files."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
-# What decides about a result; outputs lie elsewhere
+# The files that determine results; outputs are elsewhere
 CODE = ("cflkit", "notebooks/.src", "pyproject.toml", "requirements.lock")
 
 
 def git(*arguments: str) -> str | None:
-    """Return what git says in the project's folder, or None without git or a repository."""
+    """Return the output of git in the project's folder, or None without git or a repository."""
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=True
@@ -24,7 +24,7 @@ def git(*arguments: str) -> str | None:
 
 
 def digest_of_files() -> str:
-    """Return the SHA-256 of all files of the package, by name and contents."""
+    """Return the SHA-256 of the names and contents of all files of the package."""
     digest = hashlib.sha256()
     for path in sorted((PROJECT / "cflkit").rglob("*.py")):
         digest.update(f"{path.relative_to(PROJECT).as_posix()}\0".encode())
@@ -32,17 +32,17 @@ def digest_of_files() -> str:
     return digest.hexdigest()
 
 
-# Of the code as it was loaded, which a commit during a run does not change
+# The digest of the code as it was loaded, so that a commit during a run does not change it
 DIGEST = digest_of_files()
 
 
 @cache
 def revision() -> str | None:
-    """Return the commit that is checked out, as it was when first asked for."""
+    """Return the commit that was checked out when this function was first called."""
     return git("rev-parse", "HEAD")
 
 
 @cache
 def is_clean() -> bool | None:
-    """Return whether the files that decide about results are those of the commit."""
+    """Return whether the files that determine results are those of the commit."""
     return None if revision() is None else not git("status", "--porcelain", "--", *CODE)

@@ -49,9 +49,9 @@ def first_clusters(
     dirtiness : float
         The option of ``dirty-uniform``.
     dec : DEC, optional
-        The clusterer of ``dec``; one with default options for None.
+        The clusterer of ``dec``; by default one with default options.
     seed : int
-        The seed, from which each client's own is derived.
+        The seed from which each client's seed is derived.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def first_clusters(
         elif name == "dec":
             labels.append((dec or DEC()).fit_predict(samples, k, own))
         else:
-            raise ValueError(f"unknown clustering {name!r}; known are {', '.join(CLUSTERINGS)}")
+            raise ValueError(f"unknown clustering {name!r}; choose from {', '.join(CLUSTERINGS)}")
     return labels
 
 
@@ -101,17 +101,17 @@ def dirty_uniform(classes: ArrayLike, dirtiness: float, seed: int) -> Labels:
     """
     known, labels = np.unique(np.asarray(classes), return_inverse=True)
     if len(known) < 2:
-        raise ValueError(f"needs samples of two classes or more, not of {len(known)}")
+        raise ValueError(f"a client needs samples of two classes or more, not of {len(known)}")
     if not 0 <= dirtiness <= 1:
         raise ValueError(f"dirtiness must be in [0, 1], not {dirtiness}")
     generator = np.random.default_rng(seed)
     moved = generator.random(len(labels)) < dirtiness
-    steps = generator.integers(1, len(known), len(labels))  # to any cluster but its own
+    steps = generator.integers(1, len(known), len(labels))  # to any cluster except its own
     return np.where(moved, (labels + steps) % len(known), labels)
 
 
 def kmeans(samples: ArrayLike, k: int, seed: int) -> Labels:
-    """Cluster ``[n, d]`` by scikit-learn's k-means, the best of 20 starts."""
+    """Cluster samples ``[n, d]`` by scikit-learn's k-means, and return the best of 20 starts."""
     values = checked(samples, k)
     return KMeans(k, n_init=20, random_state=seed).fit_predict(values).astype(np.int64)
 
@@ -142,19 +142,19 @@ class DEC:
         The widths of the encoder's layers, the last of which is the embedding. The decoder mirrors
         them.
     layer_steps, whole_steps : int
-        Numbers of batches in the pre-training of each layer, which learns to undo dropout, and then
-        of the whole autoencoder. The paper has 50,000 and 100,000 steps of SGD; Adam, which we use,
-        needs fewer.
+        The numbers of batches in the pre-training of each layer, which learns to undo dropout, and
+        in the pre-training of the whole autoencoder. The paper uses 50,000 and 100,000 steps of
+        SGD; Adam, which we use, needs fewer.
     batch_size : int
         The batch size of all three phases.
     lr : float
-        The learning rate of Adam in the pre-training; a tenth of it afterwards.
+        The learning rate of Adam in the pre-training. The last phase uses a tenth of it.
     dropout : float
         The dropout probability in the pre-training of layers.
     updates : int
         The largest number of updates of the target distribution.
     tolerance : float
-        The share of labels; clustering ends when an update changes at most this share.
+        A share of the labels. Clustering ends when an update changes at most this share.
     """
 
     widths: tuple[int, ...] = (500, 500, 2000, 10)
@@ -172,17 +172,19 @@ class DEC:
         Raises
         ------
         ValueError
-            As in `checked`.
+            The samples cannot form k clusters, see `checked`.
         """
         return self.fit_each(samples, [k], seed)[k]
 
     def fit_each(self, samples: ArrayLike, numbers: Sequence[int], seed: int) -> dict[int, Labels]:
-        """Do `fit_predict` for several numbers of clusters after one common pre-training.
+        """Compute the labels of `fit_predict` for each of several numbers of clusters.
+
+        All numbers share one pre-training.
 
         Raises
         ------
         ValueError
-            As in `checked`.
+            The samples cannot form so many clusters, see `checked`.
         """
         x = torch.from_numpy(checked(samples, max(numbers)))
         with torch.random.fork_rng(devices=[]):
@@ -206,7 +208,7 @@ class DEC:
         values = x
         for inputs, outputs in pairwise(widths):
             first, last = not encoder, len(encoder) == len(widths) - 2
-            # Without ReLU at both ends, since pixels and embeddings may take any value
+            # No ReLU at either end, since pixels and embeddings may take any value
             down = nn.Sequential(nn.Linear(inputs, outputs), nn.Identity() if last else nn.ReLU())
             up = nn.Sequential(nn.Linear(outputs, inputs), nn.Identity() if first else nn.ReLU())
             spoil = nn.Dropout(self.dropout)
@@ -230,8 +232,8 @@ class DEC:
         """Train the encoder and the centres of k-means towards more certain assignments.
 
         This is section 3.1 of the paper. The target is computed once per pass over the samples. The
-        loop ends by the share of labels that *changed*; the FedCRef authors compare the share of
-        those that did not.
+        loop ends when few labels *changed*. The FedCRef authors compare the share of labels that
+        did not change.
         """
         with torch.no_grad():
             start = KMeans(k, n_init=20, random_state=seed).fit(encoder(x).numpy())
@@ -267,7 +269,7 @@ def soft_assignment(embeddings: Tensor, centres: Tensor) -> Tensor:
 def target_distribution(q: Tensor) -> Tensor:
     """Compute the target ``[n, k]`` (equation 3).
 
-    It is more certain than ``q``, and gives small clusters more weight.
+    The target is more certain than ``q``, and gives small clusters more weight.
     """
     p = q.square() / q.sum(dim=0)
     return p / p.sum(dim=1, keepdim=True)
@@ -288,7 +290,7 @@ def best_by_silhouette(plane: ArrayLike, labels: Mapping[int, Labels]) -> tuple[
     int
         The best number of clusters.
     dict
-        The silhouette of each number.
+        The silhouette of each number of clusters.
     """
     scores = {k: float(silhouette_score(plane, found)) for k, found in labels.items()}
     return max(scores, key=lambda k: scores[k]), scores

@@ -1,7 +1,7 @@
 """Recipes whose clusters differ by a shift of the images, not by classes as in `partition`.
 
-Like every recipe of `partition`, `make` takes an image set. It returns the one that the clients
-draw from, here with shifted images, and the partition of its pool. The recipes are those of
+Like every recipe of `partition`, `make` takes an image set. It returns the image set that the
+clients draw from, here with shifted images, and the partition of its pool. The recipes are those of
 EMD-CFL: rotations (section 4.1; appendices C.1, C.2 and E.9), backdoors (appendices C.4 and C.5)
 and the domains of PACS (appendix C.3). They follow the authors' notebooks; notebook ``05_emd_cfl``
 lists the exceptions. Unlike in `partition.ocfl`, a client also has validation samples.
@@ -25,7 +25,7 @@ from torch import Tensor
 from cflkit.datasets import ImageSet
 from cflkit.partition import Indices, Partition, PartitionError
 
-# A function that shifts the images of a group, given their labels
+# A function from a group's images and their labels to the shifted images
 Shift = Callable[[Tensor, Tensor], Tensor]
 
 # Colours of Backdoor MNIST, in [0, 1]: green and purple as in the authors' code, and ten of its
@@ -48,10 +48,10 @@ class Group:
     shift : Shift
         The shift of the group's images.
     share : float
-        The share of its training images that the group keeps. Validation images are taken before,
-        and all are kept.
+        The share of its training images that the group keeps. Validation images are taken before
+        that, and all of them are kept.
     classes : sequence of int, optional
-        The classes that the group holds; all for None.
+        The classes that the group holds; by default all.
     """
 
     cluster: int
@@ -61,7 +61,7 @@ class Group:
 
 
 def rotated(degrees: float) -> Shift:
-    """Build the counter-clockwise rotation to the nearest pixel, with black in empty corners."""
+    """Build the counter-clockwise rotation by nearest neighbours, with black in empty corners."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         from torchvision.transforms.functional import rotate
@@ -77,7 +77,7 @@ def unchanged(images: Tensor, labels: Tensor) -> Tensor:
 
 
 def inverted(images: Tensor, labels: Tensor) -> Tensor:
-    """Invert grey levels: white on black becomes black on white."""
+    """Invert grey levels, so that white on black becomes black on white."""
     return 255 - images
 
 
@@ -116,8 +116,8 @@ def rotation_groups(degrees: Sequence[float], clusters: Sequence[int]) -> list[G
     return [Group(c, rotated(d)) for d, c in zip(degrees, clusters, strict=True)]
 
 
-# The rotations of Table 1 (``four``) and of Tables 10 and 11, where a difference of a few degrees
-# makes no other true cluster. The last two are for lessons, in which 1,437 digits must suffice
+# The rotations of Table 1 (``four``) and of Tables 10 and 11, where groups that differ by a few
+# degrees form one true cluster. The last two are for lessons, in which 1,437 digits must suffice
 ROTATIONS = {
     "four": rotation_groups((0, 90, 180, 270), (0, 1, 2, 3)),
     "min": rotation_groups((-3, -1, 1, 3), (0, 0, 0, 0)),
@@ -158,17 +158,17 @@ def make(
     version : str
         One of `VERSIONS`.
     clients : int, optional
-        The number of clients m, the same in each group. None for ``domains``, where the number of
-        images decides.
+        The number of clients m, which the groups share equally. It must be None for ``domains``,
+        where it follows from the number of images.
     samples : int, optional
-        Training and validation images per client, before a group gives some up. By default all
-        images of a group are split among its clients. Give ``clients`` and ``samples`` for fewer
-        clients of the paper's size.
+        The number of training and validation images per client, before a group drops a share of
+        them. By default all images of a group are split among its clients. To get fewer clients of
+        the size in the paper, give both ``clients`` and ``samples``.
     published : bool
         Whether to follow the authors' code where the paper differs. The code splits the test images
         of a group of rotations among as many clients as there are in *all* groups. A client of
         Rotated MNIST then has 220 test images (here sometimes 230), not 892. The code also splits
-        the domains of PACS 64/16/20, not 80/10/10.
+        the domains of PACS into 64, 16 and 20 %, not 80, 10 and 10 %.
     seed : int
         The seed of the partition only.
 
@@ -179,9 +179,9 @@ def make(
         of every group, one group after the other; images that no client has are black. There is no
         central test set.
     Partition
-        The clients, with the split ``validation`` beside ``train`` and ``test``. Backdoors also
-        have the split ``backdoor``: the manipulated test images of the target clients, and nothing
-        for the others.
+        The clients, with the splits ``train``, ``test`` and ``validation``. Backdoors also have the
+        split ``backdoor``: the manipulated test images of the target clients, and nothing for the
+        others.
 
     Raises
     ------
@@ -189,7 +189,7 @@ def make(
         The version is unknown, or the images do not suit it or are too few.
     """
     if version not in VERSIONS:
-        raise PartitionError(f"unknown version {version!r}; known are {', '.join(VERSIONS)}")
+        raise PartitionError(f"unknown version {version!r}; choose from {', '.join(VERSIONS)}")
     recipe = {
         "name": version,
         "clients": clients,
@@ -199,12 +199,12 @@ def make(
     }
     if version == "domains":
         if clients is not None or samples is not None:
-            raise PartitionError("the domains' sizes decide on clients and samples: give None")
+            raise PartitionError("clients and samples follow from the domains: both must be None")
         return images, by_domains(images, recipe)
     if version == "backdoor":
         if images.classes != 10:
             raise PartitionError(
-                f"backdoors need ten classes, and {images.name} has {images.classes}"
+                f"backdoors need ten classes, but {images.name} has {images.classes}"
             )
         groups = COLOURS if images.shape[0] == 1 else CORNERS
         manipulated = coloured(SHADES[::-1]) if images.shape[0] == 1 else patched(move=1)
@@ -212,7 +212,7 @@ def make(
         groups, manipulated = ROTATIONS[version], None
     if clients is None or clients < len(groups) or clients % len(groups):
         raise PartitionError(
-            f"{version} has {len(groups)} groups: clients must be a multiple of it"
+            f"{version} has {len(groups)} groups: clients must be a multiple of this number"
         )
     return by_groups(images, groups, manipulated, recipe)
 
@@ -222,8 +222,8 @@ def by_groups(
 ) -> tuple[ImageSet, Partition]:
     """Shift a copy of the images for each group, and split it among the group's clients.
 
-    The pool holds one copy of the images per group. For backdoors, the test images of the target
-    clients follow, as ``manipulated`` changes them.
+    The pool holds one copy of the images per group. For backdoors, one more copy follows, with the
+    test images of the target clients as ``manipulated`` changes them.
     """
     generator = np.random.default_rng(recipe["seed"])
     members = recipe["clients"] // len(groups)
@@ -234,7 +234,7 @@ def by_groups(
     pool = torch.zeros(copies, len(labels), channels, *source.shape[2:], dtype=torch.uint8)
     splits: dict[str, list[Indices]] = {"train": [], "test": [], "validation": []}
     for number, group in enumerate(groups):
-        # Only the authors' notebook of the rotations has this error
+        # The authors' error in splitting the test images is only in their notebook for rotations
         slip = recipe["published"] and manipulated is None
         sharers = recipe["clients"] if slip else members
         train, test = split_group(images, group, members, sharers, recipe["samples"], generator)
@@ -279,8 +279,9 @@ def split_group(
     Returns
     -------
     train, test : list of ndarray
-        For each client, row numbers in the training images followed by the test images. The test
-        images are split among ``sharers`` clients, the first of which belong to the group.
+        For each client, row numbers in the sequence of all training images and then all test
+        images. The test images are split among ``sharers`` clients, the first of which belong to
+        the group.
     """
     labels = torch.cat([images.labels, images.test_labels])
     rows = np.arange(len(labels))
@@ -294,12 +295,12 @@ def split_group(
 def client_splits(
     own: Indices, own_test: Indices, share: float, generator: np.random.Generator
 ) -> dict[str, Indices]:
-    """Split a client's rows into training, validation and test; keep ``share`` of the first."""
+    """Split a client's rows into training, validation and test; keep ``share`` of the training."""
     kept = int(len(own) * (1 - VALIDATION_SHARE))
     if kept == len(own) or not kept or not len(own_test):
         raise PartitionError(
-            f"{len(own)} and {len(own_test)} images are too few for training, validation and test "
-            "of a client; use fewer clients or more samples"
+            f"{len(own)} training and {len(own_test)} test images per client are too few for "
+            "training, validation and test; use fewer clients or more samples"
         )
     shuffled = generator.permutation(own)
     return {
@@ -316,9 +317,9 @@ def split_among_clients(
     samples: int | None,
     generator: np.random.Generator,
 ) -> list[Indices]:
-    """Split rows among clients, so that each client has equally many of each class.
+    """Split rows among clients, so that each client has the same number of rows of each class.
 
-    Of every class only as many are used as the rarest class has. This is what the authors do; the
+    Every class contributes only as many rows as the rarest class has. The authors do the same; the
     classes of MNIST differ in size by a quarter.
     """
     classes = np.unique(labels[rows])
@@ -328,7 +329,7 @@ def split_among_clients(
     if cuts[-1] > per_class:
         raise PartitionError(
             f"{clients} clients with {samples} images each need {cuts[-1]} images of every class, "
-            f"and there are {per_class}"
+            f"but the rarest class has {per_class}"
         )
     held: list[list[Indices]] = [[] for _ in range(clients)]
     for label in classes:
@@ -339,7 +340,7 @@ def split_among_clients(
 
 
 def by_domains(images: ImageSet, recipe: dict) -> Partition:
-    """Split PACS into clients with at least 500 images of one domain, their true cluster."""
+    """Split PACS into clients with at least 500 images each, whose domain is their true cluster."""
     if images.domains is None:
         raise PartitionError(f"{images.name} has no domains")
     generator = np.random.default_rng(recipe["seed"])
@@ -349,7 +350,7 @@ def by_domains(images: ImageSet, recipe: dict) -> Partition:
         rows = generator.permutation(np.flatnonzero(images.domains.numpy() == domain))
         clients = len(rows) // 500
         if not clients:
-            raise PartitionError(f"domain {domain} has {len(rows)} images, and a client needs 500")
+            raise PartitionError(f"domain {domain} has {len(rows)} images, but a client needs 500")
         tests = round(len(rows) * test_share)
         for client in range(clients):
             own, held_back = rows[tests:][client::clients], rows[:tests][client::clients]

@@ -1,8 +1,9 @@
-"""The one loop over rounds, for one method or many in lockstep.
+"""The loop over rounds, for one method or for many methods in lockstep.
 
 A round of a method is a conversation of requests and answers. The simulation advances the
-conversations of all methods together and computes what several of them ask for once: methods that
-share a starting point share the training. Comparisons are paired by construction.
+conversations of all methods together. A computation that several methods ask for is done once, so
+methods that share a starting point share the training. Comparisons are therefore paired by
+construction.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from cflkit.methods.base import Method
 from cflkit.progress import Progress
 from cflkit.revision import revision
 
-# Of the time of a run at most this share goes into checkpoints
+# The largest share of a run's time that may be spent on writing checkpoints
 CHECKPOINT_SHARE = 0.05
 
 __all__ = ["History", "run"]
@@ -34,16 +35,17 @@ __all__ = ["History", "run"]
 
 @dataclass(frozen=True)
 class Measuring:
-    """How runs of a task are measured.
+    """The way in which runs of a task are measured.
 
     Attributes
     ----------
     rows : callable
-        From methods, federation, round and whether to use the central test set to rows.
+        The function that measures a round and returns the rows of the history. Its arguments are
+        the methods, the federation, the round, and whether to use the central test set.
     summarise : callable
-        From all rows to a summary.
+        The function from the table of all rows to the summary.
     at_start : bool
-        Whether there is something to measure before the first round.
+        Whether runs are also measured before the first round.
     """
 
     rows: Callable[[Mapping[str, Method], Federation, int, bool], list[dict[str, Any]]]
@@ -73,37 +75,39 @@ def run(
     Parameters
     ----------
     methods : mapping of str to Method
-        The names are those of the history's rows. Methods are set up here and hold their final
-        models afterwards.
+        The methods by the names that the rows of the history will have. They are set up here, and
+        hold their final models afterwards.
     federation : Federation
-        Trains and evaluates.
+        The federation that trains and evaluates the models.
     rounds : int
-        At least 1. A method that is finished earlier has fewer.
+        The number of rounds, at least 1. A method that finishes earlier has fewer rounds.
     central_every : int
-        Rounds from one evaluation on the central test set to the next, which on a CPU can cost more
-        than the training; the last round always has one.
+        The number of rounds between evaluations on the central test set. On a CPU, these can cost
+        more than the training. There is always an evaluation after the last round.
     checkpoint : path, optional
-        Where the state after a round is kept, after each round unless writing takes more than a
-        twentieth of the time. If the file exists the run goes on from it. It stays when the run is
-        complete, until a record holds the result (`records.write`).
+        The file for the state of the run. It is written after each round, unless writing takes more
+        than a twentieth of the time. If the file exists, the run continues from it. The file is
+        kept after the last round, until a record holds the result (`records.write`).
     progress : bool
-        Whether to show a bar with the round, the temperature and the number of clusters; where
-        there is no terminal and no notebook, a line per round.
+        Whether to show a bar with the round, the temperature and the numbers of clusters. Without a
+        terminal or notebook, there is one line per round instead.
 
     Returns
     -------
     History
-        Its rows also have ``bytes_down`` and ``bytes_up``: what the method's clients received and
-        sent in the round. A method whose training diverges has a row with ``diverged`` as its last
-        one, and the others go on without it.
+        The results. Rows also have ``bytes_down`` and ``bytes_up``, the bytes that the method's
+        clients received and sent in the round. A method whose training diverges gets a last row
+        with ``diverged``, and the other methods go on without it.
 
     Raises
     ------
     Diverged
         Every method has diverged.
+    ValueError
+        ``rounds`` or ``central_every`` is below 1, or there is no method.
     checkpoints.CheckpointMismatch
-        The checkpoint is damaged, of another run (other methods, options, seed or partition, or
-        more rounds), or was made by other code.
+        The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
+        options, seed or partition, or more rounds.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")
@@ -145,12 +149,12 @@ def run(
 
 
 def left(history: History, name: str) -> bool:
-    """Return whether a method has diverged and left the run."""
+    """Return whether a method has left the run, since its training diverged."""
     return any(row.get("diverged") and row["method"] == name for row in history.rows)
 
 
 def progress_text(methods: Mapping[str, Method]) -> str:
-    """Return the temperature and each method's number of clusters, for the progress."""
+    """Build the text that shows the temperature and each method's number of clusters."""
     heats = [m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars]
     clusters = ", ".join(
         f"{name} {len(method.labels.unique())}"
@@ -165,7 +169,11 @@ def progress_text(methods: Mapping[str, Method]) -> str:
 
 
 def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
-    """Return what a run is: methods with options, partition, training, seed, engine and network."""
+    """Compute the identity of a run, a hash of all that must be the same for it to continue.
+
+    These are the methods with their options, the partition, the training, the seed, the number of
+    clients per round, the engine with its device and precision, and the initial model.
+    """
     parts = [
         *(f"{name}: {method!r}" for name, method in methods.items()),
         federation.partition.hash,
@@ -178,14 +186,14 @@ def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
 
 
 class Keeper:
-    """Writes checkpoints of a run, and reads them.
+    """A writer and reader of a run's checkpoints.
 
     Parameters
     ----------
     path : path or None
         The file; None for no checkpoints.
     identity : str
-        The run's, see `fingerprint`.
+        The identity of the run, see `fingerprint`.
     """
 
     def __init__(self, path: str | Path | None, identity: str) -> None:
@@ -210,7 +218,7 @@ class Keeper:
     def resume(
         self, methods: Mapping[str, Method], rounds: int, device: torch.device
     ) -> tuple[History, int]:
-        """Restore the methods; returns the history and the number of rounds already run."""
+        """Restore the methods; return the history and the number of rounds already run."""
         assert self.path is not None
         state = checkpoints.load(self.path, self.identity, rounds, device)
         for name, method in methods.items():
@@ -221,11 +229,11 @@ class Keeper:
 def save_checkpoint(
     path: Path, identity: str, history: History, rounds: int, methods: Mapping[str, Method]
 ) -> None:
-    """Write the state after ``rounds`` rounds."""
+    """Write the state of the history and the methods after ``rounds`` rounds."""
     kept = {f.name: getattr(history, f.name) for f in fields(history) if f.name != "summarise"}
     state = {
         "rounds": rounds,
-        # NumPy's numbers, which a method may put into its scalars, become Python's
+        # A method may put NumPy numbers into its scalars; JSON needs Python's
         "history": json.dumps(kept, default=lambda number: number.item()),
         "methods": {name: method.state() for name, method in methods.items()},
     }

@@ -34,8 +34,9 @@ class Comparison:
         ``[k, k]`` by method, in the order of ``ranks``: p-values of the pairs after Holm's
         correction; 1 on the diagonal.
     alike : list of list of str
-        Groups of methods of which no two differ significantly: the maximal cliques of two methods
-        or more, in order of rank. If Friedman's test is not significant, one group of all methods.
+        Groups of methods of which no two differ significantly. They are the maximal cliques of two
+        methods or more, in order of rank. If Friedman's test is not significant, there is one group
+        with all methods.
     """
 
     ranks: pd.Series
@@ -69,8 +70,8 @@ def average_ranks(scores: pd.DataFrame, higher_is_better: bool) -> pd.Series:
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Correct p-values by Holm's step-down method; return them in the given order.
 
-    The smallest of n is multiplied by n, the next by n − 1, and so on. No result is smaller than
-    the one before, nor larger than 1.
+    The smallest of n p-values is multiplied by n, the next by n − 1, and so on. No result is
+    smaller than the one before, nor larger than 1.
     """
     order = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
@@ -87,8 +88,8 @@ def compare(scores: pd.DataFrame, higher_is_better: bool, level: float = 0.05) -
     scores : DataFrame
         ``[blocks, k]``, one row per block (data set and split), one column per method; k ≥ 3.
     higher_is_better : bool
-        Whether a higher score is better. It is for insertion, and not for deletion; the authors'
-        diagram of deletion has the ranks the other way round.
+        Whether a higher score is better: True for insertion, False for deletion. The authors'
+        diagram of deletion ranks in the opposite order.
     level : float
         The significance level of both tests.
 
@@ -99,7 +100,8 @@ def compare(scores: pd.DataFrame, higher_is_better: bool, level: float = 0.05) -
     """
     if scores.shape[1] < 3 or len(scores) < 2:
         raise ValueError(
-            f"needs three methods and two blocks or more, not {scores.shape[1]} and {len(scores)}"
+            "the tests need three methods and two blocks or more, not "
+            f"{scores.shape[1]} and {len(scores)}"
         )
     ranks = average_ranks(scores, higher_is_better)
     names = ranks.index.tolist()
@@ -122,7 +124,7 @@ def pair_test(a: pd.Series, b: pd.Series) -> float:
 
 
 def cliques(alike: NDArray[np.bool_]) -> list[list[int]]:
-    """Find the maximal sets of two or more in which every pair is alike, in ascending order."""
+    """Find the maximal sets of two or more members whose pairs are all alike, in sorted order."""
     found = networkx.find_cliques(
         networkx.from_numpy_array(alike & ~np.eye(len(alike), dtype=bool))
     )

@@ -1,7 +1,7 @@
-"""What a round costs: our ways against plain ones, how it grows, and what the lockstep saves.
+"""The cost of a round: our engines against plain loops, its growth, and the gain of the lockstep.
 
-``make bench`` prints its tables, writes them to ``data/benchmark.csv`` with the machine's name,
-and draws ``figures/benchmark.png``. Most of it runs on noise: the values do not change the time.
+``make bench`` prints the tables, writes them to ``data/benchmark.csv`` with the machine's name, and
+draws ``figures/benchmark.png``. Most parts run on noise, since pixel values do not change the time.
 ``python tests/benchmark.py PART ...`` measures only these parts, and the others keep their numbers.
 """
 
@@ -43,7 +43,8 @@ from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.records import PROJECT
 
 REPEATS = 3
-# Clients, training samples a client, local epochs, batch size, image shape: what takes seconds each
+# Clients, training samples per client, local epochs, batch size, image shape: a round of each takes
+# seconds
 WORK = {
     "compact-cnn": (15, 400, 3, 32, (1, 28, 28)),
     "ocfl-cnn": (4, 192, 1, 32, (1, 28, 28)),
@@ -56,7 +57,7 @@ LINES = ["FedAvg", "Sattler", "Briggs", "OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-
 
 
 def noise(shape, count=10_000):
-    """Images that only have a shape, in ten classes."""
+    """Build a set of noise images of a shape, in ten classes."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(256, (count, *shape), generator=generator, dtype=torch.uint8)
     labels = torch.arange(count) % 10
@@ -64,7 +65,7 @@ def noise(shape, count=10_000):
 
 
 def federate(model, clients, samples, epochs, batch_size, shape, **options):
-    """A federation on noise, 70 % of whose draws are training samples."""
+    """Build a federation on noise, where 70 % of the draws are training samples."""
     draws = round(samples / 0.7) + 1
     images = noise(shape, count=max(10_000, clients * draws))
     _, split = partition.iid(images, clients=clients, draws=draws)
@@ -76,13 +77,13 @@ def federate(model, clients, samples, epochs, batch_size, shape, **options):
 
 
 def everyone(federation):
-    """One round's jobs: every client trains the initial model."""
+    """Build the jobs of a round in which every client trains the initial model."""
     clients = torch.arange(federation.clients)
     return Jobs(federation.initial()[None], torch.zeros_like(clients), clients)
 
 
 def plain_loop(model, training, batches_of_client):
-    """One client after the other, one ordinary network and optimiser."""
+    """Train one client after the other, each with an ordinary network and optimiser."""
     for batches in batches_of_client:
         network = copy.deepcopy(model)
         optimizer = torch.optim.SGD(network.parameters(), lr=training.lr)
@@ -93,10 +94,13 @@ def plain_loop(model, training, batches_of_client):
 
 
 def seconds_of(ways):
-    """Medians of `REPEATS`, in turn, so that a busy machine slows all alike."""
+    """Return the median seconds of each way over `REPEATS` measurements.
+
+    The ways take turns, so that a busy machine slows all of them equally.
+    """
     seconds = {name: [] for name in ways}
     for way in ways.values():
-        way()  # once unmeasured: caches, threads, kernels
+        way()  # not measured: fills caches, starts threads, loads kernels
     for _ in range(REPEATS):
         for name, way in ways.items():
             begin = perf_counter()
@@ -108,13 +112,13 @@ def seconds_of(ways):
 
 
 def matrix_speed(device):
-    """Operations a second of large float32 matrix products, the device's best."""
+    """Return the operations per second of large float32 matrix products, the device's best."""
     a = torch.randn(2048, 2048, device=device)
     return 2 * 2048**3 / seconds_of({"mm": lambda: a @ a})["mm"]
 
 
 def operations(model, federation, shape):
-    """Multiplications and additions of one round, forwards and backwards."""
+    """Count the multiplications and additions of one round in forward and backward passes."""
     network = models.make(model, shape, 10)
     inputs = torch.zeros(16, *shape)
     with FlopCounterMode(display=False) as counter:
@@ -124,7 +128,7 @@ def operations(model, federation, shape):
 
 
 def ways(model):
-    """Seconds a round of each way, its ratio to ours, and its share of the matrix speed."""
+    """Measure each way's seconds per round, its ratio to ours, and its share of matrix speed."""
     *_, shape = work = WORK[model]
     images, threads = federate(model, *work)
     pixels, jobs = images.images.float() / 255, everyone(threads)
@@ -163,7 +167,7 @@ def ways(model):
 
 
 def growth():
-    """Seconds of a round's parts as the number of clients grows; peak memory of the process."""
+    """Measure a round's parts in seconds for more and more clients, and the peak memory."""
     rows = []
     for clients in (15, 50, 150, 500):
         _, federation = federate("compact-cnn", clients, 60, 1, 32, (1, 28, 28))
@@ -182,23 +186,23 @@ def growth():
 
 
 def command(*arguments):
-    """What this file prints in a process of its own."""
+    """Return what this file prints when it runs in its own process."""
     words = [sys.executable, __file__, *arguments]
     return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def peak(model, clients):
-    """Print the memory of two rounds of OCFL, in GiB."""
+    """Print the peak memory of two rounds of OCFL, in GiB."""
     _, federation = federate(model, int(clients), 32, 1, 32, (1, 28, 28))
     line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans", before=-np.inf)}
     simulation.run(line_up, federation, 2, progress=False)
-    # Not getrusage, whose maximum a process inherits from its parent
+    # getrusage would be wrong: a process inherits its maximum from the parent
     [line] = [x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x]
     print(float(line.split()[1]) / 2**20)
 
 
 def transport():
-    """Seconds of EMD-CFL's distances: one by its samples and dimensions, all by the clients."""
+    """Measure EMD-CFL's distances: one by samples and dimensions, all pairs by clients."""
     generator = np.random.default_rng(0)
     rows = []
     sizes = [(n, 115) for n in (128, 256, 512, 1024)] + [(512, d) for d in (16, 460, 1843)]
@@ -235,9 +239,10 @@ def transport():
 
 
 def autoencoders():
-    """FedCRef's training: the same autoencoders one after the other, on threads, as one stack.
+    """Measure FedCRef's training of the same autoencoders in turn, on threads, and as one stack.
 
-    And an iteration of 25 clients with 500 images a class, as the authors' code trains; once.
+    Also measure, once, an iteration of 25 clients with 500 images per class, as in the authors'
+    code.
     """
     adam = LocalTraining(epochs=1, optimizer="adam", lr=1e-3)
     images, threads = federate("autoencoder", 90, 500, 1, 32, (1, 28, 28), task="reconstruction")
@@ -284,7 +289,7 @@ def autoencoders():
 
 
 def explanations():
-    """GradCAM, insertion and deletion of 350 images of 28×28 pixels, in steps of 20."""
+    """Measure GradCAM, insertion and deletion on 350 images of 28×28 pixels, in steps of 20."""
     _, federation = federate("compact-cnn", 1, 500, 1, 32, (1, 28, 28))
     network = federation.network(federation.initial())
     inputs, classes = federation.inputs(range(350))
@@ -298,7 +303,7 @@ def explanations():
 
 
 def lockstep():
-    """Seven methods of the default scenario together, and each alone."""
+    """Measure seven methods of the default scenario together, and each of them alone."""
     lesson = notebooks.read(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
     run = papers.ocfl.Parameters.checked(notebooks.defaults(lesson))
     given = run.model_dump(include={"overlap", "balance", "clients", "draws"})
@@ -317,21 +322,21 @@ def lockstep():
 
 
 def draw(tables):
-    """The ways of each network beside each other, and the growth with the clients."""
+    """Draw the ways for each network side by side, and the growth with the number of clients."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
     measured = tables["ways"].pivot(index="network", columns="way", values="ratio")
     measured.loc[list(WORK)].plot.bar(ax=left, rot=0, xlabel="", ylabel="time, ours = 1", width=0.8)
     left.legend(fontsize=6)
     grown = tables["growth"].iloc[:-1].astype(float).set_index("clients")
     grown[["training", "divergence", "clustering"]].plot(ax=right, marker="o", logx=True, logy=True)
-    right.set(xlabel="clients", ylabel="seconds a round")
+    right.set(xlabel="clients", ylabel="seconds per round")
     right.set_xticks(grown.index, grown.index.astype(int))
     right.minorticks_off()
     return plots.save(figure, "benchmark")
 
 
 def main(wanted) -> None:
-    """Measure, print, write and draw; parts that are not wanted keep their old numbers."""
+    """Measure, print, write and draw the wanted parts; the others keep their old numbers."""
     plots.style()
     parts = {
         "ways": lambda: pd.concat([ways(model) for model in WORK], ignore_index=True),

@@ -10,14 +10,14 @@ from torch import nn
 from cflkit import datasets, models, partition
 from cflkit.federation import Federation, LocalTraining
 
-# A busy machine fails no property
+# No deadline, so that no property fails only because the machine is busy
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)
 def outputs_elsewhere(tmp_path_factory, monkeypatch):
-    """Records, figures and checkpoints of tests never land in the project."""
+    """Keep the records, figures and checkpoints of tests out of the project."""
     folder = tmp_path_factory.mktemp("outputs")
     for name in ("RESULTS", "FIGURES", "CACHE"):
         monkeypatch.setenv(f"CFLKIT_{name}", str(folder / name.lower()))
@@ -25,7 +25,7 @@ def outputs_elsewhere(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def data_root():
-    """The folder of real data, or a skip that says so."""
+    """Return the folder of real data, or skip the test if there is none."""
     root = os.environ.get("CFLKIT_DATA")
     if not root:
         pytest.skip("needs real data: set CFLKIT_DATA to a folder that holds MNIST/raw/*.gz")
@@ -39,13 +39,13 @@ def digits():
 
 @pytest.fixture(scope="session")
 def small():
-    """The digits at 8×8: quick to train on."""
+    """Load the digits at 8×8 pixels, on which training is quick."""
     return datasets.load("digits-8x8")
 
 
 @pytest.fixture(scope="session")
 def split(small):
-    """Six clients in three clusters, of different sizes."""
+    """Build a partition of six clients in three clusters of different sizes."""
     _, made = partition.ocfl(
         small, overlap="nonoverlapping", balance="imbalanced", clients=6, draws=120
     )
@@ -54,7 +54,7 @@ def split(small):
 
 @pytest.fixture(scope="session")
 def pool_of():
-    """Build an image set that has nothing but the given labels in its pool."""
+    """Build image sets whose pool has the given labels and images of one pixel."""
 
     def build(labels, name="numbers"):
         targets = torch.as_tensor(labels).long()
@@ -67,7 +67,7 @@ def pool_of():
 
 @pytest.fixture
 def federate(small, split):
-    """Build a federation on the small digits; keyword arguments go to `Federation`."""
+    """Build federations on the small digits; keyword arguments go to `Federation`."""
 
     def build(model="compact-cnn", training=None, **options):
         training = training or LocalTraining(epochs=2, batch_size=16, lr=0.1)
@@ -78,7 +78,7 @@ def federate(small, split):
 
 @pytest.fixture
 def normalised(monkeypatch):
-    """The name of a small network with BatchNorm, to stand for ResNet34."""
+    """Register a small network with BatchNorm in place of ResNet34, and return its name."""
 
     def build(shape, classes):
         parts = OrderedDict(
@@ -94,7 +94,7 @@ def normalised(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def same_threads():
-    """The engine leaves torch's number of threads as it found it."""
+    """Check that no test changes torch's number of threads."""
     before = torch.get_num_threads()
     yield
     assert torch.get_num_threads() == before

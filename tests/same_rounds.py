@@ -1,9 +1,10 @@
-"""Whether two revisions of the kit give the same records, to the last digit.
+"""Check whether two revisions of the kit write the same records, to the last digit.
 
-``python tests/same_rounds.py REVISION`` runs a short run of each paper's notebook on the digits,
-with the code of a revision and with the code as it lies here, both in this environment. It compares
-their ids and their ``rounds.csv`` cell by cell. New columns are named and do not count. It takes
-some minutes and exits with 1 where something differs. For changes that must not move results.
+This is for changes that must not change results. ``python tests/same_rounds.py REVISION`` makes a
+short run of each paper's notebook on the digits, with the code of a revision and with the present
+code, both in this environment. It compares the ids of the records, and their ``rounds.csv`` cell by
+cell. New columns are listed but are not differences. It takes some minutes, and exits with 1 if
+anything differs.
 """
 
 import csv
@@ -26,7 +27,7 @@ RUNS = [
 
 
 def run_all(checkout: Path, folder: Path) -> None:
-    """Run `RUNS` with the code of a checkout; all that they write lies in ``folder``."""
+    """Run `RUNS` with the code of a checkout; all their files are written to ``folder``."""
     places = {f"CFLKIT_{n}": str(folder / n.lower()) for n in ("RESULTS", "FIGURES", "CACHE")}
     for number, (notebook, options) in enumerate(RUNS):
         command = [sys.executable, "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
@@ -41,13 +42,13 @@ def run_all(checkout: Path, folder: Path) -> None:
 
 
 def rows_of(record: Path) -> list[dict[str, str]]:
-    """The rows of a record as they are written."""
+    """Read the rows of a record as texts."""
     with (record / "rounds.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def differences(before: Path, after: Path) -> list[str]:
-    """What differs between the records of two folders."""
+    """List the differences between the records of two folders."""
     ids = [sorted(path.name for path in folder.iterdir()) for folder in (before, after)]
     if ids[0] != ids[1]:
         return [f"ids: {ids[0]} and {ids[1]}"]
@@ -65,7 +66,7 @@ def differences(before: Path, after: Path) -> list[str]:
 
 
 def main(revision: str) -> int:
-    """Compare a revision with the code here."""
+    """Compare a revision with the present code."""
     with tempfile.TemporaryDirectory() as place:
         checkout, before, after = (Path(place) / name for name in ("checkout", "before", "after"))
         clone = ["git", "clone", "--quiet", str(PROJECT), str(checkout)]

@@ -1,9 +1,9 @@
-"""Sizes of a package: how large its files and functions are, and how branched.
+"""The sizes of a package's files and functions, and their complexity.
 
-``python tests/sizes.py [CHECKOUT ...]`` prints, per checkout and folder (``cflkit`` with what is
-below it, ``tests``, ``notebooks`` without the notebooks themselves): files, lines, functions, the
-largest file, the longest function and the one with the highest cyclomatic complexity. Two checkouts
-can so be compared.
+``python tests/sizes.py [CHECKOUT ...]`` prints these numbers per checkout and folder, so that
+checkouts can be compared. The folders are ``cflkit`` with its subfolders, ``tests``, and
+``notebooks`` without the notebooks themselves. The numbers are those of files, lines and functions,
+the largest file, the longest function, and the function with the highest cyclomatic complexity.
 """
 
 import ast
@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 FOLDERS = ("cflkit", "tests", "notebooks")
-# Each opens one more way through a function (McCabe); of a boolean chain, each operator does
+# Each of these adds one path through a function (McCabe), and so does each operator in a chain of
+# and/or
 BRANCHES = (
     ast.If,
     ast.IfExp,
@@ -26,14 +27,14 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def complexity(function):
-    """Cyclomatic complexity: one, and one more per branch; of inner functions, too."""
+    """Compute the cyclomatic complexity: one plus the branches, also those of inner functions."""
     nodes = list(ast.walk(function))
     chains = sum(len(node.values) - 1 for node in nodes if isinstance(node, ast.BoolOp))
     return 1 + sum(isinstance(node, BRANCHES) for node in nodes) + chains
 
 
 def functions(tree, name):
-    """For every function: its place, lines without its docstring, and complexity."""
+    """Yield the place of each function, its lines without docstring, and its complexity."""
     for node in ast.walk(tree):
         if isinstance(node, FUNCTIONS):
             lines = node.end_lineno - node.lineno + 1

@@ -12,7 +12,10 @@ from cflkit import clustering
 
 
 def blocks(sizes, noise=0.1, seed=0, directions=None):
-    """Cosine distances of noisy vectors around one direction a cluster, by default random."""
+    """Compute cosine distances of noisy vectors around one direction per cluster.
+
+    The directions are random by default.
+    """
     generator = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(sizes)), sizes)
     if directions is None:
@@ -51,7 +54,7 @@ def test_merge_heights_say_how_many_clusters_a_threshold_leaves(noise, threshold
 
 
 RIGHT_ANGLES = 10 * np.eye(3, 40)
-PULLING_APART = RIGHT_ANGLES - RIGHT_ANGLES.mean(axis=0)  # at 120°
+PULLING_APART = RIGHT_ANGLES - RIGHT_ANGLES.mean(axis=0)  # at angles of 120°
 
 
 @pytest.mark.parametrize(
@@ -63,16 +66,19 @@ PULLING_APART = RIGHT_ANGLES - RIGHT_ANGLES.mean(axis=0)  # at 120°
     ],
 )
 def test_the_wrong_sign_gives_the_papers_numbers_on_clear_clusters(name, options, directions, ari):
-    """Table 1, three sets' balanced splits of 15: OCFL-AFF 0.23; BCL −0.24 · 30/50, or a dash."""
+    """In Table 1, OCFL-AFF has 0.23, and BCL has −0.24 · 30/50 or a dash.
+
+    These are the balanced splits with 15 clients of three data sets.
+    """
     gamma, truth = blocks((5, 5, 5), directions=directions)
-    mended = clustering.make(name, **options).fit_predict(gamma)
+    corrected = clustering.make(name, **options).fit_predict(gamma)
     wrong = clustering.make(name, **options, wrong_sign=True).fit_predict(gamma)
-    assert adjusted_rand_score(truth, mended) == 1
+    assert adjusted_rand_score(truth, corrected) == 1
     assert adjusted_rand_score(truth, wrong) == pytest.approx(ari, abs=0.005)
 
 
 def test_affinity_propagation_that_does_not_settle_still_answers():
-    """Scikit-learn warns and gives what the messages say at the end; the warning ends here."""
+    """Scikit-learn warns and returns the labels of the last messages; we suppress the warning."""
     gamma, _ = blocks((5, 5, 5), noise=1.0, seed=93)
     theirs = SklearnAffinityPropagation(affinity="precomputed", random_state=0)
     with pytest.warns(ConvergenceWarning, match="may return degenerate"):
@@ -95,7 +101,7 @@ def test_mean_shift_is_scikit_learns_on_the_rows(noise, seed):
     st.integers(0, 10_000),
 )
 def test_hdbscan_agrees_with_scikit_learns_which_the_authors_used(sizes, noise, seed):
-    """On blurred matrices (noise above 0.5) ties let single clients differ: 16 of 3,000 tried."""
+    """With noise above 0.5, ties let single clients differ in 16 of 3,000 matrices."""
     gamma, _ = blocks(sizes, noise, seed)
     size = round(0.2 * len(gamma))
     theirs = SklearnHDBSCAN(min_cluster_size=size, metric="precomputed", copy=True)
@@ -104,7 +110,7 @@ def test_hdbscan_agrees_with_scikit_learns_which_the_authors_used(sizes, noise, 
 
 
 def test_the_packages_own_default_loses_a_cluster_of_minimal_size():
-    """The reason for `min_samples` in `clustering.HDBSCAN` (deviation 5 of notebook 03)."""
+    """This is the reason for `min_samples` in `clustering.HDBSCAN` (deviation 5 of notebook 03)."""
     import hdbscan
 
     gamma, truth = blocks((3, 7, 5))
@@ -135,7 +141,7 @@ def test_all_noise_has_an_outcome(policy):
     assert len(set(settled.tolist())) == (4 if policy == "singletons" else 1)
 
 
-# With the options that a clusterer cannot do without
+# Agglomerative clustering has no default for its threshold
 every = pytest.mark.parametrize(
     "clusterer",
     [
@@ -170,7 +176,7 @@ def test_bad_requests_are_refused():
     with pytest.raises(ValueError, match="noise policy"):
         clustering.make("hdbscan", noise="drop")
     for size in (1, 2.5):
-        with pytest.raises(ValueError, match="min_cluster_size must be an integer from 2"):
+        with pytest.raises(ValueError, match="min_cluster_size must be an integer of at least 2"):
             clustering.make("hdbscan", min_cluster_size=size)
     with pytest.raises(ValueError, match="either threshold or n_clusters"):
         clustering.make("agglomerative")

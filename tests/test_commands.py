@@ -1,4 +1,4 @@
-"""The commands: what they run, and how they refuse."""
+"""Tests of the commands: what they run, and how they refuse wrong arguments."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ TINY = ["-p", "rounds", "2", "-p", "clients", "6", "-p", "draws", "40", "-p", "d
 
 
 def refuse(capsys, *arguments):
-    """Run a command that must fail; returns its one line."""
+    """Run a command that must fail, and return its error message of one line."""
     status = main(arguments)
     out, err = capsys.readouterr()
     assert status == 2
@@ -110,7 +110,7 @@ def test_an_output_that_cannot_be_written(capsys, tmp_path):
 
 
 def notebook(tmp_path, *cells):
-    """A notebook of the given (source, tags)."""
+    """Write a notebook with cells of the given sources and tags."""
     made = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(source, metadata={"tags": tags}) for source, tags in cells]
     )
@@ -143,7 +143,7 @@ def test_without_a_model_the_defaults_give_the_types(capsys, tmp_path):
     ("text", "meant"), [("1e-3", 0.001), ("1", 1.0), ("1.0e-7", 1e-7), ("0.5", 0.5)]
 )
 def test_numbers_are_what_was_meant(text, meant):
-    for name in ("lr", "sattler_eps1"):  # whose default is None
+    for name in ("lr", "sattler_eps1"):  # their default is None
         given = {name: notebooks.parse_yaml(name, text)}
         values = notebooks.check_parameters(OCFL, given)
         assert values[name] == meant
@@ -170,7 +170,7 @@ def test_every_parameter_file_fits_its_notebook(paper):
 
 @pytest.mark.parametrize("scale", ["paper", "reduced"])
 def test_explained_models_are_those_of_the_ocfl_runs(scale):
-    """Their files differ in how models are explained and how often the central set is asked."""
+    """The files differ only in the explanations and in the rounds with central evaluation."""
     params = PROJECT / "notebooks" / "params"
     compared = 0
     for file in (params / "explanations" / scale).glob("*.yaml"):
@@ -198,7 +198,7 @@ def run_command(*arguments, **environment):
 
 @pytest.mark.slow
 def test_two_runs_from_another_directory_write_the_same_record(tmp_path):
-    """Byte for byte; and another training seed leaves the partition as it was."""
+    """The files are equal byte by byte, and another training seed does not change the partition."""
     made = []
     for number, seed in enumerate(("0", "0", "1")):
         results = tmp_path / str(number)
@@ -246,7 +246,7 @@ def test_what_fails_inside_a_notebook_is_one_line_too(
     monkeypatch.setenv("CFLKIT_DATA", str(folder))
     monkeypatch.setenv("CFLKIT_RESULTS", str(results))
     assert main(["run", str(OCFL), *parameters, "-o", str(output)]) == 2
-    stderr = capfd.readouterr().err  # the kernel's, too
+    stderr = capfd.readouterr().err  # includes that of the kernel
     lines = [line for line in stderr.splitlines() if line.startswith("error:")]
     assert len(lines) == 1
     assert message in lines[0]
@@ -257,7 +257,7 @@ def test_what_fails_inside_a_notebook_is_one_line_too(
 
 @pytest.mark.slow
 def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
-    """And the record says that the run was resumed, and at which revisions it ran."""
+    """The record also states that the run was resumed, and the revisions at which it ran."""
     command = [sys.executable, "-m", "cflkit", "run", str(OCFL), *TINY, "digits-8x8"]
     command += ["-p", "rounds", "60", "-o", str(tmp_path / "out.ipynb")]
     command += ["-p", "local_epochs", "6"]  # the signal has seconds to come in time
@@ -272,7 +272,7 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
     ) as process:
         for line in process.stderr:
             if line.startswith("round 3 of 60"):
-                os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+                os.killpg(process.pid, signal.SIGINT)  # to the whole group, as a terminal does
                 break
         rest = process.stderr.read().splitlines()
         assert process.stdout.read() == ""
@@ -292,7 +292,7 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
 
 @pytest.mark.slow
 def test_a_reader_that_has_enough_is_no_error():
-    """As ``grid list TABLE | head -1``."""
+    """The reader stops early, as in ``grid list TABLE | head -1``."""
     with subprocess.Popen(
         [sys.executable, "-m", "cflkit", "grid", "list", "ocfl/table-1"],
         stdout=subprocess.PIPE,

@@ -1,8 +1,8 @@
-"""What every method must keep to, and what the contract must be able to carry.
+"""The contract that every method must keep, and methods that the contract must allow.
 
-The second half has methods of other families, in the few lines that the contract leaves to write:
-IFCA (an answer decides who trains what), PACFL (a question about data, before any training) and a
-mixture of two components in the manner of FedEM (weights per sample, no clusters).
+The second half has methods of other families, in the few lines that such a method needs. In IFCA,
+answers decide which client trains which model. PACFL asks about the data before any training. A
+mixture of two components, as in FedEM, has weights per sample and no clusters.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from cflkit.methods.fedavg import FedAvg
 
 ADAM = LocalTraining(epochs=2, batch_size=16, optimizer="adam", lr=1e-3)
 TRUTH = [0, 0, 0, 1, 1, 1]
-# Options that let each method cluster within two rounds, on six clients
+# Options with which each method clusters six clients within two rounds
 OPTIONS = {
     "briggs": {"rounds": 1, "threshold": 0.95},
     "emd-cfl": {"epsilon": 0.06},
@@ -40,13 +40,13 @@ averaging = pytest.mark.parametrize("name", [name for name in METHODS if name !=
 
 @pytest.fixture(scope="module")
 def turned():
-    """Six clients with validation samples, three of them with images a quarter turned."""
+    """Make six clients with validation samples; three of them have images rotated by 90°."""
     return shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6, samples=60)
 
 
 @pytest.fixture
 def federate(turned, request):
-    """Build a federation for a method: of classifiers, or of autoencoders for FedCRef."""
+    """Build federations for a method: with classifiers, or with autoencoders for FedCRef."""
 
     def build(name="", split=None, **options):
         if name == "fedcref":
@@ -58,7 +58,7 @@ def federate(turned, request):
 
 
 def build(name, federation):
-    """A method with its options, new."""
+    """Build a new method with its options."""
     options = dict(OPTIONS.get(name, {}))
     if name == "fedcref":
         start = [
@@ -77,13 +77,13 @@ def rows_of(history, name):
 
 
 def text_of(history, name):
-    """A method's rows to the last digit, NaN included."""
+    """Return a method's rows as text with all digits, in which NaN equals NaN."""
     return json.dumps(rows_of(history, name))
 
 
 @each
 def test_every_option_is_part_of_its_identity(name, federate):
-    """A checkpoint is of one set of options: they must all show in the representation."""
+    """A checkpoint belongs to one set of options, so the representation must show all of them."""
     method = build(name, federate(name))
     text = repr(method)
     assert all(f"{field.name}=" in text for field in dataclasses.fields(method))
@@ -106,7 +106,7 @@ def test_lockstep_equals_alone_and_a_neighbour_that_spoils_its_answers_changes_n
 ):
     @dataclass
     class Spoiling(type(build(name, federate(name)))):
-        """The same method, which overwrites every answer when the round is over."""
+        """The same method, which also overwrites every answer at the end of a round."""
 
         def round(self, t):
             talk, given, kept = super().round(t), [], None
@@ -136,7 +136,7 @@ def test_lockstep_equals_alone_and_a_neighbour_that_spoils_its_answers_changes_n
 
 
 def shares_memory(tensor, method):
-    """Whether a method has kept a tensor as it is."""
+    """Return whether a method has kept a tensor without copying it."""
     kept = [v for v in vars(method).values() if isinstance(v, torch.Tensor)]
     kept += [m for v in vars(method).values() if isinstance(v, list) for m in v]
     storages = {v.untyped_storage().data_ptr() for v in kept if isinstance(v, torch.Tensor)}
@@ -155,7 +155,7 @@ def test_a_run_goes_on_from_a_checkpoint_to_the_bit(name, federate, tmp_path):
 
 @averaging
 def test_clients_in_another_order_give_results_in_that_order(name, federate, turned, monkeypatch):
-    """Clusters and models move with the clients: nothing hangs on a number."""
+    """Clusters and models move with the clients: nothing depends on a client's number."""
     _, split = turned
     order = [4, 0, 5, 2, 1, 3]
     moved = dataclasses.replace(
@@ -166,7 +166,7 @@ def test_clients_in_another_order_give_results_in_that_order(name, federate, tur
         more={part: [held[c] for c in order] for part, held in split.more.items()},
     )
     usual, other = federate(name), federate(name, moved)
-    # Batch orders and projections belong to numbers; here each client takes its own along
+    # Batch orders depend on a client's number; here each client keeps its own batches
     batches = other.data.batches
     monkeypatch.setattr(
         other.data, "batches", lambda client, *rest: renumbered(usual, order[client], *rest)
@@ -176,7 +176,7 @@ def test_clients_in_another_order_give_results_in_that_order(name, federate, tur
     two = build(name, other)
     if "oracle" in name:
         two = make(name, truth=[TRUTH[c] for c in order])
-    if name == "emd-cfl":  # exact distances need no secret
+    if name == "emd-cfl":  # the projections also depend on numbers, so all dimensions are kept
         one, two = (dataclasses.replace(method, projection=1.0) for method in (one, two))
     histories = run({name: one}, usual), run({name: two}, other)
     same = one.labels[order][:, None] == one.labels[order][None]
@@ -193,7 +193,7 @@ def renumbered(federation, client, *rest):
 
 @averaging
 def test_one_client_alone_trains_as_in_one_place(name, turned, federate):
-    """Whatever the method, there is nobody to average or to cluster with."""
+    """A single client has no other client for averaging or clustering, whatever the method."""
     _, split = turned
     alone = dataclasses.replace(
         split,
@@ -239,7 +239,7 @@ def test_options_are_strict(name, federate):
 
 @dataclass
 class IFCA(Method):
-    """Ghosh et al. 2020: each client trains the one of k models that fits it best."""
+    """Ghosh et al. 2020: each client trains the model, among k, that fits its data best."""
 
     k: int = 2
 
@@ -270,7 +270,7 @@ def directions(client, model, p):
 
 @dataclass
 class PACFL(FedAvg):
-    """Vahidian et al. 2023: cluster by principal angles before anything trains."""
+    """Vahidian et al. 2023: cluster by principal angles before any training."""
 
     angle: float = 15.0
 
@@ -289,7 +289,7 @@ class PACFL(FedAvg):
 
 @dataclass
 class Mixture(Method):
-    """Two components, weights per sample, predictions by a mixture (after Marfoq et al. 2021)."""
+    """Two components with weights per sample and mixed predictions (after Marfoq et al. 2021)."""
 
     def setup(self, server, initial):
         super().setup(server, initial)
@@ -321,7 +321,7 @@ def test_another_family_takes_few_lines(method):
 
 @pytest.fixture(scope="module")
 def parted():
-    """Two groups of three clients that share no class."""
+    """Make two groups of three clients, which have no class in common."""
     images = datasets.load("digits-8x8")
     sets, sizes = ([0, 1, 2, 3, 4], [5, 6, 7, 8, 9]), [3, 3]
     train, test, clusters = partition.by_class_sets(
@@ -336,14 +336,14 @@ def test_ifca_finds_the_groups_and_with_one_model_is_fedavg(parted):
     history = run({"IFCA": method, "FedAvg": make("fedavg")}, federation, 4)
     assert metrics.agreement(federation.clusters, method.labels)["ari"] == 1
     model = 4 * federation.parameters
-    # Two models down; the one that is trained is already there, and comes back
+    # A client gets two models; it already has the one that it trains, and sends that one back
     assert {(row["bytes_down"], row["bytes_up"]) for row in rows_of(history, "IFCA")} == {
         (12 * model, 6 * model)
     }
     one, usual = IFCA(k=1), make("fedavg")
     history = run({"one": one, "FedAvg": usual}, federation, 3)
     assert torch.equal(one.models, usual.models)
-    assert history.requested == 2 * history.trained  # every training was shared
+    assert history.requested == 2 * history.trained  # both methods shared every training
 
 
 def test_pacfl_clusters_by_the_data_before_anything_trains(parted):
@@ -369,7 +369,7 @@ def test_a_mixture_predicts_and_no_agreement_is_invented(parted, engine):
     assert "ari" not in history.summary()["mixture"]
     assert history.summary()["FedAvg"]["ari"] == 0
     torch.testing.assert_close(method.shares.sum(dim=1), torch.ones(6))
-    # Accuracy by hand, from the components' probabilities
+    # The accuracy by hand, from the probabilities of the components
     client = torch.arange(6)
     of = [
         federation.predict(Jobs(method.models, torch.full_like(client, k), client))

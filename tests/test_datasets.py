@@ -25,7 +25,7 @@ from cflkit.files import DataFiles, md5_of
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
-    """No data anywhere, and no network."""
+    """Set up an empty data folder and an empty cache, without a network."""
     monkeypatch.setattr(files, "CACHE", tmp_path / "cache")
     monkeypatch.setenv("CFLKIT_DATA", str(tmp_path))
 
@@ -37,16 +37,16 @@ def nowhere(tmp_path, monkeypatch):
 
 
 def kept(cache):
-    """What lies in the cache, apart from its lock."""
+    """List the files in the cache, except its lock."""
     return [path for path in cache.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """A web server on this machine: the folder that it serves, and its address."""
+    """Start a local web server, and return the folder that it serves and its address."""
     monkeypatch.setattr(files, "CACHE", tmp_path / "cache")
     monkeypatch.delenv("CFLKIT_DATA", raising=False)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between two attempts
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # no pause between two attempts
     folder = tmp_path / "served"
     folder.mkdir()
     serve = ThreadingHTTPServer(
@@ -162,7 +162,7 @@ def test_the_subset_of_cifar10_is_cut_from_the_whole(nowhere, monkeypatch):
 
 
 def test_half_of_pacs_is_refused(data_root, tmp_path, monkeypatch):
-    """Without a class, those behind it would take its number."""
+    """If a class were missing, the classes after it would get wrong numbers."""
     for domain in ("art_painting", "cartoon"):
         source = data_root / "PACS" / domain
         (tmp_path / "PACS" / domain).mkdir(parents=True)
@@ -174,7 +174,7 @@ def test_half_of_pacs_is_refused(data_root, tmp_path, monkeypatch):
 
 
 def test_unknown_name():
-    with pytest.raises(DatasetError, match="unknown data set 'svhn'; known are bloodmnist"):
+    with pytest.raises(DatasetError, match="unknown data set 'svhn'; choose from bloodmnist"):
         datasets.load("svhn")
 
 
@@ -215,7 +215,8 @@ def test_a_damaged_archive_is_never_unpacked(nowhere):
     path = nowhere / "BloodMNIST" / "bloodmnist.npz"
     path.parent.mkdir()
     np.savez(path, train_images=np.zeros(3))
-    with pytest.raises(DatasetError, match=r"damaged: its MD5 is \w{32}, published is 7053d0359d"):
+    damaged = r"damaged: its MD5 is \w{32}, but the published one is 7053d0359d"
+    with pytest.raises(DatasetError, match=damaged):
         datasets.load("bloodmnist")
 
 
@@ -296,7 +297,7 @@ def test_idx_decoding():
 
 
 def idx_file(values):
-    """``values`` as a compressed IDX file."""
+    """Encode ``values`` as a compressed IDX file."""
     values = np.asarray(values, dtype=np.uint8)
     sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
     return gzip.compress(bytes([0, 0, 8, values.ndim]) + sizes + values.tobytes())
@@ -375,7 +376,7 @@ def test_medmnist(nowhere, monkeypatch, name, relative, classes):
 
 @pytest.fixture
 def small_cifar10(tmp_path, monkeypatch):
-    """CIFAR-10 of twelve images as the archive of its authors; returns the archive's path."""
+    """Make an archive like CIFAR-10's with twelve images; return its path, folder and pixels."""
     source = torchvision.datasets.CIFAR10
     folder = tmp_path / "made" / source.base_folder
     folder.mkdir(parents=True)
@@ -400,7 +401,7 @@ def small_cifar10(tmp_path, monkeypatch):
 
 def test_cifar10_from_its_folder_and_from_its_archive(nowhere, small_cifar10):
     archive, folder, pixels = small_cifar10
-    images = datasets.load("cifar10")  # out of the archive, which lies in CFLKIT_DATA
+    images = datasets.load("cifar10")  # from the archive in CFLKIT_DATA
     assert torch.equal(torch.cat([images.images, images.test_images]), pixels)
     assert images.labels.tolist() == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5]
     assert images.test_labels.tolist() == [5, 6]
@@ -430,7 +431,7 @@ def test_an_unpacking_that_is_interrupted_leaves_nothing(nowhere, small_cifar10,
             datasets.load("cifar10")
     assert calls
     assert kept(files.CACHE) == []
-    # A process that is killed cleans nothing up; what it leaves is not taken for the folder
+    # A killed process cannot clean up; its temporary folder must not be taken for the data
     (files.CACHE / "tmpkilled" / "cifar-10-batches-py").mkdir(parents=True)
     assert len(datasets.load("cifar10").images) == 10
 
@@ -466,7 +467,7 @@ def test_embedded_images_have_no_files_and_others_name_theirs(nowhere, monkeypat
 
 
 def test_datasets_and_clustering_are_quick_to_import():
-    """Torchvision and the clustering packages are loaded by whom needs them."""
+    """Torchvision and the clustering packages are loaded only when they are needed."""
     code = "import sys; from cflkit import clustering, datasets;"
     code += "print({'torchvision', 'sklearn', 'hdbscan', 'pooch'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""EMD-CFL: distances against other solvers, clusters by hand, and the whole method."""
+"""Tests of EMD-CFL: distances against other solvers, clusters by hand, and the whole method."""
 
 import math
 
@@ -22,7 +22,7 @@ from cflkit.partition import Partition
 
 
 def by_linear_programme(a, b, costs):
-    """The transport problem as it is written down."""
+    """Solve the transport problem as a linear programme, directly from its definition."""
     n, m = costs.shape
     rows = [np.kron(np.eye(n)[i], np.ones(m)) for i in range(n)]
     columns = [np.kron(np.ones(n), np.eye(m)[j]) for j in range(m)]
@@ -53,7 +53,7 @@ def test_distance_is_symmetric_bounded_and_zero_to_itself(a, b):
     assert -1e-9 <= distance <= 2 + 1e-9
     itself = earth_movers_distance(a, a, cost="euclidean")
     assert itself == pytest.approx(0, abs=1e-6)
-    # The plan that Sinkhorn finds is a plan, and thus no cheaper than the best
+    # Sinkhorn's plan is also a valid plan, so it cannot cost less than the best plan
     assert earth_movers_distance(a, b, sinkhorn=0.5) >= distance - 1e-6
 
 
@@ -90,12 +90,12 @@ def test_a_zero_embedding_is_at_right_angles_to_everything():
 
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.1])
 def test_projections_keep_distances_within_the_lemmas_bound(share):
-    """Johnson and Lindenstrauss: k ≥ 8 ln(n) / δ² dimensions keep squares within 1 ± δ."""
+    """By Johnson and Lindenstrauss, k ≥ 8 ln(n) / δ² dimensions keep squares within 1 ± δ."""
     points = np.abs(np.random.default_rng(1).normal(size=(40, 512)))
     matrix = emd_cfl.shared_projection(0, 1, 2, 512, share)
     assert matrix.shape == (int(share * 512), 512)
     assert np.linalg.norm(matrix, axis=1) == pytest.approx(np.ones(len(matrix)))
-    # Rows of unit length shrink squares by k / d
+    # A projection with rows of unit length multiplies squares by about k / d
     projected = emd_cfl.project(points, matrix) * math.sqrt(512 / len(matrix))
     upper = np.triu_indices(40, 1)
     before, after = (((x[:, None] - x[None]) ** 2).sum(axis=2)[upper] for x in (points, projected))
@@ -114,11 +114,11 @@ def test_either_client_can_refuse_and_strangers_do_not_agree():
     scores = np.array([[0.0, 0.1, 0.3], [0.1, 0.0, 0.1], [0.1, np.nan, 0.0]])
     expected = [[True, True, False], [True, True, False], [False, False, True]]
     assert emd_cfl.agreements(scores, 0.2).tolist() == expected
-    assert not emd_cfl.agreements(scores, 0.1)[0, 1]  # strictly less
+    assert not emd_cfl.agreements(scores, 0.1)[0, 1]  # the score must be strictly less than ε
 
 
 def clustered(edges, clusters):
-    """What the method makes of a graph: labels, and whose models each cluster averages."""
+    """Return the method's labels and neighbourhoods for a graph of agreements."""
     method = methods.make("emd-cfl", clusters=clusters, epsilon=0.5)
     method.scores = torch.from_numpy(np.where(np.array(edges, dtype=bool), 0.0, 1.0))
     method.labels = torch.zeros(len(edges), dtype=torch.int64)
@@ -163,12 +163,12 @@ def test_kinds_of_clusters_agree_exactly_on_unions_of_complete_graphs(m, random)
 
 @pytest.fixture(scope="module")
 def turned():
-    """Digits, half of the clients' a quarter turned."""
+    """Make digits that are rotated by 90° for half of the clients."""
     return shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6)
 
 
 def aggregate(method, federation, jobs, trained):
-    """What a round does after the training."""
+    """Run the part of a round that follows the training."""
     federation.converse(method.meet(jobs.client_of, trained))
     method.average(jobs.client_of, trained)
 
@@ -206,7 +206,7 @@ def test_it_finds_the_turned_clients_and_shares_the_oracles_training(history):
 
 
 def test_scores_are_the_distances_of_the_paper(history, turned):
-    """One pair, from the networks themselves."""
+    """The score of one pair is computed here from the networks themselves."""
     line_up, federation, _ = history
     method = line_up["EMD-CFL"]
     owner, other = 1, 4
@@ -246,7 +246,7 @@ def test_train_mode_normalises_by_the_batch(turned, normalised):
     jobs = Jobs(federation.initial()[None], torch.zeros(1).long(), torch.tensor([0]))
     usual, published = federation.embed(jobs), federation.embed(jobs, train_mode=True)
     assert not torch.allclose(usual[0], published[0])
-    assert torch.equal(usual[0], federation.embed(jobs)[0])  # and leaves nothing behind
+    assert torch.equal(usual[0], federation.embed(jobs)[0])  # training mode had no lasting effect
 
 
 @pytest.mark.slow
@@ -266,7 +266,7 @@ def test_partial_participation_clusters_who_was_seen(turned):
         assert known.sum() == len(seen) ** 2
         models_now, labels = method.models, method.labels
         for client in range(6):
-            if client not in seen:  # alone, with the initial model
+            if client not in seen:  # it is alone and has the initial model
                 assert (labels == labels[client]).sum() == 1
                 assert torch.equal(models_now[labels[client]], before[client])
     for client in seen:
@@ -328,7 +328,7 @@ def test_overlapping_neighbourhoods_average_all_they_agree_with(turned):
 
 
 def test_absent_members_count_with_what_they_trained_last(turned):
-    """By hand: two clients train, and then a third of their cluster joins alone."""
+    """Two clients train, and later a third client of their cluster trains alone; by hand."""
     federation = federate(turned, clients_per_round=2)
     method = methods.make("emd-cfl", epsilon=0.5)
     method.setup(federation.server, federation.initial())
@@ -397,7 +397,7 @@ def test_checkpoints_hold_what_was_measured(turned, tmp_path, participants):
 
 
 def test_options_reach_the_distances(turned, normalised):
-    """One score of a network with BatchNorm, in training mode, by Sinkhorn, of few samples."""
+    """Test one score: BatchNorm in training mode, Sinkhorn's distance, and few samples."""
     federation = federate(turned, model=normalised)
     options = {"train_mode": True, "max_samples": 20, "sinkhorn": 0.1, "projection": 0.5}
     method = methods.make("emd-cfl", **options)
@@ -477,12 +477,12 @@ def test_constant_embeddings_make_one_cluster(turned, monkeypatch, value):
     assert set(method.labels.tolist()) == {0}
 
 
-# --- FedProx and the distances of others ---------------------------------------------------------
+# --- FedProx and the distances of other methods ---------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
 def test_fedprox_minimises_the_squared_term(federate_small, small, engine):
-    """Against autograd on the loss as the paper writes it."""
+    """Compare with autograd on the loss as the paper states it."""
     mu = 0.7
     federation = federate_small(engine)
     method = methods.make("fedprox", mu=mu)

@@ -1,4 +1,4 @@
-"""GradCAM, insertion and deletion against plain computations."""
+"""Tests of GradCAM, insertion and deletion against plain computations."""
 
 import jupytext
 import numpy as np
@@ -30,7 +30,7 @@ CLASSES = torch.tensor([0, 1, 2, 3, 4, 0])
 
 
 def by_hand(network, images, classes, layer, relu):
-    """Selvaraju et al., equations 1 and 2."""
+    """Compute GradCAM by equations 1 and 2 of Selvaraju et al."""
     caught = []
     hook = network.get_submodule(layer).register_forward_hook(lambda *a: caught.append(a[-1]))
     scores = network(images).gather(1, classes[:, None]).sum()
@@ -57,7 +57,7 @@ def test_gradcam_is_what_the_paper_says(network, images, layer, relu):
 
 
 def test_a_map_without_support_is_zero_and_finite(images):
-    """A network whose class scores do not depend on the image."""
+    """The class scores of this network do not depend on the image."""
     network = models.make("compact-cnn", (1, 12, 12), 5).eval()
     nn.init.zeros_(network.classifier.weight)
     maps = explain.gradcam(network, images, CLASSES, "features.7")
@@ -75,7 +75,7 @@ def test_maps_can_be_enlarged_otherwise(network, images, mode):
 
 
 def test_layers_that_cannot_be_explained(network, images):
-    with pytest.raises(ValueError, match=r"no layer 'conv9'; known are .*features\.7"):
+    with pytest.raises(ValueError, match=r"no layer 'conv9'; its layers are .*features\.7"):
         explain.gradcam(network, images, CLASSES, "conv9")
     with pytest.raises(ValueError, match="'classifier'"):
         explain.gradcam(network, images, CLASSES, "classifier")
@@ -84,7 +84,7 @@ def test_layers_that_cannot_be_explained(network, images):
 
 
 def slow_curves(network, images, maps, classes, step, baseline):
-    """One image, one frame at a time."""
+    """Compute the curves for one image and one frame at a time."""
     insertion, deletion = [], []
     orders = explain.pixel_order(maps, seed=0)
     for image, order, label, empty in zip(images, orders, classes, baseline, strict=True):
@@ -105,7 +105,7 @@ def slow_curves(network, images, maps, classes, step, baseline):
 @pytest.mark.parametrize("baseline", explain.BASELINES)
 @pytest.mark.parametrize("step", [1, 10, 144, 500])
 def test_curves_are_those_of_a_slow_loop(network, images, baseline, step):
-    """10 does not divide 144; 500 changes all at once."""
+    """A step of 10 does not divide 144 pixels, and a step of 500 changes all at once."""
     some, classes = images[:2], CLASSES[:2]
     maps = explain.gradcam(network, some, classes, "features.7")
     found = explain.curves(network, some, maps, classes, step=step, baseline=baseline)
@@ -116,7 +116,7 @@ def test_curves_are_those_of_a_slow_loop(network, images, baseline, step):
 
 
 class Counting(nn.Module):
-    """Two classes; the second's score is the number of pixels above one half."""
+    """A network of two classes; the score of the second is the number of pixels above 0.5."""
 
     def forward(self, x):
         bright = (x > 0.5).flatten(1).sum(1).float()
@@ -134,11 +134,11 @@ def test_pixels_are_ordered_by_saliency_and_else_by_chance(height, width, seed):
 
 
 def test_where_a_map_knows_nothing_chance_decides(network, images):
-    """And not the place: an empty map of a real network is worth no more than noise."""
+    """The position of pixels must not decide: an empty map must score no better than noise."""
     orders = explain.pixel_order(torch.zeros(2000, 3, 4), seed=0)
     first = orders[:, 0].bincount(minlength=12) / 2000
     assert (first - 1 / 12).abs().max() < 0.03
-    # The network's answers differ from pixel to pixel, so that an order by rows would be seen
+    # This network reacts to single pixels differently, so an order by rows would show
     many = images.repeat(200, 1, 1, 1)
     classes = network(many).argmax(dim=1)
     found = explain.curves(network, many, torch.zeros(len(many), 12, 12), classes, step=12)
@@ -174,7 +174,7 @@ def test_areas_are_trapezoids_and_the_mean_curves_area_is_the_mean_area():
 
 
 def test_good_maps_beat_random_ones():
-    """A class that is one bright corner: whoever names it first explains best."""
+    """The class is one bright corner, so a map that ranks it first explains best."""
     images = torch.zeros(4, 1, 8, 8)
     images[:, :, :2, :2] = 1.0
     classes = torch.ones(4, dtype=torch.long)
@@ -198,7 +198,7 @@ def test_the_centre_is_in_the_middle(images):
     ("change", "message"),
     [
         ({"step": 0}, "step must be at least 1"),
-        ({"baseline": "noise"}, "unknown baseline 'noise'; known are zeros, blur, mean"),
+        ({"baseline": "noise"}, "unknown baseline 'noise'; choose from zeros, blur, mean"),
         ({"maps": torch.zeros(6, 5, 5)}, "do not fit"),
         ({"images": torch.zeros(0, 1, 12, 12)}, "no image"),
     ],
@@ -261,7 +261,7 @@ HOW = assessment.Assessment("features.8", sample_size=12, step=16)
 
 @pytest.fixture
 def line_up(federate):
-    """FedAvg and two methods that find the same clusters, after two rounds."""
+    """Run FedAvg and two methods with the same clusters for two rounds."""
     federation = federate()
     found = {
         "FedAvg": methods.make("fedavg"),
@@ -305,7 +305,7 @@ def test_no_cluster_has_nobody_outside_it_but_one_that_has_all(line_up):
     + [("in-cluster", kind) for kind in assessment.MAPS[1:]],
 )
 def test_a_row_is_what_the_parts_say(line_up, small, source, kind):
-    """The second cluster's, put together by hand."""
+    """The row of the second cluster is put together by hand."""
     found, federation, history = line_up
     table = assessment.assess(found, federation, history, HOW).table()
     row = table.query("method == 'oracle' and cluster == 1 and source == @source and map == @kind")
@@ -329,7 +329,7 @@ def test_a_row_is_what_the_parts_say(line_up, small, source, kind):
     }[kind]()
     curves = explain.curves(network, images, maps, classes, step=16)
     assert row["empty"] == float((maps == 0).all(dim=2).all(dim=1).float().mean())
-    near = {"rel": 1e-3, "abs": 1e-4}  # maps equal to rounding may order pixels otherwise
+    near = {"rel": 1e-3, "abs": 1e-4}  # rounding in maps may change the order of pixels
     assert row["insertion"] == pytest.approx(float(explain.area(curves.insertion).mean()), **near)
     areas = explain.area(curves.deletion).numpy()
     assert row["deletion_p50"] == pytest.approx(np.median(areas), **near)
@@ -346,7 +346,7 @@ def test_methods_that_share_models_share_explanations(line_up, monkeypatch):
         assessment, "explain_cluster", lambda *a: asked.append(a[3]) or explain_cluster(*a)
     )
     explained = assessment.assess(found, federation, history, HOW)
-    assert asked == [0, 0, 1, 2]  # FedAvg's one, and three that two methods share
+    assert asked == [0, 0, 1, 2]  # FedAvg's one cluster, and three that two methods share
     summary = explained.summary()
     assert summary["twin"] == summary["oracle"]
     assert (explained.requested, explained.trained) == (history.requested, history.trained)
@@ -362,16 +362,18 @@ def test_the_true_class_may_be_explained_instead(line_up):
     )
     assert one["confidence_in-cluster"] > other["confidence_in-cluster"]
     assert one["accuracy_in-cluster"] == other["accuracy_in-cluster"]
-    with pytest.raises(ValueError, match="unknown class 'likely' to explain; known are predicted"):
+    unknown = "unknown class 'likely' to explain; choose from predicted"
+    with pytest.raises(ValueError, match=unknown):
         assessment.Assessment("features.8", explained="likely")
 
 
 @settings(max_examples=20)
 @given(st.integers(2, 6), st.integers(0, 9), st.data())
 def test_noise_is_worth_nothing_whatever_the_model(side, bias, data):
-    """A random order from either end shows random sets of each size: the areas are equal.
+    """In a random order, insertion and deletion show random sets of equal sizes and equal areas.
 
-    If the step divides the number of pixels; else the steps of the two curves do not mirror.
+    This holds if the step divides the number of pixels. Otherwise, the steps of the two curves do
+    not mirror each other.
     """
     step = data.draw(st.sampled_from([s for s in range(1, side**2 + 1) if side**2 % s == 0]))
 
@@ -404,10 +406,10 @@ def test_boxes_have_a_method_each_and_maps_leave_cold_places_alone():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"layer": "conv9"}, "no layer 'conv9'; known are features"),
+        ({"layer": "conv9"}, "no layer 'conv9'; its layers are features"),
         ({"layer": "classifier"}, "'classifier' has no height and width"),
         ({"model": "resnet34", "layer": "features.avgpool"}, "no height and width"),
-        ({"model": "linear"}, "which layer of linear to explain is not known"),
+        ({"model": "linear"}, "linear has no default layer to explain"),
         ({"explained": "likely"}, "explained: Input should be 'predicted' or 'true'"),
         ({"step": 0}, "step: Input should be greater than or equal to 1"),
     ],
@@ -424,7 +426,7 @@ def test_layers_are_checked_before_anything_trains(change, message):
 
 
 def test_layers_are_checked_with_the_data_as_they_are(small, split):
-    """What has height and width on photographs may be a single place on the digits' 8×8 pixels."""
+    """An output with height and width for photographs may be one place for digits of 8×8 pixels."""
     explanations = papers.explanations
     lesson = PROJECT / "notebooks" / "07_explaining_cluster_models.ipynb"
     own = {"dataset": small.name, "model": "resnet34", "layer": "features.layer4"}

@@ -1,4 +1,4 @@
-"""FedCRef: its parts against brute force and by hand, and the whole method on few digits."""
+"""Tests of FedCRef: its parts against brute force and by hand, and the whole method on digits."""
 
 import itertools
 from dataclasses import replace
@@ -26,7 +26,7 @@ errors_ = st.floats(0, 1, allow_subnormal=False)
 
 @pytest.fixture(scope="module")
 def system(small):
-    """Five clients with two or three of the first four digits: the others are too rare."""
+    """Make five clients with two or three of the first four digits; other classes are too rare."""
     rare = 4 + torch.arange(len(small.labels)) % 50
     labels = torch.where(small.labels < 4, small.labels, rare)
     _, made = partition.class_mixtures(
@@ -61,7 +61,7 @@ def dealt(small, system):
 
 
 def begin(federation, dealt, **options):
-    """The method before its first iteration."""
+    """Build the method and set it up, before its first iteration."""
     method = replace(OPTIONS, start=dealt, **options)
     method.setup(federation.server, federation.initial())
     return method
@@ -72,7 +72,7 @@ def iterate(federation, method):
 
 
 def run(lines, federation, dealt, iterations, **given):
-    """A run of variants by their options; returns the history and the methods."""
+    """Run variants, given by their options; return the history and the methods."""
     made = {name: replace(options, start=dealt) for name, options in lines.items()}
     history = simulation.run(made, federation, iterations, progress=False, **given)
     return history, made
@@ -115,7 +115,7 @@ def test_each_client_holds_as_many_of_each_of_its_classes(
     if unique:
         assert len(set(sets)) == clients
     assert [made.clusters[sets.index(s)] for s in sets] == made.clusters.tolist()
-    # 500 images are enough for 12 clients of 40: shared is what should be, and nothing else
+    # 500 images are enough for 12 clients of 40, so clients share only what they should share
     for one, other in itertools.combinations(range(clients), 2):
         common = np.intersect1d(made.train[one], made.train[other])
         both = set(sets[one]) & set(sets[other])
@@ -157,7 +157,7 @@ def test_impossible_systems_are_refused(pool_of, options, message):
         partition.class_mixtures(pool_of(np.repeat(np.arange(4), 10)), **given_)
 
 
-# --- First clusterings ---------------------------------------------------------------------------
+# --- Initial clusterings --------------------------------------------------------------------------
 
 
 @given(st.integers(2, 5), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 99))
@@ -166,7 +166,7 @@ def test_dirt_is_as_frequent_as_it_says(k, dirtiness, seed):
     labels = first.dirty_uniform(classes, dirtiness, seed)
     wrong = labels != classes // 10
     assert wrong.mean() == pytest.approx(dirtiness, abs=0.06)
-    if dirtiness:  # to all other clusters alike
+    if dirtiness:  # all other clusters are equally likely
         counts = np.bincount(labels[:600], minlength=k)[1:]
         assert counts == pytest.approx(600 * dirtiness / (k - 1), abs=80)
 
@@ -281,7 +281,7 @@ def test_accuracy_wants_labels():
 
 @given(arrays(float, (4, 9), elements=errors_), st.floats(0.001, 1000))
 def test_the_published_normalisation_forgets_the_scale(errors, factor):
-    """A millionth of the differences would give the same associations."""
+    """Differences that are a million times smaller would give the same associations."""
     before = fedcref.differences(errors, 1, "min-max")
     np.testing.assert_allclose(
         fedcref.differences(factor * errors, 1, "min-max"), before, atol=1e-6
@@ -306,7 +306,7 @@ def test_one_outlier_decides_and_absolute_differences_do_not_mind():
 
 
 def test_what_cannot_be_normalised():
-    """The same model agrees; one that differs by a constant does not."""
+    """An equal model agrees, but a model whose errors differ by a constant does not."""
     errors = np.array([[0.1, 0.2], [0.1, 0.2], [0.25, 0.35]])
     found = fedcref.differences(np.round(errors * 8) / 8, 0, "min-max")
     assert found[:2].tolist() == [[0, 0], [0, 0]]
@@ -324,7 +324,7 @@ def test_what_cannot_be_normalised():
     st.sampled_from(fedcref.NORMALISATIONS),
 )
 def test_associations_as_equation_2_says(one, other, alpha, theta, normalisation):
-    """Two clients with three and two clusters; probabilities counted one by one."""
+    """Two clients have three and two clusters; probabilities are counted sample by sample."""
     clusters = LocalClusters(
         np.array([0, 0, 0, 1, 1]),
         [np.array(s) for s in ([0, 1, 2], [3, 4], [5, 6], [0, 5], [1, 2, 3, 4])],
@@ -383,7 +383,7 @@ def test_communities_are_components_of_two_or_more():
 
 
 def slow_refinement(errors, k):
-    """Algorithm 2, sample by sample."""
+    """Run Algorithm 2 sample by sample."""
     left, models, chosen, labels = set(range(errors.shape[1])), set(range(len(errors))), [], {}
     for p in range(k):
         if not left:
@@ -407,7 +407,7 @@ def test_refinement_equals_algorithm_2_sample_by_sample(errors, k):
 
 
 def test_one_model_for_all_leaves_one_cluster():
-    """Whatever was wanted: there is no sample for a second."""
+    """Two clusters were wanted, but no sample is left for the second."""
     errors = np.array([[0.1, 0.1], [0.2, 0.2]])
     assert fedcref.cluster_refine(errors, 2).tolist() == [0, 0]
 
@@ -468,7 +468,7 @@ def test_dirty_clusters_become_cleaner_and_find_each_other(clients, dealt):
     assert found["accuracy"] > found["accuracy_start"] + 0.05
     assert found["isolated"] < found["isolated_start"]
     assert found["communities"] >= 2
-    # Every cluster once at least, in the first iteration
+    # Every cluster trains a model at least in the first iteration
     assert history.trained == history.requested >= found["isolated_start"]
     table = history.table()
     assert table["round"].tolist() == list(range(found["iterations"] + 1))
@@ -493,7 +493,10 @@ def test_perfect_associations_are_never_wrong_and_isolate_nothing_shared(clients
 
 @pytest.mark.slow
 def test_isolated_clusters_end_a_run_without_communities(clients, dealt):
-    """Nobody is associated, and clients soon rest; θ = 0 with absolute differences is the same."""
+    """Without associations, clients soon become inactive.
+
+    θ = 0 with absolute differences has the same effect as no associations.
+    """
     history, made = run({"F": replace(OPTIONS, associations="none")}, clients(), dealt, 6)
     assert {row["communities"] for row in history.rows} == {0}
     strict = replace(OPTIONS, theta=0.0, normalisation="absolute")
@@ -504,7 +507,7 @@ def test_isolated_clusters_end_a_run_without_communities(clients, dealt):
 
 
 def test_a_cluster_that_vanished_does_not_end_a_run(clients, dealt):
-    """A client alone, with a network fewer than it wants clusters, goes on with those it has."""
+    """A client with fewer networks than clusters wanted continues with the networks it has."""
     federation = clients()
     method = begin(federation, dealt, associations="none")
     method.clusterings[0] = np.zeros_like(method.clusterings[0])
@@ -527,7 +530,7 @@ def test_who_changes_little_rests_and_the_rest_refine(clients, dealt):
         not (a >= 0.68 and same) for a, same in zip(agreement, as_many, strict=True)
     ]
     assert method.refined.tolist() == [1] * 5
-    # Each cluster kept the name of the one that it is most of
+    # Each new cluster has the number of the old cluster that it matches best
     for labels, old in zip(after, before, strict=True):
         assert all(new == name for new, name in metrics.matched(old, labels).items())
 
@@ -562,7 +565,7 @@ def test_all_data_in_one_place_are_a_row_like_the_others(clients, dealt):
     assert {"method", *row} == set(history.rows[0])
     history.rows.append({"method": "Global DEC", **row})
     summary = history.summary()["Global DEC"]
-    # Two clusters of three classes: one image of 5 and the one of 7 cannot be right
+    # Two clusters of three classes: one image of class 5 and that of class 7 cannot be right
     assert summary["accuracy"] == summary["worst_accuracy"] == pytest.approx(4 / 6)
     assert (summary["communities"], summary["isolated"], summary["iterations"]) == (2, 0, 0)
 
@@ -645,7 +648,7 @@ def test_variants_share_the_first_networks_and_change_nothing_by_it(clients, dea
         assert [row for row in together.rows if row["method"] == name] == apart.rows
         for one, other in zip(ends[name].local_models, end[name].local_models, strict=True):
             assert torch.equal(one, other)
-    # The two that train alike; the third trains its own
+    # Two variants share their training; the third trains for another number of epochs
     shared = together.requested - together.trained
     assert shared >= together.summary()["Alone"]["isolated_start"]
 
@@ -753,7 +756,7 @@ def test_parameters_become_options():
 
 
 def test_the_graph_shows_which_associations_are_wrong():
-    """Two of class 3, one of class 7 and one that stands for nothing; one wrong edge of two."""
+    """One of two edges is wrong; clusters represent class 3 (twice), class 7, and no class."""
     row = {"classes": "3|3|7|-1", "edges": "0-1|1-2"}
     _, axes = plt.subplots()
     plots.associations(row, axes)
@@ -762,6 +765,6 @@ def test_the_graph_shows_which_associations_are_wrong():
     assert {text.get_text() for text in axes.texts} == {"3", "7"}
     [dots] = axes.collections
     assert dots.get_sizes().tolist() == [22, 22, 22, 6]
-    plots.associations(row | {"edges": np.nan}, axes)  # as a record without any is read
+    plots.associations(row | {"edges": np.nan}, axes)  # what a record without edges gives
     assert len(axes.lines) == 2
     plt.close("all")

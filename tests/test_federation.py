@@ -27,7 +27,7 @@ def everyone(federation):
 
 
 def plain_loop(federation, images, model, client, round):
-    """What a textbook would write: one network, one optimiser over its parameters."""
+    """Train one network with one optimiser, as a textbook would."""
     training = federation.training
     network = models.make(model, images.shape, images.classes).train()
     vector_to_parameters(federation.initial()[: federation.parameters], network.parameters())
@@ -50,9 +50,10 @@ def plain_loop(federation, images, model, client, round):
 
 @pytest.fixture
 def float64():
-    """Double precision: training amplifies what two algorithms for a convolution round otherwise.
+    """Compute in double precision.
 
-    In single precision a large momentum makes 1e-4 of 1e-7, on some processors.
+    Two algorithms for a convolution round differently, and training amplifies the difference. In
+    single precision, a large momentum turns 1e-7 into 1e-4 on some processors.
     """
     torch.set_default_dtype(torch.float64)
     yield
@@ -70,7 +71,7 @@ def test_each_client_trains_as_a_plain_loop_would(float64, federate, small, engi
 
 
 def loss_by_hand(network, pixels, labels, weights, anchor, training):
-    """The loss of a batch as formulas say it, for autograd: cross-entropy and penalty."""
+    """Compute the loss of a batch by the formulas of cross-entropy and penalty, for autograd."""
     losses = F.cross_entropy(network(pixels), labels, reduction="none")
     loss = (weights * losses).sum() / len(labels)
     theta = parameters_to_vector(p for n, p in network.named_parameters() if training.trains(n))
@@ -153,14 +154,14 @@ def test_layers_that_are_not_trained_stay_and_unknown_ones_are_refused(federate,
     moved = (federation.train(head, 0) != jobs.models).any(dim=0)
     for name, part in federation.layout.items():
         assert moved[part].any() == name.startswith("classifier.")
-    # And the network is whole again for whoever comes next
+    # Afterwards, the network trains all layers again
     assert torch.equal(federation.train(jobs, 0), federate(engine=engine).train(jobs, 0))
     with pytest.raises(ValueError, match="no layer attention"):
         federation.train(replace(jobs, training=LocalTraining(layers=("attention",))), 0)
 
 
 def test_both_ways_drop_the_same_units(federate):
-    """Masks depend on seed, client, round, step, layer and position; not on who else trains."""
+    """Masks depend only on seed, client, round, step, layer and position, not on other jobs."""
     training = LocalTraining(epochs=1, batch_size=16, lr=0.01)
     threads = federate("ocfl-cnn", training)
     stacked = federate("ocfl-cnn", training, engine="stacked")
@@ -180,7 +181,7 @@ def test_dropout_drops_as_often_as_it_says_and_anew_each_time():
         masks.append(layer(x))
         assert (masks[-1] == 0).float().mean().item() == pytest.approx(0.3, abs=0.01)
         assert masks[-1].max().item() == pytest.approx(1 / 0.7)
-        # Neither rows nor columns are alike
+        # No two rows and no two columns are equal
         assert len(masks[-1].unique(dim=0)) == 400
         assert len(masks[-1].unique(dim=1)[0]) == 50
     both_dropped = ((masks[0] == 0) & (masks[1] == 0)).float().mean().item()
@@ -200,7 +201,7 @@ def test_digests_tell_rows_apart_and_know_them_again():
     swapped = rows[:, [1, 0, *range(2, 1000)]]
     keys = [*digests(rows), *digests(near), *digests(swapped), *digests(-rows)]
     assert len(set(keys)) == 200
-    assert digests(rows[7:9].clone()) == keys[7:9]  # whatever the number of rows
+    assert digests(rows[7:9].clone()) == keys[7:9]  # the number of rows does not matter
     assert len(set(digests(torch.tensor([[0.0], [-0.0], [1.0]])))) == 3
 
 
@@ -237,7 +238,7 @@ def test_nothing_to_do_is_no_error(federate):
 
 
 def test_both_ways_agree_with_batch_normalisation(federate, normalised):
-    """Rows hold the running statistics, and batches of unequal size do not disturb them."""
+    """Rows hold the running statistics, and batches of unequal size do not change them."""
     training = LocalTraining(epochs=1, batch_size=16, lr=0.01)
     threads = federate(normalised, training)
     stacked = federate(normalised, training, engine="stacked")
@@ -254,7 +255,7 @@ def test_both_ways_agree_with_batch_normalisation(federate, normalised):
 
 
 def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
-    """Momentum must not move a stacked model on after its client's last batch."""
+    """Momentum must not change a stacked model after its client's last batch."""
     federation = federate(training=MOMENTUM, engine="stacked")
     assert len({len(federation.batches(c, 0)) for c in range(federation.clients)}) > 1
     together = federation.train(everyone(federation), 0)
@@ -266,7 +267,7 @@ def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
 
 
 def stacks_of(federation, monkeypatch):
-    """The numbers of jobs of the stacks that a federation trains from now on."""
+    """Record how many jobs each stack has that a federation trains from now on."""
     sizes = []
     train_stack = stacked.train_stack
     monkeypatch.setattr(
@@ -289,7 +290,7 @@ def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
 
 @pytest.mark.parametrize("model", ["compact-cnn", "compact-bn", "ocfl-cnn"])
 def test_cores_share_the_jobs_of_a_stack(federate, monkeypatch, model):
-    """And nothing but time depends on how many there are."""
+    """The number of cores affects nothing except the time."""
     trained = []
     for cores, expected in ((1, [6]), (4, [2, 2, 2])):
         monkeypatch.setenv("CFLKIT_THREADS", str(cores))
@@ -310,7 +311,7 @@ def test_a_number_of_threads_that_is_none_is_refused(federate, monkeypatch, give
 
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_each_client_computes_on_one_core(federate, monkeypatch, threads):
-    """Also where one client, or one thread, has the whole machine: bits must not depend on it."""
+    """This also holds for a single client or thread, since bits must not depend on the cores."""
     monkeypatch.setenv("CFLKIT_THREADS", threads)
     federation = federate()
     seen = set()
@@ -335,7 +336,7 @@ def test_padding_has_no_share_in_a_loss():
     torch.testing.assert_close(schedule.shares, expected)
     assert schedule.sizes == [[3, 0, 1]]
     assert schedule.groups(0, alike=True) == [[0], [2]]
-    assert schedule.groups(0, alike=False) == [[0, 1, 2]]  # all while most have a batch
+    assert schedule.groups(0, alike=False) == [[0, 1, 2]]  # all, as most have a batch
 
 
 def test_stacked_training_leaves_the_global_generator_alone(federate):
@@ -349,7 +350,7 @@ def test_stacked_training_leaves_the_global_generator_alone(federate):
 
 
 def test_a_stack_counts_what_the_backward_pass_keeps(federate):
-    """Twice the batch, twice the activations; whichever training asks."""
+    """Twice the batch keeps twice the activations, for the batch size of the given training."""
     federation = federate(engine="stacked")
     rows = 6 * 4 * federation.parameters
     bytes_of = [job_bytes(federation, LocalTraining(batch_size=b)) - rows for b in (8, 16)]
@@ -373,7 +374,7 @@ def test_bfloat16_is_coarser_and_points_the_same_way(federate, engine):
 
 @pytest.mark.parametrize(("precision", "expected"), [("float32", "ieee"), ("tf32", "tf32")])
 def test_tf32_is_on_only_if_asked_for(precision, expected):
-    """torch has it on in convolutions; the switches can be read without a GPU."""
+    """By default, torch uses TF32 in convolutions; the switches can be read without a GPU."""
     switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
     before = [switch.fp32_precision for switch in switches]
     with matmul_precision(precision, torch.device("cuda")):
@@ -383,7 +384,7 @@ def test_tf32_is_on_only_if_asked_for(precision, expected):
 
 @pytest.mark.parametrize("model", ["compact-cnn", "ocfl-cnn"])
 def test_same_seed_same_bits_whatever_else_is_trained(federate, model):
-    """Also with dropout, whose masks must not depend on which thread came first."""
+    """This also holds with dropout, whose masks must not depend on the order of threads."""
     one, other = federate(model, seed=5), federate(model, seed=5)
     first = one.train(everyone(one), 1)
     jobs = everyone(other)
@@ -393,7 +394,7 @@ def test_same_seed_same_bits_whatever_else_is_trained(federate, model):
 
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
 def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engine):
-    """As a client that holds nothing else would."""
+    """The result is the same as for a client that holds only these samples."""
     parts = [torch.arange(0, 20), torch.arange(30, 43)]
     whole = federate(engine=engine, training=ADAM)
     models_, clients = whole.initial()[None], torch.tensor([2, 2])
@@ -404,7 +405,7 @@ def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engi
         other = Federation(small, alone, "compact-cnn", ADAM, device="cpu", engine=engine)
         own = other.data.batches
         other.data.batches = lambda client, *rest, own=own: own(2, *rest)
-        other.data._indices["train"] *= 3  # the batch order of client 2
+        other.data._indices["train"] *= 3  # so that client 2, whose batch order is used, exists
         expected = other.train(Jobs(models_, torch.zeros(1).long(), torch.zeros(1).long()), 1)[0]
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
 
@@ -470,7 +471,7 @@ def test_building_a_federation_leaves_the_global_generator_alone(federate):
 
 
 def test_averaging_identical_clients_equals_training_one(small, split):
-    """FedAvg over clients with the same data and the same batches."""
+    """All clients have the same data and the same batches."""
     same = Partition(small.name, [split.train[0]] * 4, [split.test[0]] * 4, np.zeros(4, int), {})
     federation = Federation(small, same, training=SGD, device="cpu")
     own = federation.data.batches
@@ -545,7 +546,7 @@ def test_bad_requests_are_refused(small, split, federate):
         ({"momentum": -3.0}, "momentum\n  Input should be greater than or equal to 0"),
         ({"momentum": 1.0}, "momentum\n  Input should be less than 1"),
         ({"strength": 0.1}, "a strength needs a penalty"),
-        ({"penalty": "proximal", "strength": -0.1}, "a strength from 0 on"),
+        ({"penalty": "proximal", "strength": -0.1}, "a strength ≥ 0, not -0.1"),
     ],
 )
 def test_local_training_is_checked(options, message):
@@ -554,7 +555,7 @@ def test_local_training_is_checked(options, message):
 
 
 def test_bfloat16_that_is_only_emulated_is_said_before_anything_trains(federate, monkeypatch):
-    """And whoever wants it has it."""
+    """The federation is built despite the warning."""
     monkeypatch.setattr(machine, "multiplies_bfloat16", lambda: False)
     with pytest.warns(UserWarning, match="no instructions for bfloat16: torch emulates them"):
         federation = federate(precision="bfloat16")

@@ -1,4 +1,4 @@
-"""Grids of runs: what they hold, and that they survive anything."""
+"""Tests of grids of runs: their contents, and that they survive failures and kills."""
 
 import multiprocessing
 import os
@@ -22,7 +22,7 @@ from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT
 
 TABLE = "ocfl/table-1"
-KILLS = int(os.environ.get("CFLKIT_KILLS", "5"))  # at random moments
+KILLS = int(os.environ.get("CFLKIT_KILLS", "5"))  # how many kills at random moments
 TINY = {
     "dataset": "digits-8x8",
     "model": "linear",
@@ -31,7 +31,7 @@ TINY = {
     "rounds": 100,
     "local_epochs": 1,
 }
-# A notebook that trains and writes its record, and nothing else
+# A notebook that only trains and writes its record
 CELLS = [
     "from cflkit import datasets, methods, papers, partition, records, simulation\n"
     "from cflkit.federation import Federation",
@@ -50,7 +50,7 @@ CELLS = [
 
 @pytest.fixture
 def small_grid(tmp_path, monkeypatch):
-    """A grid of four short runs, its files and all that it writes in a folder of its own."""
+    """Make a grid of four short runs, with its files and all results in a temporary folder."""
     params = tmp_path / "params"
     (params / "own" / "tiny").mkdir(parents=True)
     for balance in ("balanced", "imbalanced"):
@@ -103,7 +103,7 @@ def test_where_chooses():
     assert main(["grid", "list", TABLE, *2 * ["-w", "seed", "1"]]) == 2
     with pytest.raises(ParameterError, match="no run of"):
         grid.read(TABLE, {"seed": "7"})
-    with pytest.raises(ParameterError, match="no grid 'ocfl/table-9'; there are"):
+    with pytest.raises(ParameterError, match="no grid 'ocfl/table-9'; the grids are"):
         grid.read("ocfl/table-9")
 
 
@@ -135,7 +135,7 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
         (place / "record.json").write_text("{}")
     [left] = listed()
     assert "imbalanced.yaml -p seed 1 -p partition_seed 1 --missing" in left
-    # Another learning rate in one scenario's file: its two runs are to do again, the others not
+    # With another learning rate in one scenario's file, only its two runs must be done again
     file = small_grid / "own" / "tiny" / "balanced.yaml"
     file.write_text(file.read_text() + "lr: 0.05\n")
     assert [job.status for job in grid.read("own/tiny")] == [
@@ -150,8 +150,8 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"file": "{scale}.yaml"}, "a grid without scale"),
-        ({"alike": {"seed": "partition_seed"}}, "a grid without partition_seed"),
+        ({"file": "{scale}.yaml"}, "a grid has no scale"),
+        ({"alike": {"seed": "partition_seed"}}, "a grid has no partition_seed"),
         ({"alike": {"sead": "seed"}}, "no parameter 'sead'"),
         ({"notebook": "01_federated_averaging.ipynb"}, "the notebook has no parameter"),
         ({"grids": [{"balance": ["even"], "seed": [0]}]}, "cannot be read"),
@@ -187,7 +187,7 @@ def test_no_two_processes_run_the_same(small_grid):
         holder.kill()
         holder.wait()
     with notebooks.run_lock(job.run):
-        pass  # the lock fell with its process
+        pass  # the lock was released when its process ended
 
 
 def test_what_a_killed_process_left_is_swept(small_grid):
@@ -202,7 +202,7 @@ def test_what_a_killed_process_left_is_swept(small_grid):
     assert (state.exists(), part.exists(), draft.exists()) == (True, False, False)
     (records.results() / run).mkdir()
     (records.results() / run / "record.json").write_text("{}")
-    records.remove_leftovers(run)  # killed between the record and the end of the checkpoint
+    records.remove_leftovers(run)  # as after a kill before the checkpoint is deleted
     assert not state.exists()
 
 
@@ -211,7 +211,7 @@ def test_what_a_killed_process_left_is_swept(small_grid):
 
 @pytest.fixture(scope="module")
 def worker_process():
-    """Start `worker.run` in a process of its own; what it imports is imported once for all."""
+    """Start `worker.run` in separate processes, which share one import of the packages."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["cflkit.notebooks", "hdbscan", "torchvision"])
 
@@ -225,7 +225,7 @@ def worker_process():
 
 @pytest.fixture(scope="module")
 def undisturbed(worker_process, tmp_path_factory):
-    """The table of a run that nobody kills."""
+    """Return the table of a run that is not killed."""
     folder = tmp_path_factory.mktemp("calm")
     finish(worker_process(folder))
     return (folder / "results" / worker.RUN / "rounds.csv").read_bytes()
@@ -237,7 +237,7 @@ def finish(process):
 
 
 def held(folder):
-    """Names of what lies in the results of a worker."""
+    """List the names in the results folder of a worker."""
     return sorted(path.name for path in (folder / "results").glob("*"))
 
 
@@ -245,14 +245,14 @@ def held(folder):
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not(
     worker_process, undisturbed, tmp_path
 ):
-    """SIGKILL at random moments of its training."""
+    """The run gets SIGKILL at random moments of its training."""
     state = tmp_path / "cache" / "checkpoints" / f"{worker.RUN}.pt"
     chance, rounds = random.Random(0), []
     for _ in range(KILLS):
         before = state.stat().st_mtime_ns if state.exists() else None
         process = worker_process(tmp_path)
         while process.is_alive() and (not state.exists() or state.stat().st_mtime_ns == before):
-            time.sleep(0.01)  # until it trains
+            time.sleep(0.01)  # wait until it trains
         time.sleep(chance.uniform(0, 0.2))
         process.kill()
         process.join()
@@ -260,7 +260,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not(
         saved = torch.load(state, weights_only=True)
         rounds.append(saved["rounds"])
     assert rounds == sorted(rounds)
-    assert rounds[-1] < worker.PARAMETERS["rounds"]  # each kill was in the midst of the training
+    assert rounds[-1] < worker.PARAMETERS["rounds"]  # all kills were during training
     finish(worker_process(tmp_path))
     assert held(tmp_path) == [worker.RUN]
     assert (tmp_path / "results" / worker.RUN / "rounds.csv").read_bytes() == undisturbed
@@ -270,9 +270,9 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not(
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", worker.PHASES)
 def test_a_kill_in_any_phase_loses_nothing(worker_process, undisturbed, tmp_path, phase):
-    """A record that is there stays, or its successor does; and the next run ends as it should."""
+    """After a kill, there is the old or the new record, and the next run ends normally."""
     table = tmp_path / "results" / worker.RUN / "rounds.csv"
-    for _ in range(2):  # without a record, and with one
+    for _ in range(2):  # first without a record, then with one
         process = worker_process(tmp_path, phase)
         process.join()
         assert process.exitcode == -signal.SIGKILL
@@ -283,7 +283,7 @@ def test_a_kill_in_any_phase_loses_nothing(worker_process, undisturbed, tmp_path
 
 
 def states():
-    """The checkpoints, and when they were last written."""
+    """Return the time at which each checkpoint was last written."""
     paths = records.checkpoint("x").parent.glob("*.pt")
     return {path.name: path.stat().st_mtime_ns for path in paths}
 
@@ -293,7 +293,7 @@ def tables_of(folder):
 
 
 def start(params, **environment):
-    """The grid command, for two runs, in a process group of its own, on the grids in ``params``."""
+    """Start the grid command for two runs of the grids in ``params``, in a new process group."""
     code = (
         "import sys, pathlib; from cflkit import grid, notebooks; from cflkit.__main__ import main;"
     )
@@ -311,7 +311,7 @@ def start(params, **environment):
 
 
 def wait_for_training(process):
-    """Until some run of a grid has written a checkpoint since."""
+    """Wait until any run of a grid has written a new checkpoint."""
     before = states()
     while states() == before and process.poll() is None:
         time.sleep(0.05)
@@ -319,7 +319,7 @@ def wait_for_training(process):
 
 @pytest.mark.slow
 def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path):
-    """All processes of the grid get SIGKILL, and then the first alone, whose runs go on."""
+    """First, SIGKILL ends all processes of a grid; later, only the main one, whose runs go on."""
     calm = start(small_grid, CFLKIT_RESULTS=str(tmp_path / "calm"))
     out, _ = calm.communicate()
     assert calm.returncode == 0, out
@@ -332,10 +332,10 @@ def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path):
     process.wait()
     assert any(job.status == "begun" for job in grid.read("own/tiny"))
     for folder in records.results().glob("[!.]*"):
-        records.read(folder)  # whatever is there is whole
+        records.read(folder)  # every record that exists is complete
     process = start(small_grid)
     wait_for_training(process)
-    process.kill()  # the next grid must wait for what this one began
+    process.kill()  # the next grid must wait for the runs that this one began
     process.wait()
     process = start(small_grid)
     out, _ = process.communicate()
@@ -348,12 +348,12 @@ def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path):
 
 @pytest.mark.slow
 def test_a_full_disk_is_a_clear_error_and_leaves_no_half_record(small_grid):
-    """A bound on the size of files stands for the disk."""
+    """A limit on the size of files simulates the full disk."""
     job = grid.read("own/tiny")[0]
     bound = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000));"
     bound += "from cflkit.__main__ import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", bound, "run", str(job.notebook), "-f", str(job.file)]
-    command += ["-p", "model", "compact-cnn"]  # whose checkpoints are longer than that
+    command += ["-p", "model", "compact-cnn"]  # its checkpoints are larger than the limit
     done = subprocess.run(
         [*command, "-o", str(notebooks.RUNS / "out.ipynb")],
         capture_output=True,

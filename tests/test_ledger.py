@@ -1,4 +1,4 @@
-"""Published numbers beside ours."""
+"""Tests of the ledger, which compares published numbers with ours."""
 
 import shlex
 
@@ -25,14 +25,14 @@ def parameters(reduced=False, **changes):
 
 
 def made(name, paper, parameters, rows):
-    """A record that is in no file."""
+    """Build a record without files."""
     run = Record(PROJECT / name, paper, parameters, {}, {})
-    vars(run)["rounds"] = rows  # where the property keeps what it has read
+    vars(run)["rounds"] = rows  # the place where the cached property stores the table
     return run
 
 
 def record(number=0, fired=3, **options):
-    """A run whose every method found the truth in the same round."""
+    """Build the record of a run in which every method finds the truth in the same round."""
     given = parameters(**options) | {"seed": number, "partition_seed": number}
     number_of_round = np.arange(1, given["rounds"] + 1)
     after = (number_of_round >= fired).astype(float)
@@ -68,7 +68,7 @@ def record(number=0, fired=3, **options):
         (0.96, [0.956, 0.95, 0.9], "reproduced"),  # 0.956 prints as 0.96
         (0.96, [1.0, 1.0, 1.0], "close"),
         (0.0, [0.0], "reproduced"),
-        (np.nan, [np.nan, np.nan], "reproduced"),  # neither ever clustered
+        (np.nan, [np.nan, np.nan], "reproduced"),  # neither has ever clustered
         (np.nan, [np.nan, 3.0], "not reproduced"),
         (3, [np.nan], "not reproduced"),
     ],
@@ -164,9 +164,9 @@ def test_a_dash_is_reproduced_by_one_cluster_from_first_to_last():
         assert (cell["never"], cell["seeds"]) == (1, len(runs))
     assert (cell["low"], cell["ours"], cell["high"]) == pytest.approx((0, 0.48, 0.96))
     assert cell["intended"] == pytest.approx(0.48)
-    # Nor does one cluster reproduce a number
+    # One cluster does not reproduce a printed number either
     assert row(ledger.ledger([whole]), "OCFL-AFF", "RAND")["status"] == "not reproduced"
-    # Several clusters without any agreement with the truth score zero, too, and are no dash
+    # Several clusters that do not agree with the truth also score zero, but are not a dash
     astray = record(2, fired=3)
     astray.rounds[["ari", "ami", "homogeneity"]] = 0.0
     assert row(ledger.ledger([astray]), "BCL", "RAND")["status"] == "not reproduced"
@@ -220,7 +220,7 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
 
 
 def emd_record(accuracy, version="four", scale="reduced", **changes):
-    """A run of EMD-CFL that ends with this accuracy."""
+    """Build the record of a run of EMD-CFL that ends with this accuracy."""
     file = PROJECT / "notebooks" / "params" / "emd-cfl" / scale / f"mnist_{version}.yaml"
     given = notebooks.read_yaml(file) | {"weight_decay": 1e-6} | changes
     rows = pd.DataFrame(
@@ -275,7 +275,7 @@ def test_participants_part_the_scenarios():
     rows = table[(table["table"] == "6") & (table["dataset"] == "mnist")]
     run = rows[rows["status"] != "not run"]
     assert set(run["participants"]) == {20}
-    assert table["clients"].dtype == table["participants"].dtype == "Int64"  # 15, not 15.0
+    assert table["clients"].dtype == table["participants"].dtype == "Int64"  # not 15.0
     assert set(run["method"]) == {"EMD-CFL"}
 
 
@@ -290,7 +290,10 @@ def test_a_dash_that_says_nothing_is_no_cell():
 
 
 def explanations_record(insertion, scale="reduced"):
-    """A run whose maps all score the same; of OCFL-AFF as published they score a half of it."""
+    """Build the record of a run with this insertion score on average over clusters.
+
+    OCFL-AFF as published has half of this score.
+    """
     folder = PROJECT / "notebooks" / "params" / "explanations" / scale
     given = notebooks.read_yaml(folder / "mnist_15_nonoverlapping_balanced.yaml")
     rows = [
@@ -315,12 +318,12 @@ def test_explanations_are_means_over_clusters_of_gradcams_scores():
     affinity = found.loc[("figure 6", "OCFL-AFF", "insertion")]
     assert affinity["reduced_ours"] == pytest.approx(0.35)
     assert affinity["reduced_intended"] == pytest.approx(0.7)
-    # No orchestrator's samples in this run, and no ranks in any
+    # This run has no samples of the orchestrator, and no run has ranks
     assert set(table.loc[table["table"] == "figure 8", "reduced_status"]) == {"not run"}
 
 
 def fedcref_record(accuracy, communities, scale="paper", dataset="emnist-digits", **changes):
-    """A run of FedCRef that ends like this."""
+    """Build the record of a run of FedCRef that ends with these values."""
     file = PROJECT / "notebooks" / "params" / "fedcref" / scale / f"{dataset}.yaml"
     rows = pd.DataFrame(
         {
@@ -340,7 +343,7 @@ def fedcref_record(accuracy, communities, scale="paper", dataset="emnist-digits"
 def test_fedcref_is_compared_at_the_start_and_after_the_last_iteration():
     table = ledger.ledger([fedcref_record(0.87, 9), fedcref_record(0.90, 12, seed=1)])
     run = table[table["status"] != "not run"]
-    # The same system stands in three pairs of tables, with a result of its own in each
+    # The same system is in three pairs of tables, each with another result
     assert set(run["table"]) == {"3", "4", "5", "6"}
     cells = run[run["table"].isin(["3", "4"])].set_index(["method", "measure"])
     ours, status = cells["ours"], cells["status"]

@@ -16,7 +16,7 @@ temperatures = st.lists(st.floats(0.01, 1), min_size=1, max_size=12)
 
 @given(temperatures, st.integers(1, 5))
 def test_the_trigger_is_a_rise_of_the_moving_average(values, window):
-    """Against the averages themselves, with T = +∞ before the first round."""
+    """Compare the trigger with the averages themselves, with T = +∞ before the first round."""
     padded = [math.inf] * (window + 1) + values
     now, before = padded[-window:], padded[-window - 1 : -1]
     if math.inf in before:
@@ -68,7 +68,7 @@ def test_fedavg_is_the_weighted_mean_of_what_clients_trained(federate, weighting
 
 @pytest.mark.parametrize("server", ["momentum", "adagrad", "adam", "yogi"])
 def test_server_optimisers_follow_reddi_et_al(server):
-    """Algorithm 2, value by value, in plain Python."""
+    """Compare with Algorithm 2 in plain Python, value by value."""
     lr, beta1, beta2, tau = 0.1, 0.9, 0.99, 1e-3
     method = methods.make("fedavg", server_optimizer=server, server_lr=lr)
     method.momentum, method.second_moment = torch.zeros(1), torch.full((1,), tau**2)
@@ -122,7 +122,7 @@ def test_oracle_averages_within_the_true_clusters(federate):
 
 
 def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
-    """Lines 20 to 28 of Algorithm 1 in the round that fires."""
+    """Check lines 20 to 28 of Algorithm 1 in the round in which the trigger fires."""
     federation = federate()
     method = methods.make("ocfl", clusterer="kmeans")
     method.setup(federation.server, federation.initial())
@@ -142,12 +142,12 @@ def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
         expected = received[0] + (trained - received)[members].mean(dim=0)
         torch.testing.assert_close(method.models[cluster], expected, rtol=1e-5, atol=1e-6)
     run_round(method, federation, round + 1)
-    assert method.temperatures == history  # fired once, never looks again
+    assert method.temperatures == history  # after firing once, the trigger no longer measures
     assert method.scalars == {}
 
 
 def test_buffers_enter_update_vectors_when_asked(federate, normalised):
-    """BatchNorm's counters dominate: clients look alike (facts of the authors' code)."""
+    """As in the authors' code, BatchNorm's counters dominate, and clients look similar."""
     federation = federate(normalised, LocalTraining(epochs=2, batch_size=4, lr=1e-3))
     with_buffers = methods.make("ocfl", include_buffers=True)
     without = methods.make("ocfl")

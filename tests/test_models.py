@@ -76,7 +76,7 @@ def test_dropout_keeps_the_mean_and_draws_by_its_key_or_the_global_generator(key
 
 
 def test_unknown_model():
-    with pytest.raises(ValueError, match="unknown model 'lenet'; known are linear"):
+    with pytest.raises(ValueError, match="unknown model 'lenet'; choose from linear"):
         models.make("lenet", (1, 28, 28), 10)
 
 
@@ -85,7 +85,7 @@ def test_a_row_is_the_whole_model(name):
     shape = (1, 8, 8)
     source, target = models.make(name, shape, 10), models.make(name, shape, 10)
     with torch.no_grad():
-        source.train()(torch.rand(8, *shape))  # moves BatchNorm's statistics
+        source.train()(torch.rand(8, *shape))  # changes BatchNorm's statistics
     inputs = torch.rand(4, *shape)
     expected = source.eval()(inputs)
     plain = parameters_to_vector(source.parameters())
@@ -101,7 +101,7 @@ def test_a_row_is_the_whole_model(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models.PRETRAINED)
 def test_networks_of_torchvision_take_images_of_any_size(name):
-    # On ``meta`` shapes are computed, and nothing is initialised or multiplied
+    # On the device ``meta``, only shapes are computed, so large networks take no time
     with torch.device("meta"), torch.no_grad():
         network = models.make(name, (3, 32, 32), 7, weights=None).eval()
         assert network(torch.rand(1, 3, 32, 32)).shape == (1, 7)

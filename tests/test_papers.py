@@ -1,4 +1,4 @@
-"""What the kit knows about papers: in one file each, and nowhere else."""
+"""Tests that one file holds all that the kit knows about a paper."""
 
 import re
 from typing import ClassVar
@@ -91,7 +91,7 @@ YARDSTICKS = {"oracle": f"Oracle(truth={TRUTH}, weighting='equal')", "local": "L
 
 
 def ocfl_lines(briggs_rounds):
-    """The methods of the OCFL papers, as they were when their records were made."""
+    """Return the methods of the OCFL papers as they were when the records were made."""
     return {
         "FedAvg": FEDAVG.format("equal"),
         "Sattler": SATTLER.format(False),
@@ -106,7 +106,7 @@ def ocfl_lines(briggs_rounds):
 
 
 def with_buffers(lines):
-    """The same with a twin for each method that compares updates."""
+    """Return the same methods with a twin for each method that compares updates."""
     both = {}
     for name in lines:
         if name.endswith(AS_PUBLISHED):
@@ -169,7 +169,7 @@ SMALL = {"dataset": "digits-8x8"}
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_data_and_federation_are_those_of_the_notebook(paper, changed):
-    """As many clients as its parameters say, with its seed."""
+    """The federation has as many clients as the parameters state, and their seed."""
     [known] = [each for each in paper.PAPERS if each.name != "ocfl-extended"]
     run = paper.Parameters.checked(ledger.defaults(known.notebook) | changed)
     images, split = known.data(run)
@@ -185,7 +185,7 @@ FOLDERS = sorted({paper.folder for paper in PAPERS.values()})
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_data_of_a_committed_record_can_be_dealt_again(data_root, folder):
-    """The clients get what the notebook gave them when the record was made."""
+    """The clients get the samples that they had when the record was made."""
     record = next((r for r in records.committed() if r.paper == folder and "mnist" in r.id), None)
     if record is None:
         pytest.skip("needs git, which knows the committed records")
@@ -194,9 +194,10 @@ def test_the_data_of_a_committed_record_can_be_dealt_again(data_root, folder):
     assert split.matches(record.provenance["partition_hash"])
 
 
-# --- A paper that is not there yet ---------------------------------------------------------------
+# --- A new paper ---------------------------------------------------------------------------------
 
-# What its file would hold. It shares data and engine with the others, and has one method.
+# The contents of the new paper's file. It shares data and engine with the other papers, and has one
+# method.
 
 
 class Toy(FederatedRun):
@@ -262,7 +263,7 @@ TABLE = {
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
-    """The toy paper, registered, with its notebook, parameter files and table."""
+    """Register the toy paper, with its notebook, parameter files and table."""
     for name, contents in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(yaml.safe_dump(contents))
@@ -270,7 +271,7 @@ def toy(tmp_path, monkeypatch):
     title = nbformat.v4.new_markdown_cell("# A toy\n**Minutes on two cores:** 0.5")
     nbformat.write(nbformat.v4.new_notebook(cells=[title, cell]), tmp_path / "08_toy.ipynb")
     pd.DataFrame(TABLE).to_csv(tmp_path / "toy-paper_table-1.csv", index=False)
-    # The one line of the registry, and folders of its own
+    # The line in the registry, and temporary folders for the paper
     monkeypatch.setattr(papers, "PAPERS", {"toy-paper": TOY})
     for module in (ledger, readme):
         monkeypatch.setattr(module, "PAPERS", papers.PAPERS)
@@ -284,7 +285,7 @@ def toy(tmp_path, monkeypatch):
 
 
 def test_a_new_paper_needs_its_file_and_nothing_else(toy):
-    """From its parameter files to the README, by what is declared above."""
+    """The declaration above is enough for all steps from the parameter files to the README."""
     from cflkit import simulation
 
     jobs = grid.read("toy/table-1")
@@ -326,7 +327,7 @@ def test_a_new_paper_needs_its_file_and_nothing_else(toy):
 
 
 def test_how_little_a_new_paper_is():
-    """Lines of the declaration above: the model, the paper, and a line in the registry."""
+    """Count the lines of the declaration: the model, the paper, and a line in the registry."""
     text = (PROJECT / "tests" / "test_papers.py").read_text(encoding="utf-8")
     declared = text[text.index("class Toy(") : text.index("\nCELL = ")]
     lines = [line for line in declared.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""What a notebook says of wrong parameters, as JupyterLab shows it."""
+"""Tests of the errors that a notebook shows for wrong parameters, as in JupyterLab."""
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -17,14 +17,14 @@ KNOWN = lessons.FederatedAveraging.model_fields
 
 @pytest.fixture
 def shell():
-    """A session of IPython, as a kernel has it."""
+    """Start a session of IPython like that of a kernel."""
     InteractiveShell.clear_instance()
     yield InteractiveShell.instance()
     InteractiveShell.clear_instance()
 
 
 def run(shell, capsys, *cells):
-    """What the last of some cells shows."""
+    """Run some cells; return the result and the output of the last one."""
     for cell in cells:
         capsys.readouterr()
         result = shell.run_cell(cell, store_history=True)
@@ -37,13 +37,13 @@ def test_a_wrong_name_in_the_parameters_cell_is_noticed(shell, capsys):
     assert str(result.error_in_exec) == (
         "the notebook has no parameter 'local_epoch'; did you mean 'local_epochs'?"
     )
-    # Put right and run again, it is well, although the old name is still there
+    # A corrected cell passes when it is run again, although the old name still exists
     result, _ = run(shell, capsys, RIGHT, CHECK)
     assert result.success
-    # So it is with an expression, which papermill would not take
+    # The same holds for a cell with an expression, which papermill would not accept
     result, _ = run(shell, capsys, WRONG, RIGHT.replace("= 0.1", "= 1 / 10"), CHECK)
     assert result.success
-    # A misspelt name is noticed although the right one is still there from before
+    # A misspelt name is noticed, although the correct name still exists from before
     result, _ = run(shell, capsys, WRONG, CHECK)
     assert "no parameter 'local_epoch'" in str(result.error_in_exec)
 

@@ -18,7 +18,7 @@ scenarios = st.sampled_from(SCENARIOS)
 
 
 def numbers(labels=LABELS):
-    """An image set that has nothing but labels in its pool."""
+    """Build an image set with these labels in its pool, and images of one pixel."""
     targets = torch.as_tensor(labels).long()
     images = torch.zeros(len(targets), 1, 1, 1, dtype=torch.uint8)
     return ImageSet("numbers", images, targets, images[:0], targets[:0], classes=10)
@@ -119,7 +119,7 @@ def test_manifest_round_trip(tmp_path):
 
 
 def tiny_partitions():
-    """Partitions of up to three clients with up to two further splits, of few different indices."""
+    """Generate partitions of at most three clients and two further splits, with few indices."""
 
     @st.composite
     def build(draw):
@@ -140,7 +140,7 @@ def tiny_partitions():
 
 
 def contents(split):
-    """All that a hash should cover, as plain values."""
+    """Return all that a hash should cover, as plain values."""
     held = {name: [i.tolist() for i in parts] for name, parts in split.splits.items()}
     return split.dataset, [int(k) for k in split.clusters], held
 
@@ -175,7 +175,7 @@ def test_a_manifest_with_the_first_hash_still_loads_and_is_still_checked(tmp_pat
     path.write_text(json.dumps(manifest))
     with pytest.raises(PartitionError, match="was altered"):
         partition.Partition.load(path)
-    # What was written for this partition then
+    # The hash that the first version wrote for this partition
     manifest["hash"] = "c78141c9fa7f5006b08d3ec6e319cca22e2d388b9a36d5617ac7cae0ec17de0d"
     path.write_text(json.dumps(manifest))
     assert partition.Partition.load(path).hash == split.hash
@@ -257,7 +257,7 @@ def test_other_recipes_that_cannot_be_followed():
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("clients", [15, 30])
 def test_client_sizes_on_mnist_are_those_of_the_archive(data_root, scenario, clients):
-    """Against the authors' own partitions, within sampling error."""
+    """Compare with the authors' own partitions, within sampling error."""
     archive = data_root.parent / "published" / "ocfl_partitions.csv"
     if not archive.exists():
         pytest.skip("needs the authors' archived partitions beside the data")
@@ -279,7 +279,7 @@ def test_client_sizes_on_mnist_are_those_of_the_archive(data_root, scenario, cli
         members = split.clusters == cluster
         if b == "balanced":  # the same expectation; a client's count varies by about 20
             assert ours[members].mean() == pytest.approx(totals[members].mean(), abs=30)
-        else:  # another Dirichlet draw: at most the draws, at least what one class would leave
+        else:  # another Dirichlet draw, so sizes agree only roughly
             assert np.all(ours[members] < 60000 // clients)
             assert ours[members].mean() == pytest.approx(totals[members].mean(), rel=0.2)
     shares = theirs[theirs["partition"] == "train_set"]["total_samples"].sum() / totals.sum()

@@ -1,4 +1,4 @@
-"""The files around the code: environments, README, and a fresh clone."""
+"""Tests of the files around the code: environments, README, and a fresh clone."""
 
 import importlib
 import inspect
@@ -15,7 +15,7 @@ import yaml
 from cflkit import divergence, ledger, readme, records
 from cflkit.records import PROJECT
 
-# Where conda's name of a package differs from PyPI's
+# Packages whose name in conda differs from that in PyPI
 CONDA = {"torch": "pytorch"}
 
 
@@ -34,7 +34,7 @@ def test_environment_and_project_name_the_same_packages_and_ranges():
 
 
 def pins():
-    """The lock's requirements; a package can have several, for different systems."""
+    """Read the lock's requirements; a package can have several, for different systems."""
     from packaging.requirements import Requirement
 
     lines = (PROJECT / "requirements.lock").read_text().splitlines()
@@ -79,7 +79,7 @@ def test_the_lock_has_one_version_of_a_package_on_every_system(python, system):
 
 
 def test_the_lock_names_no_place_that_packages_come_from():
-    """Packages come from where a reader's own pip or uv is set to look."""
+    """A reader's own settings of pip or uv decide where packages come from."""
     assert not re.search(r"://|^ *-|@", (PROJECT / "requirements.lock").read_text(), re.M)
 
 
@@ -108,7 +108,7 @@ def test_the_readmes_tables_are_what_the_kit_writes():
 
 @pytest.mark.slow
 def test_make_run_in_a_fresh_clone(tmp_path):
-    """The README's first command, on committed files alone; packages come from this environment."""
+    """Run the README's first command on committed files only, with this environment's packages."""
     if shutil.which("make") is None:
         pytest.skip("needs make")
     clone, ready = tmp_path / "clone", tmp_path / "ready"
@@ -156,7 +156,7 @@ def test_reset_brings_a_lesson_back_and_keeps_the_readers(tmp_path):
 
 @pytest.mark.slow
 def test_the_readmes_python_runs():
-    """Both examples, one after the other, as a reader would paste them."""
+    """Run both examples one after the other, as a reader would paste them."""
     blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.S)
     assert len(blocks) == 2
     namespace = {}

@@ -1,4 +1,4 @@
-"""The papers' tables against their authors' archive, and the switches."""
+"""Tests of the papers' tables against their authors' archive, and of the switches."""
 
 import csv
 from collections import defaultdict
@@ -23,7 +23,7 @@ ARCHIVED = {
     "BLOODMNIST": "bloodmnist",
 }
 MEASURES = ("ari", "ami", "homogeneity", "completeness")
-# What our copy of Table 1 seems to say, its rows being damaged, and what the archive gives
+# Numbers that our copy of Table 1 seems to have in damaged rows, and those from the archive
 DOUBTFUL = {
     ("bloodmnist", "overlapping", "imbalanced", 30, "OCFL-AFF", "AMI"): (0.02, 0.37),
     ("bloodmnist", "nonoverlapping", "balanced", 30, "OCFL-MS", "AMI"): (0.43, 0.93),
@@ -33,7 +33,7 @@ DOUBTFUL = {
 
 @pytest.fixture
 def archive(data_root):
-    """The authors' archived runs: scenario and method → a history's rows."""
+    """Read the authors' archived runs: for each scenario and method, the rows of a history."""
     file = data_root.parent / "published" / "ocfl_rounds.csv"
     if not file.exists():
         pytest.skip(f"needs the authors' archived results, {file.name}")
@@ -60,7 +60,7 @@ def read_archive(file):
     return {key: pd.DataFrame(rows) for key, rows in runs.items()}
 
 
-@cache  # most rounds have the clusters of the round before
+@cache  # since most rounds have the clusters of the round before
 def agreement(clients, balance, labels):
     truth = np.repeat(np.arange(3), partition.cluster_sizes(clients, balance))
     return metrics.agreement(truth, labels.split("|"))
@@ -82,7 +82,7 @@ def test_the_tables_are_whole():
         ("ocfl", "I"): 432,
         ("ocfl-extended", "1"): 720,
         ("ocfl-extended", "2"): 240,
-        # Seventeen methods (nine in Tables 2 and 3), less the ARI of the eight that have none
+        # Seventeen methods (nine in Tables 2 and 3), minus the ARI of the eight without an ARI
         **{("emd-cfl", table): 17 * 6 - 16 for table in ("1", "8")},
         **{("emd-cfl", table): 17 * 9 - 24 for table in ("10", "11")},
         ("emd-cfl", "2"): 27,
@@ -91,8 +91,8 @@ def test_the_tables_are_whole():
         ("emd-cfl", "6"): 24,
         ("emd-cfl", "7"): 17 * 3 - 8,
         ("emd-cfl", "9"): 20,
-        # Twenty scenarios and seven methods, insertion and deletion; who never clustered has no
-        # images outside a cluster
+        # Twenty scenarios and seven methods, insertion and deletion; a method that never clustered
+        # has no images outside a cluster
         **{("ocfl-explanations", f"figure {number}"): 20 * 7 * 2 for number in "67"},
         ("ocfl-explanations", "figure 17"): 196,
         ("ocfl-explanations", "figure 8"): 7 * 3,
@@ -103,7 +103,7 @@ def test_the_tables_are_whole():
     }
     assert not rows.duplicated(ledger.cell_columns()).any()
     for paper, own in rows.groupby("paper"):
-        unused = {"clustering-round"} if paper == "ocfl" else set()  # of the extended paper alone
+        unused = {"clustering-round"} if paper == "ocfl" else set()  # only in the extended
         assert set(own["protocol"].dropna()) == set(PAPERS[paper].protocols) - unused
     unlike = rows[rows["protocol"].isna()]
     assert set(unlike["paper"] + unlike["table"]) == {
@@ -120,7 +120,10 @@ def test_the_tables_are_whole():
 
 
 def test_fedcrefs_improvements_follow_from_its_accuracies():
-    """In per cent of the accuracy before; print rounds some of the accuracies to one digit."""
+    """Improvements are in per cent of the initial accuracy.
+
+    The paper prints some of the accuracies with one digit only.
+    """
     rows = ledger.published().query("paper == 'fedcref'")
     key = ["table", *fedcref.SCENARIO]
     values = rows[rows["method"] == "FedCRef"].pivot(index=key, columns="measure", values="value")
@@ -133,7 +136,7 @@ def test_fedcrefs_improvements_follow_from_its_accuracies():
 
 @pytest.fixture
 def archived_explanations(data_root):
-    """A row a run, source and cluster, of the runs with 15 clients."""
+    """Read one row per run, source and cluster, for the runs with 15 clients."""
     file = data_root.parent / "published" / "ocfl_explanations.csv"
     if not file.exists():
         pytest.skip(f"needs the authors' archived results, {file.name}")
@@ -153,7 +156,7 @@ def test_the_clusters_scores_are_the_archived_ones(archived_explanations):
 
 
 def test_scores_of_runs_are_means_over_clusters():
-    """By the protocol that our own records are read with."""
+    """The protocol is the one that also computes numbers from our own records."""
     clusters = pd.read_csv(ledger.PUBLISHED / "ocfl-explanations_per-cluster.csv")
     rows = dict(list(clusters.assign(map="GradCAM").groupby([*ocfl.SCENARIO, "method"])))
     cells = ledger.published().query("paper == 'ocfl-explanations' and protocol.notna()")
@@ -185,7 +188,7 @@ def test_emd_cfls_short_tables_are_parts_of_the_full_ones():
 
 
 def test_worst_accuracies_on_mnist_are_means_of_three_clients_of_220_images():
-    """Whatever was misread would hardly fall on this grid, of width 0.15."""
+    """A misread number would hardly be on this grid, which has a width of 0.15."""
     rows = ledger.published().query("paper == 'emd-cfl' and dataset == 'mnist'")
     worst = rows[(rows["measure"] == "worst accuracy") & (rows["version"] != "backdoor")]
     assert len(worst) == 4 * 17
@@ -194,7 +197,7 @@ def test_worst_accuracies_on_mnist_are_means_of_three_clients_of_220_images():
 
 
 def golden(table, archive):
-    """How many cells were compared with what the archived labels give, and those that differ."""
+    """Compare cells with the numbers from archived labels; return their count and differences."""
     compared, wrong = 0, []
     for cell in cells(table):
         if key(cell) not in archive:
@@ -203,17 +206,17 @@ def golden(table, archive):
         ours = ocfl.PROTOCOLS[cell["protocol"]].value(archive[key(cell)])
         printed = 0 if np.isnan(cell["value"]) else cell["value"]
         compared += 1
-        if not abs(ours - printed) <= 0.005 + 1e-9:  # NaN is wrong, too
+        if not abs(ours - printed) <= 0.005 + 1e-9:  # NaN also counts as wrong
             wrong.append((key(cell), cell["measure"], printed, ours))
     return compared, wrong
 
 
 def test_table_1_follows_from_the_archived_labels(archive):
-    """36 scenarios (Fashion-MNIST with 30 clients is not archived) × 6 methods × 3 measures.
+    """Of 648 numbers, 578 can be read in our copy of the paper and are reproduced to rounding.
 
-    Of the 648 numbers 578 can be read in our copy of the paper; each is reproduced to rounding. 67
-    cannot be read, and three read as what the archive contradicts: these 70 are computed by this
-    protocol and cannot test it.
+    They are of 36 scenarios × 6 methods × 3 measures; Fashion-MNIST with 30 clients is not
+    archived. Another 67 numbers cannot be read, and the archive contradicts three that can. These
+    70 numbers are computed by this protocol, so they cannot test it.
     """
     assert golden("1", archive) == (578, [])
     computed = {(*key(cell), cell["measure"]): cell["value"] for cell in cells("1", "archive")}
@@ -223,7 +226,7 @@ def test_table_1_follows_from_the_archived_labels(archive):
 
 
 def test_the_first_papers_table_follows_but_for_one_method_in_four_scenarios(archive):
-    """Its runs of Briggs' method on CIFAR-10 with 30 clients lost five clients' names."""
+    """The archive lost five clients' names in runs of Briggs' method on CIFAR-10, 30 clients."""
     compared, wrong = golden("I", archive)
     assert compared == 432 - 72
     assert len(wrong) == 11
@@ -231,7 +234,7 @@ def test_the_first_papers_table_follows_but_for_one_method_in_four_scenarios(arc
 
 
 def test_table_1_does_not_follow_without_the_protocols_oddities(archive):
-    """True AMI in the rows of OCFL-HDB, and true completeness: many printed numbers are missed."""
+    """With true AMI in the rows of OCFL-HDB and true completeness, many numbers differ."""
     missed = {"AMI": 0, "COM": 0}
     for cell in cells("1"):
         rows = archive.get(key(cell))
@@ -255,7 +258,7 @@ def test_table_2_follows_from_the_archive(archive):
 
 
 def test_the_corrected_table_follows_from_the_archive(archive):
-    """`data/published` holds what the archived labels say by the measures' own names."""
+    """`data/published` has the values of the measures as named, from the archived labels."""
     table = pd.read_csv(ledger.PUBLISHED / "ocfl-extended_corrected-table-1.csv")
     assert len(table) == 216 + 6
     for row in table.to_dict("records"):
@@ -270,11 +273,11 @@ def test_the_corrected_table_follows_from_the_archive(archive):
 
 
 def test_what_the_misprints_hide():
-    """Numbers of the right measures beside printed ones (extended paper, Table 1)."""
+    """Correct values differ from printed ones in these cells (extended paper, Table 1)."""
     table = pd.read_csv(ledger.PUBLISHED / "ocfl-extended_corrected-table-1.csv")
     table = table.set_index([*ocfl.SCENARIO, "method", "truth"]).sort_index()
     path = table.loc["pathmnist", "overlapping", "balanced", 30, "OCFL-HDB", "10/10/10"]
-    assert path["ari"] == pytest.approx(0.54, abs=0.005)  # printed as AMI, too
+    assert path["ari"] == pytest.approx(0.54, abs=0.005)  # also printed as AMI
     assert path["ami"] == pytest.approx(0.71, abs=0.005)
     blood = table.loc["bloodmnist", "overlapping", "imbalanced", 30, "OCFL-KM"]["last_ari"]
     assert blood["7/14/9"] == pytest.approx(0.55, abs=0.005)  # as the authors scored
@@ -282,7 +285,10 @@ def test_what_the_misprints_hide():
 
 
 def test_a_run_corrected_by_hand():
-    """Apart from the first round it has the truth; completeness of one cluster is 1, not 0."""
+    """The run has the true clusters from the second round on.
+
+    The completeness of the single cluster before that is 1, not 0.
+    """
     ours = ocfl.corrected([["A"] * 4, ["A", "A", "B", "B"]], [2, 2])
     assert ours["ari"] == ours["ami"] == ours["homogeneity"] == 0.5
     assert ours["completeness"] == ours["last_ari"] == 1
@@ -298,7 +304,7 @@ def test_clustering_rounds_by_hand():
     assert ocfl.round_as_in_the_tables(rows) == 4  # Sattler's last split
     assert ocfl.round_as_in_the_tables(rows.assign(clusters="0|0")) is None
     watched = rows.assign(clusters="0|0", temperature=[0.5, 0.6, np.nan, np.nan])
-    assert ocfl.round_as_in_the_tables(watched) == 2  # fired, and found a single cluster
+    assert ocfl.round_as_in_the_tables(watched) == 2  # it fired, but found a single cluster
     assert ocfl.round_as_in_the_tables(watched.assign(temperature=0.5)) is None
     cut = rows.assign(clusters="0|0", merge_heights=[None, None, "0.1", None])
     assert ocfl.round_as_in_the_tables(cut) == 3
@@ -307,7 +313,7 @@ def test_clustering_rounds_by_hand():
 # --- As published and as intended ----------------------------------------------------------------
 
 
-# Papers may share theirs
+# Papers may share their switches
 SWITCHES = [*{(s.where, s.option): s for p in PAPERS.values() for s in p.switches}.values()]
 
 
@@ -322,7 +328,7 @@ def test_every_switch_is_an_option_with_two_values(switch):
     if (switch.where, switch.option) != (
         "hdbscan",
         "noise",
-    ):  # a choice, where the kit follows them
+    ):  # here the kit follows the authors
         assert default == switch.intended
     assert switch.by in ("code", "text")
     assert switch.what

@@ -9,7 +9,7 @@ from cflkit.papers import ocfl
 
 @pytest.fixture
 def finished(federate):
-    """A run, its parameters and what it ran on."""
+    """Make a finished run; return its parameters, its history and its federation."""
     federation = federate()
     line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans"), "local": methods.make("local")}
     history = simulation.run(line_up, federation, 3, progress=False)
@@ -100,7 +100,7 @@ def test_a_failure_while_replacing_keeps_the_old_record(finished, monkeypatch, f
 def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
     finished, monkeypatch, tmp_path, survivor
 ):
-    """What such a kill leaves: no record in its place, the old one and the new one beside it."""
+    """Such a kill leaves no record in its place, but the old and the new one under other names."""
     kept = records.write("run", *finished)
     before = (kept.folder / "record.json").read_text(encoding="utf-8")
     old = kept.folder.with_name(".run.1.old")
@@ -119,11 +119,11 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
 
 
 def test_files_are_synced_with_the_right_to_write(finished, monkeypatch):
-    """Windows refuses to sync a file that was opened for reading alone."""
+    """Windows refuses to sync a file that was opened only for reading."""
     synced = []
 
     def sync(number):
-        os.write(number, b"")  # EBADF unless open for writing
+        os.write(number, b"")  # fails with EBADF unless the file is open for writing
         synced.append(number)
 
     monkeypatch.setattr(records.os, "fsync", sync)

@@ -1,4 +1,4 @@
-"""Records that are run again, listed and compared."""
+"""Tests of the commands that replay, list and compare records."""
 
 import csv
 import json
@@ -16,7 +16,7 @@ QUICK = {"dataset": "digits-8x8", "model": "linear", "clients": 6, "draws": 60, 
 
 @pytest.fixture
 def made():
-    """A short run of the OCFL papers' methods, recorded."""
+    """Make the record of a short run of the OCFL papers' methods."""
     usual = ledger.defaults("03_ocfl_temperature")
     run = ocfl.Parameters.checked(usual | QUICK | {"lr": 0.05})
     images, split = ocfl.data(run)
@@ -26,7 +26,7 @@ def made():
 
 
 def changed(record, change):
-    """The record with its rows changed."""
+    """Change the rows of a record."""
     path = record.folder / "rounds.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -50,7 +50,10 @@ def test_a_record_comes_out_the_same(made, capsys):
 
 
 def test_other_numbers_are_rounding_or_not(made, capsys):
-    """A last bit is rounding; another cluster, another whole number or a missing row is not."""
+    """A change in the last digits is rounding.
+
+    Another cluster, another whole number or a missing row is not.
+    """
 
     def last_bit(row):
         if row["round"] == "2":
@@ -94,14 +97,14 @@ def test_two_values_by_hand(old, new, outcome):
 
 
 def test_what_cannot_be_replayed_is_said(made):
-    with pytest.raises(ParameterError, match="has 4 rounds and cannot be run for so many: 5"):
+    with pytest.raises(ParameterError, match="has 4 rounds and cannot be run for 5"):
         replay.replay(made, rounds=5)
     made.provenance["partition_hash"] = "0" * 64
-    with pytest.raises(ParameterError, match="its clients get other samples now"):
+    with pytest.raises(ParameterError, match="its clients would get other samples now"):
         replay.replay(made)
     elsewhere = made.folder.with_name("mine")
     shutil.copytree(made.folder, elsewhere)
-    with pytest.raises(ParameterError, match="is a record of no paper of the kit"):
+    with pytest.raises(ParameterError, match="is not a record of a paper of the kit"):
         replay.replay(records.read(elsewhere))
 
 
@@ -115,10 +118,10 @@ SMALL = {
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", SMALL)
 def test_the_first_round_of_a_committed_record_comes_out_again(data_root, paper):
-    """On this machine perhaps to the last digit, on any up to rounding.
+    """Results are the same up to rounding on any machine, and on some to the last digit.
 
-    Records of explanations need all their rounds, a quarter of an hour; `python -m cflkit replay`
-    does that, too.
+    Records of explanations would need all their rounds, which take a quarter of an hour. `python -m
+    cflkit replay` can also replay these.
     """
     record = records.read(records.PROJECT / "data" / "results" / SMALL[paper])
     for verdict in replay.replay(record, rounds=1):
@@ -128,7 +131,7 @@ def test_the_first_round_of_a_committed_record_comes_out_again(data_root, paper)
 def test_explanations_need_all_their_rounds():
     known = papers.PAPERS["ocfl-explanations"]
     record = next(r for r in records.committed() if r.paper == known.folder)
-    with pytest.raises(ParameterError, match="has 50 rounds and needs them all: 2"):
+    with pytest.raises(ParameterError, match="has 50 rounds and needs all of them, not 2"):
         replay.replay(record, rounds=2)
 
 
@@ -196,7 +199,7 @@ def test_provenance_says_what_a_result_hangs_on(made):
     assert known["processor"]
     assert known["threads"] >= 1
     assert len(known["notebook"]) == 64
-    assert known["data_files"] == {}  # the digits are embedded
+    assert known["data_files"] == {}  # the digits are part of scikit-learn
     assert known["resumed"] == 0
     assert known["git_revisions"] == [revision.revision() or "unknown"]
     assert (known["cuda"], known["cudnn"]) == (None, None)

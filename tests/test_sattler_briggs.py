@@ -1,4 +1,4 @@
-"""The two baselines, on updates made by hand."""
+"""Tests of the two baselines on updates made by hand."""
 
 import math
 from itertools import combinations
@@ -17,7 +17,7 @@ from cflkit.divergence import cosine_divergence, pairwise
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import sattler
 
-# Two pairs of clients that pull against each other, and what remains of their mean
+# Two groups of clients with opposite updates, whose mean is small but not zero
 OPPOSED = torch.tensor([[3.0, 0.1], [3.0, -0.1], [3.0, 0.0], [-3.0, 0.1], [-3.0, -0.1]])
 NEVER = 10**6
 
@@ -28,7 +28,7 @@ def federation(m, width=2):
 
 
 def play(method, updates, rounds=1, start=0):
-    """Rounds in which the clients answer any model with the same updates."""
+    """Run rounds in which the clients answer any model with the same updates."""
     if not hasattr(method, "labels"):
         method.setup(federation(*updates.shape), torch.zeros(updates.shape[1]))
     for round in range(start, start + rounds):
@@ -110,7 +110,7 @@ def test_updates_that_are_not_finite_are_named():
 
 @given(st.integers(0, 1000), st.integers(3, 8), st.integers(1, 7))
 def test_the_bipartition_is_optimal_where_two_groups_are_clear(seed, m, cut):
-    """Against all bipartitions: the one whose largest similarity across is smallest."""
+    """Among all bipartitions, the optimal one has the smallest largest similarity across."""
     cut = min(cut, m - 1)
     generator = torch.Generator().manual_seed(seed)
     direction = torch.randn(8, generator=generator)
@@ -135,7 +135,7 @@ def test_the_papers_rule_for_the_thresholds():
 
 
 def test_the_proxy_is_the_step_of_centralised_training(small):
-    """With one client FedAvg is centralised training: the norms of its mean updates."""
+    """The norms of FedAvg's mean updates with one client are those of centralised training."""
     _, whole = partition.iid(small, clients=1, draws=100)
     alone = Federation(small, whole, "linear", LocalTraining(1, 20), device="cpu")
     norms = sattler.central_norms(alone, rounds=3)
@@ -148,7 +148,7 @@ def test_the_proxy_is_the_step_of_centralised_training(small):
 
 
 def test_the_rule_and_its_proxy_need_a_round_and_one_client(federate):
-    with pytest.raises(ValueError, match="norm of one round at least"):
+    with pytest.raises(ValueError, match="norm of at least one round"):
         sattler.recommended_thresholds([])
     with pytest.raises(ValueError, match="rounds must be at least 1"):
         sattler.central_norms(federate(), rounds=0)
@@ -157,7 +157,7 @@ def test_the_rule_and_its_proxy_need_a_round_and_one_client(federate):
 
 
 def test_batch_counters_keep_the_mean_norm_up(federate, normalised):
-    """Three local epochs' steps, the same for clients of one size: no mean can cancel them."""
+    """The counters count the steps of all local epochs, so averaging cannot cancel them."""
     trained = {}
     for include in (False, True):
         engine = federate(normalised)
@@ -239,7 +239,7 @@ def test_one_client_is_one_cluster():
 
 
 def test_zero_updates_have_no_direction_and_stay_apart_from_each_other():
-    """Their cosine distance is 1: a threshold below that leaves singletons, one above it all."""
+    """Their cosine distance is 1, so a lower threshold gives singletons, a higher one a cluster."""
     assert len(play(briggs(rounds=0), torch.zeros(4, 2)).labels.unique()) == 4
     assert len(play(briggs(rounds=0, threshold=1.5), torch.zeros(4, 2)).labels.unique()) == 1
 
@@ -254,7 +254,7 @@ def test_distances_are_scipys(metric, scipys, seed):
 
 @pytest.mark.parametrize(("metric", "expected"), [("euclidean", 1e-3), ("manhattan", 1.0)])
 def test_distances_of_long_updates_are_summed_without_loss(metric, expected):
-    """A million differences of 1e-6 in float32, in more than one chunk."""
+    """There are a million differences of 1e-6 in float32, in more than one chunk."""
     near = torch.zeros(2, 10**6 + 2**20)
     near[1, -(10**6) :] = 1e-6
     np.testing.assert_allclose(pairwise(near, metric)[0, 1], expected, rtol=1e-6)
@@ -271,7 +271,7 @@ def test_no_distance_between_updates_that_are_not_finite(metric):
     [
         ({"rounds": -1}, "rounds: Input should be greater than or equal to 0"),
         ({"rounds": 2.5}, "rounds: Input should be a valid integer"),
-        ({"threshold": 2.5}, "cosine distances end at 2"),
+        ({"threshold": 2.5}, "cosine distances are at most 2"),
         ({"threshold": 0.0}, "threshold: Input should be greater than 0"),
         ({"threshold": math.nan}, "threshold: Input should be a finite number"),
         ({"metric": "hamming"}, "metric: Input should be 'cosine', 'euclidean' or 'manhattan'"),
@@ -285,7 +285,7 @@ def test_briggs_options_out_of_range(options, message):
         briggs(**options)
 
 
-# --- Updates that no method likes ----------------------------------------------------------------
+# --- Unusual updates -----------------------------------------------------------------------------
 
 AT_ONCE = {"before": -math.inf}
 CLUSTERING = {
@@ -313,7 +313,7 @@ def test_two_opposed_clients_stay_or_part(method):
     parted["ocfl, affinity"] = True
     assert len(done.models) == (2 if parted.get(method, False) else 1)
     expected = OPPOSED[[0, 4]] if len(done.models) == 2 else OPPOSED[[0, 4]].mean(0)[None]
-    if method != "briggs":  # which weighs by samples
+    if method != "briggs":  # Briggs weights clients by samples
         torch.testing.assert_close(done.models, expected)
 
 
@@ -334,7 +334,7 @@ def test_updates_with_nan_end_the_round_and_name_the_client(method):
 
 @pytest.mark.parametrize(("noise", "clusters"), [("own cluster", 1), ("singletons", 5)])
 def test_ocfl_whose_clusterer_finds_noise_alone(noise, clusters):
-    """Five clients of whom no three are near: with one cluster it goes on as FedAvg."""
+    """No three of five clients are similar; with one cluster, OCFL continues as FedAvg."""
     apart = 3 * torch.eye(5)
     options = {"min_cluster_size": 3, "noise": noise}
     done = play(methods.make("ocfl", clusterer="hdbscan", options=options, **AT_ONCE), apart)

@@ -1,4 +1,4 @@
-"""Rotations, backdoors and domains: what each client holds, and what was done to it."""
+"""Tests of rotations, backdoors and domains: each client's images and their shifts."""
 
 import dataclasses
 
@@ -20,13 +20,13 @@ def digits():
 
 @pytest.fixture(scope="module")
 def colourful(digits):
-    """Digits with three channels, to stand for CIFAR-10."""
+    """Make digits with three channels in place of CIFAR-10."""
     images, tests = (part.expand(-1, 3, -1, -1) for part in (digits.images, digits.test_images))
     return dataclasses.replace(digits, images=images, test_images=tests)
 
 
 def origin(index, images, copies):
-    """Where in the unshifted images, training then test, an index of the pool points."""
+    """Return the row in the unshifted images (training, then test) and the copy of an index."""
     total = len(images.labels) + len(images.test_labels)
     assert index.max() < total * copies
     return index % total, index // total
@@ -52,7 +52,7 @@ def test_clients_hold_their_groups_images_and_share_none_within_it(
         for number, part in enumerate(parts):
             rows, group = origin(part, digits, len(groups))
             assert set(group) == {client // members}
-            assert ((rows < len(digits.labels)) == (number < 2)).all()  # tests are test images
+            assert ((rows < len(digits.labels)) == (number < 2)).all()  # part 2 is test images
             assert not seen[client // members] & set(part)
             seen[client // members] |= set(part)
             counts = np.bincount(shifted.labels[part].numpy(), minlength=10)
@@ -61,7 +61,7 @@ def test_clients_hold_their_groups_images_and_share_none_within_it(
         held = np.concatenate(parts[:2])
         assert len(parts[1]) == len(held) - int(0.9 * len(held))
     sharers = clients if published else members
-    assert abs(len(split.test[0]) - 350 / sharers) <= 10  # 35 of the rarest class
+    assert abs(len(split.test[0]) - 350 / sharers) <= 10  # the rarest class has 35
 
 
 def test_pixels_are_turned(digits):
@@ -140,11 +140,11 @@ def test_pacs_has_eighteen_clients(data_root):
 
 @pytest.mark.slow
 def test_rotated_mnist_has_the_papers_sizes(data_root):
-    """Facts of the authors' notebook: 4,878 and 543 images; 220 test images by its slip."""
+    """The authors' notebook has 4,878 and 543 images, and by its error 220 test images."""
     _, split = shifts.make(datasets.load("mnist"), "four", clients=40, published=True)
     assert {len(i) for i in split.train} == {4878, 4887}
     assert {len(i) for i in split.more["validation"]} == {542, 543}
-    assert {len(i) for i in split.test} == {220, 230}  # theirs all have 220
+    assert {len(i) for i in split.test} == {220, 230}  # all of theirs have 220
     _, coloured = shifts.make(datasets.load("mnist"), "backdoor", clients=30, published=True)
     assert {len(coloured.train[c]) for c in (0, 29)} <= {2439, 2443}
     assert {len(i) for i in coloured.more["validation"]} == {542, 543}

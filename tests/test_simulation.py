@@ -13,7 +13,7 @@ from cflkit.methods.fedavg import FedAvg
 
 
 def line_up():
-    truth = [0, 0, 1, 1, 2, 2]  # of the six clients of `split`
+    truth = [0, 0, 1, 1, 2, 2]  # the clusters of the six clients in `split`
     return {
         "FedAvg": methods.make("fedavg", weighting="equal"),
         "KM": methods.make("ocfl", clusterer="kmeans"),
@@ -38,7 +38,7 @@ def test_lockstep_equals_running_each_method_alone(federate):
 
 def test_shared_trainings_are_run_once(federate):
     history = run(line_up(), federate(), rounds=1)
-    # In the first round everybody starts from the same model
+    # In the first round, all methods start from the same model
     assert (history.requested, history.trained) == (30, 6)
     twice = {"one": methods.make("local"), "other": methods.make("local")}
     history = run(twice, federate(), rounds=3)
@@ -79,7 +79,7 @@ def test_a_killed_run_goes_on_to_the_same_history(federate, tmp_path, monkeypatc
     assert rounds_trained == list(range(after, 5))
     assert history.table().to_csv() == expected.table().to_csv()
     assert (history.requested, history.trained) == (expected.requested, expected.trained)
-    # Kept until a record holds the result; the run is complete, so nothing is trained again
+    # The checkpoint is kept until a record holds the result, and nothing is trained again
     assert list(tmp_path.iterdir()) == [checkpoint]
     again = run(line_up(), federation, rounds=5, checkpoint=checkpoint)
     assert rounds_trained == list(range(after, 5))
@@ -102,7 +102,7 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
     with pytest.raises(CheckpointMismatch, match="is damaged; delete it"):
         run(same, federate(), 2, checkpoint=checkpoint)
     torch.save({"something": "else"}, checkpoint)
-    with pytest.raises(CheckpointMismatch, match="is no checkpoint of this version"):
+    with pytest.raises(CheckpointMismatch, match="is not a checkpoint of this version"):
         run(same, federate(), 2, checkpoint=checkpoint)
 
 
@@ -152,7 +152,7 @@ def test_a_diverged_run_says_where(federate):
 
 @dataclass
 class Wild(FedAvg):
-    """Diverges in the round with index 1."""
+    """A method that diverges in the round with index 1."""
 
     def broadcast(self, t):
         jobs = super().broadcast(t)
@@ -160,7 +160,7 @@ class Wild(FedAvg):
 
 
 def test_who_diverges_leaves_and_the_others_go_on(federate, tmp_path):
-    """As if the one that left had never been there."""
+    """The others have the same results as without the method that left."""
     checkpoint = tmp_path / "run.pt"
     line = {"wild": Wild(), **line_up()}
     history = run(line, federate(), rounds=3, checkpoint=checkpoint)
@@ -213,7 +213,7 @@ def counted(client, model, split):
 
 @dataclass
 class Talkative(FedAvg):
-    """Asks for everything there is."""
+    """A method that sends every kind of request."""
 
     def round(self, t):
         jobs = self.broadcast(t)
@@ -224,7 +224,7 @@ class Talkative(FedAvg):
         yield Ask(jobs, question=counted, options={"split": "test"})
         trained = yield Train(jobs)
         each = torch.arange(len(jobs))
-        yield Losses(Jobs(trained, each, jobs.client_of), reported=False)  # they have it already
+        yield Losses(Jobs(trained, each, jobs.client_of), reported=False)  # known to them
         yield Losses(Jobs(trained, each, jobs.client_of.flip(0)), reported=False)
         self.aggregate(t, jobs, trained)
 
@@ -238,12 +238,12 @@ def test_bytes_of_answers_and_a_model_is_sent_once_per_round(federate):
     width = federation.embed(Jobs(federation.initial()[None], one, one))[0].shape[1]
     embedded = 6 * 5 * width
     answers = 4 * (samples + embedded) + 6 * (8 + 12)
-    # The model everybody starts from, and those that another client has trained
+    # Clients receive the initial model, and one model that another client has trained
     assert bytes_of(history, "talkative") == [(12 * model, answers + 6 * model)]
 
 
 def test_requests_of_several_methods_are_answered_once(federate):
-    """And whatever a method does to its answers, no other one sees it."""
+    """If a method changes its answers, no other method sees the changes."""
     asked = []
 
     def question(client, model):
@@ -328,7 +328,7 @@ def by_sklearn(labels, probabilities):
 def test_scores_against_a_count_by_hand():
     labels = torch.tensor([0, 0, 1, 1])
     probabilities = torch.eye(3)[[0, 0, 1, 2]]
-    # F1: class 0 → 1, class 1 → 2/3, the stray class 2 → 0
+    # F1 is 1 for class 0, 2/3 for class 1, and 0 for class 2, which is only predicted
     assert metrics.scores(labels, probabilities) == (pytest.approx((1 + 2 / 3) / 3), 0.75)
     assert np.isnan(metrics.scores(labels[:0], probabilities[:0])).all()
 
@@ -342,7 +342,7 @@ def test_scores_against_a_count_by_hand():
     )
 )
 def test_scores_are_those_of_scikit_learn(case):
-    """Whatever classes are absent from the labels, the predictions or both."""
+    """This holds whatever classes are absent from the labels, the predictions or both."""
     classes, pairs = case
     labels, predicted = torch.tensor(pairs).T
     probabilities = torch.eye(classes)[predicted]

@@ -1,4 +1,4 @@
-"""Ranks and tests against scipy, textbooks' numbers, and the OCFL authors' archive."""
+"""Tests of ranks and statistics against scipy, textbooks, and the OCFL authors' archive."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,10 @@ SCORES = arrays(float, (6, 4), elements=st.integers(0, 5).map(float))
 
 @pytest.fixture
 def explained():
-    """The archived scores (`test_published` checks them): a row a scenario, a column a method."""
+    """Read the archived scores, one row per scenario and one column per method.
+
+    `test_published` checks these scores.
+    """
     rows = pd.read_csv(ledger.PUBLISHED / "ocfl-explanations_per-cluster.csv")
     rows = rows.query("source == 'in-cluster'")
     return lambda measure: rows.pivot_table(
@@ -53,7 +56,7 @@ def test_ranks_are_scipys(values, higher):
 
 
 def test_holm_by_hand():
-    """The example of many textbooks."""
+    """Check the example that many textbooks have."""
     p = np.array([0.01, 0.04, 0.03, 0.005])
     np.testing.assert_allclose(stats.holm(p), [0.03, 0.06, 0.06, 0.02])
     np.testing.assert_allclose(stats.holm(np.array([0.6, 0.7])), [1, 1])
@@ -61,7 +64,7 @@ def test_holm_by_hand():
 
 @given(arrays(float, 7, elements=st.floats(0, 1)), st.sampled_from([0.01, 0.05, 0.2]))
 def test_holm_rejects_as_the_step_down_procedure_does(p, level):
-    """One after the other from the smallest, until the first that is not rejected."""
+    """Hypotheses are rejected from the smallest p-value on, until one is not rejected."""
     rejected, alive = set(), True
     for step, place in enumerate(np.argsort(p, kind="stable")):
         alive = alive and p[place] * (len(p) - step) <= level

@@ -1,4 +1,4 @@
-"""A run in a process of its own, for tests that kill it: trains, and writes its record."""
+"""A run that trains and writes its record in a separate process, for tests that kill it."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ PARAMETERS = {
 
 
 def die(*arguments: object, **options: object) -> None:
-    """End this process as a kill would: nothing is caught, and nothing is cleaned up."""
+    """End this process like a kill, so that nothing is caught and nothing is cleaned up."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -45,14 +45,14 @@ RENAME = Path.replace
 
 
 def first_rename(kept: Path, place: Path) -> Path:
-    """Rename as ever, and die once a record has been moved or moved away."""
+    """Rename as usual, and die after the first rename of a record."""
     done = RENAME(kept, place)
     if RUN in kept.name and kept.suffix != ".part":
         die()
     return done
 
 
-# Where a run can die by itself: what is replaced, and by what
+# The phases in which a run can end itself: the function to replace, and its replacement
 PHASES = {
     "before training": (simulation, "run", die),
     "while the record is drafted": (records, "provenance", die),
@@ -62,7 +62,7 @@ PHASES = {
 
 
 def run(folder: Path, phase: str | None = None) -> None:
-    """Run as a notebook does, with all that is written in ``folder``; die in a phase, if named."""
+    """Run as a notebook does, with all files in ``folder``; die in a phase if one is given."""
     for name in ("RESULTS", "CACHE"):
         os.environ[f"CFLKIT_{name}"] = str(folder / name.lower())
     parameters = ocfl.Parameters(**PARAMETERS)

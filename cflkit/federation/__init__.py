@@ -1,7 +1,7 @@
 """Clients, their data, and the engines that train their models.
 
-`Federation` has the primitives; `Jobs` say which model goes to which client; the requests are what
-a method can ask of clients.
+`Federation` has the primitives. `Jobs` say which client computes with which model. A method sends
+requests to clients.
 """
 
 from cflkit.federation.clients import Client

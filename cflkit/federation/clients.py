@@ -1,4 +1,4 @@
-"""The clients: which samples each holds, in which order it trains on them, who takes part."""
+"""The clients: their samples, their batch orders, and the choice of those that take part."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Batch:
     Attributes
     ----------
     index : Tensor
-        ``[B]``, int64: where they lie in the pool.
+        ``[B]``, int64: the positions of the samples in the pool.
     weights : Tensor or None
-        ``[B]``: the weight of each in the loss; ones for None.
+        ``[B]``: the weight of each sample in the loss; None means that all weights are one.
     """
 
     index: Tensor
@@ -47,20 +47,20 @@ class Clients:
     Parameters
     ----------
     images : ImageSet
-        The pool that the partition's indices point into, and the central test set.
+        The pool to which the partition's indices refer, and the central test set.
     partition : Partition
-        Which samples each client holds.
+        The samples that each client holds.
     device : torch.device
-        Where networks compute.
+        The device on which networks compute.
     seed : int
-        The federation's.
+        The seed of the federation.
     per_round : int, optional
-        How many clients take part in a round; all by default.
+        The number of clients that take part in a round; by default all.
 
     Raises
     ------
     ValueError
-        The partition does not fit the images, or a number of clients per round that there is not.
+        The partition does not fit the images, or there are not so many clients as should take part.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class Clients:
     ) -> None:
         if partition.dataset != images.name:
             raise ValueError(
-                f"the partition is of {partition.dataset!r}, the images {images.name!r}"
+                f"the partition is of {partition.dataset!r}, but the images are {images.name!r}"
             )
         held = [indices for parts in partition.splits.values() for indices in parts]
         if max(int(indices.max(initial=0)) for indices in held) >= len(images.labels):
             raise ValueError(
-                f"the partition points beyond the {len(images.labels)} samples of the pool"
+                f"the partition has indices beyond the {len(images.labels)} samples of the pool"
             )
         self.count = partition.clients
         if per_round is not None and not 0 < per_round <= self.count:
@@ -92,22 +92,22 @@ class Clients:
             name: [torch.from_numpy(indices) for indices in parts]
             for name, parts in partition.splits.items()
         }
-        # As the kernels of convolutions lie in memory, for engines that want it (see `RowModel`)
+        # An engine may choose the memory layout of the kernels of convolutions (see `RowModel`)
         self.memory_format = torch.contiguous_format
 
     @property
     def shape(self) -> torch.Size:
-        """``(channels, height, width)`` of an image."""
+        """Return ``(channels, height, width)`` of an image."""
         return self._pool[0].shape[1:]
 
     def sampled(self, round: int) -> Tensor:
-        """Return the clients that take part in a round, ascending."""
+        """Return the clients that take part in a round, in ascending order."""
         generator = np.random.default_rng(stream(self.seed, PARTICIPATION, round))
         drawn = generator.choice(self.count, self.per_round, replace=False)
         return torch.from_numpy(np.sort(drawn))
 
     def num_samples(self, client: int, split: str = "train") -> int:
-        """Return how many samples a client has in a split; 0 where there is no such split."""
+        """Return how many samples a client has in a split; 0 if there is no such split."""
         return len(self._indices[split][client]) if split in self._indices else 0
 
     def batches(
@@ -118,9 +118,9 @@ class Clients:
         subset: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> list[Batch]:
-        """Return the batches of all local epochs: a fresh permutation in each epoch.
+        """Return the batches of all local epochs, with a new permutation in each epoch.
 
-        The order depends on the seed, the client and the round alone.
+        The order depends only on the seed, the client and the round.
         """
         generator = np.random.default_rng(stream(self.seed, BATCHES, client, round))
         indices = self._indices["train"][client]
@@ -134,7 +134,7 @@ class Clients:
         return batches
 
     def batches_of(self, jobs: Jobs, round: int, training: LocalTraining) -> list[list[Batch]]:
-        """Return the batches of each job."""
+        """Return the batches of each job, see `batches`."""
         return [
             self.batches(
                 client,
@@ -147,10 +147,10 @@ class Clients:
         ]
 
     def index(self, split: str, client: int, most: int | None = None) -> Tensor:
-        """Return where a client's samples of a split lie in the pool, or ``most`` of them.
+        """Return the positions of a client's samples of a split in the pool.
 
-        Which ones depends on the seed, the split and the client alone. In the central test set all
-        samples are everybody's.
+        If there are more than ``most``, this many are drawn. The draw depends only on the seed, the
+        split and the client. Every client has the whole central test set.
         """
         if split == CENTRAL:
             return torch.arange(len(self._central[1]))
@@ -162,38 +162,38 @@ class Clients:
         return index[torch.from_numpy(np.sort(generator.permutation(len(index))[:most]))]
 
     def samples(self, index: Tensor, split: str = "train") -> tuple[Tensor, Tensor]:
-        """Return inputs as networks take them, in [0, 1], and labels."""
+        """Return the inputs ``[n, channels, height, width]`` in [0, 1], and the labels ``[n]``."""
         images, labels = self._central if split == CENTRAL else self._pool
         index = index.to(self.device)
         inputs = images[index].to(torch.get_default_dtype()).div_(255)
         return inputs.contiguous(memory_format=self.memory_format), labels[index]
 
     def labels(self, client: int, split: str) -> Tensor:
-        """``[n]``: the labels of a client's samples of a split."""
+        """Return the labels ``[n]`` of a client's samples of a split."""
         self.check(split)
         if split == CENTRAL:
             return self._central[1]
         return self._pool[1][self._indices[split][client].to(self.device)]
 
     def check(self, split: str) -> None:
-        """Raise ValueError unless there is such a split."""
+        """Raise a ValueError if there is no such split."""
         known = (*self._indices, CENTRAL)
         if split not in known:
-            raise ValueError(f"unknown split {split!r}; known are {', '.join(known)}")
+            raise ValueError(f"unknown split {split!r}; choose from {', '.join(known)}")
 
 
 @dataclass(frozen=True)
 class Client:
-    """One client, as a question sees it (`Ask`): its own data, and what it can compute.
+    """One client as a question (`Ask`) sees it: its own data, and its computations.
 
     Attributes
     ----------
     federation : Federation
-        It takes part in.
+        The federation that the client takes part in.
     number : int
-        From 0.
+        The number of the client, from 0.
     network : RowModel
-        It computes with.
+        The network with which the client computes.
     """
 
     federation: Federation
@@ -201,7 +201,7 @@ class Client:
     network: RowModel
 
     def samples(self, split: str = "train") -> tuple[Tensor, Tensor]:
-        """Return its inputs ``[n, channels, height, width]`` in [0, 1] and labels ``[n]``."""
+        """Return the client's inputs ``[n, channels, height, width]`` in [0, 1] and labels."""
         data = self.federation.data
         data.check(split)
         return data.samples(data.index(split, self.number), split)
@@ -209,24 +209,24 @@ class Client:
     def embed(
         self, model: Tensor, split: str, max_samples: int | None = None, train_mode: bool = False
     ) -> Tensor:
-        """``[n, d]``: its samples as a model embeds them, see `Federation.embed`."""
+        """Return a model's embeddings ``[n, d]`` of the client's samples (`Federation.embed`)."""
         output = embedding_of(self.federation)
         return evaluate_client(self, model, split, output, max_samples, train_mode)
 
     def losses(self, model: Tensor, split: str = "train") -> Tensor:
-        """``[n]``: the loss of a model on each of its samples."""
+        """Return the losses ``[n]`` of a model on the client's samples."""
         return evaluate_client(self, model, split, loss_of(self.federation))
 
     @property
     def shared_seed(self) -> int:
-        """A seed that the clients share and the server does not know."""
+        """Return a seed that the clients share and the server does not know."""
         return self.federation.seed
 
 
 def answers_of(
     federation: Federation, question: Callable[..., Any], jobs: Jobs, **options: Hashable
 ) -> list[Any]:
-    """Let each job's client answer a question about its own data; J answers."""
+    """Let each job's client answer a question about its own data; return the J answers."""
 
     def ask_one(network: RowModel, job: int) -> Any:
         client = Client(federation, int(jobs.client_of[job]), network)

@@ -1,4 +1,4 @@
-"""What clients are asked to compute: which client, with which model, on which of its samples."""
+"""Jobs for clients: which client computes with which model, on which of its samples."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cflkit.federation.rows import digests
 
 
 class Diverged(Exception):
-    """Training gave NaN or infinity; the message says in which round and at which clients.
+    """Training gave NaN or infinity; the message names the round and the clients.
 
     Attributes
     ----------
     trained : Tensor
         ``[J, P + Q]``, all trained models.
     broken : Tensor
-        ``[J]``, bool: which of them are not finite.
+        ``[J]``, bool: whether each of these models is not finite.
     """
 
     def __init__(self, round: int, clients: Iterable[int], trained: Tensor, broken: Tensor) -> None:
@@ -37,29 +37,29 @@ class Diverged(Exception):
 
 @validated(frozen=True, config=STRICT)
 class LocalTraining:
-    """What a client does with a model in one round; the optimiser starts fresh each time.
+    """The training of a model at a client in one round, with a new optimiser each time.
 
     Attributes
     ----------
     epochs : int
-        Local epochs, at least 1.
+        The number of local epochs, at least 1.
     batch_size : int
-        Samples per step, at least 1; the last batch of an epoch may be smaller.
+        The number of samples per step, at least 1. The last batch of an epoch may be smaller.
     optimizer : {"sgd", "adam"}
-        PyTorch's, with its defaults except for the values below.
+        The optimiser of PyTorch, with its defaults except for the values below.
     lr, weight_decay : float
-        The learning rate is positive, weight decay not negative.
+        The learning rate, which is positive, and the weight decay, which is not negative.
     momentum : float
-        Of SGD, in [0, 1).
+        The momentum of SGD, in [0, 1).
     penalty : {"none", "proximal", "cosine"}
-        A term that is added to the loss. With θ the trained parameters, c those of the job's anchor
-        (`Jobs.anchor`) and μ the strength: μ/2 ‖θ − c‖² (FedProx), or μ ⟨c, θ⟩ / ‖θ‖ (pFedGraph;
-        a negative μ pulls θ towards the direction of c).
+        A term that is added to the loss: μ/2 ‖θ − c‖² (``proximal``, FedProx) or μ ⟨c, θ⟩ / ‖θ‖
+        (``cosine``, pFedGraph; a negative μ pulls θ towards the direction of c). Here θ are the
+        trained parameters, c are those of the job's anchor (`Jobs.anchor`), and μ is the strength.
     strength : float
-        μ.
+        The strength μ of the penalty.
     layers : tuple of str
-        The layers that are trained, by the names of modules; the parameters of all others stay as
-        they are. All layers by default.
+        The layers to train, by the names of modules. The parameters of all other layers stay as
+        they are. By default all layers are trained.
     """
 
     epochs: Count = 3
@@ -80,7 +80,7 @@ class LocalTraining:
         if self.penalty == "none" and self.strength:
             raise ValueError("a strength needs a penalty")
         if self.penalty == "proximal" and self.strength < 0:
-            raise ValueError(f"a proximal penalty needs a strength from 0 on, not {self.strength}")
+            raise ValueError(f"a proximal penalty needs a strength ≥ 0, not {self.strength}")
         return self
 
     def trains(self, parameter: str) -> bool:
@@ -88,9 +88,12 @@ class LocalTraining:
         return not self.layers or any(parameter.startswith(f"{name}.") for name in self.layers)
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return a fresh optimiser; each works value by value, so that models can be stacked."""
+        """Return a new optimiser.
+
+        Each optimiser computes value by value, so that it also works on stacked models.
+        """
         if self.optimizer == "adam":
-            # Fused: one pass over the memory, where torch's default on a CPU makes many
+            # Fused Adam makes one pass over the memory; torch's default on a CPU makes many
             return torch.optim.Adam(
                 parameters, lr=self.lr, weight_decay=self.weight_decay, fused=True
             )
@@ -101,7 +104,7 @@ class LocalTraining:
 
 @dataclass(frozen=True)
 class Jobs:
-    """J pairs of a model and a client.
+    """J jobs, each a pair of a model and a client.
 
     Attributes
     ----------
@@ -112,17 +115,18 @@ class Jobs:
     client_of : Tensor
         ``[J]``, int64: the client of each job.
     subset : sequence of Tensor, optional
-        J of them, int64: the positions among its client's training samples that a job trains on;
-        all of them for None.
+        J tensors, int64: for each job, the positions of the samples to train on among the client's
+        training samples. By default a job trains on all of them.
     weights : sequence of Tensor, optional
-        J of them, ``[n]``: the weight of each of these samples in the loss, which is the weighted
-        sum over a batch divided by the batch's size; ones for None.
+        J tensors ``[n]``: for each job, the weights of these samples in the loss. The loss is the
+        weighted sum over a batch divided by the size of the batch. By default all weights are one.
     anchor : Tensor, optional
-        ``[A, P + Q]``: what the penalty of local training refers to; the job's own model for None.
+        ``[A, P + Q]``: the models to which the penalty of local training refers. By default it
+        refers to the job's own model.
     anchor_of : Tensor, optional
         ``[J]``, int64: the row of ``anchor`` of each job.
     training : LocalTraining, optional
-        How clients train these jobs, if not as the federation's clients usually do.
+        The local training of these jobs; by default that of the federation.
     """
 
     models: Tensor
@@ -150,13 +154,13 @@ class Jobs:
         )
 
     def anchored_to(self, job: int) -> Tensor:
-        """``[P + Q]``: what the penalty of a job refers to."""
+        """Return the model ``[P + Q]`` to which the penalty of a job refers."""
         if self.anchor is None or self.anchor_of is None:
             return self.models[self.model_of[job]]
         return self.anchor[self.anchor_of[job]]
 
     def keys(self) -> list[Hashable]:
-        """Return a key per job: equal keys ask for the same computation."""
+        """Return one key per job; jobs with equal keys ask for the same computation."""
         models, clients = digests(self.models), self.client_of.tolist()
         nothing: list[Hashable] = [None] * len(self)
         anchors = nothing
@@ -170,24 +174,24 @@ class Jobs:
 
 
 def check_finite(trained: Tensor, jobs: Jobs, round: int) -> None:
-    """Raise `Diverged` unless all trained models (``[J, P + Q]``) are finite."""
+    """Raise `Diverged` if any trained model (``[J, P + Q]``) is not finite."""
     if not len(jobs):
         return
-    # Smallest and largest in one pass over the memory; NaN is both
+    # The smallest and the largest value, in one pass over the memory; both are NaN if any value is
     broken = ~torch.isfinite(torch.stack(torch.aminmax(trained, dim=1))).all(dim=0).cpu()
     if broken.any():
         raise Diverged(round, jobs.client_of[broken].tolist(), trained, broken)
 
 
 def contents(values: Tensor) -> bytes:
-    """Return a key of a tensor on the CPU: equal for equal contents."""
+    """Return a key of a tensor, which is equal for equal contents."""
     return hashlib.blake2b(values.cpu().numpy().tobytes(), digest_size=16).digest()
 
 
 def joined(parts: Sequence[Jobs]) -> Jobs:
-    """Return the jobs of several `Jobs` as one.
+    """Join several `Jobs` into one.
 
-    The parts must agree in which optional attributes they have; their training is the first one's.
+    All parts must have the same optional attributes. The result has the training of the first part.
     """
     if len(parts) == 1:
         return parts[0]
@@ -208,7 +212,7 @@ def joined(parts: Sequence[Jobs]) -> Jobs:
 
 
 def stacked(tables: Sequence[tuple[Tensor | None, Tensor | None]]) -> tuple[Tensor, Tensor]:
-    """Return tables of rows as one, without the rows that no index names, and the index into it."""
+    """Stack tables of rows, without rows that no index names; return the stack and the index."""
     rows, indices, start = [], [], 0
     for table, index in tables:
         assert table is not None and index is not None

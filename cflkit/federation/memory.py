@@ -1,4 +1,4 @@
-"""What a computation takes of the memory, so that stacks and batches can be cut to fit."""
+"""Estimates of the memory that computations need, which limit the sizes of stacks and batches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def kept_per_sample(network: RowModel, shape: torch.Size, device: torch.device) -> float:
-    """Measure the bytes that the backward pass keeps of an image of a shape."""
+    """Measure how many bytes the backward pass keeps per image of a shape."""
     kept = [0, 0]
     network.network.train()
     models.give_keys(network.network, torch.tensor(0, device=device))
-    for number, samples in enumerate((2, 4)):  # BatchNorm cannot train on one
+    for number, samples in enumerate((2, 4)):  # BatchNorm cannot train on one sample
 
         def count(tensor: Tensor, number: int = number) -> Tensor:
             kept[number] += tensor.nbytes
@@ -32,10 +32,10 @@ def kept_per_sample(network: RowModel, shape: torch.Size, device: torch.device) 
 
 
 def job_bytes(federation: Federation, training: LocalTraining) -> float:
-    """Estimate the bytes of a job of a stack.
+    """Estimate how many bytes a job in a stack needs.
 
-    Six rows (parameters, gradients, optimiser state and copies) and, twice, what the backward pass
-    keeps of a batch.
+    The estimate is six rows (parameters, gradients, optimiser state and copies), plus twice the
+    bytes that the backward pass keeps for a batch.
     """
     batch = min(training.batch_size, int(federation.sizes.max())) * federation.sample_bytes
     return 6 * 4 * (federation.parameters + federation.buffers) + 2 * batch

@@ -1,4 +1,4 @@
-"""What networks say about samples: losses, embeddings, predictions."""
+"""The outputs of networks for samples: losses, embeddings and predictions."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from cflkit.federation.clients import Client
     from cflkit.federation.federation import Federation
 
-# From a network, inputs and labels to what is wanted of each sample
+# A function from a network, inputs and labels to the output for each sample
 Output = Callable[[nn.Module, Tensor, Tensor], Tensor]
-# The most images that a network sees at once
+# The largest number of images in one forward pass, by engine
 AT_ONCE = {"threads": 512, "stacked": 4096}
 
 
 def loss_of(federation: Federation) -> Output:
-    """Return the output that is the loss of the federation's task, ``[n]``."""
+    """Return the function that computes the loss of the federation's task, ``[n]``."""
     loss = TASKS[federation.task].loss
     return lambda network, inputs, labels: loss(network(inputs), inputs, labels, "none")
 
 
 def prediction_of(federation: Federation) -> Output:
-    """Return the output that is the prediction of the federation's task, ``[n, …]``."""
+    """Return the function that computes the predictions of the federation's task, ``[n, …]``."""
     prediction = TASKS[federation.task].prediction
     return lambda network, inputs, _: prediction(network(inputs))
 
 
 def embedding_of(federation: Federation) -> Output:
-    """Return the output that is what enters the task's last layer, ``[n, d]``."""
+    """Return the function that computes the embeddings ``[n, d]``, the input of `Task.head`."""
     head = TASKS[federation.task].head
 
     def embedding(network: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
@@ -62,9 +62,9 @@ def evaluate(
     max_samples: int | None = None,
     train_mode: bool = False,
 ) -> list[Tensor]:
-    """Return an output of each job's model on the samples of a split, or on some of them."""
+    """Compute an output of each job's model on the samples of a split, or on some of them."""
     federation.data.check(split)
-    # Models that meet the same samples meet them one after the other, as long as they are there
+    # Models for the same samples are evaluated one after the other, so samples are loaded only once
     meetings: dict[int, list[int]] = {}
     for job, client in enumerate(jobs.client_of.tolist()):
         meetings.setdefault(0 if split == "central" else client, []).append(job)
@@ -99,7 +99,7 @@ def evaluate_client(
     max_samples: int | None = None,
     train_mode: bool = False,
 ) -> Tensor:
-    """Return an output of one model on the samples of one client, by the client's network."""
+    """Compute an output of one model on the samples of one client, with the client's network."""
     federation, network = client.federation, client.network
     federation.data.check(split)
     found = []
@@ -115,7 +115,7 @@ def evaluate_client(
 def parts_of(
     federation: Federation, client: int, split: str, max_samples: int | None, train_mode: bool
 ) -> Sequence[Tensor]:
-    """Return the samples of a client that a network sees at once, one part after the other."""
+    """Split the positions of a client's samples into parts, one per forward pass."""
     index = federation.data.index(split, client, max_samples)
     size = AT_ONCE[federation.engine]
     if train_mode:
@@ -127,7 +127,7 @@ def parts_of(
 
 
 def prepare_dropout(federation: Federation, network: RowModel, client: int, step: int) -> None:
-    """Let the masks of dropout depend on the client and the batch alone."""
+    """Give a network keys, so that its dropout masks depend only on the client and the batch."""
     seeds = dropout_seeds(federation.seed, [client], 0)
     models.give_keys(network.network, step_keys(seeds, step)[0].to(federation.device))
 
@@ -141,7 +141,7 @@ def outputs(
     output: Output,
     train_mode: bool,
 ) -> Tensor:
-    """Return an output of a model on some samples, in float32."""
+    """Compute an output of a model on some samples, in float32."""
     network.load(model)
     network.network.train(train_mode)
     with autocast(federation.precision, federation.device):

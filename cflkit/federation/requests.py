@@ -1,8 +1,8 @@
-"""What a method can ask of clients during a round.
+"""The requests that a method can send to clients during a round.
 
-A round of a method is a conversation: the method yields requests and gets their answers, one per
-job and in the order of the jobs (see `cflkit.methods.base.Method.round`). Requests are data. They
-can be counted, joined with those of other methods, and sent over a network.
+A round of a method is a conversation: the method yields requests and gets their answers, one answer
+per job and in the order of the jobs (see `cflkit.methods.base.Method.round`). Requests are data.
+They can be counted, joined with those of other methods, and sent over a network.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """Something to compute at clients.
+    """A request for a computation at clients.
 
     Attributes
     ----------
     jobs : Jobs
-        Which clients, and with which models.
+        The clients, and the models with which they compute.
     exchanged : bool
-        Whether models and answers travel. Clients that train models of their own and keep the
-        results exchange nothing.
+        Whether models and answers are sent between server and clients. Clients that train their own
+        models and keep the results exchange nothing.
     reported : bool
-        Whether clients send their answers to the server. Where they only act on them (in IFCA a
-        client picks the model with the smallest loss), what is left to send is too small to count.
+        Whether clients send their answers to the server. In some methods clients only act on them:
+        in IFCA, a client picks the model with the smallest loss. The rest that such clients send is
+        too small to count.
     """
 
     jobs: Jobs
@@ -41,12 +42,12 @@ class Request:
     reported: bool = field(default=True, kw_only=True)
 
     def kind(self) -> tuple[Any, ...]:
-        """Return a key: requests of one kind differ in their jobs alone and can be joined."""
+        """Return a key; requests with equal keys differ only in their jobs and can be joined."""
         optional = (self.jobs.subset, self.jobs.weights, self.jobs.anchor)
         return type(self), self.jobs.training, *(value is None for value in optional)
 
     def answered_by(self, federation: Federation, round: int) -> Any:
-        """Return the answers of a federation, one per job."""
+        """Let a federation compute the answers, and return them, one per job."""
         raise NotImplementedError
 
     def only(self, jobs: Jobs) -> Self:
@@ -56,19 +57,19 @@ class Request:
 
 @dataclass(frozen=True)
 class Train(Request):
-    """Local training of each job's model on its client's samples; the answer is ``[J, P + Q]``.
+    """A request to train each job's model on its client's samples; the answer is ``[J, P + Q]``.
 
     Attributes
     ----------
     order : int, optional
-        Which of the clients' batch orders; the round's number by default. A method that trains
-        several times per round gives each training an order of its own.
+        The number that selects the clients' batch orders; by default the number of the round. A
+        method that trains several times per round gives each training its own number.
     """
 
     order: int | None = None
 
     def kind(self) -> tuple[Any, ...]:
-        """Return a key of all that the batch order and the optimiser depend on."""
+        """Return a key that includes the batch order."""
         return *super().kind(), self.order
 
     def answered_by(self, federation: Federation, round: int) -> Tensor:
@@ -78,12 +79,12 @@ class Train(Request):
 
 @dataclass(frozen=True)
 class Losses(Request):
-    """The loss of each job's model on each sample of its client; J tensors ``[n]``.
+    """A request for the loss of each job's model on each sample of its client: J tensors ``[n]``.
 
     Attributes
     ----------
     split : str
-        As in `Federation.predict`.
+        The split of the samples, as in `Federation.predict`.
     """
 
     split: str = "train"
@@ -99,12 +100,12 @@ class Losses(Request):
 
 @dataclass(frozen=True)
 class Embed(Request):
-    """What enters the last layer of each job's model; J tensors ``[n, d]``.
+    """A request for embeddings of each client's samples by the job's model: J tensors ``[n, d]``.
 
     Attributes
     ----------
     split, max_samples, train_mode
-        As in `Federation.embed`.
+        The options of `Federation.embed`.
     """
 
     split: str = "train"
@@ -122,15 +123,16 @@ class Embed(Request):
 
 @dataclass(frozen=True)
 class Ask(Request):
-    """Anything else that a client can compute from its own data; J answers.
+    """A request for anything else that a client can compute from its own data: J answers.
 
     Attributes
     ----------
     question : callable
-        Runs at each client, who passes itself (`Client`), the job's model (``[P + Q]``) and the
-        options. Its arguments and its result are all that the client and the server exchange.
+        The function that runs at each client. Its arguments are the client itself (`Client`), the
+        job's model (``[P + Q]``) and the options. The client and the server exchange only the
+        model, the options and the result.
     options : mapping of str to object
-        The same for all jobs; hashable values.
+        Further arguments, which are hashable and the same for all jobs.
     with_model : bool
         Whether the question needs the job's model. Otherwise no model is sent.
     """
@@ -149,7 +151,7 @@ class Ask(Request):
 
 
 def ask_clients(question: Callable[..., Any], clients: Tensor, **options: Hashable) -> Ask:
-    """Return an `Ask` without models: a question about the clients' data alone."""
+    """Build an `Ask` without models, for a question about the clients' data alone."""
     nothing = torch.empty(1, 0)
     jobs = Jobs(nothing, torch.zeros_like(clients), clients)
     return Ask(jobs, question=question, options=options, with_model=False)

@@ -1,9 +1,9 @@
 """A model as one row of numbers: first its P trainable parameters, then its Q buffer values.
 
 Methods of clustered federated learning do arithmetic on models: they subtract, average and compare
-them. On rows that arithmetic is plain tensor code, for any network. Buffers (the running statistics
-and the batch counter of BatchNorm) stand behind the parameters, so ``row[:P]`` is what an optimiser
-trains and what update vectors hold.
+them. With rows, this arithmetic is plain tensor code for any network. Buffers (the running
+statistics and the batch counter of BatchNorm) come after the parameters. The part ``row[:P]``
+therefore holds what an optimiser trains, and what update vectors consist of.
 """
 
 from __future__ import annotations
@@ -20,33 +20,34 @@ from cflkit.models import Dropout
 if TYPE_CHECKING:
     from cflkit.federation.jobs import LocalTraining
 
-# Values of all rows that are hashed at once: bounds the memory for that to some hundred MB
+# How many values of all rows are hashed at once, which limits the memory to some hundred MB
 HASHED = 2**23
 
 
 class RowModel:
-    """A network that takes its parameters and buffers from a row, and gives them back.
+    """A network whose parameters and buffers can be loaded from a row and stored in a row.
 
-    In memory the kernels of convolutions lie channels last, which torch's convolutions on a CPU are
-    a third faster with; rows hold them in the order of ``parameters()``, whatever the memory.
+    In the network, the kernels of convolutions have the memory layout "channels last". On a CPU,
+    torch's convolutions are a third faster with it. Rows hold the values in the order of
+    ``parameters()``, whatever the memory layout.
 
     Attributes
     ----------
     network : nn.Module
-        Computes with the model that was loaded last.
+        The network, which computes with the model that was loaded last.
     parameters : int
-        P.
+        The number of trainable parameters P.
     drops_out : bool
-        Whether it has layers whose masks need keys.
+        Whether the network has dropout layers, whose masks need keys.
     layout : dict of str to slice
-        Where each parameter and buffer lies in a row, by its name in the network.
+        The position of each parameter and buffer in a row, by its name in the network.
     """
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network.to(memory_format=torch.channels_last)
         for owner in network.modules():
             for name, buffer in owner.named_buffers(recurse=False):
-                owner._buffers[name] = buffer.float()  # the mean of batch counters is no integer
+                owner._buffers[name] = buffer.float()  # a mean of batch counters is not an integer
         parameters = {n: p.detach() for n, p in network.named_parameters() if p.requires_grad}
         buffers = dict(network.named_buffers())
         self.values = parameters | buffers
@@ -62,11 +63,11 @@ class RowModel:
 
     @property
     def row(self) -> Tensor:
-        """A copy of the model, ``[P + Q]``, float32."""
+        """Return a copy of the model, ``[P + Q]``, float32."""
         return join(self.values.values())
 
     def load(self, row: Tensor) -> None:
-        """Make the network compute with the values of ``row`` (``[P + Q]``), which is copied."""
+        """Copy the values of ``row`` (``[P + Q]``) into the network."""
         for name, piece in self.split(row).items():
             self.values[name].copy_(piece)
 
@@ -81,7 +82,7 @@ class RowModel:
         Raises
         ------
         ValueError
-            The network has none of the layers that shall be trained.
+            The network has none of the layers to train.
         """
         parameters = dict(self.network.named_parameters())
         chosen = {name: parameters[name] for name in self.parameter_names if training.trains(name)}
@@ -103,14 +104,15 @@ class RowModel:
 
 
 def join(pieces: Iterable[Tensor]) -> Tensor:
-    """The inverse of `RowModel.split`: all values, one after the other."""
+    """Join the values of all pieces into one row; this is the inverse of `RowModel.split`."""
     return torch.cat([piece.reshape(-1) for piece in pieces])
 
 
 def digests(models: Tensor) -> list[bytes]:
-    """Return a key per row of ``models``, computed on their device: equal for equal bits.
+    """Return one key per row of ``models``; rows with equal bits have equal keys.
 
-    128 bits: two sums over the row of its values as integers times pseudo-random odd numbers.
+    A key has 128 bits: two sums over the values of the row, which are taken as integers and
+    multiplied by pseudo-random odd numbers. The sums are computed on the device of the models.
     """
     if not models.shape[1]:
         return [b""] * len(models)

@@ -1,4 +1,4 @@
-"""What a method may know: numbers about the federation, and none of its data."""
+"""The knowledge of a method about a federation: some numbers, but no data."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 class Server:
     """The server's view of a federation.
 
-    It shows no true cluster, no sample and no label. What a method wants to know of the clients'
-    data it must ask them (`cflkit.federation.requests`).
+    It contains no true cluster, no sample and no label. To learn anything about the clients' data,
+    a method must ask the clients (`cflkit.federation.requests`).
 
     Attributes
     ----------
     clients : int
-        m.
+        The number of clients m.
     clients_per_round : int
-        How many of them take part in a round.
+        The number of clients that take part in a round.
     sizes : Tensor
-        ``[m]``, float: training samples of each client.
+        ``[m]``, float: the number of training samples of each client.
     parameters : int
-        P.
+        The number of trainable parameters P.
     layout : dict of str to slice
-        Where each parameter and buffer of the network lies in a model's row.
+        The position of each parameter and buffer of the network in a model's row.
     training : LocalTraining
-        What clients do with a model in a round.
+        The training that clients do with a model in a round.
     """
 
     def __init__(self, federation: Federation) -> None:

@@ -1,7 +1,7 @@
-"""The engine of a GPU: many models train as one stacked tensor, by ``torch.func.vmap``.
+"""The engine for GPUs: many models train as one stacked tensor, by ``torch.func.vmap``.
 
-Each step of `training.train_client` is done for all models of a stack at once. On a CPU there is a
-stack per core.
+Each step of `training.train_client` is done for all models of a stack at once. On a CPU, there is
+one stack per core.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Values = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Schedule:
-    """The batches of J jobs, as one index that is on the device from the start.
+    """The batches of J jobs in one index, which is on the device before the first step.
 
     Attributes
     ----------
     index, shares : Tensor
-        ``[steps, J, B]``: where samples lie in the pool, and the share of each in its job's loss.
-        What was padded has share 0; those of a batch sum to 1 where samples have no weights.
+        ``[steps, J, B]``: the positions of samples in the pool, and the share of each sample in its
+        job's loss. Padding has share 0. Without weights of samples, the shares of a batch sum to 1.
     sizes : list of list of int
-        For each step the size of each job's batch, 0 where it has none.
+        For each step, the size of each job's batch; 0 if the job has no batch left.
     """
 
     index: Tensor
@@ -49,7 +49,7 @@ class Schedule:
 
     @classmethod
     def of(cls, batches: Sequence[Sequence[Batch]], device: torch.device) -> Schedule:
-        """Lay out the batches of each job."""
+        """Build the schedule from the batches of each job."""
         steps = max(map(len, batches), default=0)
         sizes = [
             [len(own[step].index) if step < len(own) else 0 for own in batches]
@@ -67,10 +67,11 @@ class Schedule:
         return cls(index.to(device), shares.to(device), sizes)
 
     def groups(self, step: int, alike: bool) -> list[list[int]]:
-        """Return the jobs that compute together at a step.
+        """Return the groups of jobs that compute together in a step.
 
-        All that have a batch; or all jobs while most have one, which saves copies. With ``alike``
-        only jobs with batches of one size compute together.
+        With ``alike``, jobs with batches of the same size form a group. Otherwise there is one
+        group. It has all jobs while at least half of them have a batch, since this saves copies,
+        and then only the jobs that have one.
         """
         sizes = self.sizes[step]
         if alike:
@@ -83,9 +84,9 @@ class Schedule:
 def train_in_stacks(
     federation: Federation, jobs: Jobs, round: int, training: LocalTraining, trained: Tensor
 ) -> None:
-    """Fill ``trained`` (``[J, P + Q]``) stack by stack.
+    """Train the jobs stack by stack, and write the models into ``trained`` (``[J, P + Q]``).
 
-    A stack has a core's share of the jobs, or as many of them as fit the memory.
+    A stack has one core's share of the jobs, or fewer jobs if the memory is too small.
     """
     side_by_side = len(federation.networks)
     fitting = spare_memory(federation.device) / job_bytes(federation, training) / side_by_side
@@ -115,12 +116,12 @@ def train_stack(
     round: int,
     autocast: AbstractContextManager,
 ) -> Tensor:
-    """Train all jobs at once: one stacked model, one optimiser, one call per step.
+    """Train all jobs at once, with one stacked model, one optimiser and one call per step.
 
     Returns
     -------
     Tensor
-        ``[J, P + Q]``.
+        ``[J, P + Q]``, the trained models.
     """
     network.network.train()
     names = list(network.trainable(training))
@@ -128,9 +129,9 @@ def train_stack(
     anchor = start
     if training.penalty != "none" and jobs.anchor is not None and jobs.anchor_of is not None:
         anchor = network.split(jobs.anchor[jobs.anchor_of])
-    # Copies: a leaf of its own for each parameter, whose gradients lie together in memory
+    # Clones, so that each parameter is its own leaf and its gradients are contiguous in memory
     values = {name: stack.clone() for name, stack in start.items()}
-    leaves = {name: nn.Parameter(values[name]) for name in names}  # in the memory of `values`
+    leaves = {name: nn.Parameter(values[name]) for name in names}  # share the memory of `values`
     optimizer = training.build(leaves.values())
     schedule = Schedule.of(clients.batches_of(jobs, round, training), clients.device)
     seeds = dropout_seeds(clients.seed, jobs.client_of.tolist(), round).to(clients.device)
@@ -138,7 +139,7 @@ def train_stack(
     for step, sizes in enumerate(schedule.sizes):
         done = [job for job, size in enumerate(sizes) if not size]
         finished = {name: values[name][done] for name in names} if done else {}
-        # Padding would enter BatchNorm's statistics: there only batches of equal size run together
+        # Padding would enter BatchNorm's statistics, so its batches are grouped by their size
         for group in schedule.groups(step, alike=bool(network.buffer_names)):
             width = max(sizes[job] for job in group)
             which = slice(None) if len(group) == len(jobs) else group
@@ -156,19 +157,19 @@ def train_stack(
             add_penalties({name: values[name] for name in names}, anchor, training, leaves)
         optimizer.step()
         for name, value in finished.items():
-            values[name][done] = value  # momentum and weight decay must not move them on
+            values[name][done] = value  # momentum and weight decay must not change finished jobs
     return torch.cat([stack.reshape(len(jobs), -1) for stack in values.values()], dim=1)
 
 
 def gradients_of(
     network: RowModel, task: Task, names: Sequence[str], autocast: AbstractContextManager
 ) -> Callable[..., tuple[Values, Values]]:
-    """Return the function from stacked models and batches to gradients and moved buffers."""
+    """Build the function from stacked models and batches to gradients and updated buffers."""
 
     def loss(
         trained: Values, frozen: Values, x: Tensor, y: Tensor, shares: Tensor, keys: Tensor
     ) -> tuple[Tensor, Values]:
-        # BatchNorm moves its buffers in place
+        # BatchNorm updates its buffers in place
         moved = {name: frozen[name].clone() for name in network.buffer_names}
         give_keys(network.network, keys)
         with autocast:
@@ -191,7 +192,7 @@ def gradients_of(
 
 
 def write_gradient(leaf: nn.Parameter, gradient: Tensor, which: slice | list[int]) -> None:
-    """Put the gradients of some jobs where the optimiser looks for them."""
+    """Write the gradients of some jobs into ``leaf.grad``, where the optimiser reads them."""
     if isinstance(which, slice):
         leaf.grad = gradient
         return
@@ -202,7 +203,7 @@ def write_gradient(leaf: nn.Parameter, gradient: Tensor, which: slice | list[int
 def add_penalties(
     values: Values, anchor: Values, training: LocalTraining, leaves: dict[str, nn.Parameter]
 ) -> None:
-    """Add the penalty's gradient to that of each job's loss."""
+    """Add the gradient of the penalty to the gradient of each job's loss."""
     directions = torch.func.vmap(
         lambda theta, centre: penalty_directions(theta, centre, training.penalty)
     )(values, {name: anchor[name] for name in values})

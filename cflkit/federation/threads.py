@@ -1,4 +1,4 @@
-"""The engine of a CPU: clients side by side on threads, each computing with one core."""
+"""The engine for CPUs: clients train in parallel threads, each on one core."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ Result = TypeVar("Result")
 def run_in_threads(
     work: Callable[[RowModel, Item], Result], tasks: Sequence[Item], networks: Sequence[RowModel]
 ) -> list[Result]:
-    """Return the results of all tasks, in order.
+    """Compute the results of all tasks in parallel threads, and return them in order.
 
     Parameters
     ----------
     work : callable
-        From a network, which it may use as it likes, and a task to the result.
+        The function from a network and a task to the result. It may change the network.
     tasks : sequence
-        What there is to do.
+        The tasks.
     networks : sequence of RowModel
-        There is a thread per network, and within an operation of torch one core: so no result
-        depends on how many cores there are.
+        The networks, one per thread. Each operation of torch uses one core, so that no result
+        depends on the number of cores.
     """
     if len(networks) == 1 or len(tasks) < 2:
         with threads_per_operation(1):
@@ -47,7 +47,7 @@ def run_in_threads(
         free.put(network)
 
     def with_network(task: Item) -> Result:
-        torch.set_num_threads(1)  # counts for the thread that calls it
+        torch.set_num_threads(1)  # takes effect only in the thread that calls it
         network = free.get()
         try:
             return work(network, task)
@@ -55,7 +55,7 @@ def run_in_threads(
             free.put(network)
 
     with (
-        threads_per_operation(torch.get_num_threads()),  # restores what the workers set
+        threads_per_operation(torch.get_num_threads()),  # undoes the setting of the workers
         ThreadPoolExecutor(len(networks)) as pool,
     ):
         return list(pool.map(with_network, tasks))
@@ -64,7 +64,7 @@ def run_in_threads(
 def train_in_threads(
     federation: Federation, jobs: Jobs, round: int, training: LocalTraining, trained: Tensor
 ) -> None:
-    """Fill ``trained`` (``[J, P + Q]``): each job by `train_client`, side by side on threads."""
+    """Train each job by `train_client`, and write the models into ``trained`` (``[J, P + Q]``)."""
     keep_freed_memory()
     data, task = federation.data, TASKS[federation.task]
     batches = data.batches_of(jobs, round, training)

@@ -1,7 +1,7 @@
-"""What one client does in a round, as a textbook prints it.
+"""The local training of one client in a round, written as in a textbook.
 
-The engines run it for many clients: `threads` calls `train_client` as it stands here, for clients
-side by side; `stacked` does the same steps for many models at once.
+The engines run this training for many clients. The engine of `threads` calls `train_client` for
+clients in parallel. The engine of `stacked` does the same steps for many models at once.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from cflkit.models import AUTOENCODERS
 
 @dataclass(frozen=True)
 class Task:
-    """What networks are trained for.
+    """A task for which networks are trained.
 
     Attributes
     ----------
     loss : callable
-        From outputs, inputs, labels and a reduction to the loss: ``mean`` over the batch, or
-        ``none``, the loss of each sample ``[n]``.
+        The function from outputs, inputs, labels and a reduction to the loss. The reduction
+        ``mean`` gives the mean over the batch, and ``none`` gives the loss of each sample ``[n]``.
     prediction : callable
-        From outputs to what `Federation.predict` returns.
+        The function from outputs to the predictions that `Federation.predict` returns.
     head : str
-        The layer whose input is the embedding.
+        The name of the layer whose input is the embedding.
     """
 
     loss: Callable[[Tensor, Tensor, Tensor, str], Tensor]
@@ -40,12 +40,12 @@ class Task:
 
 
 def cross_entropy(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: str) -> Tensor:
-    """Return the cross-entropy of class scores ``[n, classes]`` with the labels."""
+    """Compute the cross-entropy of class scores ``[n, classes]`` and the labels."""
     return F.cross_entropy(outputs, labels, reduction=reduction)
 
 
 def squared_error(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: str) -> Tensor:
-    """Return the squared error of reconstructed pixels ``[n, pixels]``, mean over the pixels."""
+    """Compute the mean squared error over the pixels of reconstructions ``[n, pixels]``."""
     errors = (outputs - inputs.flatten(1)).square().mean(dim=1)
     return errors if reduction == "none" else errors.mean()
 
@@ -57,14 +57,14 @@ TASKS = {
 
 
 def check_task(task: str, model: str) -> None:
-    """Refuse a task that there is not, or a network that is made for another one."""
+    """Refuse an unknown task, or a network that is made for another task."""
     if task not in TASKS:
-        raise ValueError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
+        raise ValueError(f"unknown task {task!r}; choose from {', '.join(TASKS)}")
     if (task == "reconstruction") != (model in AUTOENCODERS):
         raise ValueError(f"a network {model!r} is not made for {task}")
 
 
-# Inputs, labels, and the weight of each sample (None for ones) of a batch
+# Inputs, labels and weights of a batch's samples; None means that all weights are one
 Samples = tuple[Tensor, Tensor, Tensor | None]
 
 
@@ -81,15 +81,15 @@ def train_client(
     Parameters
     ----------
     network : RowModel
-        Holds the model that the client received, and afterwards the trained one.
+        The network with the model that the client received; afterwards, it has the trained model.
     batches : iterable
         The batches of all local epochs.
     task : Task
-        The loss.
+        The task, which defines the loss.
     training : LocalTraining
-        The optimiser, the penalty, and which layers are trained.
+        The optimiser, the penalty, and the layers to train.
     anchor : Tensor
-        ``[P + Q]``, what the penalty refers to.
+        ``[P + Q]``, the model to which the penalty refers.
     autocast : context manager
         The precision in which the network computes.
     """
@@ -116,23 +116,23 @@ def train_client(
 def penalty_directions(
     values: Mapping[str, Tensor], centre: Mapping[str, Tensor], penalty: str
 ) -> dict[str, Tensor]:
-    """Return the gradient of the penalty of `LocalTraining` for μ = 1; nothing where it is none.
+    """Compute the gradient of the penalty of `LocalTraining` for μ = 1; empty without a penalty.
 
     Parameters
     ----------
     values : mapping of str to Tensor
-        θ, by the names of the trained parameters.
+        The trained parameters θ by name.
     centre : mapping of str to Tensor
-        c, in the same shapes (and perhaps of more parameters).
+        The anchor c by the same names, in the same shapes. It may have further parameters.
     penalty : {"none", "proximal", "cosine"}
-        As in `LocalTraining`.
+        The penalty, as in `LocalTraining`.
     """
     if penalty == "none":
         return {}
     theta = {name: value.detach() for name, value in values.items()}
     if penalty == "proximal":
         return {name: value - centre[name] for name, value in theta.items()}
-    # Of ⟨c, θ⟩ / ‖θ‖ the gradient is c / ‖θ‖ − ⟨c, θ⟩ θ / ‖θ‖³
+    # The gradient of ⟨c, θ⟩ / ‖θ‖ is c / ‖θ‖ − ⟨c, θ⟩ θ / ‖θ‖³
     squares = torch.stack([value.square().sum() for value in theta.values()])
     products = torch.stack([(centre[name] * value).sum() for name, value in theta.items()])
     norm = squares.sum().sqrt().clamp_min(torch.finfo(torch.float32).tiny)

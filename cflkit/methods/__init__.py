@@ -38,10 +38,10 @@ def make(name: str, **options: Any) -> Method:
     Raises
     ------
     ValueError
-        An unknown name, or an option that the method does not have or cannot take.
+        The name is unknown, or the method does not have an option or does not accept its value.
     """
     if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; known are {', '.join(METHODS)}")
+        raise ValueError(f"unknown method {name!r}; choose from {', '.join(METHODS)}")
     try:
         return METHODS[name](**options)
     except ValidationError as error:

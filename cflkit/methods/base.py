@@ -1,4 +1,4 @@
-"""What the simulation asks of an algorithm, and the averaging that most of them share."""
+"""The interface of an algorithm, and the averaging that most algorithms share."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from torch import Tensor
 from cflkit.federation import Jobs, Request, Server, Train
 
 Weighting = Literal["equal", "samples"]
-# The true cluster of each client, for methods that are yardsticks
+# The true cluster of each client, for the oracles
 Truth = Annotated[
     tuple[int, ...], BeforeValidator(lambda given: tuple(int(cluster) for cluster in given))
 ]
 
 
 class Method:
-    """An algorithm that keeps models on a server and tells clients which of them to train.
+    """An algorithm that keeps models on a server and tells clients which models to train.
 
     A round is a conversation: `round` yields requests to clients and gets their answers. Most
-    methods need one training per round. They say in `broadcast` which model goes to which client,
-    and make the next models of the results in `aggregate`.
+    methods need one training per round. Their `broadcast` decides which model goes to which client,
+    and their `aggregate` computes the next models from the results.
 
     Attributes
     ----------
     partial : bool
-        Whether a round may leave clients out.
+        Whether the method allows rounds in which only some clients take part.
     server : Server
-        What the method may know of the federation.
+        The information about the federation that the method may use.
     models : Tensor
         ``[K, P + Q]``, the models on the server.
     labels : Tensor or None
-        ``[m]``, int64: the model, that is the cluster, of each client. None for methods that find
-        no clusters.
+        ``[m]``, int64: the cluster of each client, which is the row of its model. None for methods
+        that find no clusters of clients.
     scalars : dict of str to float or str
-        What is worth plotting of the last round: the temperature; norms, one value per cluster
+        Values of the last round for the history, such as the temperature, or the norms of clusters
         joined by ``|``.
     """
 
@@ -50,12 +50,12 @@ class Method:
     scalars: dict[str, float | str]
 
     def setup(self, server: Server, initial: Tensor) -> None:
-        """Start from one model, ``initial`` (``[P + Q]``), for every client.
+        """Prepare for the first round; every client has the model ``initial`` (``[P + Q]``).
 
         Raises
         ------
         ValueError
-            Only some clients take part in a round, and the method is not defined for that.
+            Only some clients take part in a round, but the method is not defined for this case.
         """
         if server.clients_per_round < server.clients and not self.partial:
             raise ValueError(f"{type(self).__name__} is not defined for partial participation")
@@ -67,55 +67,56 @@ class Method:
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run round ``t`` (from 0): broadcast, local training, aggregation.
 
-        Methods with more to ask replace it. Each ``yield`` of a request gives its answers.
+        Methods that need other requests override this method. Each ``yield`` of a request returns
+        its answers.
         """
         jobs = self.broadcast(t)
         self.aggregate(t, jobs, (yield Train(jobs)))
 
     def broadcast(self, t: int) -> Jobs:
-        """Return which models train where: each participant gets its cluster's model."""
+        """Return the jobs of a round, in which each participant trains the model of its cluster."""
         present = self.server.participants(t)
         return Jobs(self.models, self.labels[present], present)
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
-        """Make the next models from ``trained`` (``[J, P + Q]``), the results of ``jobs``."""
+        """Compute the next models from ``trained`` (``[J, P + Q]``), the results of ``jobs``."""
         raise NotImplementedError
 
     @property
     def finished(self) -> bool:
-        """Whether the method needs no more rounds."""
+        """Return whether the method needs no more rounds."""
         return False
 
     def client_models(self) -> tuple[Tensor, Tensor]:
-        """Return what clients predict with.
+        """Return the models with which clients predict.
 
         Returns
         -------
         models : Tensor
-            ``[K, P + Q]``.
+            ``[K, P + Q]``, the models.
         mixture : Tensor
-            ``[m, K]``: each client's weights of the models' predictions, which sum to one. By
-            default all weight is on the model of the client's cluster.
+            ``[m, K]``: for each client, the weights of the models in its predictions, which sum to
+            one. By default, all weight is on the model of the client's cluster.
         """
         return self.models, F.one_hot(self.labels, len(self.models)).float()
 
     def state(self) -> dict[str, Any]:
-        """Return all that a checkpoint must hold: what is neither an option nor the server."""
+        """Return the contents of a checkpoint: all attributes except the options and the server."""
         options = {field.name for field in fields(self)} | {"server"}  # type: ignore[arg-type]
         return {name: value for name, value in vars(self).items() if name not in options}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a `state`."""
+        """Continue from a `state`."""
         vars(self).update(state)
 
 
 def true_labels(truth: Sequence[int], server: Server) -> Tensor:
-    """``[m]``: the truth that a yardstick was given.
+    """Return the true clusters that an oracle was given as labels ``[m]``.
 
     Raises
     ------
     ValueError
-        It has another number of clients.
+        The number of labels is not the number of clients.
     """
     if len(truth) != server.clients:
         raise ValueError(f"needs the true cluster of {server.clients} clients, not {len(truth)}")
@@ -123,14 +124,14 @@ def true_labels(truth: Sequence[int], server: Server) -> Tensor:
 
 
 def client_weights(server: Server, weighting: Weighting) -> Tensor:
-    """``[m]``: 1 for each client, or its number of training samples."""
+    """Return the weights ``[m]`` of clients: 1 for each, or their numbers of training samples."""
     return torch.ones_like(server.sizes) if weighting == "equal" else server.sizes
 
 
 def local_updates(trained: Tensor, models: Tensor, labels: Tensor) -> Tensor:
-    """Return what clients changed: ``trained`` (``[m, D]``) minus the model that each received.
+    """Compute the clients' updates: ``trained`` (``[m, D]``) minus the model that each received.
 
-    ``models[labels]`` would be a copy of the received model for every client; rows are not.
+    The loop over rows saves memory, since ``models[labels]`` would copy a model for every client.
     """
     updates = trained.clone()
     for update, label in zip(updates, labels.tolist(), strict=True):
@@ -139,23 +140,23 @@ def local_updates(trained: Tensor, models: Tensor, labels: Tensor) -> Tensor:
 
 
 def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """Average within each cluster: add the weighted mean of its members' updates to its model.
+    """Add the weighted mean of the members' updates to the model of each cluster.
 
     Parameters
     ----------
     models : Tensor
-        ``[K, D]``, the cluster models that the members' updates are added to.
+        ``[K, D]``, the models of the clusters.
     updates : Tensor
-        ``[m, D]``, trained minus received.
+        ``[m, D]``, the clients' updates: trained minus received model.
     labels : Tensor
         ``[m]``, the cluster of each client.
     weights : Tensor
-        ``[m]``, positive.
+        ``[m]``, the positive weights of the clients.
 
     Returns
     -------
     Tensor
-        ``[K, D]``; a cluster without members keeps its model.
+        ``[K, D]``, the new models. A cluster without members keeps its model.
     """
     averaged = models.clone()
     for cluster in range(len(models)):

@@ -25,32 +25,32 @@ from cflkit.methods.base import (
     local_updates,
 )
 
-# Where cosine distances end
+# The largest cosine distance
 OPPOSITE = 2.0
 CosineThreshold = Annotated[float, Field(gt=0, le=OPPOSITE)]
 
 
 @dataclass(config=STRICT)
 class Briggs(Method):
-    """FedAvg for n rounds, one cut of a dendrogram over the updates, FedAvg in each cluster.
+    """FedAvg for n rounds, then one cut of a dendrogram over the updates, and FedAvg per cluster.
 
     Parameters
     ----------
     rounds : int
-        n, rounds of FedAvg before the one that clusters.
+        The number n of rounds of FedAvg before the round that clusters.
     threshold : float
         The distance at which the dendrogram is cut, in units of ``metric``.
     metric : {"cosine", "euclidean", "manhattan"}
-        Distance between updates.
+        The distance between two updates.
     linkage : {"average", "complete", "single"}
-        Distance between groups of them.
+        The distance between two groups of updates.
     wrong_sign : bool
-        Take the cosine similarity for a distance, as the OCFL authors' code does.
+        Whether to use the cosine similarity as a distance, as the OCFL authors' code does.
     include_buffers : bool
-        Whether updates hold BatchNorm's statistics and batch counters too, as in the OCFL authors'
-        code.
+        Whether updates also contain BatchNorm's statistics and batch counters, as in the OCFL
+        authors' code.
     weighting : {"samples", "equal"}
-        As in `FedAvg`; the OCFL authors weigh clients alike.
+        The weights of clients, as in `FedAvg`. The OCFL authors give all clients equal weights.
     """
 
     rounds: Natural = 20
@@ -63,17 +63,17 @@ class Briggs(Method):
 
     @model_validator(mode="after")
     def consistent(self) -> Briggs:
-        """Refuse a threshold above all distances, and a sign that a distance does not have."""
+        """Refuse a threshold above all distances, and a wrong sign unless the metric is cosine."""
         if self.metric == "cosine" and self.threshold > OPPOSITE:
             raise ValueError(
-                f"cosine distances end at 2; a threshold of {self.threshold} cuts none"
+                f"cosine distances are at most 2, so a threshold of {self.threshold} cuts nothing"
             )
         if self.wrong_sign and self.metric != "cosine":
             raise ValueError(f"wrong_sign is about cosine similarity, not {self.metric} distance")
         return self
 
     def clusterer(self) -> clustering.Clusterer:
-        """Return what cuts the dendrogram."""
+        """Build the clusterer that cuts the dendrogram."""
         return clustering.make(
             "agglomerative",
             threshold=self.threshold,
@@ -82,9 +82,9 @@ class Briggs(Method):
         )
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
-        """Cluster in round n (from 0), where all clients trained the global model; average.
+        """Average the updates; cluster first in round n (from 0), which trains the global model.
 
-        The heights kept in ``scalars`` are those of the distances, whatever sign was clustered.
+        The heights in ``scalars`` are those of the distances, also if the sign is wrong.
         """
         updates = local_updates(trained, self.models, self.labels)
         self.scalars = {}
@@ -94,7 +94,7 @@ class Briggs(Method):
             heights = clustering.merge_heights(distance, self.linkage)
             self.scalars = {"merge_heights": "|".join(f"{height:.4g}" for height in heights)}
             self.labels = torch.from_numpy(self.clusterer().fit_predict(distance))
-            # Each cluster goes on from the global model, with its own members' updates
+            # Each cluster starts from the global model and adds the updates of its own members
             self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
         weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models, updates, self.labels, weights)

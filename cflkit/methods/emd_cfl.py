@@ -3,9 +3,9 @@
 D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv
 2506.07769, Algorithm 1.
 
-What clients send is made by `owner_sends` and `other_sends`, what the server makes of it by
-`server_sees`: of a client's data the server gets projected embeddings and one number, and never the
-projection.
+`owner_sends` and `other_sends` compute what clients send, and `server_sees` computes the server's
+score from it. Of a client's data, the server only gets projected embeddings and one number. It
+never gets the projection.
 """
 
 from __future__ import annotations
@@ -52,33 +52,35 @@ class EMDCFL(Method):
     Parameters
     ----------
     epsilon : float
-        ε: two clients agree if, in both directions, the distance between the one's training and the
-        other's validation embeddings exceeds the reference distance by less.
+        The threshold ε. The score of two clients in one direction is the distance between one
+        client's training and the other's validation embeddings, minus the reference distance. The
+        clients agree if their scores in both directions are below ε.
     projection : float
         The share of the embedding's dimensions that the random projection keeps, in (0, 1].
     sinkhorn : float, optional
-        Regularisation of Sinkhorn's approximation (the paper has 0.1); None is exact.
+        The regularisation of Sinkhorn's approximation (0.1 in the paper); None for exact distances.
     max_samples : int
-        How many samples of a client are embedded at most, drawn once per client.
+        The largest number of samples of a client that are embedded. They are drawn once per client.
     clusters : {"neighbourhoods", "components"}
-        ``neighbourhoods`` as published: clients that agree with exactly the same clients are a
-        cluster, and its model is the mean over the clients it agrees with. Where one edge is
-        missing, every odd neighbourhood is a cluster of its own, and members count in several;
-        ``components`` joins all that a chain of edges joins. They are the same if and only if each
+        The rule for clusters. With ``neighbourhoods``, as published, clients that agree with
+        exactly the same clients form a cluster. Its model is the mean over the clients with which
+        they agree. Where an edge is missing, each different neighbourhood is a separate cluster,
+        and clients count in the means of several. With ``components``, all clients that a chain of
+        edges connects form a cluster. Both rules give the same clusters if and only if each
         component is complete.
     train_mode : bool
-        Embeddings with the network in training mode, as in the authors' code: BatchNorm uses the
-        statistics of the batch, and dropout drops.
+        Whether to embed with the network in training mode, as in the authors' code. BatchNorm then
+        uses the statistics of the batch, and dropout is active.
     weighting : {"samples", "equal"}
-        As in `FedAvg`.
+        The weights of clients, as in `FedAvg`.
 
     Attributes
     ----------
     scores : Tensor
-        ``[m, m]``, float64: distance minus reference, the row's client owning the model; NaN for
-        pairs that have not met.
+        ``[m, m]``, float64: distance minus reference, where the model is that of the row's client.
+        NaN for pairs that have not been measured.
     neighbourhoods : Tensor
-        ``[K, m]``, bool: the clients whose models each cluster's model is the mean of.
+        ``[K, m]``, bool: for each cluster, the clients over whose models its model is the mean.
     """
 
     partial: ClassVar[bool] = True
@@ -92,7 +94,7 @@ class EMDCFL(Method):
     weighting: Weighting = "samples"
 
     def setup(self, server: Server, initial: Tensor) -> None:
-        """Begin with nobody seen; everybody has the initial model.
+        """Prepare for the first round, in which every client has the initial model.
 
         Raises
         ------
@@ -110,13 +112,13 @@ class EMDCFL(Method):
                 )
         self.scores = torch.full((m, m), math.nan, dtype=torch.float64)
         self.seen = torch.zeros(m, dtype=torch.bool)
-        # Model i is what client i first trained, with which it looks at data
+        # Row i is the first model that client i has trained; it embeds data with this model
         self.embedders: Tensor | None = initial.new_zeros(m, len(initial))
-        # What each client trained last; only where some are absent from a round
+        # The last model that each client has trained, needed only if rounds leave clients out
         self.latest = initial.repeat(m if server.clients_per_round < m else 0, 1)
 
     def round(self, t: int) -> Generator[Request, Any, None]:
-        """Run lines 10 to 21 of Algorithm 1; distances are measured once per pair of clients."""
+        """Run lines 10 to 21 of Algorithm 1; each pair of clients is measured only once."""
         jobs = self.broadcast(t)
         trained = yield Train(jobs)
         self.scalars = {}
@@ -124,7 +126,7 @@ class EMDCFL(Method):
         self.average(jobs.client_of, trained)
 
     def meet(self, present: Tensor, trained: Tensor) -> Generator[Request, Any, None]:
-        """Cluster anew if a client is present for the first time (lines 11 to 17)."""
+        """Cluster again if a client is present for the first time (lines 11 to 17)."""
         new = present[~self.seen[present]]
         if not len(new):
             return
@@ -133,13 +135,13 @@ class EMDCFL(Method):
         self.seen[new] = True
         yield from self.measure(set(new.tolist()))
         self.cluster()
-        # Row by row, in the digits that the authors round to
+        # Row by row, with the number of digits to which the authors round
         self.scalars["scores"] = "|".join(f"{s:.4f}" for s in self.scores.flatten().tolist())
         if self.seen.all():
-            self.embedders = None  # every pair has met
+            self.embedders = None  # every pair has been measured
 
     def measure(self, new: set[int]) -> Generator[Request, Any, None]:
-        """Fill in the scores of all pairs seen so far that have a new client (lines 11 to 16)."""
+        """Measure the scores of all pairs of seen clients with a new client (lines 11 to 16)."""
         assert self.embedders is not None
         seen = self.seen.nonzero().flatten().tolist()
         sampling = {"max_samples": self.max_samples, "train_mode": self.train_mode}
@@ -181,7 +183,7 @@ class EMDCFL(Method):
         weights = client_weights(self.server, self.weighting)
         for cluster, members in enumerate(self.neighbourhoods):
             if members[present].any():
-                # All members count, the absent ones with what they trained last
+                # All members count; absent members count with the model that they trained last
                 known = members & self.seen
                 model = self.models[cluster : cluster + 1]
                 whole = torch.zeros(int(known.sum()), dtype=torch.int64)
@@ -190,7 +192,7 @@ class EMDCFL(Method):
                 )[0]
 
     def cluster(self) -> None:
-        """Make labels and models of the clusters that the scores make (lines 17 and 20)."""
+        """Compute the clusters from the scores, and their first models (lines 17 and 20)."""
         labels, neighbourhoods = clusters_of(self.scores.numpy(), self.epsilon, self.clusters)
         first = [labels.tolist().index(cluster) for cluster in range(len(neighbourhoods))]
         self.models = self.models[self.labels[first]]
@@ -201,8 +203,9 @@ class EMDCFL(Method):
 class EMDOracle(EMDCFL):
     """EMD-CFL with the truth in place of its distances: the oracle of the paper's tables.
 
-    With everybody in every round it is `Oracle`. With some, clients that were never drawn are alone
-    with the initial model, as EMD-CFL has them, and not in their true cluster.
+    If all clients take part in every round, it is the same as `Oracle`. Otherwise, a client that
+    was never drawn is not yet in its true cluster: as in EMD-CFL, it is alone with the initial
+    model.
 
     Parameters
     ----------
@@ -213,12 +216,12 @@ class EMDOracle(EMDCFL):
     truth: Truth = dataclasses.field(kw_only=True)
 
     def round(self, t: int) -> Generator[Request, Any, None]:
-        """Run a round of EMD-CFL, whose scores are nothing to write down."""
+        """Run a round of EMD-CFL without recording scores, since these are only the truth."""
         yield from super().round(t)
         self.scalars = {}
 
     def measure(self, new: set[int]) -> Generator[Request, Any, None]:
-        """Set distance 0 within a true cluster, and the largest there is between two."""
+        """Set the distance 0 within a true cluster, and the largest distance, 2, between two."""
         truth = true_labels(self.truth, self.server)
         met = self.seen[:, None] & self.seen[None]
         exact = torch.where(truth[:, None] == truth[None], 0.0, 2.0).double()
@@ -227,7 +230,7 @@ class EMDOracle(EMDCFL):
 
 
 def jobs_of(model: Tensor, clients: Sequence[int]) -> Jobs:
-    """Return one model (``[1, P + Q]``) for some clients."""
+    """Build the jobs of one model (``[1, P + Q]``) for some clients."""
     client_of = torch.tensor(clients)
     return Jobs(model, torch.zeros_like(client_of), client_of)
 
@@ -244,14 +247,15 @@ def owner_sends(
     max_samples: int,
     train_mode: bool,
 ) -> tuple[float, list[Embeddings]]:
-    """Embed a client's training samples by its own model, for each other client.
+    """Embed a client's training samples by its own model, and project them for each other client.
 
     Returns
     -------
     reference : float
         The distance between the client's own training and validation samples.
     sent : list of ndarray
-        For each of the others ``[n, k]``, projected by the matrix that the two clients share.
+        For each of the others, the embeddings ``[n, k]``, projected by the matrix that only the two
+        clients share.
     """
     own, held_back = (
         as_doubles(client.embed(model, split, max_samples, train_mode))
@@ -273,7 +277,7 @@ def other_sends(
     max_samples: int,
     train_mode: bool,
 ) -> Embeddings:
-    """Embed a client's validation samples by the owner's model; ``[n, k]``, projected."""
+    """Embed a client's validation samples by the owner's model, and project them: ``[n, k]``."""
     foreign = as_doubles(client.embed(model, "validation", max_samples, train_mode))
     matrix = shared_projection(
         client.shared_seed, owner, client.number, foreign.shape[1], projection
@@ -282,17 +286,17 @@ def other_sends(
 
 
 def as_doubles(embeddings: Tensor) -> Embeddings:
-    """Return embeddings as an array: distances are computed in float64."""
+    """Return embeddings as a float64 array, since distances are computed in float64."""
     return embeddings.cpu().double().numpy()
 
 
 def shared_projection(
     seed: int, owner: int, other: int, dimensions: int, share: float
 ) -> Embeddings:
-    """``[k, d]``: the random matrix on which two clients agree, unknown to the server (line 12).
+    """Draw the random matrix ``[k, d]`` that two clients share, unknown to the server (line 12).
 
-    Gaussian, with rows of unit length (the authors' code scales the columns); by the lemma of
-    Johnson and Lindenstrauss it nearly keeps angles.
+    The matrix is Gaussian with rows of unit length; the authors' code scales the columns instead.
+    By the lemma of Johnson and Lindenstrauss, the projection nearly preserves angles.
     """
     generator = np.random.default_rng(stream(seed, PROJECTION, owner, other))
     matrix = generator.normal(size=(max(1, int(share * dimensions)), dimensions))
@@ -300,24 +304,28 @@ def shared_projection(
 
 
 def project(embeddings: Embeddings, projection: Embeddings) -> Embeddings:
-    """``[n, k]``: all that leaves a client for one pair, besides models and its reference."""
+    """Project embeddings to ``[n, k]``.
+
+    For one pair of clients, these are all that leaves a client, besides models and its reference.
+    """
     return embeddings @ projection.T
 
 
 def server_sees(
     owners: Embeddings, others: Embeddings, reference: float, sinkhorn: float | None = None
 ) -> float:
-    """Return the score of a pair in one direction: distance minus reference.
+    """Compute the score of a pair of clients in one direction: distance minus reference.
 
     Parameters
     ----------
     owners, others : ndarray
-        ``[n, k]``, what two clients sent: the training samples of the one whose model embeds, the
-        validation samples of the other.
+        ``[n, k]``, the projected embeddings that two clients sent: the training samples of the
+        client whose model embeds, and the validation samples of the other.
     reference : float
-        The distance between the owner's own training and validation samples, which it sent, too.
+        The distance between the owner's own training and validation samples, which the owner also
+        sent.
     sinkhorn : float, optional
-        As in `EMDCFL`.
+        The regularisation, as in `EMDCFL`.
     """
     return earth_movers_distance(owners, others, sinkhorn) - reference
 
@@ -326,7 +334,11 @@ def server_sees(
 
 
 def agreements(scores: NDArray[np.float64], epsilon: float) -> NDArray[np.bool_]:
-    """``[m, m]``: whether two clients agree; either can refuse, and strangers (NaN) do not."""
+    """Compute which clients agree, ``[m, m]``.
+
+    Two clients agree if both scores are below ``epsilon``. Clients that have not been compared
+    (NaN) do not agree.
+    """
     near = scores < epsilon
     return near & near.T
 
@@ -334,18 +346,18 @@ def agreements(scores: NDArray[np.float64], epsilon: float) -> NDArray[np.bool_]
 def clusters_of(
     scores: NDArray[np.float64], epsilon: float, clusters: Clusters = "neighbourhoods"
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the clusters that scores make, see `EMDCFL`.
+    """Compute clusters from scores by one of the two rules of `EMDCFL`.
 
     Returns
     -------
     labels : ndarray
-        ``[m]``, the cluster of each client, numbered as they first appear.
+        ``[m]``, the cluster of each client, numbered in order of first appearance.
     neighbourhoods : ndarray
-        ``[K, m]``: the clients whose models each cluster's model is the mean of.
+        ``[K, m]``: for each cluster, the clients over whose models its model is the mean.
     """
     edges = agreements(scores, epsilon)
     near = edges if clusters == "neighbourhoods" else components(edges)
-    # Whoever agrees with nobody, not even itself or not yet seen, is alone
+    # A client that agrees with no client, not even with itself, or that was never seen, is alone
     lonely = ~near.any(axis=1, keepdims=True)
     near = near | (np.eye(len(near), dtype=bool) & lonely)
     found, first, labels = np.unique(near, axis=0, return_index=True, return_inverse=True)
@@ -354,6 +366,6 @@ def clusters_of(
 
 
 def components(edges: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """``[m, m]``: whether a chain of edges joins two clients."""
+    """Compute which clients are connected by a chain of edges, ``[m, m]``."""
     _, labels = connected_components(edges, directed=False)
     return labels[:, None] == labels[None, :]

@@ -31,16 +31,18 @@ class FedAvg(Method):
     Parameters
     ----------
     weighting : {"samples", "equal"}
-        Clients weigh by their training samples (McMahan et al.), or alike (the OCFL authors).
+        The weights of clients: their numbers of training samples (McMahan et al.), or equal weights
+        (the OCFL authors).
     server_optimizer : {"sgd", "momentum", "adagrad", "adam", "yogi"}
-        How the server applies the mean update; ``sgd`` with ``server_lr`` 1 is FedAvg.
+        The optimiser with which the server applies the mean update. FedAvg is ``sgd`` with
+        ``server_lr`` 1.
     server_lr : float
-        η of Reddi et al., Algorithm 2.
+        The server's learning rate η (Reddi et al., Algorithm 2).
     beta1, beta2, tau : float
-        β₁, β₂ and τ there (momentum, decay of the second moment, adaptivity).
+        The momentum β₁, the decay β₂ of the second moment, and the adaptivity τ of that algorithm.
     watch_temperature : bool
-        Whether to measure the temperature that OCFL's trigger would see, which compares all pairs
-        of clients.
+        Whether to measure the temperature that OCFL's trigger would see. This compares all pairs of
+        clients.
     """
 
     partial: ClassVar[bool] = True
@@ -54,13 +56,13 @@ class FedAvg(Method):
     watch_temperature: bool = True
 
     def setup(self, server: Server, initial: Tensor) -> None:
-        """Start from one model, with zero momentum and v₋₁ = τ²."""
+        """Prepare for the first round, with zero momentum and v₋₁ = τ²."""
         super().setup(server, initial)
         self.momentum = torch.zeros(server.parameters, device=initial.device)
         self.second_moment = torch.full_like(self.momentum, self.tau**2)
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
-        """Average the updates and let the server optimiser apply the mean."""
+        """Average the updates, and let the server's optimiser apply the mean."""
         updates = trained - self.models  # of the participants
         p = self.server.parameters
         if self.watch_temperature:
@@ -73,7 +75,7 @@ class FedAvg(Method):
         self.models = averaged
 
     def server_step(self, update: Tensor) -> Tensor:
-        """``[P]``: what a mean update adds to the parameters (Reddi et al., Algorithm 2)."""
+        """Compute the step ``[P]`` of the server's optimiser (Reddi et al., Algorithm 2)."""
         if self.server_optimizer == "sgd":
             return self.server_lr * update
         if self.server_optimizer == "momentum":

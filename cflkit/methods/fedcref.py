@@ -1,16 +1,17 @@
-"""FedCRef: find the classes of a whole federation without a label.
+"""FedCRef: find the classes of a whole federation without labels.
 
 M. Nardi, L. Valerio, A. Passarella: Federated clustering: an unsupervised cluster-wise training for
 decentralized data distributions. arXiv 2408.10664, Algorithms 1 and 2.
 
-Each client holds several classes and begins with some clustering of its samples. Whoever trains an
-autoencoder on a cluster may ask how well another's autoencoder reconstructs it; clusters on which
-both do alike are associated; what is connected trains one model by federated averaging; and with
-these models clients sort their samples anew.
+Each client holds several classes, and begins with some clustering of its samples. It trains an
+autoencoder on each of its local clusters. Two clusters of different clients are associated if the
+autoencoders of both reconstruct the samples of each cluster about equally well. Connected clusters
+form a community and train one model by federated averaging. With the models of the communities,
+clients assign their samples to clusters again.
 
-A round of the method is an iteration of Algorithm 1, with many rounds of training in it. All
+A round of the method is an iteration of Algorithm 1, which contains many rounds of training. All
 autoencoders of a step train as one batch of jobs. The error of each model on each sample is
-computed once, when the model is new; associations and refinement only read it.
+computed once, when the model is new. Associations and refinement only read these errors.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from cflkit.bounds import STRICT, Count, Share
 from cflkit.federation import Jobs, LocalTraining, Losses, Request, Server, Train
 from cflkit.methods.base import Method, average_updates, local_updates
 
-# Initial models of the two kinds are drawn from streams of their own
+# The initial models of the two kinds are drawn from different random streams
 LOCAL, COMMUNITIES = 0, 1
 
 Labels = NDArray[np.int64]
@@ -46,12 +47,12 @@ Normalisation = Literal["min-max", "absolute"]
 NORMALISATIONS = get_args(Normalisation)
 Match = Literal["all", "first", "best"]
 Stop = Literal["paper", "code"]
-# A label per sample of each client
+# One label per sample of each client
 Clusterings = Sequence[ArrayLike]
 
 
 def per_sample(given: Clusterings) -> tuple[tuple[int, ...], ...]:
-    """Return labels as an option holds them."""
+    """Convert labels to tuples, the form in which an option holds them."""
     return tuple(tuple(np.asarray(own, dtype=np.int64).tolist()) for own in given)
 
 
@@ -59,7 +60,7 @@ PerSample = Annotated[tuple[tuple[int, ...], ...], BeforeValidator(per_sample)]
 
 
 def adam(epochs: int) -> LocalTraining:
-    """Return the training of an autoencoder: Adam at its usual learning rate."""
+    """Build the local training of an autoencoder, by Adam with its usual learning rate."""
     return LocalTraining(epochs=epochs, optimizer="adam", lr=1e-3)
 
 
@@ -70,64 +71,72 @@ class FedCRef(Method):
     Parameters
     ----------
     start : sequence of sequence of int
-        For each client the first cluster of each of its training samples.
+        For each client, the initial local cluster of each of its training samples.
     alpha : float
-        α, in per cent: so many of a cluster's samples must be reconstructed alike. With ``min-max``
-        the largest difference is always 1: at α = 100 nobody agrees, nor, at 75, do clusters of
-        three samples or fewer (θ below 1).
+        The percentage α of a cluster's samples that two models must reconstruct alike. With
+        ``min-max``, the largest normalised difference is always 1. For θ below 1, no clusters agree
+        at α = 100, and clusters of three samples or fewer never agree at α = 75.
     theta : float
-        θ: the normalised difference of errors up to which they are.
+        The largest normalised difference θ of the errors of two models on a sample that they
+        reconstruct alike.
     tau : float
-        τ: a client whose new clusters agree with the old ones to this accuracy becomes inactive.
+        The accuracy τ with which a client's new clusters must agree with the old ones for the
+        client to become inactive.
     normalisation : {"min-max", "absolute"}
-        ``min-max`` as published: the differences of a pair reach from 0 to 1, however small they
-        are, and one outlier moves all others. ``absolute`` leaves them as they are, mean squared
-        errors of pixels in [0, 1]; θ is then of another size (0.02, say).
+        The normalisation of differences. With ``min-max``, as published, the differences of a pair
+        range from 0 to 1, however small they are, and one outlier changes all others. With
+        ``absolute``, they remain differences between mean squared errors of pixels in [0, 1]. This
+        needs another order of magnitude for θ, such as 0.02.
     match : {"all", "first", "best"}
-        How many of another client's clusters a cluster may be associated with: ``all`` that agree,
-        as in Algorithm 1; the ``first`` that does, as in the authors' code; or the ``best``, with
+        The clusters of another client with which a cluster may be associated: ``all`` that agree,
+        as in Algorithm 1; the ``first`` that agrees, as in the authors' code; or the ``best``, with
         the smallest α-th percentile.
     stop : {"paper", "code"}
-        When communities and isolated clusters are stable for three iterations: if both change by at
-        most 10 % (``paper``), or 10 and 15 %, and after ten refinements per client (``code``). A
-        run ends, too, when no client is active; the authors' code then goes on until it is stable.
+        The rule by which a run ends. By ``paper``, it ends when the numbers of communities and of
+        isolated clusters are stable, with changes of at most 10 % in each of three iterations. By
+        ``code``, these changes are at most 10 and 15 %, and the run also ends when clients have
+        refined ten times on average. In both cases, a run also ends when no client is active; the
+        authors' code then continues until it is stable.
     local : LocalTraining
-        How an autoencoder trains on a cluster.
+        The training of an autoencoder on a local cluster.
     federated : LocalTraining
-        How a community's model trains in a round of federated averaging.
+        The local training of a community's model in a round of federated averaging.
     rounds : int
-        Rounds of federated averaging.
+        The number of rounds of federated averaging.
     associations : {"found", "true", "none"}
-        As Algorithm 1 finds them; those of clusters of one true class, the paper's upper bound; or
-        none, so that clients refine with their own models alone.
+        The associations to use: those that Algorithm 1 finds; those between clusters of the same
+        true class, which is the paper's upper bound; or none, so that clients refine with their own
+        models alone.
     truth : sequence of sequence of int, optional
-        For each client the class of each of its training samples; for ``true`` associations alone.
+        For each client, the class of each of its training samples. Only ``true`` associations use
+        it.
 
     Attributes
     ----------
     clusterings : list of ndarray
-        m of them, ``[n]``: the cluster of each of a client's samples.
+        For each of the m clients, ``[n]``: the local cluster of each of its samples.
     wanted : list of int
-        K of each client, the number of its first clusters; a refinement may leave some empty.
+        For each client, the number K of its initial clusters. A refinement may leave some empty.
     active : ndarray
-        ``[m]``, bool.
+        ``[m]``, bool: whether each client still refines its clusters.
     local_models : list of Tensor
-        For each client ``[K, P]``, the autoencoders of its clusters; empty before the first.
+        For each client, ``[K, P]``: the autoencoders of its clusters. They are empty before the
+        first iteration.
     errors : list of list of ndarray
-        ``errors[i][j]`` is ``[K, n]``: of client i's autoencoders on client j's samples.
+        ``errors[i][j]`` is ``[K, n]``: the errors of client i's autoencoders on client j's samples.
     clusters : LocalClusters
-        Those that the last iteration associated; before the first, the given ones.
+        The L local clusters of the last iteration; before the first iteration, the initial ones.
     edges : ndarray
-        ``[L, L]``, their associations.
+        ``[L, L]``, the associations between these clusters.
     communities : list of ndarray
-        Its connected components of two clusters or more, numbers of clusters.
+        The connected components of two or more clusters, as numbers of clusters.
     models : Tensor
-        ``[G, P]``, the communities' models.
+        ``[G, P]``, the models of the communities.
     counts : list of tuple of int
-        Communities and isolated clusters, first at the start (all isolated), then of each
-        iteration.
+        The numbers of communities and of isolated clusters: at the start, where all clusters are
+        isolated, and after each iteration.
     refined : ndarray
-        ``[m]``, how often a client has refined its clusters.
+        ``[m]``, how often each client has refined its clusters.
     """
 
     start: PerSample
@@ -144,15 +153,16 @@ class FedCRef(Method):
     truth: PerSample | None = None
 
     def setup(self, server: Server, initial: Tensor) -> None:
-        """Begin with the local clusters as they are given, all clients active (lines 2 to 4).
+        """Prepare with the given local clusters, where all clients are active (lines 2 to 4).
 
         Raises
         ------
         ValueError
-            Labels that do not fit the clients' samples, or a client without any.
+            Labels do not fit the clients' samples, a client has no sample, or there is no truth for
+            ``true`` associations.
         """
         super().setup(server, initial)
-        self.labels = None  # samples are clustered, clients are not
+        self.labels = None  # the method clusters samples, not clients
         self.clusterings = labels_of(self.start, server)
         if self.associations == "true":
             if self.truth is None:
@@ -171,12 +181,12 @@ class FedCRef(Method):
 
     @property
     def iteration(self) -> int:
-        """How many iterations have been run."""
+        """Return how many iterations have been run."""
         return len(self.counts) - 1
 
     @property
     def finished(self) -> bool:
-        """No client is active, or the system is stable or refined often enough (section 4.5)."""
+        """Return whether no client is active, or the rule ``stop`` ends the run (section 4.5)."""
         enough_refinements = self.stop == "code" and self.refined.mean() >= 10
         return not self.active.any() or stable(self.counts, self.stop) or bool(enough_refinements)
 
@@ -185,20 +195,20 @@ class FedCRef(Method):
         self.clusters = local_clusters(self.clusterings)
         # Lines 6 to 8: active clients train a model on each of their clusters
         yield from self.train_local_models()
-        # Lines 9 to 16: every client compares everybody's models on its clusters
+        # Lines 9 to 16: every client compares the models of all clients on its own clusters
         self.edges = self.associated()
         # Lines 17 to 20: communities, and isolated clusters
         self.communities, isolated = communities_of(self.edges)
         # Lines 21 to 25: a model for each community
         yield from self.train_communities()
         general = yield from reconstruction_errors(self.server, self.models)
-        # Lines 26 to 31: active clients refine their clusters, and rest if little changes
+        # Lines 26 to 31: active clients refine their clusters; little change makes them inactive
         for client in np.flatnonzero(self.active):
             self.refine(int(client), general[client])
         self.counts.append((len(self.communities), isolated))
 
     def train_local_models(self) -> Generator[Request, Any, None]:
-        """Train a fresh autoencoder per cluster of the active clients, and compare them."""
+        """Train a new autoencoder for each cluster of the active clients, and compare them."""
         if self.iteration and not self.errors:  # after a restart from a checkpoint
             yield from self.compare(range(self.server.clients), exchanged=False)
         mine = np.flatnonzero(self.active[self.clusters.owner])
@@ -221,7 +231,7 @@ class FedCRef(Method):
     def compare(
         self, owners: Sequence[int] | Labels, exchanged: bool = True
     ) -> Generator[Request, Any, None]:
-        """Get the errors of some clients' autoencoders on everybody's samples."""
+        """Compute the errors of some clients' autoencoders on the samples of all clients."""
         self.errors = self.errors or [[] for _ in range(self.server.clients)]
         models = torch.cat([self.local_models[owner] for owner in owners])
         errors = yield from reconstruction_errors(self.server, models, exchanged)
@@ -231,11 +241,11 @@ class FedCRef(Method):
             self.errors[owner] = [part[place] for part in parts]
 
     def errors_on(self, client: int) -> Matrix:
-        """``[L, n]``: of the models of all clusters on a client's samples."""
+        """Return the errors ``[L, n]`` of the models of all clusters on a client's samples."""
         return np.concatenate([of_models[client] for of_models in self.errors])
 
     def associated(self) -> Edges:
-        """``[L, L]``: which clusters are associated, by the rule that was chosen."""
+        """Return which clusters are associated, ``[L, L]``, by the option ``associations``."""
         if self.associations == "found":
             errors = [self.errors_on(client) for client in range(self.server.clients)]
             return associate(errors, self.clusters, self)
@@ -245,7 +255,7 @@ class FedCRef(Method):
         return np.zeros((len(self.clusters), len(self.clusters)), dtype=bool)
 
     def train_communities(self) -> Generator[Request, Any, None]:
-        """Train a model per community by federated averaging (lines 21 to 23)."""
+        """Train one model per community by federated averaging (lines 21 to 23)."""
         count = len(self.communities)
         self.models = self.server.initials(count, COMMUNITIES, self.iteration)
         if not count:
@@ -256,7 +266,7 @@ class FedCRef(Method):
         parts = [torch.from_numpy(self.clusters.samples[cluster]) for cluster in member]
         weights = torch.tensor([float(len(part)) for part in parts])
         owners = torch.from_numpy(self.clusters.owner[member])
-        first = self.iteration * (1 + self.rounds) + 1  # after the training of local models
+        first = self.iteration * (1 + self.rounds) + 1  # the order after that of the local models
         for order in range(first, first + self.rounds):
             jobs = Jobs(self.models, community, owners, subset=parts, training=self.federated)
             trained = yield Train(jobs, order=order)
@@ -264,24 +274,24 @@ class FedCRef(Method):
             self.models = average_updates(self.models, updates, community, weights)
 
     def refine(self, client: int, general: Matrix) -> None:
-        """Sort a client's samples anew by Algorithm 2 (lines 26 to 31).
+        """Assign a client's samples to clusters again, by Algorithm 2 (lines 26 to 31).
 
-        ``general`` are the errors of the communities' models on them, ``[G, n]``.
+        ``general`` are the errors ``[G, n]`` of the communities' models on these samples.
         """
         candidates = np.concatenate([self.errors[client][client], general])
         before = self.clusterings[client]
-        # Fewer than K where clusters were lost before and there are not enough communities
+        # Fewer than K if clusters were lost before and there are not enough communities
         k = min(self.wanted[client], len(candidates))
         refined = align_labels(before, cluster_refine(candidates, k))
         self.refined[client] += 1
         self.clusterings[client] = refined
-        # An inactive client keeps its models, and needs one for each cluster
+        # An inactive client keeps its models, so it must have one model for each cluster
         as_many = len(np.unique(refined)) == len(np.unique(before))
         resting = as_many and metrics.clustering_accuracy(before, refined) >= self.tau
         self.active[client] = not resting
 
     def state(self) -> dict[str, Any]:
-        """Return all that a checkpoint must hold; the errors are computed again."""
+        """Return the contents of a checkpoint, without the errors, which are computed again."""
         kept = super().state()
         del kept["errors"]
         clusters = kept.pop("clusters")
@@ -289,7 +299,7 @@ class FedCRef(Method):
         return {name: as_tensors(value) for name, value in kept.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a `state`."""
+        """Continue from a `state`."""
         kept = {
             name: value if name in ("models", "local_models") else as_arrays(value)
             for name, value in state.items()
@@ -302,14 +312,15 @@ class FedCRef(Method):
 
 @dataclass(frozen=True)
 class LocalClusters:
-    """All clients' clusters, L of them, client by client.
+    """The L local clusters of all clients, client by client.
 
     Attributes
     ----------
     owner : ndarray
         ``[L]``, the client of each cluster.
     samples : list of ndarray
-        L of them: positions among the owner's training samples, ascending.
+        For each cluster, the positions of its samples among the owner's training samples, in
+        ascending order.
     """
 
     owner: Labels
@@ -319,7 +330,7 @@ class LocalClusters:
         return len(self.owner)
 
     def labels(self, client: int) -> Labels:
-        """``[n]``: which of its clusters holds each sample of a client, from 0."""
+        """Return the labels ``[n]`` of a client's samples: the number of the cluster, from 0."""
         own = [self.samples[cluster] for cluster in np.flatnonzero(self.owner == client)]
         labels = np.empty(sum(map(len, own)), dtype=np.int64)
         for number, members in enumerate(own):
@@ -328,18 +339,18 @@ class LocalClusters:
 
 
 def local_clusters(labels: Sequence[Labels]) -> LocalClusters:
-    """Return the clusters that clients' labels make, without empty ones."""
+    """Build the local clusters from the clients' labels, without empty clusters."""
     pairs = [(c, np.flatnonzero(own == k)) for c, own in enumerate(labels) for k in np.unique(own)]
     return LocalClusters(np.array([c for c, _ in pairs]), [samples for _, samples in pairs])
 
 
 def labels_of(given: Sequence[Sequence[int]], server: Server) -> list[Labels]:
-    """Return labels as arrays, if there is one per training sample of each client.
+    """Return labels as arrays, if there is one label per training sample of each client.
 
     Raises
     ------
     ValueError
-        There is not, or a client has no sample.
+        A client has another number of labels than training samples, or a client has no sample.
     """
     own = [np.asarray(labels, dtype=np.int64) for labels in given]
     sizes = [server.num_samples(client) for client in range(server.clients)]
@@ -351,14 +362,14 @@ def labels_of(given: Sequence[Sequence[int]], server: Server) -> list[Labels]:
 
 
 def as_tensors(value: Any) -> Any:
-    """Return arrays, and lists of them, as tensors, which checkpoints can hold."""
+    """Convert arrays, and arrays in lists, to tensors, which checkpoints can hold."""
     if isinstance(value, list):
         return [as_tensors(member) for member in value]
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
 def as_arrays(value: Any) -> Any:
-    """Return tensors, and lists of them, as arrays."""
+    """Convert tensors, and tensors in lists, to arrays."""
     if isinstance(value, list):
         return [as_arrays(member) for member in value]
     return value.numpy() if isinstance(value, Tensor) else value
@@ -367,9 +378,10 @@ def as_arrays(value: Any) -> Any:
 def reconstruction_errors(
     server: Server, models: Tensor, exchanged: bool = True
 ) -> Generator[Request, Any, list[Matrix]]:
-    """For each client ``[M, n]``: ask for the error of each of M models on each of its samples.
+    """Ask each client for the errors ``[M, n]`` of M models on its samples.
 
-    Clients keep them to themselves: they compare, and report which clusters agree.
+    Clients do not send the errors to the server. They compare them, and report which clusters
+    agree.
     """
     count, m = len(models), server.clients
     jobs = Jobs(models, torch.arange(count).repeat(m), torch.arange(m).repeat_interleave(count))
@@ -382,22 +394,23 @@ def reconstruction_errors(
 
 
 def differences(errors: Matrix, own: int, normalisation: str) -> Matrix:
-    """Return how differently each model reconstructs a cluster from the cluster's own model.
+    """Compute how much the errors of each model differ from those of the cluster's own model.
 
     Parameters
     ----------
     errors : ndarray
-        ``[L, n]``, of all models on the cluster's samples.
+        ``[L, n]``, the errors of all models on the cluster's samples.
     own : int
         The row of the cluster's own model.
     normalisation : {"min-max", "absolute"}
-        As in `FedCRef`.
+        The normalisation, as in `FedCRef`.
 
     Returns
     -------
     ndarray
-        ``[L, n]`` in [0, 1], line 11. Where all samples differ by the same there is nothing to
-        normalise by: 0 for no difference at all, else 1.
+        ``[L, n]`` in [0, 1], line 11. If the errors of two models differ by the same value on all
+        samples, min-max normalisation is not defined: the result is then 0 for no difference, and
+        else 1.
     """
     gaps = np.abs(errors[own] - errors)
     if normalisation == "absolute":
@@ -409,41 +422,42 @@ def differences(errors: Matrix, own: int, normalisation: str) -> Matrix:
 
 
 def associate(errors: Sequence[Matrix], clusters: LocalClusters, options: FedCRef) -> Edges:
-    """Find out which clusters are associated (lines 10 to 16).
+    """Find the associated clusters (lines 10 to 16).
 
     Parameters
     ----------
     errors : sequence of ndarray
-        For each client ``[L, n]``, of all clusters' models on its samples.
+        For each client, ``[L, n]``: the errors of all clusters' models on its samples.
     clusters : LocalClusters
-        L of them.
+        The L local clusters.
     options : FedCRef
-        α, θ, the normalisation and which matches count.
+        The method, which has α, θ, the normalisation and the rule for matches.
 
     Returns
     -------
     ndarray
-        ``[L, L]``, symmetric: pairs of two clients' clusters whose models reconstruct each of the
-        two clusters alike (equation 2).
+        ``[L, L]``, symmetric: the pairs of clusters of different clients whose two models
+        reconstruct each of the two clusters alike (equation 2).
     """
     quantile = np.empty((len(clusters), len(clusters)))
     for own, (owner, samples) in enumerate(zip(clusters.owner, clusters.samples, strict=True)):
         gaps = differences(errors[owner][:, samples], own, options.normalisation)
-        # The smallest bound under which α per cent of the samples lie: at most θ if and only if
-        # Pr{gap ≤ θ} ≥ α
+        # The smallest bound that the gaps of α per cent of the samples do not exceed; it is at most
+        # θ if and only if Pr{gap ≤ θ} ≥ α
         quantile[own] = np.percentile(gaps, options.alpha, axis=1, method="inverted_cdf")
-    strangers = clusters.owner[:, None] != clusters.owner[None]
-    both = (np.maximum(quantile, quantile.T) <= options.theta) & strangers
+    two_clients = clusters.owner[:, None] != clusters.owner[None]
+    both = (np.maximum(quantile, quantile.T) <= options.theta) & two_clients
     if options.match == "all":
         return both
     return keep_one_match(both, np.maximum(quantile, quantile.T), clusters.owner, options.match)
 
 
 def keep_one_match(both: Edges, distance: Matrix, owner: Labels, match: str) -> Edges:
-    """Keep of the pairs that agree at most one per cluster and other client.
+    """Keep at most one of the agreeing pairs per cluster and other client.
 
-    The first in the order of clusters, or that of the smallest ``distance``; a pair stays if it is
-    so from both sides.
+    A cluster's match with another client is the first of this client's clusters that agrees, or the
+    agreeing cluster with the smallest ``distance``. A pair is kept if each of the two clusters is
+    the match of the other.
     """
     rank = np.arange(len(owner))[None] if match == "first" else distance
     rank = np.where(both, rank, np.inf)
@@ -452,12 +466,12 @@ def keep_one_match(both: Edges, distance: Matrix, owner: Labels, match: str) -> 
         theirs = np.flatnonzero(owner == client)
         chosen = theirs[rank[:, theirs].argmin(axis=1)]
         kept[np.arange(len(owner)), chosen] = True
-    kept &= both  # a cluster that agrees with none of a client's has been given one, too
+    kept &= both  # argmin chooses a cluster even if none of the client's agrees
     return kept & kept.T
 
 
 def communities_of(edges: Edges) -> tuple[list[Labels], int]:
-    """Return the components of two or more clusters, and how many are isolated (lines 18 to 20)."""
+    """Find the components of two or more clusters, and count isolated clusters (lines 18 to 20)."""
     count, component = connected_components(edges, directed=False)
     members = [np.flatnonzero(component == number) for number in range(count)]
     communities = [cluster for cluster in members if len(cluster) > 1]
@@ -465,26 +479,28 @@ def communities_of(edges: Edges) -> tuple[list[Labels], int]:
 
 
 def cluster_refine(errors: Matrix, k: int) -> Labels:
-    """Sort a client's samples anew, by the models that fit most of them best (Algorithm 2).
+    """Cluster a client's samples by the models that fit most of them best (Algorithm 2).
+
+    Among candidates that fit the same number of samples best, the first one is selected. Among
+    candidates that fit a sample equally well, the sample counts for the first one.
 
     Parameters
     ----------
     errors : ndarray
-        ``[M, n]``, of the candidates (a client's own models, then the communities') on the client's
-        samples.
+        ``[M, n]``, the errors of the candidates on the client's samples. The candidates are the
+        client's own models, followed by the communities' models.
     k : int
-        How many clusters to form; fewer if no sample is left for them. Of candidates that fit as
-        many samples the earlier wins; so does the earlier of two that fit a sample alike.
+        The number of clusters to form. There are fewer if no sample is left for them.
 
     Returns
     -------
     ndarray
-        ``[n]``, from 0.
+        ``[n]``, the cluster of each sample, from 0.
 
     Raises
     ------
     ValueError
-        Fewer candidates than clusters.
+        There are fewer candidates than clusters.
     """
     candidates, n = errors.shape
     if candidates < k:
@@ -505,10 +521,10 @@ def cluster_refine(errors: Matrix, k: int) -> Labels:
 
 
 def align_labels(before: Labels, after: Labels) -> Labels:
-    """Return ``after`` with each cluster under the name of the old one that it matches best.
+    """Rename the clusters of ``after`` by the best matching with the clusters of ``before``.
 
-    So that a client that becomes inactive still has each model beside its cluster. New clusters
-    that match none take the names that are left, and then new ones.
+    If the client becomes inactive, each of its models then still belongs to the cluster of the same
+    number. Clusters without a match get the smallest unused numbers.
     """
     names = metrics.matched(before, after)
     taken = set(names.values())
@@ -522,8 +538,8 @@ def align_labels(before: Labels, after: Labels) -> Labels:
 def stable(counts: Sequence[tuple[int, int]], stop: str) -> bool:
     """Return whether communities and isolated clusters have hardly changed for three iterations.
 
-    A change is relative to the number before (0 counts as 1), and may be 10 %; of isolated clusters
-    15 % by the code's rule.
+    Changes are relative to the number before, where 0 counts as 1. They may be at most 10 %. By the
+    rule of the code, those of isolated clusters may be at most 15 %.
     """
     bounds = (0.10, 0.10) if stop == "paper" else (0.10, 0.15)
     last = np.array(counts[-4:], dtype=float)
@@ -534,9 +550,9 @@ def stable(counts: Sequence[tuple[int, int]], stop: str) -> bool:
 
 
 def true_classes(truth: Sequence[Sequence[int]], labels: Sequence[Labels]) -> Labels:
-    """``[L]``: the class that each cluster stands for within its client; -1 for none.
+    """Return the class that each local cluster represents, ``[L]``; -1 for no class.
 
-    By the matching that gives the client its accuracy.
+    Clusters and classes are matched within each client, as for the client's accuracy.
     """
     found = []
     for classes, own in zip(truth, labels, strict=True):
@@ -548,7 +564,10 @@ def true_classes(truth: Sequence[Sequence[int]], labels: Sequence[Labels]) -> La
 def perfect_associations(
     truth: Sequence[Sequence[int]], labels: Sequence[Labels], clusters: LocalClusters
 ) -> Edges:
-    """``[L, L]``: clusters of two clients that stand for one class, the paper's upper bound."""
+    """Associate the clusters of different clients that represent the same class, ``[L, L]``.
+
+    These associations are the paper's upper bound.
+    """
     classes = true_classes(truth, labels)
     alike = (classes[:, None] == classes[None]) & (classes >= 0)
     return alike & (clusters.owner[:, None] != clusters.owner[None])

@@ -1,4 +1,4 @@
-"""FedProx: federated averaging whose clients are held near the model that they received.
+"""FedProx: federated averaging with a term that keeps clients near the model that they received.
 
 T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: Federated optimization in
 heterogeneous networks. MLSys 2020, Algorithm 2.
@@ -22,16 +22,16 @@ class FedProx(FedAvg):
     Parameters
     ----------
     mu : float
-        μ: clients minimise their loss plus μ/2 ‖θ − θᵗ‖², squared as in the paper (the code of
-        EMD-CFL adds μ times the norms, of each tensor apart).
+        The strength μ. Clients minimise their loss plus μ/2 ‖θ − θᵗ‖², where the norm is squared as
+        in the paper. The code of EMD-CFL instead adds μ times the norm of each tensor.
     """
 
     mu: NonNegative = 0.01
 
     def broadcast(self, t: int) -> Jobs:
-        """Return the global model for each participant, and how strongly it holds them."""
+        """Return the jobs of federated averaging, with the proximal term in the local training."""
         jobs = super().broadcast(t)
         if not self.mu:
-            return jobs  # the very jobs of federated averaging
+            return jobs  # unchanged, so that the lockstep shares them with federated averaging
         training = dataclasses.replace(self.server.training, penalty="proximal", strength=self.mu)
         return dataclasses.replace(jobs, training=training)

@@ -1,6 +1,7 @@
-"""No federation at all: each client trains a model of its own, round after round.
+"""Local training without a federation: each client trains its own model in every round.
 
-What clustering has to beat from the other side; the OCFL papers do not report it.
+Like one global model, this is a reference that clustering has to beat. The OCFL papers do not
+report it.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class Local(Method):
         self.labels = torch.arange(server.clients)
 
     def round(self, t: int) -> Generator[Request, Any, None]:
-        """Let each participant train its own model, which never leaves it."""
+        """Let each participant train its own model, which never leaves the client."""
         jobs = self.broadcast(t)
         self.aggregate(t, jobs, (yield Train(jobs, exchanged=False)))
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
-        """Keep what each client trained."""
+        """Keep the model that each client trained."""
         self.models = self.models.clone()
         self.models[jobs.client_of] = trained

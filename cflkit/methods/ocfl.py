@@ -1,4 +1,4 @@
-"""OCFL: cluster once, at the moment the temperature over the clients' updates rises.
+"""OCFL: cluster once, in the round in which the temperature of the clients' updates rises.
 
 M. K. Zuziak, R. Pellungrini, S. Rinzivillo: One-shot clustered federated learning. IEEE BigData
 2024, Algorithm 1; and its extended version, Algorithm 1 and section 6.3.
@@ -29,7 +29,7 @@ from cflkit.methods.base import (
 )
 
 Norm = Annotated[float, Field(ge=1)]
-# −∞ and +∞ are meant; NaN is no temperature that another one could exceed
+# Infinite values are allowed; NaN is refused, since no temperature exceeds it
 Temperature = Annotated[float, Field(allow_inf_nan=True, ge=-math.inf)]
 
 
@@ -43,25 +43,26 @@ class OCFL(Method):
         A name that `clustering.make` knows: ``hdbscan`` (OCFL-HDB), ``meanshift`` (OCFL-MS),
         ``kmeans`` (OCFL-KM), ``affinity`` (OCFL-AFF).
     options : dict
-        The clusterer's.
+        The options of the clusterer.
     p : float
-        The norm of the temperature.
+        The order of the norm in the temperature.
     scale : float, optional
-        λ of the temperature; by default the upper bound of the norm, so that T is in [0, 1].
+        The scale λ of the temperature; by default the upper bound of the norm, so that T is in
+        [0, 1].
     strict : bool
-        Whether the temperature must rise (``>``, the authors' code) or need only not fall (``≥``,
-        as the papers print).
+        Whether the temperature must rise (``>``, as in the authors' code). Otherwise it is enough
+        that it does not fall (``≥``, as printed in the papers).
     window : int
-        Rounds of the moving average that the trigger watches (extended paper, section 6.3); 1 is
-        Algorithm 1.
+        The number of rounds in the moving average that the trigger watches (extended paper, section
+        6.3); 1 gives Algorithm 1.
     before : float
-        T₋₁, the temperature before the first round: +∞ (extended paper and code) or −∞ (Algorithm 1
-        of the first paper, which thus clusters at once).
+        T₋₁, the temperature before the first round. It is +∞ in the extended paper and the code. It
+        is −∞ in Algorithm 1 of the first paper, which therefore clusters in the first round.
     include_buffers : bool
-        Whether update vectors hold BatchNorm's statistics and batch counters too, as in the
+        Whether update vectors also contain BatchNorm's statistics and batch counters, as in the
         authors' code.
     weighting : {"equal", "samples"}
-        Algorithm 1, line 28 weighs members alike.
+        The weights of a cluster's members; equal weights in Algorithm 1, line 28.
     """
 
     clusterer: str = "hdbscan"
@@ -76,18 +77,18 @@ class OCFL(Method):
 
     @model_validator(mode="after")
     def known_clusterer(self) -> OCFL:
-        """Refuse a clusterer, or options of it, that there are not."""
+        """Refuse an unknown clusterer, and options that it does not accept."""
         clustering.make(self.clusterer, **self.options)
         return self
 
     def setup(self, server: Server, initial: Tensor) -> None:
-        """Begin with one cluster of all clients."""
+        """Prepare for the first round, with one cluster of all clients."""
         super().setup(server, initial)
         self.clustered = False
         self.temperatures: list[float] = []
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
-        """Do lines 14 to 28 of Algorithm 1."""
+        """Run lines 14 to 28 of Algorithm 1."""
         updates = local_updates(trained, self.models, self.labels)
         self.scalars = {}
         if not self.clustered:
@@ -98,7 +99,7 @@ class OCFL(Method):
             if rises(self.temperatures, self.window, self.strict, self.before):
                 found = clustering.make(self.clusterer, **self.options).fit_predict(gamma)
                 self.labels = torch.from_numpy(found)
-                # Each cluster goes on from the global model, with its own members' updates
+                # Each cluster starts from the global model and adds the updates of its own members
                 self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
                 self.clustered = True
         weights = client_weights(self.server, self.weighting)
@@ -118,12 +119,12 @@ def rises(
     temperatures : sequence of float
         T₀ … T_t.
     window : int
-        w, the rounds averaged; 1 compares T_t with T_{t−1}.
+        The number w of rounds in the average; with 1, T_t is compared with T_{t−1}.
     strict : bool
-        ``>`` rather than ``≥``.
+        Whether to compare with ``>`` and not with ``≥``.
     before : float
-        What temperatures before the first round count as; with +∞ nothing fires before round w
-        (from 0).
+        The value of temperatures before the first round. With +∞, the trigger cannot fire before
+        round w (from 0).
 
     Returns
     -------
@@ -131,25 +132,26 @@ def rises(
 
     Notes
     -----
-    Two averages over w rounds, one round apart, share all but their ends: the average rises exactly
-    when T_t > T_{t−w}. The window thus says how many rounds back the trigger looks.
+    The averages over w rounds in round t and in round t − 1 have all values in common except T_t
+    and T_{t−w}. The average therefore rises exactly if T_t > T_{t−w}. The window states how many
+    rounds back the trigger looks.
     """
     past = temperatures[-1 - window] if len(temperatures) > window else before
     return temperatures[-1] > past if strict else temperatures[-1] >= past
 
 
 def attribute(update: Tensor, updates: Tensor, labels: Tensor) -> int:
-    """Return the cluster of a client that joins after the clustering (extended paper, section 6.2).
+    """Find the cluster of a client that joins after the clustering (extended paper, section 6.2).
 
     Parameters
     ----------
     update : Tensor
-        ``[P]``, what the newcomer makes of the model that the others started from when they were
-        clustered; the server keeps it.
+        ``[P]``, the new client's update of the model from which the others started in the round
+        that clustered them. The server must keep this model.
     updates : Tensor
-        ``[m, P]``, what they made of it.
+        ``[m, P]``, the updates of the other clients in that round.
     labels : Tensor
-        ``[m]``, their clusters.
+        ``[m]``, the clusters of these clients.
 
     Returns
     -------

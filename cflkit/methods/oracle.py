@@ -1,4 +1,4 @@
-"""FedAvg within the true clusters, from the first round: what perfect clustering would give."""
+"""FedAvg within the true clusters from the first round, as if the clustering were perfect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Oracle(Method):
     truth : sequence of int
         ``[m]``, the true cluster of each client, which no other method knows.
     weighting : {"samples", "equal"}
-        As in `FedAvg`.
+        The weights of clients, as in `FedAvg`.
     """
 
     partial: ClassVar[bool] = True
@@ -38,7 +38,7 @@ class Oracle(Method):
     weighting: Weighting = "samples"
 
     def setup(self, server: Server, initial: Tensor) -> None:
-        """Give every true cluster a copy of the initial model."""
+        """Prepare for the first round; every true cluster has a copy of the initial model."""
         super().setup(server, initial)
         self.labels = true_labels(self.truth, server)
         self.models = initial.repeat(int(self.labels.max()) + 1, 1)

@@ -22,27 +22,29 @@ from cflkit.methods.base import Method, average_updates, client_weights, local_u
 
 @dataclass(config=STRICT)
 class Sattler(Method):
-    """Split a cluster in two where its mean update has vanished but its members' have not.
+    """Split a cluster in two if its mean update is close to zero, but a member's update is not.
 
     Parameters
     ----------
     eps1 : float, optional
-        ε₁, in the units of the parameters: the norm below which a cluster's mean update counts as
-        vanished. By default `recommended_thresholds` of the mean updates seen so far.
+        The threshold ε₁, in the units of the parameters. A cluster may be split if the norm of its
+        mean update is below ε₁. By default, ε₁ follows from the mean updates so far, by
+        `recommended_thresholds`.
     eps2 : float, optional
-        ε₂: some member's update must be larger than that. By default ten times ε₁, the upper end of
-        the paper's interval.
+        The threshold ε₂. A cluster may be split if the norm of a member's update is above ε₂. By
+        default, it is ten times ε₁, the upper end of the paper's interval.
     min_rounds : int
-        Rounds before the first split; not in the paper, but in its authors' code, which has 20.
+        The number of rounds before the first split. The paper has no such number; the code of its
+        authors has 20.
     include_buffers : bool
-        Whether updates hold BatchNorm's statistics and batch counters too, as in the OCFL authors'
-        code.
+        Whether updates also contain BatchNorm's statistics and batch counters, as in the OCFL
+        authors' code.
 
     Notes
     -----
-    Members weigh alike in a cluster's average, as in the authors' code.
-    A cluster of one or two clients is never split. As in the authors' code, the separation
-    condition of the paper's equation on γ_max is not checked, and there is no pause after a split.
+    As in the authors' code, members have equal weights in a cluster's average. The separation
+    condition in the paper's equation on γ_max is not checked, and there is no pause after a split,
+    also as in that code. A cluster of one or two clients is never split.
     """
 
     eps1: Positive | None = None
@@ -51,12 +53,12 @@ class Sattler(Method):
     include_buffers: bool = False
 
     def setup(self, server: Server, initial: Tensor) -> None:
-        """Begin with one cluster of all clients, and no norm seen."""
+        """Prepare for the first round, with one cluster of all clients."""
         super().setup(server, initial)
         self.mean_norms: list[float] = []
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
-        """Split what may be split, then average the updates within each cluster."""
+        """Split the clusters that meet the conditions, and average the updates in each cluster."""
         updates = local_updates(trained, self.models, self.labels)
         compared = finite_updates(
             updates if self.include_buffers else updates[:, : self.server.parameters]
@@ -81,12 +83,12 @@ class Sattler(Method):
             "eps2": eps2,
         }
 
-        # Both halves go on from their parent's model, with their own members' updates
+        # Both halves start from their parent's model and add the updates of their own members
         weights = client_weights(self.server, "equal")
         self.models = average_updates(self.models[parents], updates, self.labels, weights)
 
     def thresholds(self) -> tuple[float, float]:
-        """Return ε₁ and ε₂ as given, or by the paper's rule from the norms so far."""
+        """Return ε₁ and ε₂ as given, or as the paper's rule gives them from the norms so far."""
         eps1 = recommended_thresholds(self.mean_norms)[0] if self.eps1 is None else self.eps1
         return eps1, 10 * eps1 if self.eps2 is None else self.eps2
 
@@ -97,17 +99,19 @@ def update_norms(updates: Tensor) -> tuple[float, float]:
 
 
 def bipartition(updates: Tensor) -> Tensor:
-    """``[n]``, bool: who leaves the cluster.
+    """Divide the members of a cluster in two, and return which of them leave it: ``[n]``, bool.
 
-    Two groups by complete linkage on the negated cosine similarity, so that the largest similarity
-    across them is small (an approximation of the paper's optimal bipartition, as in its code).
+    Complete linkage on the negated cosine similarity makes the largest similarity between the two
+    groups small. Like the authors' code, it approximates the paper's optimal bipartition.
     """
     halves = clustering.make("agglomerative", n_clusters=2, linkage="complete")
     return torch.from_numpy(halves.fit_predict(cosine_divergence(updates))) == 1
 
 
 def recommended_thresholds(mean_norms: Sequence[float]) -> tuple[float, float]:
-    """Follow the paper's rule: ε₁ = max over rounds of the mean update's norm, over 10; ε₂ ≤ 10 ε₁.
+    """Compute thresholds by the paper's rule from the norms of the mean updates of all rounds.
+
+    By this rule, ε₁ is a tenth of the largest norm, and ε₂ is at most 10 ε₁.
 
     Returns
     -------
@@ -117,28 +121,33 @@ def recommended_thresholds(mean_norms: Sequence[float]) -> tuple[float, float]:
     Raises
     ------
     ValueError
-        No norms.
+        There are no norms.
     """
     if not len(mean_norms):
-        raise ValueError("the rule needs the norm of one round at least")
+        raise ValueError("the rule needs the norm of at least one round")
     largest = max(mean_norms)
     return largest / 10, largest
 
 
 def central_norms(federation: Federation, rounds: int) -> list[float]:
-    """Return ‖θᵗ⁺¹ − θᵗ‖ of centralised training: what the OCFL authors set ε₁ and ε₂ from.
+    """Compute ‖θᵗ⁺¹ − θᵗ‖ of centralised training, from which the OCFL authors derive ε₁ and ε₂.
 
     Parameters
     ----------
     federation : Federation
-        Of one client, who holds all the data: ``partition.iid(…, clients=1)``.
+        A federation of one client, which holds all the data: ``partition.iid(…, clients=1)``.
     rounds : int
-        Each of the federation's local epochs.
+        The number of rounds, each of the federation's local epochs.
 
     Returns
     -------
     list of float
-        A norm a round, for `recommended_thresholds`.
+        The norms, one per round, for `recommended_thresholds`.
+
+    Raises
+    ------
+    ValueError
+        ``rounds`` is below 1, or there is more than one client.
 
     References
     ----------

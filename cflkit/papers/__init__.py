@@ -19,7 +19,7 @@ PAPERS: dict[str, Paper] = {
 
 
 def by_notebook(notebook: str) -> Paper | None:
-    """Find the paper whose runs a notebook makes, by the notebook's name without ending."""
+    """Find the paper whose runs a notebook makes, by the notebook's name without its extension."""
     return next((paper for paper in PAPERS.values() if paper.notebook == notebook), None)
 
 
@@ -30,7 +30,7 @@ def by_record(run: str) -> Paper | None:
 
 
 def parameters_of(notebook: str) -> type[Parameters] | None:
-    """Find the model of a notebook's parameters, by the notebook's name without ending."""
+    """Find the model of a notebook's parameters, by the notebook's name without its extension."""
     paper = by_notebook(notebook)
     return lessons.LESSONS.get(notebook) if paper is None else paper.parameters
 

@@ -1,6 +1,7 @@
-"""The description that every paper of the kit has.
+"""The form in which every paper of the kit is described.
 
-`ledger`, `grid`, `records`, `notebooks` and `readme` use a `Paper`, and none of them names a paper.
+`ledger`, `grid`, `records`, `notebooks` and `readme` use a `Paper`. None of them refers to a
+particular paper.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from cflkit.records import Record
 
 AS_PUBLISHED = " as published"
-# The largest distances of our mean from a published score, round, percentage or number of clusters
-# to count as reproduced, and to count as close
+# The largest distances between our mean and a published score, round, percentage or number of
+# clusters: the first for a value to count as reproduced, the second for it to count as close
 SCORES, ROUNDS, PERCENT, CLUSTERS = (0.02, 0.05), (0.0, 1.0), (0.5, 2.0), (1.0, 2.0)
 
 
@@ -38,7 +39,8 @@ class Protocol:
     value : callable
         The function from the method's rows to the number, in the table's units.
     within : tuple of float
-        The largest distances of our mean from it, to count as reproduced and as close.
+        The largest distances between our mean and the number, for it to count as reproduced and as
+        close.
     dash_is_one_cluster : bool
         Whether the table prints a dash where all clients stayed one cluster in all rounds.
     """
@@ -49,7 +51,7 @@ class Protocol:
 
 
 def at(row: int, measure: str, within: tuple[float, float], factor: float = 1) -> Protocol:
-    """Build the protocol of a measure in one row, the first (0) or the last (-1)."""
+    """Build the protocol of a measure's value in one row: the first row (0) or the last (-1)."""
     return Protocol(lambda rounds: factor * rounds[measure].iloc[row], within)
 
 
@@ -70,9 +72,10 @@ class Switch:
         The option's value as published, and its value in the rest of the papers or by the method's
         own authors.
     by : {"code", "text"}
-        The place of the published value: the authors' code, and so their results, or only a text.
+        Where the published value is found: in the authors' code, which also affects their results,
+        or only in a text.
     what, source : str
-        A description of the difference, and where to read about it.
+        A description of the difference, and its source.
     alongside : mapping of str to object
         Other options that belong to the published value, and their values.
     """
@@ -106,7 +109,7 @@ def as_published(
     given : mapping
         The options as intended.
     switches : sequence of Switch
-        The switches; those of other methods, and those that are only in a text, change nothing.
+        The switches. Those of other methods and those that are only in a text are ignored.
 
     Returns
     -------
@@ -215,7 +218,7 @@ class Results:
 def play_rounds(
     run: Any, federation: Federation, methods: Mapping[str, Method], rounds: int
 ) -> History:
-    """Run the methods for some rounds, as papers do whose runs need nothing else."""
+    """Run the methods for some rounds; papers whose runs need nothing else use this function."""
     from cflkit import simulation
 
     return simulation.run(methods, federation, rounds)
@@ -255,7 +258,7 @@ class Paper:
     rounds : callable
         The function from the parameters to the number of rounds of a whole run.
     after_the_last : bool
-        Whether the rows are made after the last round, and not round by round.
+        Whether the rows are made only after the last round, and not in each round.
     switches : tuple of Switch
         The differences of the paper's code or text from what was intended.
     results : Results, optional

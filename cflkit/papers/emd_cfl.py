@@ -62,7 +62,7 @@ class Parameters(Run):
     def known_version(cls, name: str) -> str:
         """Accept only names that `shifts.make` knows."""
         if name not in shifts.VERSIONS:
-            raise ValueError(f"unknown version; known are {', '.join(shifts.VERSIONS)}")
+            raise ValueError(f"unknown version; choose from {', '.join(shifts.VERSIONS)}")
         return name
 
     @property
@@ -73,7 +73,7 @@ class Parameters(Run):
 
 SCENARIO = {"dataset": str, "version": str, "participants": int}
 
-# The notebook has this switch as a parameter, so that no method is in the line-up twice
+# The notebook has this switch as a parameter, so no method is in the line-up a second time for it
 SWITCHES = (
     Switch(
         "emd-cfl",

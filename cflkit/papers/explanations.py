@@ -1,6 +1,6 @@
-"""What models look at: section 5 and appendices A.4 and A.5 of the extended OCFL paper.
+"""Explanations of cluster models: section 5, appendices A.4 and A.5 of the extended OCFL paper.
 
-The runs train the paper's methods as in `papers.ocfl`, and then explain the cluster models for the
+The runs train the paper's methods as in `papers.ocfl`. They then explain the cluster models for the
 paper's figures.
 """
 
@@ -54,7 +54,7 @@ class Parameters(ocfl.OCFLMethods):
     def some_layer(self) -> Self:
         """Check that the model has a default layer where none is named."""
         if self.layer is None and self.model not in models.LAST_FEATURES:
-            raise ValueError(f"which layer of {self.model} to explain is not known; name one")
+            raise ValueError(f"{self.model} has no default layer to explain; name a layer")
         return self
 
     def check_against_data(self) -> None:
@@ -88,7 +88,7 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
 
 
 def check_layer(run: Parameters, images: ImageSet) -> None:
-    """Refuse a layer without spatial outputs for images of this shape; compute nothing.
+    """Refuse a layer without spatial outputs for images of this shape; compute only shapes.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def check_layer(run: Parameters, images: ImageSet) -> None:
 
 
 def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
-    """Make the methods without the reference methods, which the paper does not explain either."""
+    """Make the methods, except the reference methods, which the paper does not explain either."""
     lines = ocfl.line_up(run, images, split)
     return {name: method for name, method in lines.items() if name not in ocfl.REFERENCE_METHODS}
 

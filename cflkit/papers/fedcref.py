@@ -2,7 +2,7 @@
 
 M. Nardi, L. Valerio, A. Passarella, Federated clustering: an unsupervised cluster-wise training for
 decentralized data distributions, arXiv 2408.10664, and their code. Where the paper and its code
-differ, both choices are options of one class, `methods.fedcref.FedCRef`.
+differ, the class `methods.fedcref.FedCRef` has both choices as options.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def variants(run: Parameters, start: Clusterings, truth: Clusterings) -> dict[st
     """Make FedCRef, its upper bound, and a variant without associations.
 
     The upper bound is given the true associations. The variant without associations is ours, and
-    shows how much of the gain is due to the federation. Its clients refine with their own networks,
-    for three iterations at most, since its graph never changes.
+    shows how much of the gain is due to the federation. Its clients refine with their own networks.
+    It stops after three iterations at most, since its graph never changes.
 
     Parameters
     ----------
@@ -181,13 +181,13 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
 
 
 def percent_gained(rounds: pd.DataFrame) -> float:
-    """Compute by how many per cent the accuracy of a clustering grew."""
+    """Compute by how many per cent the accuracy of a clustering increased."""
     first, last = rounds["accuracy"].iloc[0], rounds["accuracy"].iloc[-1]
     return float(100 * (last - first) / first)
 
 
 def start(runs: Runs) -> str:
-    """Format the initial clustering: its dirtiness if it is simulated, or else its name."""
+    """Format the initial clustering as its dirtiness if it is simulated, and else as its name."""
     of = runs.parameters
     simulated = of["clustering"] == "dirty-uniform"
     return f"{of['dirtiness']:g}" if simulated else str(of["clustering"])

@@ -156,7 +156,7 @@ CLUSTERERS = {
     "OCFL-MS": "meanshift",
     "OCFL-HDB": "hdbscan",
 }
-# Methods that no table has: clustering by the true clusters, and local training alone
+# Methods that are in no table: training within the true clusters, and local training alone
 REFERENCE_METHODS = ("oracle", "local")
 METHODS = {"SCL": "Sattler", "BCL": "Briggs", **{name: name for name in CLUSTERERS}}
 
@@ -231,7 +231,7 @@ def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, M
 def options_as_published(
     method: str, options: dict[str, Any], switches: Sequence[Switch]
 ) -> dict[str, Any]:
-    """Set the switches of a method, and of its clusterer if it has one, as published."""
+    """Return the options of a method, and of its clusterer if it has one, as published."""
     published = as_published(method, methods.METHODS[method], options, switches)
     if "clusterer" in options:
         name = options["clusterer"]
@@ -265,8 +265,8 @@ def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
     -------
     dict of str to float
         Means over rounds 1 to 50, including the rounds before clustering. A single cluster scores
-        zero, so that a method that clusters in round r gets at most (51 − r) / 50. NaN if there are
-        fewer rounds.
+        zero, so a method that clusters in round r gets at most (51 − r) / 50. The values are NaN if
+        there are fewer rounds.
 
         - ``RAND``: the *adjusted* Rand index.
         - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB, the tables have RAND again.
@@ -276,8 +276,8 @@ def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
     Notes
     -----
     From the authors' archived labels, these rules give every number of the extended paper's Table 1
-    that can be read and checked; a golden test counts them. The right measures of a whole run are
-    the means of `metrics.agreement`; those of its outcome are the values of the last round.
+    that can be read and checked; a golden test counts them. The correct measures of a whole run are
+    the means of `metrics.agreement`. Those of its outcome are the values of the last round.
     """
     if len(rounds) < TABLE_ROUNDS:
         return {"RAND": np.nan, "AMI": np.nan, "COM": np.nan}
