@@ -21,7 +21,7 @@
 #
 # **Before this:** [03 OCFL](03_ocfl_temperature.ipynb), [04 Sattler and Briggs](04_sattler_and_briggs.ipynb).
 #
-# **Study minutes:** 30. **Minutes on two cores:** 1.5
+# **Study minutes:** 55. **Minutes on two cores:** 2
 #
 # **Papers.** The ledger has the tables of four papers. Two belong together: M. K. Zuziak, R. Pellungrini, S. Rinzivillo,
 # *One-Shot Clustered Federated Learning*, IEEE BigData 2024 (`ocfl`), and its extended version (`ocfl-extended`). The scores
@@ -38,9 +38,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from IPython.display import Markdown, display
-from matplotlib.colors import ListedColormap
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from cflkit import ledger, papers, plots, records
 from cflkit.papers.base import SCORES
@@ -89,7 +87,7 @@ for scale in scales:
     print(f"{scale:8s} scale: {(ran['scale'] == scale).sum():4d} of {len(book)} numbers have runs")
 
 # %% [markdown]
-# In Figure 1, look first for the hatched grey. It marks the numbers that nobody has run in this kit.
+# In Figure 1, look first for the light grey. It marks the numbers that nobody has run in this kit.
 
 
 # %% tags=["hide-input"]
@@ -98,7 +96,7 @@ def name_of(of, table):
 
 
 shades = dict(zip(ledger.STATUS, ["#009E73", "#F0E442", "#D55E00", "0.88"], strict=True))
-hatches = dict(zip(ledger.STATUS, ["", "..", "xx", "//"], strict=True))
+hatches = dict(zip(ledger.STATUS, ["", "..", "xx", ""], strict=True))
 drawn = [scale for scale in scales if (ran["scale"] == scale).any()] or ["reduced"]
 in_order = sorted(
     book.groupby(["paper", "table"]).size().index,
@@ -127,9 +125,10 @@ plots.show(
     1,
     f"The numbers of every table by answer, at the scale with runs ({' and '.join(drawn)}). The "
     "printed figures are counts; counts in narrow parts are left out.",
-    "Stacked horizontal bars, one per table of each paper. Most bars are hatched grey, which is not "
+    "Stacked horizontal bars, one per table of each paper. Most bars are light grey, which is not "
     "run. Parts of the tables of ocfl, ocfl-extended, ocfl-explanations and emd-cfl are reproduced, "
     "close or not reproduced. The tables of fedcref are grey from end to end.",
+    colours=24,
 )
 
 # %% [markdown]
@@ -247,61 +246,57 @@ def passing(by):
     return pairs.groupby([*by, "pair"])["passes"].mean().unstack().dropna()
 
 
-# %% tags=["hide-input"]
+# %%
 tables_pass = passing(["paper", "table"])
-own_pass = passing(["paper", "table", "method"])
-own_pass = own_pass[own_pass.index.get_level_values("paper") == view.paper].droplevel("paper")
-panels = {"all papers": tables_pass, view.paper: own_pass}
-figure, axes = plt.subplots(1, 2, figsize=(8, 4.2))
-for ax, (title, rates) in zip(axes, panels.items(), strict=True):
-    places = np.arange(len(rates))
-    if len(rates):
-        ax.hlines(places, rates["wrong"], rates["right"], color="0.7", zorder=0)
-        for name, marker, colour in (("right", "o", "#0072B2"), ("wrong", "s", "#D55E00")):
-            face = colour if name == "right" else "white"
-            look = {"color": colour, "markerfacecolor": face, "label": f"{name} scenario"}
-            ax.plot(rates[name], places, marker, **look)
-    ax.set_yticks(
-        places,
-        [
-            name_of(*names) if title == "all papers" else f"Table {names[0]}, {names[1]}"
-            for names in rates.index
-        ],
-    )
-    ax.set(title=title, xlabel="share that is reproduced", xlim=(-0.03, 1.03))
-    ax.set_ylim(len(rates) - 0.5, -0.5)
-    ax.grid(axis="x", color="0.9")
-if len(panels["all papers"]):
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+for names, row in tables_pass.iterrows():
+    print(f"{name_of(*names):30s} right scenario {row['right']:4.0%}, wrong {row['wrong']:4.0%}")
+
+# %% [markdown]
+# Figure 2 shows the same by method, for the paper that is shown in detail. Look for rows in which the circle lies far to the
+# right of the square.
+
+# %% tags=["hide-input"]
+rates = passing(["paper", "table", "method"])
+rates = rates[rates.index.get_level_values("paper") == view.paper].droplevel("paper")
+figure, ax = plt.subplots(figsize=(6, 0.9 + 0.24 * max(len(rates), 4)))
+places = np.arange(len(rates))
+ax.hlines(places, rates.get("wrong", []), rates.get("right", []), color="0.7", zorder=0)
+for pair, marker, colour in (("wrong", "s", "#D55E00"), ("right", "o", "#0072B2")):
+    look = {"color": colour, "markerfacecolor": colour if pair == "right" else "white"}
+    size = 5 if pair == "right" else 10
+    ax.plot(rates.get(pair, []), places, marker, markersize=size, label=f"{pair} scenario", **look)
+ax.set_yticks(places, [f"Table {of}, {method}" for of, method in rates.index])
+ax.set(
+    xlabel="share that counts as reproduced",
+    xlim=(-0.03, 1.03),
+    ylim=(max(len(rates), 1) - 0.5, -0.5),
+)
+ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 plots.show(
     figure,
     2,
-    "The share of the numbers with runs that count as reproduced if they are compared with our runs "
-    "of their own scenario, and of each other scenario. Left: per table. Right: per method of the "
-    "paper shown in detail.",
-    "Two panels of dots. In each row, a filled circle is the share for the right scenario and a "
-    "hollow square the share for wrong scenarios. In the OCFL tables both lie close together.",
+    f"The share of the numbers of {view.paper} that count as reproduced, per table and method: "
+    "compared with our runs of their own scenario, and with our runs of each other scenario.",
+    "One row per method and table. A filled circle is the share for the right scenario, and a hollow "
+    "square the share for wrong scenarios. In most rows both lie close together.",
+    colours=24,
 )
-
-# %%
-for names, row in tables_pass.iterrows():
-    print(f"{', '.join(names):28s} right scenario {row['right']:4.0%}, wrong {row['wrong']:4.0%}")
 
 # %% [markdown]
 # Where the square lies near the circle, or beyond it, the rule cannot distinguish the right scenario from a wrong one. The
 # answer "reproduced" then says that a method finds the groups early *somewhere*. It does not say that this number came
 # out. A row with the circle far right of its square carries information about its scenario.
 #
-# **Third test: how precise are our means?** The next cell prints, per table, the numbers with runs, how many of them rest on one seed, and
-# how wide the interval is for the others.
+# **Third test: how precise are our means?** For each table, the next cell prints how many numbers rest on one seed. For the
+# other numbers it prints the width of our interval.
 
 # %%
 spread = ran.assign(width=ran["high"] - ran["low"])
-for names, rows in spread.groupby(["scale", "paper", "table"]):
+for (scale, *pair), rows in spread.groupby(["scale", "paper", "table"]):
     several = rows[rows["seeds"] > 1]
     width = f"{several['width'].median():.2f} (median)" if len(several) else "-"
     single = f"one seed {(rows['seeds'] == 1).sum():3d} of {len(rows):3d}"
-    print(f"{' '.join(names):36s} {single}   width of the interval {width}")
+    print(f"{scale} scale, {name_of(*pair):30s} {single}, width of the interval {width}")
 
 # %% [markdown]
 # A single seed has no interval. Three seeds give an interval, but no confidence interval of any use.
@@ -312,7 +307,8 @@ for names, rows in spread.groupby(["scale", "paper", "table"]):
 # %%
 reduced = book[book["reduced_status"] != "not run"]
 for differs, rows in reduced.groupby("reduced_scale"):
-    print(rows["paper"].iloc[0], "-", ", ".join(rows["table"].unique()))
+    of_tables = rows[["paper", "table"]].drop_duplicates().itertuples(index=False)
+    print("; ".join(name_of(*pair) for pair in of_tables))
     print(textwrap.fill(differs, 96, initial_indent="    ", subsequent_indent="    "))
 
 # %% [markdown]
@@ -328,7 +324,7 @@ for differs, rows in reduced.groupby("reduced_scale"):
 
 # %%
 detail = ran[ran["paper"] == view.paper].copy()
-tables = list(detail["table"].unique())
+tables = sorted(detail["table"].unique(), key=lambda table: (len(table), table))
 index = [name for name in papers.PAPERS[view.paper].scenario if detail[name].nunique() > 1]
 short = {
     "nonoverlapping": "non-ov.",
@@ -345,68 +341,10 @@ if len(detail[["scale"]].drop_duplicates()) > 1:
 print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *tables)
 
 
-# %% tags=["hide-input"]
-marks = {"reproduced": "✓", "close": "≈", "not reproduced": "✗"}
-legend = [Patch(facecolor=shades[name], alpha=0.7, label=f"{marks[name]} {name}") for name in marks]
-
-
-def glance(table):
-    rows = detail[detail["table"] == table]
-    measures, scenarios = list(rows["measure"].unique()), list(rows["label"].unique())
-    names = list(rows["method"].unique())
-    width = 2 + 0.34 * len(names) * len(measures)
-    size = (min(8, width), 1.9 + 0.24 * len(scenarios))
-    figure, axes = plt.subplots(1, len(measures), figsize=size, sharey=True, squeeze=False)
-    for ax, measure in zip(axes[0], measures, strict=True):
-        wide = rows[rows["measure"] == measure].pivot(
-            index="label", columns="method", values="status"
-        )
-        codes = wide.reindex(index=scenarios, columns=names).map(
-            ledger.STATUS.index, na_action="ignore"
-        )
-        colours = ListedColormap([shades[name] for name in marks])
-        ax.imshow(codes.astype(float), cmap=colours, vmin=0, vmax=2, aspect="auto", alpha=0.7)
-        for (y, x), code in np.ndenumerate(codes.to_numpy(dtype=float)):
-            if not np.isnan(code):
-                ax.text(x, y, marks[ledger.STATUS[int(code)]], ha="center", va="center", fontsize=9)
-        ax.set_xticks(range(len(names)), names, rotation=90)
-        ax.set_yticks(range(len(scenarios)), scenarios)
-        ax.set_title(measure)
-        ax.tick_params(length=0)
-    figure.legend(handles=legend, loc="outside lower center", ncols=3)
-    plots.show(
-        figure,
-        3 + tables.index(table),
-        f"Table {table} of {view.paper}: one panel per measure, one row per scenario with runs, one "
-        "column per method. The marks are the answers.",
-        "Coloured cells with a tick, an approximately-equal sign or a cross for each method, "
-        "scenario and measure. Columns with crosses only are methods that did not come out.",
-    )
-
-
 # %% [markdown]
-# Look for columns of one colour. They are methods that come out in every scenario, or in none.
-
-# %% tags=["hide-input"]
-for table in tables:
-    glance(table)
-if not tables:
-    print(f"No record has the parameters of a table of {view.paper}.")
-
-# %% [markdown]
-# Read the figure with three things in mind:
-#
-# - Sattler's number in a table of rounds (SCL) is the round of its *last* split. Its thresholds are lengths of updates, and
-#   a different network has updates of different lengths ([04](04_sattler_and_briggs.ipynb)).
-# - In Table 2 of the extended paper, Briggs' 21 (BCL) is not a result: the round is a parameter, in the authors' code as in
-#   ours.
-# - In the OCFL papers the variants of OCFL were separate runs without a common seed. Their rounds therefore differ, although the
-#   trigger does not know the clusterer. Our variants share all rounds before the split. They are one event, not four.
-#
-# ## The numbers themselves
-#
-# Next, the numbers: a black bar for what is printed, and a mark for our mean with its interval. The farther the mark is from
-# the bar, the larger the difference. A dash at the right edge says that the paper prints a dash.
+# A black bar is a printed number, and a coloured mark is our mean with its interval. The shape of the mark is the answer of the
+# rule. A dash at the right edge says that the paper prints a dash. Look for columns with crosses only, and for wide
+# intervals.
 
 # %% tags=["hide-input"]
 looks = {"reproduced": "o", "close": "^", "not reproduced": "X"}
@@ -448,21 +386,31 @@ def beside(table):
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     plots.show(
         figure,
-        3 + len(tables) + tables.index(table),
+        3 + tables.index(table),
         f"Table {table} of {view.paper}: published numbers, and our means with the interval from the "
         "smallest to the largest seed. One row per scenario, one column of panels per method.",
         "Small panels of dots. In each row a vertical bar is the published number, and a circle, "
         "triangle or cross is our mean, with a line over our interval.",
+        colours=24,
     )
 
 
 # %%
 for table in tables:
     beside(table)
+if not tables:
+    print(f"No record has the parameters of a table of {view.paper}.")
 
 # %% [markdown]
-# The number of wide lines says how far our seeds differ. A circle far from its bar is reproduced by the interval alone, which is
-# the weakest kind of agreement.
+# A wide line says that our seeds differ. A circle far from its bar is reproduced by the interval alone, which is the weakest
+# kind of agreement. Read the figures with three things in mind:
+#
+# - Sattler's number in a table of rounds (SCL) is the round of its *last* split. Its thresholds are lengths of updates, and
+#   a different network has updates of different lengths ([04](04_sattler_and_briggs.ipynb)).
+# - In Table 2 of the extended paper, Briggs' 21 (BCL) is not a result: the round is a parameter, in the authors' code as in
+#   ours.
+# - In the OCFL papers the variants of OCFL were separate runs without a common seed. Their rounds therefore differ, although the
+#   trigger does not know the clusterer. Our variants share all rounds before the split. They are one event, not four.
 #
 # ## From a number to its runs
 #
@@ -580,11 +528,12 @@ if kinds_of:
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     plots.show(
         figure,
-        3 + 2 * len(tables),
+        3 + len(tables),
         "Methods with two versions. Bars: the printed numbers, where a dash at the right edge stands for "
         "a printed dash. Crosses: our mean for the method as published. Circles: our mean for the method as intended.",
         "One panel per method with one row per scenario. The crosses lie near the bars or near zero, "
         "and the circles lie far to the right of both.",
+        colours=24,
     )
 
 # %%
