@@ -49,9 +49,9 @@ plots.style()
 # ## What this page shows
 #
 # Nothing trains here. The notebook reads the papers' tables in `data/published` and our [records](99_glossary.ipynb#record)
-# in `data/results`. Figures 1 and 2 show **all** papers. The detailed figures after them show **one** paper, and the
-# parameter `paper` chooses it. This page was executed for the extended OCFL paper. To see another paper, change the name
-# and run all cells. You can also type `python -m cflkit run notebooks/90_ledger.ipynb -p paper emd-cfl`.
+# in `data/results`. Figure 1 and the printed tests after it show **all** papers. Figure 2 and the later figures show **one**
+# paper, and the parameter `paper` chooses it. This page was executed for the extended OCFL paper. To see another paper,
+# change the name and run all cells. You can also type `python -m cflkit run notebooks/90_ledger.ipynb -p paper emd-cfl`.
 
 # %% tags=["parameters"]
 paper = "ocfl-extended"  # or "ocfl": the first paper; "ocfl-explanations", "emd-cfl", "fedcref"
@@ -167,7 +167,8 @@ for name, rows in {"with runs": ran, "counted once": once, "and not fixed": once
 # are (0.02, 0.05) for a score, (0, 1) for a round, (0.5, 2) for a percentage, and (1, 2) for a number of clusters.
 #
 # A *dash* in the score tables of OCFL means that all clients stayed one cluster from the first round to the last. Only the
-# same outcome in every seed reproduces a dash, and it reproduces nothing else. Here is the rule in code:
+# same outcome in every seed reproduces a dash, and it reproduces nothing else. Table 2 can have a round for such a run: the
+# method looked for clusters in this round, and found one. Here is the rule in code:
 
 
 # %%
@@ -222,10 +223,10 @@ print(grouped[kinds].sum().assign(all=grouped.size()).to_string())
 # The column `all` counts reproduced numbers; dashes are left out. The columns `both`, `by margin` and `by interval` add up
 # to it. Compare `edge` with `all` in the rows of the OCFL tables.
 #
-# The edge has a simple cause. The OCFL tables print means over 50 rounds. A method that finds perfect clusters, but one
-# round later than printed, loses $1/50 = 0.02$ of every score. This is exactly $\delta_1$. So a method that clusters one round late
-# still counts as reproduced, and the numbers in the column `by edge alone` have no other reason. Perfect clusters three
-# rounds late count like wrong clusters.
+# The edge has a simple cause. The OCFL tables print means over 50 rounds. A method that finds perfect clusters one round later
+# than printed loses $1/50 = 0.02$ of every score. One round earlier, it gains 0.02. This is exactly $\delta_1$. So a method that
+# clusters one round too late or too early still counts as reproduced. The numbers in the column `by edge alone` would not
+# count otherwise. Perfect clusters three rounds late lose 0.06, and by the margins they count like wrong clusters.
 #
 # **Second test: would a wrong scenario pass?** We compare each published number with our runs of *another* scenario, for
 # the same method and measure. A rule that can distinguish scenarios should say "reproduced" much less often.
@@ -487,9 +488,9 @@ print(
 print(f"in {differ} of these pairs the final clusters differ")
 
 # %% [markdown]
-# Any number above zero means that part of the scatter comes from the code and the machine, not from the seed. The records
-# cannot say which of the two it is. So a command repeats an experiment. It does not reproduce a record bit for bit, except
-# with the same code on the same machine.
+# Any number above zero means that part of the scatter comes from the code or the machine, and not from the seed. These records
+# cannot say from which of the two. So the command repeats an *experiment*. Expect the same bits only from the same code on
+# the same machine.
 #
 # ## As published, and as intended
 #
