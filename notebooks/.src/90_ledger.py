@@ -289,15 +289,15 @@ plots.show(
 # out. A row with the circle far right of its square carries information about its scenario.
 #
 # **Third test: how precise are our means?** For each table, the next cell prints how many numbers rest on one seed. For the
-# other numbers it prints the width of our interval.
+# other numbers it prints the median width of our intervals.
 
 # %%
 spread = ran.assign(width=ran["high"] - ran["low"])
 for (scale, *pair), rows in spread.groupby(["scale", "paper", "table"]):
     several = rows[rows["seeds"] > 1]
-    width = f"{several['width'].median():.2f} (median)" if len(several) else "-"
+    median = f"{several['width'].median():.2f}" if len(several) else "-"
     single = f"one seed {(rows['seeds'] == 1).sum():3d} of {len(rows):3d}"
-    print(f"{scale} scale, {name_of(*pair):30s} {single}, width of the interval {width}")
+    print(f"{scale} scale, {name_of(*pair):30s} {single}, width {median}")
 
 # %% [markdown]
 # A single seed has no interval. Three seeds give an interval, but no confidence interval of any use.
