@@ -36,8 +36,9 @@ class ClientsDisagree(Scenario):
     local_epochs: Count
     batch_size: Count
     lr: Positive
-    rounds: Count
+    rounds: Annotated[int, Field(ge=2)]
     seed: Seed
+    repeats: Count
 
 
 class SattlerAndBriggs(FederatedRun):
