@@ -20,7 +20,7 @@
 #
 # **Before this:** some Python, and the idea of gradient descent.
 #
-# **Study minutes:** 15. **Minutes on two cores:** 5.5
+# **Study minutes:** 15. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE BigData 2024.
 
@@ -177,7 +177,7 @@ plots.show(
     "Mean accuracy of the clients over the rounds. Lines are means over the trainings, and bands reach from the smallest "
     "to the largest value.",
     "Line chart of accuracy over rounds with two lines. With the defaults, the line of one model per group climbs almost "
-    "to 1 within a few rounds. The line of one model for all stays far below it and wavers.",
+    "to 1 within a few rounds. The line of one model for all stays far below it until the last round.",
 )
 
 # %% [markdown]
@@ -214,14 +214,14 @@ names = [f"group {k}: digits {digits.min()} to {digits.max()}" for k, digits in 
 for measure, (ax, label) in enumerate(zip(axes, ("macro-F1", "accuracy"), strict=True)):
     for client, group in enumerate(split.clusters.tolist()):
         looks = [
-            ("0.35", "X", one, -0.13),
-            (plots.COLOURS[group], plots.MARKERS[group], grouped, 0.13),
+            ("0.35", "X", one, -0.21),
+            (plots.COLOURS[group], plots.MARKERS[group], grouped, 0.21),
         ]
         for colour, marker, values, shift in looks:
             repeated = values[:, client, measure]
             mean = repeated.mean()
-            ax.bar(client + shift, mean, width=0.24, color=colour, alpha=0.35)
-            places = np.linspace(-0.07, 0.07, len(repeated)) if len(repeated) > 1 else [0]
+            ax.bar(client + shift, mean, width=0.4, color=colour, alpha=0.35)
+            places = np.linspace(-0.11, 0.11, len(repeated)) if len(repeated) > 1 else [0]
             ax.plot(client + shift + places, repeated, marker, color=colour, markersize=4.5)
             ax.text(client + shift, -0.03, f"{mean:.2f}", ha="center", va="top", fontsize=8)
     for border in plots.cluster_borders(split.clusters):
@@ -281,7 +281,7 @@ held = claims.check(
         ),
         "every client has a higher mean F1 with its group's model": gain[:, 0].min() > 0,
         "the mean gain in F1 is 0.3 or more": gain[:, 0].mean() >= 0.3,
-        "the mean gain in accuracy is 0.15 or more": gain[:, 1].mean() >= 0.15,
+        "the mean gain in accuracy is 0.2 or more": gain[:, 1].mean() >= 0.2,
         "in each training, some client's accuracy is below 0.7 with one model": (
             one[..., 1].min(axis=1).max() < 0.7
         ),
