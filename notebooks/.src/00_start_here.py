@@ -20,7 +20,7 @@
 #
 # **Before this:** some Python, and the idea of gradient descent.
 #
-# **Study minutes:** 15. **Minutes on two cores:** 0.5
+# **Study minutes:** 15. **Minutes on two cores:** 5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE BigData 2024.
 
@@ -83,8 +83,8 @@ print(f"scikit-learn {sklearn.__version__}, computing on: {default_device()}")
 # %% [markdown]
 # ## A federation with a secret
 #
-# Think of offices that each collect handwritten digits. The first third of them only ever sees 0 to 3, the second third
-# only 4 to 6, and the last third only 7 to 9. Nobody knows that. The data stay where they are, and the server sees models
+# Think of offices that each collect handwritten digits. The first third of them only ever sees the digits 0 to 3. The
+# second third sees 4 to 6, and the last third 7 to 9. Nobody knows that. The data stay where they are, and the server sees models
 # alone.
 #
 # The kit makes such a federation in one call. `overlap="nonoverlapping"` means that no two groups share a class, and
@@ -255,17 +255,18 @@ plots.show(
 # %% [markdown]
 # ## What we saw
 #
-# - Clients with different data pull a shared model in different directions. It then serves some of them late and badly.
+# - Clients with different data pull a shared model in different directions. It can then serve some of them badly.
 # - The updates alone can tell which clients are alike. A group's model has a smaller task, and clients that agree.
 #
-# **With the defaults**, the one model wavers between the groups. Which clients it serves worst depends on the training.
-# With more rounds it improves (exercise 1), but each group has a good model long before.
+# **With the defaults**, OCFL finds the groups in each training, and every client gains from the model of its group. The
+# one model serves some client badly in each training. Whether more rounds would help it is exercise 1.
 #
 # This is the promise of clustered federated learning. The rest is the question of *how to find the groups*: early,
 # without a look at the data, and without being told how many there are.
 #
 # The next cell checks what this lesson says happened. A claim is a sentence that is true or false in a run. The cell
-# also prints in how many runs with other seeds, on the other engine of the kit, and with perturbed last bits it was true.
+# also prints how often it was true in other runs: with other seeds, on the other engine of the kit, and with the last bit
+# of each parameter perturbed.
 
 # %% tags=["claims"]
 summaries = [history.summary()["one model per group"] for _, _, history in trainings]

@@ -21,7 +21,7 @@
 #
 # **Before this:** [00 Start here](00_start_here.ipynb).
 #
-# **Study minutes:** 25. **Minutes on two cores:** 0.5
+# **Study minutes:** 25. **Minutes on two cores:** 4
 #
 # **Paper.** H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas, *Communication-Efficient
 # Learning of Deep Networks from Decentralized Data*, AISTATS 2017.
@@ -209,8 +209,8 @@ for method, accuracy in accuracies.mean().items():
 
 # %% [markdown]
 # **With the defaults**, the shared model ends above the clients that train alone, and somewhat below the model of all
-# data. In each round, the model of all data takes as many steps one after the other as all clients of the federation
-# take side by side. FedAvg gets only the mean of these steps, and needs more rounds.
+# data. In each round, all clients of the federation together take as many steps as the model of all data. They take them
+# side by side, and the model takes them one after the other. FedAvg gets only the mean of these steps, and needs more rounds.
 
 # %% [markdown]
 # ## Client drift
@@ -296,14 +296,14 @@ plots.show(
     2,
     "The paths of the clients in one federation of each kind. All start at the origin, and marks stand at 1, 2, 4 and "
     "8 epochs of training alone.",
-    "Two panels with paths in a plane. On the left, the clients with like data go almost the same short way. On the "
-    "right, the clients with unlike data go far apart, cluster by cluster, into three directions. Their mean, in black, "
-    "stays near the origin.",
+    "Two panels with paths in a plane. On the left, the clients with like data stay close together and near the "
+    "origin. On the right, the clients with unlike data go far apart, cluster by cluster, into three directions. Their "
+    "mean, in black, stays near the origin.",
 )
 
 # %% [markdown]
-# Each line is a client that leaves the shared model at the origin. Clients of unlike data part, cluster by cluster,
-# each towards its own optimum. The mean of their models moves much less than they do.
+# Each line is a client that leaves the shared model at the origin. **With the defaults**, clients of unlike data part,
+# cluster by cluster, each towards its own optimum. The mean of their models moves much less than they do.
 #
 # The plane shows where the end points differ. What all clients have in common lies mostly outside it. Lengths are
 # therefore better measured than read from this figure.
