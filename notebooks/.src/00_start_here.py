@@ -209,6 +209,7 @@ scores = {  # per training, client and measure: macro-F1 and accuracy
 
 # %% tags=["hide-input"]
 one, grouped = scores.values()
+few = run.clients <= 12  # there is room for numbers below the bars
 figure, axes = plt.subplots(2, 1, figsize=(7.5, 4.6), sharex=True)
 names = [f"group {k}: digits {digits.min()} to {digits.max()}" for k, digits in enumerate(seen)]
 for measure, (ax, label) in enumerate(zip(axes, ("macro-F1", "accuracy"), strict=True)):
@@ -223,11 +224,12 @@ for measure, (ax, label) in enumerate(zip(axes, ("macro-F1", "accuracy"), strict
             ax.bar(client + shift, mean, width=0.4, color=colour, alpha=0.35)
             places = np.linspace(-0.11, 0.11, len(repeated)) if len(repeated) > 1 else [0]
             ax.plot(client + shift + places, repeated, marker, color=colour, markersize=4.5)
-            ax.text(client + shift, -0.03, f"{mean:.2f}", ha="center", va="top", fontsize=8)
+            if few:
+                ax.text(client + shift, -0.03, f"{mean:.2f}", ha="center", va="top", fontsize=8)
     for border in plots.cluster_borders(split.clusters):
         ax.axvline(border, color="0.6", linewidth=0.8, linestyle=":")
     ax.set(ylabel=label, ylim=(-0.16, 1.05), yticks=[0, 0.25, 0.5, 0.75, 1])
-axes[1].set_xticks(range(run.clients), [f"client {client}" for client in range(run.clients)])
+axes[1].set_xticks(range(run.clients), [f"client {k}" if few else k for k in range(run.clients)])
 marks = [plt.Line2D([], [], linestyle="", color="0.35", marker="X", label="one model for all")]
 marks += [
     plt.Line2D(
