@@ -50,12 +50,18 @@ def check(notebook: str, claims: Mapping[str, bool]) -> dict[str, bool]:
     lines = []
     for claim, holds in found.items():
         rows = [(text, measured.get((claim, setting))) for setting, text in SETTINGS.items()]
-        counts = [f"{row['held']} of {row['runs']} {text}" for text, row in rows if row]
         lines.append(f"{'true ' if holds else 'FALSE'}  {claim}")
-        lines.append(f"       with the defaults: {', '.join(counts) or 'not measured yet'}")
+        counts = [counted(row, text) for text, row in rows if row]
+        lines += [f"       {text}" for text in counts or ["not measured yet"]]
     # As pairs, since notebooks are written with the names of a mapping in alphabetical order
     display({MIME: list(found.items()), "text/plain": "\n".join(lines)}, raw=True)
     return found
+
+
+def counted(row: Mapping[str, Any], setting: str) -> str:
+    """Return in how many runs a claim held, and the parameters in which those runs differed."""
+    given = f" ({row['given'].replace('=', ' = ')})" if row["given"] else ""
+    return f"held in {row['held']} of {row['runs']} {setting}{given}"
 
 
 def of_notebook(notebook: Path) -> dict[str, bool]:

@@ -113,7 +113,7 @@ def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch, lesson):
     _, output = notebooks.execute(lesson, {"seed": 3}, tmp_path / "out.ipynb")
     assert claims.of_notebook(output)["the seed is even"] is False
     text = notebooks.report_of(nbformat.read(output, as_version=4).cells)
-    assert "FALSE  the seed is even\n       with the defaults: 1 of 2 seeds" in text
+    assert "FALSE  the seed is even\n       held in 1 of 2 seeds" in text
 
 
 # --- The perturbation ----------------------------------------------------------------------------

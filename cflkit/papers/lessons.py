@@ -16,17 +16,19 @@ class StartHere(Parameters):
     clients: Annotated[int, Field(ge=3)]
     draws: Annotated[int, Field(ge=4)]
     rounds: Count
+    repeats: Count
     seed: Seed
 
 
 class FederatedAveraging(Parameters):
     """Parameters of ``01_federated_averaging``."""
 
-    clients: Annotated[int, Field(ge=2)]
+    clients: Annotated[int, Field(ge=3)]
     rounds: Count
     local_epochs: Count
     batch_size: Count
     lr: Positive
+    repeats: Count
     seed: Seed
 
 
