@@ -222,7 +222,7 @@ for measure, (ax, label) in enumerate(zip(axes, ("macro-F1", "accuracy"), strict
             repeated = values[:, client, measure]
             mean = repeated.mean()
             ax.bar(client + shift, mean, width=0.4, color=colour, alpha=0.35)
-            places = np.linspace(-0.11, 0.11, len(repeated)) if len(repeated) > 1 else [0]
+            places = np.linspace(-0.11, 0.11, len(repeated)) if len(repeated) > 1 else np.zeros(1)
             ax.plot(client + shift + places, repeated, marker, color=colour, markersize=4.5)
             if few:
                 ax.text(client + shift, -0.03, f"{mean:.2f}", ha="center", va="top", fontsize=8)
