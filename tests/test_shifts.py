@@ -182,9 +182,9 @@ def test_a_federation_runs_on_what_comes_out(digits):
         ("four", {"clients": 6}, "has 4 groups"),
         ("four", {"clients": None}, "has 4 groups"),
         ("four", {"clients": 0}, "has 4 groups"),
-        ("four", {"clients": 4, "samples": 100_000}, "there are"),
+        ("four", {"clients": 4, "samples": 100_000}, "but the rarest class has"),
         ("four", {"clients": 400}, "too few for training"),
-        ("domains", {"clients": 4}, "give None"),
+        ("domains", {"clients": 4}, "both must be None"),
         ("domains", {}, "has no domains"),
     ],
 )
