@@ -65,7 +65,7 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
         raise ParameterError(f"{record.id} is not a record of a paper of the kit")
     run = paper.parameters.checked(record.parameters)
     every = paper.rounds(run)
-    count = rounds or (every if paper.after_the_last else min(2, every))
+    count = (every if paper.after_the_last else min(2, every)) if rounds is None else rounds
     if not 1 <= count <= every or (paper.after_the_last and count < every):
         needed = "needs all of them, not" if paper.after_the_last else "cannot be run for"
         raise ParameterError(f"{record.id} has {every} rounds and {needed} {count}")

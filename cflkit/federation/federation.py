@@ -109,7 +109,7 @@ class Federation:
         self.device = default_device() if device is None else torch.device(device)
         self.engine = engine_to_use(engine, self.device)
         if self.engine not in ENGINES:
-            raise ValueError(f"unknown engine {self.engine!r}; known are {', '.join(ENGINES)}")
+            raise ValueError(f"unknown engine {self.engine!r}; choose from {', '.join(ENGINES)}")
         check_precision(precision, self.device)
         check_task(task, model)
         self.task, self.precision, self.seed = task, precision, seed

@@ -131,7 +131,7 @@ def check_precision(precision: str, device: torch.device) -> None:
         An unknown precision, or TF32 without an NVIDIA GPU.
     """
     if precision not in PRECISIONS:
-        raise ValueError(f"unknown precision {precision!r}; known are {', '.join(PRECISIONS)}")
+        raise ValueError(f"unknown precision {precision!r}; choose from {', '.join(PRECISIONS)}")
     if precision == "tf32" and device.type != "cuda":
         raise ValueError(f"precision tf32 needs an NVIDIA GPU, and this is {device}")
     if precision == "bfloat16" and device.type == "cpu" and not multiplies_bfloat16():

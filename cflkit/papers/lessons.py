@@ -67,7 +67,7 @@ class LedgerView(Parameters):
         from cflkit.papers import PAPERS  # here, since that package imports this module
 
         if name not in PAPERS:
-            raise ValueError(f"unknown paper; known are {', '.join(PAPERS)}")
+            raise ValueError(f"unknown paper; choose from {', '.join(PAPERS)}")
         return name
 
 
