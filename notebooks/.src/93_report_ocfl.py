@@ -20,7 +20,7 @@
 #
 # **Before this:** [03_ocfl_temperature](03_ocfl_temperature.ipynb).
 #
-# **Study minutes:** 15. **Minutes on two cores:** 1.5
+# **Study minutes:** 20. **Minutes on two cores:** 1.5
 #
 # **Papers.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version with explanations ("the extended paper").
@@ -73,8 +73,8 @@ if runs:
 # ## The temperature, scenario by scenario
 #
 # Figures 10 to 14 of the extended paper show the temperature of runs without clustering. Figure 1 draws the
-# authors' curves with 15 clients beside ours, for the scenarios of which there are runs. As in the paper, a grey
-# line marks the local minimum before the authors' clustering. Triangles mark the rounds in which OCFL-HDB clustered
+# authors' curves with 15 clients beside ours, for balanced scenarios of which there are runs. The numbers under it
+# have the others, too. As in the paper, a grey line marks the local minimum before the authors' clustering. Triangles mark the rounds in which OCFL-HDB clustered
 # (theirs by Table 2). Only the first 20 rounds are shown, because all triggers are there.
 #
 # Look at the first steps: does the temperature fall before it rises?
@@ -108,8 +108,9 @@ def draw_curve(ax, curve, fired, label, **look):
         ax.plot(fired, curve[fired - 1], "^", markersize=8, color=look["color"])
 
 
-figure, axes = plt.subplots(4, 2, figsize=(8, 8), sharex=True, sharey=True)
-for ax, (scenario, group) in zip(axes.flat, list(ours.items())[:8], strict=False):
+evenly = {s: group for s, group in ours.items() if s[2] == "balanced"}
+figure, axes = plt.subplots(2, 2, figsize=(8, 5), sharex=True, sharey=True)
+for ax, (scenario, group) in zip(axes.flat, list(evenly.items())[:4], strict=False):
     for number, past in enumerate(group):
         at = past.summary["OCFL-HDB"]["clustering_round"]
         look = {"color": plots.COLOURS[number], "linestyle": "--", "linewidth": 1.2}
@@ -119,16 +120,17 @@ for ax, (scenario, group) in zip(axes.flat, list(ours.items())[:8], strict=False
     ax.axvline(lowest, color="0.6", linestyle=":", label="local minimum of the authors' run")
     ax.plot([], [], "^", color="0.3", markersize=8, label="OCFL-HDB clusters")
     ax.set_title(f"{scenario[0]}, {SHORT[scenario[1]]}, {scenario[2]}")
-for ax in axes.flat[len(ours) :]:
+for ax in axes.flat[len(evenly) :]:
     ax.set_visible(False)
-figure.supxlabel("round")
-figure.supylabel("temperature $T$")
-if ours:
+for ax in axes[-1]:
+    ax.set(xlabel="round", xticks=(1, 5, 10, 15, 20))
+figure.supylabel("temperature $T$", fontsize=9.5)
+if evenly:
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 plots.show(
     figure,
     1,
-    "The temperature without clustering in the first 20 rounds: the authors' runs (black) and ours (dashed, one "
+    "The temperature without clustering in 20 rounds, balanced scenarios: the authors' runs (black) and ours (dashed, one "
     "line per seed). The grey dotted line marks the local minimum of the authors' run; where it stands at round 1, "
     "their temperature rises at once.",
     "Small panels, one per scenario, with one black line and dashed coloured lines of the temperature over "
@@ -163,27 +165,8 @@ if ours:
 #
 # The archive has three more data sets. Their networks have BatchNorm, whose batch counters are inside the authors'
 # updates. Their scale of temperature is therefore another one, as
-# [04_sattler_and_briggs](04_sattler_and_briggs.ipynb) explains.
-
-# %% tags=["hide-input"]
-others = ("cifar10", "pathmnist", "bloodmnist")
-figure, axes = plt.subplots(1, 3, figsize=(8, 2.9), sharex=True)
-for ax, name in zip(axes, others, strict=True):
-    for look, (scenario, curve) in enumerate((s, c) for s, c in theirs.items() if s[0] == name):
-        style = {"color": plots.COLOURS[look], "linestyle": ("-", "--", ":", "-.")[look]}
-        draw_curve(ax, curve, table2[scenario], f"{SHORT[scenario[1]]}, {scenario[2]}", **style)
-    ax.set(title=name, xlabel="round")
-axes[0].set_ylabel("temperature $T$")
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-plots.show(
-    figure,
-    2,
-    "The authors' temperatures on the data sets with BatchNorm, one line per scenario with 15 clients. Triangles "
-    "mark the rounds in which OCFL-HDB clustered, by Table 2.",
-    "Three panels of four lines each, in different dashes, of the temperature over the first twenty rounds.",
-)
-
-# %% [markdown]
+# [04_sattler_and_briggs](04_sattler_and_briggs.ipynb) explains. We have no runs of them.
+#
 # ## The mean temperature
 #
 # Figures 3 and 4 of the extended paper average the temperature: Figure 3 over the four scenarios of a data set, and
@@ -209,7 +192,7 @@ if ours:
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 plots.show(
     figure,
-    3,
+    2,
     "The temperature without clustering, averaged over scenarios, as in Figures 3 and 4 of the extended paper.",
     "Three panels, each with a solid black line of the authors' runs and a dashed blue line of ours, with bands.",
 )
@@ -225,18 +208,19 @@ for name, scenarios in panels.items():
 # ## Table 1: agreement with the true clusters
 #
 # The column RAND of Table 1 is the [ARI](99_glossary.ipynb#ari) averaged over the first 50 rounds. Rounds before the
-# clustering score 0 ([90_ledger](90_ledger.ipynb) has the protocol). BCL, the papers' name for Briggs' method, is our
-# "Briggs as published", and OCFL-AFF our "OCFL-AFF as published", because the printed numbers come from that code.
+# clustering score 0 ([90_ledger](90_ledger.ipynb) has the protocol). The printed
+# numbers come from the authors' code. BCL, the papers' name for Briggs' method, is therefore our "Briggs as published",
+# and OCFL-AFF is our "OCFL-AFF as published".
 #
-# Each row of Figure 4 is a method. A black diamond is the printed number, and a blue dot is our mean. The line reaches
-# from the smallest to the largest seed. Look for rows in which the diamond lies outside the line.
+# Each row of Figure 3 is a method. A black diamond is the printed number, and a blue dot is our mean. The line reaches
+# from the smallest to the largest seed. Rows without a diamond have a dash in the table: all clients stayed together. Look for rows in which the diamond lies outside the line.
 
 # %% tags=["hide-input"]
 book = ledger.ledger(runs).query("paper == 'ocfl-extended' and measure == 'RAND'")
 prefix = "reduced_" if view.scale == "reduced" else ""
 book = book[book[prefix + "status"] != "not run"]
 cells = dict(list(book.groupby([*FEW, "clients"], sort=False)))
-figure, axes = plt.subplots(4, 2, figsize=(8, 8.5), sharex=True, sharey=True)
+figure, axes = plt.subplots(4, 2, figsize=(8, 7), sharex=True, sharey=True)
 for ax, (scenario, rows) in zip(axes.flat, list(cells.items())[:8], strict=False):
     for place, row in enumerate(rows.to_dict("records")):
         mean, low, high = (row[prefix + name] for name in ("ours", "low", "high"))
@@ -249,12 +233,13 @@ for ax, (scenario, rows) in zip(axes.flat, list(cells.items())[:8], strict=False
     ax.set_title(f"{scenario[0]}, {SHORT[scenario[1]]}, {scenario[2]}")
 for ax in axes.flat[len(cells) :]:
     ax.set_visible(False)
-figure.supxlabel("RAND of Table 1 (mean ARI of rounds 1 to 50)")
+for ax in axes[-1]:
+    ax.set_xlabel("RAND (mean ARI of rounds 1 to 50)")
 if cells:
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 plots.show(
     figure,
-    4,
+    3,
     "RAND of Table 1: the printed number (diamond) and ours (dot: mean, line: smallest to largest seed).",
     "Eight panels, one per scenario, with one row per method: a hollow black diamond for the printed "
     "number and a blue dot with a line for ours.",
@@ -278,7 +263,7 @@ for name, rows in book.groupby("method", sort=False):
 fashion = by_scenario.get(("fashion-mnist", "nonoverlapping", "balanced", 15), [])
 drawn = ["FedAvg", "Sattler", "Briggs", "OCFL-HDB", "oracle", "local"]
 kept = [past.rounds.query("method in @drawn") for past in fashion]
-figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(8, 2.9), sharey=True)
 for ax, measure in zip(axes, ("ari", "pf1"), strict=True):
     hidden = ["oracle", "local"] if measure == "ari" else []
     if kept:
@@ -289,7 +274,7 @@ if kept:
     figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=6)
 plots.show(
     figure,
-    5,
+    4,
     "Fashion-MNIST, disjoint classes, balanced, 15 clients: agreement with the true clusters, and mean F1 on the "
     "clients' own test sets. Means over seeds; bands from the smallest to the largest.",
     "Two panels of lines over fifty rounds for FedAvg, Sattler, Briggs, OCFL-HDB, oracle and local training.",
@@ -298,7 +283,7 @@ plots.show(
 # %% [markdown]
 # ## Fashion-MNIST with overlapping classes
 #
-# In Figure 4, OCFL-HDB falls short of the table on Fashion-MNIST, overlapping, balanced. It clusters wrongly there,
+# In Figure 3, OCFL-HDB falls short of the table on Fashion-MNIST, overlapping, balanced. It clusters wrongly there,
 # rather than late. Is it the method or our scale? More runs of this one scenario ask: with four times the draws per
 # client, and with the same draws and four local epochs, because more draws also mean more local steps. These runs
 # have only five rounds. The next cell also shows the first five rounds of the other runs.
@@ -322,7 +307,7 @@ ax.set(xlabel="round", ylabel="temperature $T$", xticks=range(1, 6))
 figure.legend(loc="outside right upper")
 plots.show(
     figure,
-    6,
+    5,
     "The first five rounds of the temperature without clustering, on Fashion-MNIST with overlapping classes. "
     "Lines are means over seeds, pale markers single seeds.",
     "Lines with markers over five rounds, one per kind of run, with pale markers of single seeds around "
@@ -337,10 +322,10 @@ for way, group in sorted(ways.items()):
     print(f"{way}: clusters in round {in_rounds}, ARI {scores} (seeds in order)")
 
 # %% [markdown]
-# With four times the draws, and with four local epochs, the clusters of all seeds are nearer to the truth than at the
-# reduced scale. Which of the two helps more cannot be said: there are three seeds, and one of them decides.
+# With four times the draws, the clusters of all three seeds are nearer to the truth than at the reduced scale. With
+# four local epochs, those of two seeds are. Which of the two helps more cannot be said, because one seed decides.
 #
-# k-means, which is told the number of clusters, finds the groups more often at the reduced scale (OCFL-KM in Figure 4).
+# k-means, which is told the number of clusters, finds the groups more often at the reduced scale (OCFL-KM in Figure 3).
 # The matrix has them, but with less room between them than HDBSCAN needs. HDBSCAN then leaves clients out as noise.
 # The same scenario with unevenly spread classes was never run with more draws.
 #
@@ -350,8 +335,8 @@ for way, group in sorted(ways.items()):
 # ones. They are of reduced scale. They are no proof of the printed numbers.
 #
 # The papers' own scale wants a GPU for whole runs. The clusters of OCFL are fixed once the trigger has fired, though.
-# Its rows of Tables 1 and 2 therefore need only the rounds up to the trigger, which two cores can compute within an
-# hour per scenario on MNIST or Fashion-MNIST.
+# Its rows of Tables 1 and 2 therefore need only the rounds up to the trigger. By the speeds in `data/benchmark.csv`,
+# these take less than an hour per scenario and seed on two cores, for MNIST and Fashion-MNIST.
 #
 # ## Deviations from the papers
 #
@@ -384,7 +369,7 @@ if gaps:
 #    counters. The papers speak of parameters (extended paper, Definition 4), and we compare these alone.
 #    `include_buffers=True` runs each method both ways. Networks without BatchNorm give the same.
 # 4. **Affinity propagation** gets similarities, $-\Gamma$. The authors' code passes $\Gamma$ itself, so that distant
-#    clients count as alike. Figure 4 uses their version.
+#    clients count as alike. Figure 3 uses their version.
 # 5. **HDBSCAN.** The authors used scikit-learn's, which counts a point among its own neighbours. The hdbscan package
 #    does not. With `min_samples` smaller by one the two agree wherever clusters are clear, and a test compares them.
 #    With the package's defaults, the cluster of three clients in the imbalanced scenarios is lost.
@@ -397,8 +382,8 @@ if gaps:
 #    of the official test set.
 # 10. **Means.** The papers' tables average over rounds. The table that the lesson prints is of the last round.
 # 11. **Scale.** At the reduced scale, OCFL-HDB falls short of Table 1 on Fashion-MNIST with overlapping classes, by wrong
-#     clusters (Figure 4). For the balanced scenario, five rounds with more draws give clusters that are nearer to the
-#     truth (the lines under Figure 6). For the imbalanced one this was not tried. Mean shift also breaks clusters up on
+#     clusters (Figure 3). For the balanced scenario, five rounds with more draws give clusters that are nearer to the
+#     truth (the lines under Figure 5). For the imbalanced one this was not tried. Mean shift also breaks clusters up on
 #     Fashion-MNIST without overlap.
 #
 # ## References
