@@ -133,7 +133,7 @@ def test_make_run_in_a_fresh_clone(tmp_path):
         assert ari == 1
         assert pf1 >= result["FedAvg"][2] + 0.3
     assert result["oracle"][2] >= result["OCFL-HDB"][2] - 0.02
-    told = re.findall(r"^(true|FALSE)  (\S.*)$", done.stdout, re.M)
+    told = re.findall(r"^(true|FALSE) +(\S.*)$", done.stdout, re.M)
     assert len(told) >= 4
     assert not [claim for truth, claim in told if truth != "true"]
     for kind in ("notebook", "figure", "record"):

@@ -20,7 +20,7 @@
 #
 # **Before this:** [03_ocfl_temperature](03_ocfl_temperature.ipynb).
 #
-# **Study minutes:** 20. **Minutes on two cores:** 1.5
+# **Study minutes:** 20. **Minutes on two cores:** 1
 #
 # **Papers.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version with explanations ("the extended paper").
@@ -109,7 +109,7 @@ def draw_curve(ax, curve, fired, label, **look):
 
 
 evenly = {s: group for s, group in ours.items() if s[2] == "balanced"}
-figure, axes = plt.subplots(2, 2, figsize=(8, 5), sharex=True, sharey=True)
+figure, axes = plt.subplots(2, 2, figsize=(8, 4.6), sharex=True, sharey=True)
 for ax, (scenario, group) in zip(axes.flat, list(evenly.items())[:4], strict=False):
     for number, past in enumerate(group):
         at = past.summary["OCFL-HDB"]["clustering_round"]
@@ -159,9 +159,9 @@ if ours:
     print(f"and {same_round} rise first in the same round")
 
 # %% [markdown]
-# The temperature's first movement is thus not a property of a data set alone. It depends on the initial model and on
-# how far clients train in a round, as [the lesson](03_ocfl_temperature.ipynb) shows with training seeds. What the
-# runs share is that the first rise comes within the first rounds.
+# The temperature's first movement is thus not a property of a data set alone. It also depends on the network and on how
+# fast clients learn. [The lesson](03_ocfl_temperature.ipynb) has one network for each behaviour. What the runs share is
+# that the first rise comes within the first rounds.
 #
 # The archive has three more data sets. Their networks have BatchNorm, whose batch counters are inside the authors'
 # updates. Their scale of temperature is therefore another one, as
@@ -220,7 +220,7 @@ book = ledger.ledger(runs).query("paper == 'ocfl-extended' and measure == 'RAND'
 prefix = "reduced_" if view.scale == "reduced" else ""
 book = book[book[prefix + "status"] != "not run"]
 cells = dict(list(book.groupby([*FEW, "clients"], sort=False)))
-figure, axes = plt.subplots(4, 2, figsize=(8, 7), sharex=True, sharey=True)
+figure, axes = plt.subplots(4, 2, figsize=(8, 6.4), sharex=True, sharey=True)
 for ax, (scenario, rows) in zip(axes.flat, list(cells.items())[:8], strict=False):
     for place, row in enumerate(rows.to_dict("records")):
         mean, low, high = (row[prefix + name] for name in ("ours", "low", "high"))
