@@ -17,7 +17,8 @@ from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT
 
 OCFL = PROJECT / "notebooks" / "03_ocfl_temperature.ipynb"
-TINY = ["-p", "rounds", "2", "-p", "clients", "6", "-p", "draws", "40", "-p", "dataset"]
+TINY = ["-p", "rounds", "2", "-p", "clients", "6", "-p", "draws", "40", "-p", "repeats", "1"]
+TINY += ["-p", "dataset"]
 
 
 def refuse(capsys, *arguments):

@@ -124,7 +124,7 @@ def with_buffers(lines):
 @pytest.mark.parametrize(
     ("paper", "notebook", "briggs_rounds", "yardsticks"),
     [
-        (ocfl, "03_ocfl_temperature", 10, YARDSTICKS),
+        (ocfl, "03_ocfl_temperature", 5, YARDSTICKS),
         (explanations, "07_explaining_cluster_models", 5, {}),
     ],
 )
@@ -132,6 +132,7 @@ def test_the_line_up_follows_from_the_switches(
     paper, notebook, briggs_rounds, yardsticks, include_buffers
 ):
     changed = {"include_buffers": include_buffers, "window": 2, "sattler_eps1": 0.5}
+    changed |= {"sattler_rounds": 10, "briggs_threshold": 0.95}
     run = paper.Parameters.checked(ledger.defaults(notebook) | changed)
     expected = ocfl_lines(briggs_rounds)
     expected = (with_buffers(expected) if include_buffers else expected) | yardsticks

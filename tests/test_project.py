@@ -134,6 +134,10 @@ def test_make_run_in_a_fresh_clone(tmp_path):
         assert int(rounds) <= 5
         assert ari == 1
         assert pf1 >= result["FedAvg"][2] + 0.3
+    assert result["oracle"][2] >= result["OCFL-HDB"][2] - 0.02
+    told = re.findall(r"^(true|FALSE) +(\S.*)$", done.stdout, re.M)
+    assert len(told) >= 4
+    assert not [claim for truth, claim in told if truth != "true"]
     for kind in ("notebook", "figure", "record"):
         place = re.search(rf"^{kind} +(\S+)$", done.stdout, re.M).group(1)
         assert (clone / place).exists()
