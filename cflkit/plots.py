@@ -326,6 +326,76 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
     return axes
 
 
+def agreements(
+    edges: ArrayLike, clusters: ArrayLike, found: ArrayLike, axes: Axes | None = None
+) -> Axes:
+    """Draw which clients agree: clients on a circle, and a line per agreement.
+
+    Parameters
+    ----------
+    edges : array_like
+        ``[m, m]``, bool: whether two clients agree.
+    clusters, found : array_like
+        ``[m]``, the true clusters, which decide a client's marker, and the clusters found. A
+        client has the number and the colour of its found cluster; numbers are matched to the truth.
+    axes : Axes, optional
+        Where to draw.
+    """
+    axes = axes or plt.gca()
+    truth, joined = np.asarray(clusters), np.asarray(edges, dtype=bool)
+    angles = np.pi / 2 - 2 * np.pi * (np.arange(len(truth)) + 0.5) / len(truth)
+    x, y = np.cos(angles), np.sin(angles)
+    for one, other in np.argwhere(np.triu(joined, 1)):
+        false = truth[one] != truth[other]
+        axes.plot(
+            x[[one, other]],
+            y[[one, other]],
+            color="black" if false else "0.6",
+            linestyle="--" if false else "-",
+            linewidth=1,
+            zorder=0,
+        )
+    for client, label in enumerate(renamed(truth, found).tolist()):
+        marker = MARKERS[int(truth[client]) % len(MARKERS)]
+        colour = COLOURS[label % len(COLOURS)] if label < len(np.unique(truth)) else "0.45"
+        axes.plot(x[client], y[client], marker, color=colour, markersize=15)
+        axes.text(x[client], y[client], label, ha="center", va="center", color="white", fontsize=9)
+    axes.set(aspect="equal", xlim=(-1.25, 1.25), ylim=(-1.25, 1.25))
+    axes.set_axis_off()
+    return axes
+
+
+def ranges(bars: Mapping[str, tuple[float, float]], axes: Axes | None = None) -> Axes:
+    """Draw working ranges of a threshold as bars on a logarithmic axis, one row per name.
+
+    A range has the largest distance within clusters and the smallest between clusters. If the
+    second is not the larger one, no threshold works: the bar is thin and ends in crosses.
+    """
+    axes = axes or plt.gca()
+    floor = 1e-3
+    for place, (within, between) in enumerate(bars.values()):
+        works = within < between
+        axes.plot(
+            np.maximum([within, between], floor),
+            [place, place],
+            color=COLOURS[0 if works else 1],
+            linewidth=6 if works else 1.5,
+            marker=None if works else "x",
+            solid_capstyle="butt",
+        )
+    axes.plot([], [], color=COLOURS[0], linewidth=6, label="every ε in the bar works")
+    axes.plot([], [], "x-", color=COLOURS[1], label="no ε works: the two ends overlap")
+    ticks = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 2]
+    axes.set(xscale="log", xlabel="threshold ε", xlim=(0.004, 2.2))
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(bars)), list(bars))
+    axes.margins(y=0.05)
+    axes.invert_yaxis()
+    axes.grid(axis="x", alpha=0.3)
+    return axes
+
+
 def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axes:
     """Draw a saliency map over its image ``[channels, height, width]``.
 
