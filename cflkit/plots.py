@@ -66,7 +66,14 @@ def save(figure: Figure, name: str) -> Path:
     return path
 
 
-def show(figure: Figure, number: int, caption: str, alt: str) -> None:
+def show(
+    figure: Figure,
+    number: int,
+    caption: str,
+    alt: str,
+    colours: int = 128,
+    sharpness: float = SHARPNESS,
+) -> None:
     """Display a figure of a notebook with its number, caption and alternative text.
 
     Parameters
@@ -79,6 +86,10 @@ def show(figure: Figure, number: int, caption: str, alt: str) -> None:
         What the figure shows, in Markdown. What it means belongs into the text.
     alt : str
         What somebody who cannot see it should know: the kind of figure, and what to see in it.
+    colours : int
+        The number of colours that the picture keeps. Lines and text need few; fewer are smaller.
+    sharpness : float
+        Stored pixels per pixel of the page. Notebooks with many figures can lower it for some.
 
     Raises
     ------
@@ -88,17 +99,18 @@ def show(figure: Figure, number: int, caption: str, alt: str) -> None:
     width = figure.get_figwidth()
     if width > WIDEST:
         raise ValueError(f"a figure may be {WIDEST} inches wide, and this one has {width:.1f}")
-    display(Image(png_of(figure), format="png", width=round(width * DPI), alt=alt))
+    picture = png_of(figure, colours, sharpness)
+    display(Image(picture, format="png", width=round(width * DPI), alt=alt))
     display(Markdown(f"**Figure {number}.** {caption}"))
     plt.close(figure)
 
 
-def png_of(figure: Figure) -> bytes:
-    """Draw a figure in 128 colours: a quarter of the size, and the same to the eye."""
+def png_of(figure: Figure, colours: int = 128, sharpness: float = SHARPNESS) -> bytes:
+    """Draw a figure in few colours: a quarter of the size, and the same to the eye."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI * SHARPNESS, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=DPI * sharpness, metadata={"Software": None})
     picture = PIL.Image.open(buffer).convert("RGB")
-    few = picture.quantize(128, PIL.Image.Quantize.MAXCOVERAGE, dither=PIL.Image.Dither.NONE)
+    few = picture.quantize(colours, PIL.Image.Quantize.MAXCOVERAGE, dither=PIL.Image.Dither.NONE)
     small = io.BytesIO()
     few.save(small, "PNG", optimize=True)
     return small.getvalue()

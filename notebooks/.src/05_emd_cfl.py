@@ -21,7 +21,7 @@
 # - find out where the threshold that works comes from.
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb). [03 OCFL](03_ocfl_temperature.ipynb) helps.
-# **Study minutes:** 50. **Minutes on two cores:** 2.5
+# **Study minutes:** 50. **Minutes on two cores:** 7
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
 # paper"). The [report](95_report_emd_cfl.ipynb) compares our runs with its tables.
@@ -120,6 +120,7 @@ plots.show(
     "Ten training images of each client; each row is one client.",
     "Rows of small grey digits. With the defaults, the digits of the first half of the rows stand "
     "upright and those of the second half are turned by 90 degrees.",
+    colours=32,
 )
 
 # %% [markdown]
@@ -148,6 +149,7 @@ plots.show(
     "The cheapest plan in one dimension: piles go to holes in order.",
     "Four upward triangles on an upper line and four downward triangles on a lower line. Four "
     "arrows join them in order from left to right, and no two arrows cross.",
+    colours=32,
 )
 
 # %% [markdown]
@@ -216,21 +218,26 @@ print(f"one round of local training: {perf_counter() - begin:.1f} s")
 # %% tags=["hide-input"]
 outsider = int(np.flatnonzero(split.clusters != split.clusters[0]).max(initial=0))
 seen_by_first = Jobs(trained[:1], torch.zeros(3).long(), torch.tensor([0, 1, outsider]))
-views = [view.cpu().numpy() for view in federation.embed(seen_by_first, "train", 300)]
+part = "train" if len(split.train[0]) < 1000 else "validation"
+views = [view.cpu().numpy() for view in federation.embed(seen_by_first, part)]
 plane = PCA(2).fit(views[0])
 figure, axes = plt.subplots(1, 3, figsize=(8, 3.1), sharex=True, sharey=True)
-titles = ["its own images", "of its group", "of another group"]
+titles = [
+    "client 0, its own images",
+    "client 1, of its group",
+    f"client {outsider}, of another group",
+]
 for client, view, title, ax in zip((0, 1, outsider), views, titles, axes, strict=True):
-    classes = federation.targets(client, "train").cpu().numpy()
-    if len(classes) != len(view):  # a sample of a large client: no classes are drawn
-        classes = np.full(len(view), -1)
-    ax.plot(*plane.transform(view).T, ".", color="0.75", markersize=4, label="other classes")
+    classes = federation.targets(client, part).cpu().numpy()
+    rest = ~np.isin(classes, (0, 1, 4))
+    x, y = plane.transform(view[rest][::2]).T
+    ax.plot(x, y, ".", color="0.75", markersize=3, label="other classes, every other image")
     for number, label in enumerate((0, 1, 4)):
         if (classes == label).any():
             x, y = plane.transform(view[classes == label]).T
             look = {"marker": plots.MARKERS[number], "color": plots.COLOURS[number]}
             ax.plot(x, y, linestyle="", markersize=5, label=f"class {label}", **look)
-    ax.set(title=f"{title} (client {client})", xlabel="first component")
+    ax.set(title=title, xlabel="first component")
 axes[0].set_ylabel("second component")
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 plots.show(
@@ -239,11 +246,13 @@ plots.show(
     "Training images of three clients, embedded by the first client's model.",
     "Three scatter plots with the same axes. With the defaults, three marked classes form separate "
     "groups in the first two panels; in the third panel the same classes mix in another place.",
+    colours=32,
+    sharpness=1.5,
 )
 
 # %% [markdown]
-# **With the defaults**, the model spreads the classes that it knows. The rotated digits of the third panel lie elsewhere, and their classes mix.
-# (We drew training images because there are more of them. The method compares validation images.)
+# The model was trained to spread its own classes, in the first panel. It was not trained for what the last panel shows. (We drew training images because
+# there are more of them. The method compares validation images.)
 #
 # ## What a client sends, and what the server sees
 #
@@ -329,6 +338,8 @@ plots.show(
     "blocks beside them. Right: two histograms of pairs of clients; under the defaults, pairs of "
     "one cluster lie near zero, pairs of two clusters lie far to the right, and the dashed line of "
     "epsilon stands in the gap.",
+    colours=64,
+    sharpness=1.5,
 )
 low, high = working_range(scores, split.clusters)
 print(f"largest score within a true cluster {low:.3f}, smallest between two {high:.3f}")
@@ -362,7 +373,7 @@ def draw_agreements(threshold, ax):
     found, _ = emd_cfl.clusters_of(scores, threshold, run.clusters)
     plots.agreements(emd_cfl.agreements(scores, threshold), split.clusters, found, ax)
     value = metrics.agreement(split.clusters, found)["ari"]
-    ax.set_title(f"ε = {threshold:.3g}: {len(set(found.tolist()))} clusters, ARI {value:.2f}")
+    ax.set_title(f"ε = {threshold:.3g}, ARI {value:.2f}")
     return value
 
 
@@ -372,13 +383,13 @@ curve = [
     metrics.agreement(split.clusters, emd_cfl.clusters_of(scores, e, run.clusters)[0])["ari"]
     for e in thresholds
 ]
-figure = plt.figure(figsize=(8, 5))
-places = figure.subplot_mosaic([["a", "b", "c"], ["d", "d", "d"]], height_ratios=[1.7, 1])
+figure = plt.figure(figsize=(7, 4))
+places = figure.subplot_mosaic([["a", "b", "c"], ["d", "d", "d"]], height_ratios=[1.8, 1])
 below = places["d"]
 for place, factor in (("a", 0.1), ("b", 1), ("c", 10)):
     draw_agreements(factor * run.epsilon, places[place])
     below.axvline(factor * run.epsilon, color="black", linestyle="--", linewidth=1)
-below.plot(thresholds, curve, marker=".", label="ARI")
+below.plot(thresholds, curve)
 if low < high:
     below.axvspan(max(low, thresholds[0]), min(high, thresholds[-1]), color="0.9", zorder=0)
 below.set(xscale="log", xlabel="threshold ε", ylabel="ARI", ylim=(-0.1, 1.1))
@@ -391,6 +402,8 @@ plots.show(
     "Three graphs with clients on a circle, and a curve below them. With the defaults, a small "
     "epsilon leaves most clients alone or in small clusters, the middle one joins each true cluster "
     "completely, and a large one joins everybody. The curve is 1 in a wide middle part.",
+    colours=32,
+    sharpness=1.5,
 )
 
 # %% [markdown]
@@ -475,6 +488,8 @@ plots.show(
     "Two line charts over rounds, the mean and the worst client's accuracy of four methods. With "
     "the defaults, EMD-CFL and the oracle have equal values at the top; FedAvg and FedProx lie "
     "below them and come closer.",
+    colours=32,
+    sharpness=1.5,
 )
 
 # %% tags=["report"]
@@ -525,7 +540,7 @@ on_lesson = four_matrices(images, split, updates, scores)
 
 # %% [markdown]
 # One shift is easy to see for all. So here is a second one, made to be hard. The second group turns only the digits 0 to 4. In each
-# group, half of the clients keep only an eighth of their training images. Which of the four distances will suffer, and from what?
+# group, half of the clients keep only a fifth of their training images. Which of the four distances will suffer, and from what?
 
 
 # %%
@@ -537,10 +552,10 @@ def some_turned(pictures, labels):
 recipe = {"name": "hidden", "clients": 8, "samples": None, "published": False, "seed": 0}
 groups = [shifts.Group(0, shifts.unchanged), shifts.Group(1, some_turned)]
 pool, whole = shifts.by_groups(datasets.load("digits-8x8"), groups, None, recipe)
-unequal = [rows[:: 8 if client % 4 > 1 else 1] for client, rows in enumerate(whole.train)]
+unequal = [rows[:: 5 if client % 4 > 1 else 1] for client, rows in enumerate(whole.train)]
 hidden = Partition(pool.name, unequal, whole.test, whole.clusters, recipe, whole.more)
 print("training images:", *map(len, hidden.train))
-patient = LocalTraining(epochs=10, batch_size=16, lr=0.01, momentum=0.9)
+patient = LocalTraining(epochs=12, batch_size=16, lr=0.01, momentum=0.9)
 hard = Federation(pool, hidden, "emd-cnn-small", patient, seed=run.seed)
 hard_jobs = Jobs(hard.initial()[None], torch.zeros(8).long(), torch.arange(8))
 hard_trained = hard.train(hard_jobs, 0)
@@ -562,7 +577,7 @@ def separates(matrix, clusters):
 
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(2, 4, figsize=(8, 4.9))
+figure, axes = plt.subplots(2, 4, figsize=(8, 4.5))
 both = {"the lesson's shift": (on_lesson, split), "the hard shift": (on_hidden, hidden)}
 for row, (shift, (matrices, dealt)) in zip(axes, both.items(), strict=True):
     for (name, matrix), ax in zip(matrices.items(), row, strict=True):
@@ -571,8 +586,8 @@ for row, (shift, (matrices, dealt)) in zip(axes, both.items(), strict=True):
         ax.images[0].set_clim(off.min(), off.max())
         nearer, room = separates(matrix, dealt.clusters)
         ax.set_title(f"{name}\nnearer {nearer:.2f}\nroom {room:.2f}", fontsize=9)
-        ax.set(xlabel="", ylabel="")
-    row[0].set_ylabel(f"{shift}\nclient")
+        ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
+    row[0].set_ylabel(f"{shift}\nclients")
 plots.show(
     figure,
     7,
@@ -581,6 +596,8 @@ plots.show(
     "Two rows of four matrices. With the defaults, all four in the upper row have dark blocks on "
     "the diagonal. In the lower row, the matrices of parameters and pixels have other patterns, such "
     "as dark squares of clients with little data, and the embeddings have the clearest blocks.",
+    colours=64,
+    sharpness=1.5,
 )
 
 # %% [markdown]
@@ -655,6 +672,8 @@ plots.show(
     "the true clusters.",
     "Two grids of coloured cells, for exact distances and for Sinkhorn's approximation. With the "
     "defaults, a block of columns in the middle has ARI 1 in all rows.",
+    colours=32,
+    sharpness=1.5,
 )
 
 # %% [markdown]
@@ -700,13 +719,15 @@ if bars:
         9,
         "Working ranges of ε by shift and by number of local epochs.",
         "Horizontal bars on a logarithmic axis of epsilon, one per shift and number of epochs. With "
-        "the defaults, the bars of the quarter turn are wide, those of the inversion are shorter, and "
-        "those of the four rotations are the shortest or missing.",
+        "the defaults, the bars of the quarter turn and of the inversion are wide, and the rows of "
+        "the four rotations have a thin line with crosses, or a short bar.",
+        colours=32,
+        sharpness=1.5,
     )
 
 # %% [markdown]
-# Three things can be read from such a figure. More local training moves the groups apart, because the model specialises. A shift that the network hardly
-# notices has a small upper end: a digit upside down is very like a digit. And no single ε is right for
+# Look how the two ends move with the local epochs, and whether they move alike for every shift. The lower end moves because a specialised model also makes more
+# noise. The upper end depends on the shift: for a network, a digit upside down is very like a digit. No single ε need be right for
 # all rows. The [report](95_report_emd_cfl.ipynb) has the same figure for MNIST, with a surprise about the paper's ε.
 #
 # ## If only some take part
@@ -734,7 +755,7 @@ for number in range(4):
     compared.append((late.scores.numpy().copy(), late.labels.numpy().copy()))
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 4, figsize=(8, 2.7), sharey=True)
+figure, axes = plt.subplots(1, 4, figsize=(8, 2.4))
 for number, ((so_far, found), ax) in enumerate(zip(compared, axes, strict=True), start=1):
     ax.set_facecolor("0.85")
     plots.divergence(so_far, split.clusters, ax, vmax=float(np.nanmax(compared[-1][0])))
@@ -742,15 +763,18 @@ for number, ((so_far, found), ax) in enumerate(zip(compared, axes, strict=True),
     seen = int((~np.isnan(so_far)).any(axis=1).sum())
     value = metrics.agreement(split.clusters, found)["ari"]
     ax.set_title(f"round {number}: {seen} of {len(found)}\nseen, ARI {value:.2f}", fontsize=9)
-    ax.set(ylabel="")
-axes[0].set_ylabel("client")
+    ax.set(xlabel="clients", ylabel="", xticks=[], yticks=[])
+axes[0].set_ylabel("clients")
 figure.colorbar(axes[0].images[0], ax=axes, label="score $s_{ij}$")
 plots.show(
     figure,
     10,
     f"Pairs that have been compared when {few} clients train per round; grey pairs have not met.",
     "Four matrices of clients by clients, after rounds 1 to 4. The first is mostly grey; more "
-    "coloured cells appear as more clients are seen. The title of each has the number of clients seen and the ARI.",
+    "coloured cells appear as more clients are seen. Each title has the number of clients seen and "
+    "the ARI.",
+    colours=64,
+    sharpness=1.5,
 )
 
 # %% [markdown]
@@ -780,7 +804,9 @@ held = claims.check(
         "EMD-CFL ends with the oracle's accuracy, to the last digit": all(
             s["EMD-CFL"]["accuracy"] == s["Oracle"]["accuracy"] for s in summaries
         ),
-        "on average, EMD-CFL ends at least 1 point of accuracy above FedAvg": np.mean(gains) > 0.01,
+        "on average, EMD-CFL ends at least 4 points of accuracy above FedAvg": (
+            np.mean(gains) > 0.04
+        ),
         "one missing edge splits neighbourhoods, and components stay as they are": (
             len(set(of_torn["neighbourhoods"])) > len(set(labels))
             and metrics.agreement(labels, of_torn["components"])["ari"] == 1
@@ -794,6 +820,10 @@ held = claims.check(
         ),
         "on the hard shift, updates have less room than embeddings": (
             hard_room["updates"] < hard_room["embeddings"]
+        ),
+        "the four rotations have a lower upper end than the quarter turn": all(
+            bars[f"four, local epochs {e}"][1] < bars[f"quarter-turn, local epochs {e}"][1]
+            for e in run.range_epochs
         ),
         "a tenth of the dimensions is enough for a working ε": max(grids["exact"][0]) == 1,
         "parameters are nearer within the clusters found, in last layer and whole model": (
@@ -810,8 +840,7 @@ held = claims.check(
 #   the ε that works depends on the network, the images and the local training.
 # - Edges need both directions, and clusters need complete neighbourhoods. The method would rather split than join.
 # - With the right clusters, everything after is federated averaging.
-# - Parameters and pixels can fail for reasons that have nothing to do with the groups. Unequal amounts of data also cost the updates
-#   most of their room.
+# - Parameters and pixels can fail for reasons that have nothing to do with the groups. The updates also lose room on the hard shift.
 #
 # The numbered deviations from the paper and our runs beside its tables stand in the [report](95_report_emd_cfl.ipynb).
 
