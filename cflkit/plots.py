@@ -395,8 +395,10 @@ def ranges(bars: Mapping[str, tuple[float, float]], axes: Axes | None = None) ->
             marker=None if works else "x",
             solid_capstyle="butt",
         )
-    axes.plot([], [], color=COLOURS[0], linewidth=6, label="every ε in the bar works")
-    axes.plot([], [], "x-", color=COLOURS[1], label="no ε works: the two ends overlap")
+    if any(within < between for within, between in bars.values()):
+        axes.plot([], [], color=COLOURS[0], linewidth=6, label="every ε in the bar works")
+    if any(within >= between for within, between in bars.values()):
+        axes.plot([], [], "x-", color=COLOURS[1], label="no ε works: the two ends overlap")
     ticks = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 2]
     axes.set(xscale="log", xlabel="threshold ε", xlim=(0.004, 2.2))
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

@@ -20,7 +20,7 @@
 # - read the deviations from the paper, each with its evidence.
 #
 # **Before this:** the lesson [05 EMD-CFL](05_emd_cfl.ipynb). The [ledger](90_ledger.ipynb) has the numbers of all papers.
-# **Study minutes:** 20. **Minutes on two cores:** 1.5
+# **Study minutes:** 25. **Minutes on two cores:** 1
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
 # paper").
@@ -117,7 +117,7 @@ def panels(versions, measures, number, caption, alt):
             ax.set(title=version, xlabel=f"{measure}, %")
     handles = axes[0, 0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=2)
-    plots.show(figure, number, caption, alt)
+    plots.show(figure, number, caption, alt, colours=32, sharpness=1.5)
 
 
 panels(
@@ -143,7 +143,9 @@ for version in [v for v in ("four", "two", "min", "base") if v in set(cells["ver
         lead = {
             m: by[column]["EMD-CFL"] - by[column][m] for m in ("Oracle", "FedAvg") if m in by.index
         }
-        text = ", ".join(f"over {name} {points:+.1f}" for name, points in lead.items())
+        text = ", ".join(
+            f"over {name} {round(points, 1) + 0.0:+.1f}" for name, points in lead.items()
+        )
         print(f"{version:5s} {source:10s} {text}")
 aris = cells[(cells["measure"] == "ari") & (cells["method"] == "EMD-CFL")]
 print("ARI of EMD-CFL, ours:", *aris[f"{prefix}ours"].round(2))
@@ -176,6 +178,8 @@ plots.show(
     "and seed. Bars that reach 2 belong to runs with one true cluster, which have no upper end.",
     "Horizontal bars on a logarithmic axis, one per run. All bars of runs with several clusters end "
     "to the left of the dashed line at 0.1; the bars of the versions base and min cross it.",
+    colours=32,
+    sharpness=1.5,
 )
 
 # %% tags=["nbval-check-output"]
@@ -224,7 +228,7 @@ figure, axes = plt.subplots(4, 10, figsize=(8, 4.6))
 for (title, colours), row in zip(dyes.items(), axes, strict=True):
     dyed = shifts.coloured(colours)(digits.images[ten], digits.labels[ten])
     table = np.broadcast_to(np.array(colours), (10, 3))
-    lightness = table @ [0.2126, 0.7152, 0.0722]  # of linear light: Rec. 709
+    lightness = table @ [0.2126, 0.7152, 0.0722]  # the weights of Rec. 709
     for label, ax in enumerate(row):
         ax.imshow(dyed[label].permute(1, 2, 0))
         ax.set(xticks=[], yticks=[])
@@ -237,8 +241,10 @@ plots.show(
     "Ten digits as clean, poisoned and purple clients have them, and as test images that shall fool "
     "clean clients. Below each: red, green and blue (0 to 255), and the lightness.",
     "Four rows of ten coloured digits. The clean row has one green, with lightness 0.53. In the "
-    "poisoned row, the lightness rises with the digit from 0.39 to 0.64, in the row to fool it falls, "
+    "poisoned row, the lightness rises with the digit from 0.39 to 0.52, in the row to fool it falls, "
     "and the purple row has one purple.",
+    colours=64,
+    sharpness=1.5,
 )
 
 # %% [markdown]
@@ -291,12 +297,12 @@ for name in LINE if poisoned else ():
 # At the reduced scale, the clean clients of EMD-CFL and of the oracle lose next to nothing. They average with nobody who learned to read the shade. The clean clients of FedAvg and
 # FedProx are less accurate to begin with. After three rounds they lose several points in one seed and none in another: the models have hardly begun to trust the shade.
 #
-# So there is also a run of more rounds with fewer local epochs each. Figure 5 has the loss against the local epochs so far. One curve starts at negative values, which means that
+# So there is also a run of more rounds with fewer local epochs each. Figure 5 has the loss against the local epochs so far. Every curve of FedAvg starts at a negative value. That means that
 # the images in shades to fool are classified *better* than the clean ones. How can that be?
 
 # %% tags=["hide-input"]
 damaged = [past for past in known if past.parameters["version"] == "backdoor"]
-figure, ax = plt.subplots(figsize=(7, 3.2))
+figure, ax = plt.subplots(figsize=(7, 3.8))
 for past in damaged:
     p = past.parameters
     style = "-" if p["rounds"] == 3 else "--"
@@ -311,7 +317,7 @@ ax.plot([], [], "-", color="grey", label="3 rounds of 10 epochs")
 ax.plot([], [], "--", color="grey", label="5 rounds of 5 epochs, one seed")
 ax.axhline(0, color="0.7", linewidth=0.8, zorder=0)
 ax.set(xlabel="local epochs so far", ylabel="accuracy lost, points")
-ax.legend()
+figure.legend(loc="outside lower center", ncols=2)
 plots.show(
     figure,
     5,
