@@ -66,7 +66,14 @@ def save(figure: Figure, name: str) -> Path:
     return path
 
 
-def show(figure: Figure, number: int, caption: str, alt: str, colours: int = 128) -> None:
+def show(
+    figure: Figure,
+    number: int,
+    caption: str,
+    alt: str,
+    colours: int = 128,
+    sharpness: float = SHARPNESS,
+) -> None:
     """Display a figure of a notebook with its number, caption and alternative text.
 
     Parameters
@@ -80,7 +87,9 @@ def show(figure: Figure, number: int, caption: str, alt: str, colours: int = 128
     alt : str
         What somebody who cannot see it should know: the kind of figure, and what to see in it.
     colours : int
-        The number of colours, see `png_of`. A figure of text and marks needs no more than 24.
+        The number of colours that the picture keeps. Lines and text need few; fewer are smaller.
+    sharpness : float
+        Stored pixels per pixel of the page. Notebooks with many figures can lower it for some.
 
     Raises
     ------
@@ -90,15 +99,16 @@ def show(figure: Figure, number: int, caption: str, alt: str, colours: int = 128
     width = figure.get_figwidth()
     if width > WIDEST:
         raise ValueError(f"a figure may be {WIDEST} inches wide, and this one has {width:.1f}")
-    display(Image(png_of(figure, colours), format="png", width=round(width * DPI), alt=alt))
+    picture = png_of(figure, colours, sharpness)
+    display(Image(picture, format="png", width=round(width * DPI), alt=alt))
     display(Markdown(f"**Figure {number}.** {caption}"))
     plt.close(figure)
 
 
-def png_of(figure: Figure, colours: int = 128) -> bytes:
-    """Draw a figure in 128 colours: a quarter of the size, and the same to the eye."""
+def png_of(figure: Figure, colours: int = 128, sharpness: float = SHARPNESS) -> bytes:
+    """Draw a figure in few colours: a quarter of the size, and the same to the eye."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI * SHARPNESS, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=DPI * sharpness, metadata={"Software": None})
     picture = PIL.Image.open(buffer).convert("RGB")
     few = picture.quantize(colours, PIL.Image.Quantize.MAXCOVERAGE, dither=PIL.Image.Dither.NONE)
     small = io.BytesIO()
@@ -327,6 +337,78 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
     axes.scatter(x, y, c=colours, s=np.where(joined, 22, 6), zorder=2)
     axes.set(aspect="equal", xlim=(-1.55, 1.55), ylim=(-1.55, 1.55))
     axes.set_axis_off()
+    return axes
+
+
+def agreements(
+    edges: ArrayLike, clusters: ArrayLike, found: ArrayLike, axes: Axes | None = None
+) -> Axes:
+    """Draw which clients agree: clients on a circle, and a line per agreement.
+
+    Parameters
+    ----------
+    edges : array_like
+        ``[m, m]``, bool: whether two clients agree.
+    clusters, found : array_like
+        ``[m]``, the true clusters, which decide a client's marker, and the clusters found. A
+        client has the number and the colour of its found cluster; numbers are matched to the truth.
+    axes : Axes, optional
+        Where to draw.
+    """
+    axes = axes or plt.gca()
+    truth, joined = np.asarray(clusters), np.asarray(edges, dtype=bool)
+    angles = np.pi / 2 - 2 * np.pi * (np.arange(len(truth)) + 0.5) / len(truth)
+    x, y = np.cos(angles), np.sin(angles)
+    for one, other in np.argwhere(np.triu(joined, 1)):
+        false = truth[one] != truth[other]
+        axes.plot(
+            x[[one, other]],
+            y[[one, other]],
+            color="black" if false else "0.6",
+            linestyle="--" if false else "-",
+            linewidth=1,
+            zorder=0,
+        )
+    for client, label in enumerate(renamed(truth, found).tolist()):
+        marker = MARKERS[int(truth[client]) % len(MARKERS)]
+        colour = COLOURS[label % len(COLOURS)] if label < len(np.unique(truth)) else "0.45"
+        axes.plot(x[client], y[client], marker, color=colour, markersize=15)
+        axes.text(x[client], y[client], label, ha="center", va="center", color="white", fontsize=9)
+    axes.set(aspect="equal", xlim=(-1.25, 1.25), ylim=(-1.25, 1.25))
+    axes.set_axis_off()
+    return axes
+
+
+def ranges(bars: Mapping[str, tuple[float, float]], axes: Axes | None = None) -> Axes:
+    """Draw working ranges of a threshold as bars on a logarithmic axis, one row per name.
+
+    A range has the largest distance within clusters and the smallest between clusters. If the
+    second is not the larger one, no threshold works: the bar is thin and ends in crosses.
+    """
+    axes = axes or plt.gca()
+    floor = 1e-3
+    for place, (within, between) in enumerate(bars.values()):
+        works = within < between
+        axes.plot(
+            np.maximum([within, between], floor),
+            [place, place],
+            color=COLOURS[0 if works else 1],
+            linewidth=6 if works else 1.5,
+            marker=None if works else "x",
+            solid_capstyle="butt",
+        )
+    if any(within < between for within, between in bars.values()):
+        axes.plot([], [], color=COLOURS[0], linewidth=6, label="every ε in the bar works")
+    if any(within >= between for within, between in bars.values()):
+        axes.plot([], [], "x-", color=COLOURS[1], label="no ε works: the two ends overlap")
+    ticks = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 2]
+    axes.set(xscale="log", xlabel="threshold ε", xlim=(0.004, 2.2))
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(bars)), list(bars))
+    axes.margins(y=0.05)
+    axes.invert_yaxis()
+    axes.grid(axis="x", alpha=0.3)
     return axes
 
 

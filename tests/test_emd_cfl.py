@@ -161,6 +161,12 @@ def test_kinds_of_clusters_agree_exactly_on_unions_of_complete_graphs(m, random)
 # --- The whole method ----------------------------------------------------------------------------
 
 
+# Of all trainings below; the tests hold with any other
+SEED = 0
+# In the middle of the working range, which reaches from about 0.04 to 0.17 for these clients
+EPSILON = 0.08
+
+
 @pytest.fixture(scope="module")
 def turned():
     """Make digits that are rotated by 90° for half of the clients."""
@@ -174,8 +180,9 @@ def aggregate(method, federation, jobs, trained):
 
 
 def federate(turned, **options):
-    training = LocalTraining(epochs=10, batch_size=16, lr=0.05, momentum=0.9)
-    options = {"model": "emd-cnn-small", "training": training} | options
+    # A rate with room: five times as much is at the edge, where rounding decides
+    training = LocalTraining(epochs=5, batch_size=16, lr=0.01, momentum=0.9)
+    options = {"model": "emd-cnn-small", "training": training, "seed": SEED} | options
     return Federation(*turned, device="cpu", **options)
 
 
@@ -183,7 +190,7 @@ def federate(turned, **options):
 def history(turned):
     federation = federate(turned)
     line_up = {
-        "EMD-CFL": methods.make("emd-cfl", epsilon=0.06),
+        "EMD-CFL": methods.make("emd-cfl", epsilon=EPSILON),
         "Oracle": methods.make("oracle", truth=federation.clusters),
         "FedAvg": methods.make("fedavg"),
     }
@@ -223,7 +230,7 @@ def test_scores_are_the_distances_of_the_paper(history, turned):
 
     validation = split.more["validation"]
     train = embedded(split.train[owner])
-    matrix = emd_cfl.shared_projection(0, owner, other, 128, 0.9)
+    matrix = emd_cfl.shared_projection(SEED, owner, other, 128, 0.9)
     distance = earth_movers_distance(train @ matrix.T, embedded(validation[other]) @ matrix.T)
     reference = earth_movers_distance(train, embedded(validation[owner]))
     assert len(split.train[owner]) <= method.max_samples
@@ -252,7 +259,7 @@ def test_train_mode_normalises_by_the_batch(turned, normalised):
 @pytest.mark.slow
 def test_partial_participation_clusters_who_was_seen(turned):
     federation = federate(turned, clients_per_round=2)
-    method = methods.make("emd-cfl", epsilon=0.06)
+    method = methods.make("emd-cfl", epsilon=EPSILON)
     method.setup(federation.server, federation.initial())
     seen = set()
     for round in range(4):
@@ -376,11 +383,11 @@ def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turne
 @pytest.mark.parametrize("participants", [None, 3])
 def test_checkpoints_hold_what_was_measured(turned, tmp_path, participants):
     path = tmp_path / "state.pt"
-    brief = LocalTraining(epochs=2, batch_size=32, lr=0.05, momentum=0.9)
+    brief = LocalTraining(epochs=2, batch_size=32, lr=0.01, momentum=0.9)
     federation = federate(turned, clients_per_round=participants, training=brief)
 
     def run(rounds, **options):
-        method = methods.make("emd-cfl", epsilon=0.06)
+        method = methods.make("emd-cfl", epsilon=EPSILON)
         simulation.run({"EMD-CFL": method}, federation, rounds, progress=False, **options)
         return method
 
@@ -392,7 +399,7 @@ def test_checkpoints_hold_what_was_measured(turned, tmp_path, participants):
     assert again.state().keys() == whole.state().keys() > {"scores", "seen", "neighbourhoods"}
     other = federate(turned, clients_per_round=4, training=brief)
     with pytest.raises(CheckpointMismatch, match="another run"):
-        line_up = {"EMD-CFL": methods.make("emd-cfl", epsilon=0.06)}
+        line_up = {"EMD-CFL": methods.make("emd-cfl", epsilon=EPSILON)}
         simulation.run(line_up, other, 3, checkpoint=path, progress=False)
 
 
@@ -409,7 +416,7 @@ def test_options_reach_the_distances(turned, normalised):
     pair = Jobs(trained, torch.tensor([owner, owner]), torch.tensor([owner, other]))
     [train, _] = federation.embed(pair, "train", 20, True)
     own, theirs = federation.embed(pair, "validation", 20, True)
-    matrix = emd_cfl.shared_projection(0, owner, other, train.shape[1], 0.5)
+    matrix = emd_cfl.shared_projection(SEED, owner, other, train.shape[1], 0.5)
     a, b = (emd_cfl.project(x.double().numpy(), matrix) for x in (train, theirs))
     reference = earth_movers_distance(train, own, 0.1)
     expected = earth_movers_distance(a, b, 0.1) - reference
@@ -427,7 +434,7 @@ def test_a_stacked_federation_sees_the_same(turned):
     jobs = Jobs(threads.initial()[None], torch.zeros(6).long(), torch.arange(6))
     trained, scores = threads.train(jobs, 0), []
     for federation in (threads, stacked):
-        method = methods.make("emd-cfl", epsilon=0.06)
+        method = methods.make("emd-cfl", epsilon=EPSILON)
         method.setup(federation.server, federation.initial())
         aggregate(method, federation, jobs, trained)
         scores.append(method.scores)

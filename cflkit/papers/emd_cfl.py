@@ -5,8 +5,10 @@ D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator
 
 from cflkit import datasets, methods, shifts
@@ -34,6 +36,9 @@ from cflkit.papers.base import (
 from cflkit.parameters import Run, Seed
 from cflkit.partition import Partition
 
+if TYPE_CHECKING:
+    from cflkit.records import Record
+
 
 class Parameters(Run):
     """Parameters of ``05_emd_cfl``."""
@@ -54,8 +59,9 @@ class Parameters(Run):
     clusters: Clusters
     train_mode: bool
     mu: NonNegative
-    # This field is newer than some records, see `Run.precision`
+    # These fields are newer than some records, see `Run.precision`
     range_epochs: list[Count] = Field(default=[])
+    repeats: Count = 1
 
     @field_validator("version")
     @classmethod
@@ -135,6 +141,38 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
         "FedAvg": methods.make("fedavg"),
         "FedProx": methods.make("fedprox", mu=run.mu),
     }
+
+
+def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[float, float]:
+    """Compute between which values ε finds exactly the true clusters.
+
+    Parameters
+    ----------
+    scores : ndarray
+        ``[m, m]``, the scores of all pairs of clients.
+    clusters : array_like
+        ``[m]``, the true clusters.
+
+    Returns
+    -------
+    within, between : float
+        The largest score within a true cluster and the smallest between two, each the larger of
+        the pair's two directions. There is a working ε exactly if ``within < between``. With one
+        true cluster ``between`` is 2, the largest cosine distance.
+    """
+    truth = np.asarray(clusters)
+    pair = np.maximum(scores, scores.T)
+    same = truth[:, None] == truth[None]
+    return float(pair[same].max()), float(pair[~same].min(initial=2.0))
+
+
+def recorded_range(record: Record) -> tuple[float, float]:
+    """Compute the `working_range` of a run from the scores that its record keeps."""
+    rows = record.rounds[record.rounds["method"] == "EMD-CFL"]
+    matrix = np.array(rows["scores"].iloc[0].split("|"), dtype=float)
+    oracle = record.rounds[record.rounds["method"] == "Oracle"]
+    truth = np.array(oracle["clusters"].iloc[0].split("|"), dtype=int)
+    return working_range(matrix.reshape(len(truth), -1), truth)
 
 
 def agreement(runs: Runs) -> str:
