@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from matplotlib.colors import to_rgba
 from torch.nn.utils import vector_to_parameters
 
 from cflkit import checkpoints, evaluation, metrics, models, papers, partition, plots, simulation
@@ -761,7 +762,21 @@ def test_the_graph_shows_which_associations_are_wrong():
     assert sorted(looks, key=lambda look: look[1]) == [("0.6", 0.6), ("black", 1.8)]
     assert {text.get_text() for text in axes.texts} == {"3", "7"}
     [dots] = axes.collections
-    assert dots.get_sizes().tolist() == [22, 22, 22, 6]
+    assert dots.get_sizes().tolist() == [22, 22, 22, 12]
+    blue = to_rgba(plots.COLOURS[0])
+    assert [tuple(c) for c in dots.get_facecolors()] == [blue, blue, blue, (1, 1, 1, 1)]
     plots.associations(row | {"edges": np.nan}, axes)  # as a record without any is read
     assert len(axes.lines) == 2
+    plt.close("all")
+
+
+def test_the_key_of_the_graph_names_dots_and_lines():
+    figure, axes = plt.subplots()
+    plots.associations({"classes": "3|3|7|7", "edges": "0-1|1-2"}, axes)
+    plots.associations_key(figure)
+    [key] = figure.legends
+    names = [text.get_text() for text in key.get_texts()]
+    assert names[:2] == ["associated local cluster", "isolated local cluster"]
+    drawn = {(line.get_color(), line.get_linewidth()) for line in axes.lines}
+    assert drawn == {(h.get_color(), h.get_linewidth()) for h in key.get_lines()[2:]}
     plt.close("all")
