@@ -70,7 +70,7 @@ def save(figure: Figure, name: str) -> Path:
     return path
 
 
-def show(figure: Figure, number: int, caption: str, alt: str) -> None:
+def show(figure: Figure, number: int, caption: str, alt: str, colours: int = 128) -> None:
     """Display a figure of a notebook with its number, caption and alternative text.
 
     Parameters
@@ -83,6 +83,8 @@ def show(figure: Figure, number: int, caption: str, alt: str) -> None:
         What the figure shows, in Markdown. What it means belongs into the text.
     alt : str
         What somebody who cannot see it should know: the kind of figure, and what to see in it.
+    colours : int
+        The number of colours in which it is stored; 32 are enough for lines and dots.
 
     Raises
     ------
@@ -92,17 +94,17 @@ def show(figure: Figure, number: int, caption: str, alt: str) -> None:
     width = figure.get_figwidth()
     if width > WIDEST:
         raise ValueError(f"a figure may be {WIDEST} inches wide, and this one has {width:.1f}")
-    display(Image(png_of(figure), format="png", width=round(width * DPI), alt=alt))
+    display(Image(png_of(figure, colours), format="png", width=round(width * DPI), alt=alt))
     display(Markdown(f"**Figure {number}.** {caption}"))
     plt.close(figure)
 
 
-def png_of(figure: Figure) -> bytes:
-    """Draw a figure in 128 colours: a quarter of the size, and the same to the eye."""
+def png_of(figure: Figure, colours: int = 128) -> bytes:
+    """Draw a figure in few colours: a quarter of the size, and the same to the eye."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI * SHARPNESS, metadata={"Software": None})
     picture = PIL.Image.open(buffer).convert("RGB")
-    few = picture.quantize(128, PIL.Image.Quantize.MAXCOVERAGE, dither=PIL.Image.Dither.NONE)
+    few = picture.quantize(colours, PIL.Image.Quantize.MAXCOVERAGE, dither=PIL.Image.Dither.NONE)
     small = io.BytesIO()
     few.save(small, "PNG", optimize=True)
     return small.getvalue()

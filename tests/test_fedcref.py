@@ -515,22 +515,36 @@ def test_a_cluster_that_vanished_does_not_end_a_run(clients, dealt):
 
 
 def test_who_changes_little_rests_and_the_rest_refine(clients, dealt):
-    federation = clients()
-    method = begin(federation, dealt, tau=0.68)
+    """With errors by which the clients' clusterings change by these shares."""
+    method = begin(clients(), dealt, tau=0.68)
     before = [labels.copy() for labels in method.clusterings]
-    iterate(federation, method)
-    after = method.clusterings
-    agreement = [metrics.clustering_accuracy(*pair) for pair in zip(before, after, strict=True)]
-    counts = [[len(np.unique(labels)) for labels in both] for both in (before, after)]
-    as_many = np.array(counts[0]) == np.array(counts[1])
-    assert set(method.active) == {True, False}, agreement
-    assert method.active.tolist() == [
-        not (a >= 0.68 and same) for a, same in zip(agreement, as_many, strict=True)
-    ]
+    shares, agreement = (0.0, 0.1, 0.25, 0.4, 0.5), []
+    method.errors = [[None] * len(before) for _ in before]
+    for client, (old, share) in enumerate(zip(before, shares, strict=True)):
+        k = len(np.unique(old))
+        moved = np.random.default_rng(client).permutation(len(old)) < share * len(old)
+        new = np.where(moved, (old + 1) % k, old)
+        method.errors[client][client] = (new[None] != np.arange(k)[:, None]).astype(float)
+        method.refine(client, np.ones((0, len(old))))
+        agreement.append(metrics.clustering_accuracy(old, method.clusterings[client]))
+        assert metrics.clustering_accuracy(new, method.clusterings[client]) == 1
+    assert agreement == pytest.approx([1 - share for share in shares], abs=0.01)
+    assert method.active.tolist() == [False, False, False, True, True]
     assert method.refined.tolist() == [1] * 5
     # Each cluster kept the name of the one that it is most of
-    for labels, old in zip(after, before, strict=True):
+    for labels, old in zip(method.clusterings, before, strict=True):
         assert all(new == name for new, name in metrics.matched(old, labels).items())
+
+
+def test_who_has_other_than_as_many_clusters_goes_on(clients, dealt):
+    """Though its clustering agrees with the old one to τ: it needs a network for each cluster."""
+    method = begin(clients(), dealt, tau=0.3)
+    old = method.clusterings[0]
+    method.errors = [[np.ones((len(np.unique(old)), len(old)))]]
+    method.refine(0, np.zeros((1, len(old))))
+    assert set(method.clusterings[0]) != set(old)
+    assert metrics.clustering_accuracy(old, method.clusterings[0]) >= 0.3
+    assert method.active[0]
 
 
 def test_errors_are_those_of_a_plain_forward_pass(clients, dealt, small, system):
