@@ -339,8 +339,8 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
     return axes
 
 
-def associations_key(figure: Figure) -> None:
-    """Put the legend of `associations` below a figure."""
+def associations_key(figure: Figure, beside: bool = False) -> None:
+    """Put the legend of `associations` below a figure, or to its right."""
     dot = {"linestyle": "", "color": "none"}
     joined = {"marker": "o", "markerfacecolor": COLOURS[0], "markeredgecolor": COLOURS[0]}
     alone = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": "black"}
@@ -351,7 +351,8 @@ def associations_key(figure: Figure) -> None:
         "wrong association": WRONG_EDGE,
     }
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8.5)
+    place = "outside right center" if beside else "outside lower center"
+    figure.legend(handles=handles, loc=place, ncols=1 if beside else len(handles), fontsize=8.5)
 
 
 def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axes:
