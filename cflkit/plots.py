@@ -15,6 +15,7 @@ import PIL.Image
 from IPython.display import Image, Markdown, display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
@@ -30,6 +31,9 @@ FOLDER = PROJECT / "data" / "runs" / "figures"
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"]
 # Lines differ in their marker as well, so that no line is told by its colour alone
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+# Associations of FedCRef: within a class, and between two
+RIGHT_EDGE: dict[str, Any] = {"color": "0.6", "linewidth": 0.6}
+WRONG_EDGE: dict[str, Any] = {"color": "black", "linewidth": 1.8}
 # Pixels per inch on the page; a figure is stored at twice that, for screens of high density
 DPI, SHARPNESS = 100, 2
 # The widest figure, in inches: a column of JupyterLab has little more than 800 pixels
@@ -311,8 +315,9 @@ def cluster_borders(clusters: ArrayLike) -> list[float]:
 def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
     """Draw the graph of one iteration of FedCRef from a row of a run's history.
 
-    Local clusters of one class form a ring in one colour; the rings lie on a circle. Associations
-    between two classes are thick and black. Isolated clusters are small.
+    Local clusters of one class form a ring with the class beside it; the rings lie on a circle.
+    Associations between two classes are thick and black. Isolated clusters are small and hollow.
+    `associations_key` is the legend.
     """
     axes = axes or plt.gca()
     classes = np.array(str(row["classes"]).split("|"), dtype=int)
@@ -326,15 +331,21 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
         y[ring] = np.sin(angle) + 0.22 * np.sin(turn)
         if label >= 0:
             x_label, y_label = 1.42 * np.cos(angle), 1.42 * np.sin(angle)
-            axes.text(x_label, y_label, str(label), ha="center", va="center")
+            axes.text(x_label, y_label, str(label), ha="center", va="center", fontsize=9)
     edges = [] if pd.isna(row["edges"]) else [e.split("-") for e in row["edges"].split("|") if e]
     for pair in (list(map(int, edge)) for edge in edges):
         wrong = len(set(classes[pair])) > 1
-        colour, width = ("black", 1.8) if wrong else ("0.6", 0.6)
-        axes.plot(x[pair], y[pair], zorder=int(wrong), color=colour, linewidth=width)
+        axes.plot(x[pair], y[pair], zorder=int(wrong), **(WRONG_EDGE if wrong else RIGHT_EDGE))
     joined = np.isin(np.arange(len(classes)), np.array(edges, dtype=int))
-    colours = plt.get_cmap("tab10")(classes % 10)
-    axes.scatter(x, y, c=colours, s=np.where(joined, 22, 6), zorder=2)
+    axes.scatter(
+        x,
+        y,
+        c=np.where(joined, COLOURS[0], "white"),
+        edgecolors=np.where(joined, COLOURS[0], "black"),
+        linewidths=0.8,
+        s=np.where(joined, 22, 12),
+        zorder=2,
+    )
     axes.set(aspect="equal", xlim=(-1.55, 1.55), ylim=(-1.55, 1.55))
     axes.set_axis_off()
     return axes
@@ -410,6 +421,22 @@ def ranges(bars: Mapping[str, tuple[float, float]], axes: Axes | None = None) ->
     axes.invert_yaxis()
     axes.grid(axis="x", alpha=0.3)
     return axes
+
+
+def associations_key(figure: Figure, beside: bool = False) -> None:
+    """Put the legend of `associations` below a figure, or to its right."""
+    dot = {"linestyle": "", "color": "none"}
+    joined = {"marker": "o", "markerfacecolor": COLOURS[0], "markeredgecolor": COLOURS[0]}
+    alone = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": "black"}
+    looks = {
+        "associated local cluster": dot | joined | {"markersize": 5},
+        "isolated local cluster": dot | alone | {"markersize": 3.5},
+        "association within a class": RIGHT_EDGE,
+        "wrong association": WRONG_EDGE,
+    }
+    handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
+    place = "outside right center" if beside else "outside lower center"
+    figure.legend(handles=handles, loc=place, ncols=1 if beside else len(handles), fontsize=8.5)
 
 
 def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axes:

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from matplotlib.colors import to_rgba
 from torch.nn.utils import vector_to_parameters
 
 from cflkit import checkpoints, evaluation, metrics, models, papers, partition, plots, simulation
@@ -517,22 +518,36 @@ def test_a_cluster_that_vanished_does_not_end_a_run(clients, dealt):
 
 
 def test_who_changes_little_rests_and_the_rest_refine(clients, dealt):
-    federation = clients()
-    method = begin(federation, dealt, tau=0.68)
+    """With errors by which the clients' clusterings change by these shares."""
+    method = begin(clients(), dealt, tau=0.68)
     before = [labels.copy() for labels in method.clusterings]
-    iterate(federation, method)
-    after = method.clusterings
-    agreement = [metrics.clustering_accuracy(*pair) for pair in zip(before, after, strict=True)]
-    counts = [[len(np.unique(labels)) for labels in both] for both in (before, after)]
-    as_many = np.array(counts[0]) == np.array(counts[1])
-    assert set(method.active) == {True, False}, agreement
-    assert method.active.tolist() == [
-        not (a >= 0.68 and same) for a, same in zip(agreement, as_many, strict=True)
-    ]
+    shares, agreement = (0.0, 0.1, 0.25, 0.4, 0.5), []
+    method.errors = [[None] * len(before) for _ in before]
+    for client, (old, share) in enumerate(zip(before, shares, strict=True)):
+        k = len(np.unique(old))
+        moved = np.random.default_rng(client).permutation(len(old)) < share * len(old)
+        new = np.where(moved, (old + 1) % k, old)
+        method.errors[client][client] = (new[None] != np.arange(k)[:, None]).astype(float)
+        method.refine(client, np.ones((0, len(old))))
+        agreement.append(metrics.clustering_accuracy(old, method.clusterings[client]))
+        assert metrics.clustering_accuracy(new, method.clusterings[client]) == 1
+    assert agreement == pytest.approx([1 - share for share in shares], abs=0.01)
+    assert method.active.tolist() == [False, False, False, True, True]
     assert method.refined.tolist() == [1] * 5
     # Each new cluster has the number of the old cluster that it matches best
-    for labels, old in zip(after, before, strict=True):
+    for labels, old in zip(method.clusterings, before, strict=True):
         assert all(new == name for new, name in metrics.matched(old, labels).items())
+
+
+def test_who_has_other_than_as_many_clusters_goes_on(clients, dealt):
+    """Though its clustering agrees with the old one to τ: it needs a network for each cluster."""
+    method = begin(clients(), dealt, tau=0.3)
+    old = method.clusterings[0]
+    method.errors = [[np.ones((len(np.unique(old)), len(old)))]]
+    method.refine(0, np.zeros((1, len(old))))
+    assert set(method.clusterings[0]) != set(old)
+    assert metrics.clustering_accuracy(old, method.clusterings[0]) >= 0.3
+    assert method.active[0]
 
 
 def test_errors_are_those_of_a_plain_forward_pass(clients, dealt, small, system):
@@ -764,7 +779,21 @@ def test_the_graph_shows_which_associations_are_wrong():
     assert sorted(looks, key=lambda look: look[1]) == [("0.6", 0.6), ("black", 1.8)]
     assert {text.get_text() for text in axes.texts} == {"3", "7"}
     [dots] = axes.collections
-    assert dots.get_sizes().tolist() == [22, 22, 22, 6]
+    assert dots.get_sizes().tolist() == [22, 22, 22, 12]
+    blue = to_rgba(plots.COLOURS[0])
+    assert [tuple(c) for c in dots.get_facecolors()] == [blue, blue, blue, (1, 1, 1, 1)]
     plots.associations(row | {"edges": np.nan}, axes)  # what a record without edges gives
     assert len(axes.lines) == 2
+    plt.close("all")
+
+
+def test_the_key_of_the_graph_names_dots_and_lines():
+    figure, axes = plt.subplots()
+    plots.associations({"classes": "3|3|7|7", "edges": "0-1|1-2"}, axes)
+    plots.associations_key(figure)
+    [key] = figure.legends
+    names = [text.get_text() for text in key.get_texts()]
+    assert names[:2] == ["associated local cluster", "isolated local cluster"]
+    drawn = {(line.get_color(), line.get_linewidth()) for line in axes.lines}
+    assert drawn == {(h.get_color(), h.get_linewidth()) for h in key.get_lines()[2:]}
     plt.close("all")
