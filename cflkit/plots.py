@@ -330,29 +330,43 @@ def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axe
     """Draw a saliency map over its image ``[channels, height, width]``.
 
     The map is ``[height, width]`` with values in [0, 1]. Pixels with a high value hide the image;
-    pixels with the value 0 show it unchanged.
+    pixels with the value 0 show it unchanged. A map that has one value everywhere says nothing
+    about places. The image then stays bare, and a label says so.
     """
     axes = image_grid(np.asarray(image)[None], columns=1, axes=axes)
     shades = np.asarray(heat, dtype=float)
+    if np.ptp(shades) < 1e-6:
+        words = "zero\nmap" if abs(shades.max()) < 1e-6 else "constant\nmap"
+        box = {"facecolor": "white", "edgecolor": "black", "pad": 2}
+        middle = {"ha": "center", "va": "center", "transform": axes.transAxes}
+        axes.text(0.5, 0.5, words, fontsize=8, bbox=box, **middle)
+        return axes
     axes.imshow(shades, cmap="plasma", vmin=0, vmax=1, alpha=0.75 * shades, interpolation="nearest")
     return axes
 
 
 def boxes(table: pd.DataFrame, measure: str, axes: Axes | None = None) -> Axes:
-    """Draw one box per method of a measure over clusters.
+    """Draw one box per method of a measure over clusters, and a point per cluster.
 
-    The figure follows Figures 6 and 7 of the extended OCFL paper. Boxes are quartiles. Whiskers
-    reach to the farthest value within 1.5 interquartile ranges, and circles are the values beyond.
+    The figure follows Figures 6 and 7 of the extended OCFL paper. Boxes are quartiles, the thick
+    line is the median, and whiskers reach to the farthest value within 1.5 interquartile ranges.
     """
     axes = axes or plt.gca()
     values = {name: rows.dropna() for name, rows in table.groupby("method", sort=False)[measure]}
-    flier = {"marker": "o", "markersize": 3, "markeredgecolor": "0.5"}
     axes.boxplot(
         list(values.values()),
-        medianprops={"color": COLOURS[1]},
-        flierprops=flier,
-        widths=0.6,
+        medianprops={"color": "black", "linewidth": 2},
+        boxprops={"color": "0.5"},
+        whiskerprops={"color": "0.5"},
+        capprops={"color": "0.5"},
+        showfliers=False,
+        widths=0.7,
     )
+    for place, rows in enumerate(values.values(), 1):
+        # Neighbours in the order of their values stand side by side, so that none hides another
+        beside = 0.12 * (np.arange(len(rows)) % 5 - 2) * (len(rows) > 1)
+        look = {"color": COLOURS[0], "markersize": 3, "alpha": 0.6, "clip_on": False}
+        axes.plot(place + beside, rows.sort_values(), "o", **look)
     axes.set_xticks(range(1, len(values) + 1), list(values), rotation=90)
     axes.set_ylim(0, 1)
     return axes
@@ -373,16 +387,16 @@ def critical_differences(comparison: Comparison, axes: Axes | None = None) -> Ax
         side = 0.7 if best else k + 0.3
         axes.plot([rank, rank, side], [0, level, level], color="0.4", linewidth=0.8)
         label = f"{name} {rank:.2f}"
-        axes.text(side, level, label, ha="left" if best else "right", va="center", fontsize=8)
+        axes.text(side, level, label, ha="left" if best else "right", va="center", fontsize=9)
     for row, members in enumerate(comparison.alike):
         ends = ranks[members]
         bar = -0.14 - 0.12 * row
         axes.plot(ends, [bar] * len(ends), "o-", color="black", linewidth=2, markersize=4)
-    axes.set(xlim=(k + 0.3, 0.7), ylim=(-0.9 - 0.35 * half, 0), yticks=[])
+    axes.set(xlim=(k + 0.3, 0.7), ylim=(-0.4 - 0.35 * half, 0), yticks=[])
     axes.xaxis.tick_top()
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[:].set_visible(False)
     axes.spines["top"].set_visible(True)
-    axes.set_xlabel("average rank, 1 is best", fontsize=8)
+    axes.set_xlabel("average rank (1 is best)", fontsize=9)
     axes.xaxis.set_label_position("top")
     return axes
