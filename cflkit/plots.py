@@ -363,6 +363,8 @@ def boxes(table: pd.DataFrame, measure: str, axes: Axes | None = None) -> Axes:
         widths=0.7,
     )
     for place, rows in enumerate(values.values(), 1):
+        if rows.empty:
+            continue
         # Neighbours in the order of their values stand side by side, so that none hides another
         beside = 0.12 * (np.arange(len(rows)) % 5 - 2) * (len(rows) > 1)
         look = {"color": COLOURS[0], "markersize": 3, "alpha": 0.6, "clip_on": False}
