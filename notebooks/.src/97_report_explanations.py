@@ -433,8 +433,8 @@ for where, chosen_layer in (("after ReLU", None), ("before ReLU", "features.7"))
 #
 # ### Ranks with GradCAM, ranks with noise
 #
-# We rank all methods by the difference over our runs on MNIST and Fashion-MNIST, once with GradCAM and once with noise, where there is
-# nothing to find. Splits of one data set are not independent, so the p-values are too small if anything.
+# We rank all methods by the difference over our runs on MNIST and Fashion-MNIST. We do it once with GradCAM, and once with noise, where
+# there is nothing to find. Splits of one data set are not independent, so the p-values are too small if anything.
 
 # %%
 for kind in ("GradCAM", "noise"):
@@ -477,12 +477,18 @@ for kind in ("GradCAM", "noise"):
 # 2. **Models.** We explain the cluster models after the last round, the averages of line 7 of Algorithm 2. The authors saved models every
 #    ten rounds and explain the last saved ones.
 # 3. **Class.** Algorithm 2 (line 15) writes $(x, y)$. Our maps and curves are of the *predicted* class, right or wrong, as in RISE's code.
-#    The archived out-of-cluster scores are far above what a label that the model never saw could have (the first cell below).
+#    The archived out-of-cluster scores are far above what a label that the model never saw could have (the next cell).
 #    `explained = "true"` takes the label.
+
+# %%
+far = archive[archive["source"] == "out-of-cluster"].groupby("dataset", sort=False)["insertion"]
+print("archived insertion, out-of-cluster:", far.mean().round(2).to_dict())
+
+# %% [markdown]
 # 4. **Baseline.** We use zeros for insertion too, as the arrays inside the authors' figures show. RISE inserts into a blurred image
 #    (`baseline = "blur"` has a blur of that size), and its zeros are those of normalised images.
 # 5. **Step.** The paper does not state it. By the frames inside the authors' figures it is 8, 10, 20 or 40 pixels. Our parameter files have
-#    20 at the paper's scale. If the step does not divide the number of pixels, the last step is shorter but counts as much in the area, as
+#    20 at the paper's scale. If the step does not divide the number of pixels, the last step is shorter. It still counts as much in the area, as
 #    in RISE's code. This favours insertion over deletion by up to two hundredths. At the reduced scale the step divides it.
 # 6. **Equal pixels** are in random order, so that a map which is zero everywhere is worth as much as noise. RISE's code leaves that to its
 #    sorting.
@@ -496,11 +502,7 @@ for kind in ("GradCAM", "noise"):
 # 10. **Out-of-cluster ranks** (Figure 17). A method that never clustered has no score, and the authors' tests answered that with NaN.
 #     `stats.compare` refuses missing scores. We rank five methods where all have some. The ledger has the scores, not these ranks.
 # 11. **Scale.** The runs above have compact networks, fewer images and, for BloodMNIST and CIFAR-10, other images than the paper's. PathMNIST
-#     has not been run. The second cell below counts what there is.
-
-# %%
-far = archive[archive["source"] == "out-of-cluster"].groupby("dataset", sort=False)["insertion"]
-print("archived insertion, out-of-cluster:", far.mean().round(2).to_dict())
+#     has not been run. The next cell counts what there is.
 
 # %%
 counts = pd.Series([one.parameters["dataset"] for one in past], dtype=object).value_counts()
