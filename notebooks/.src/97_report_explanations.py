@@ -22,7 +22,7 @@
 # **Before this:** [07 What do the cluster models look at?](07_explaining_cluster_models.ipynb), which explains GradCAM, insertion and
 # deletion.
 #
-# **Study minutes:** 30. **Minutes on two cores:** 2
+# **Study minutes:** 30. **Minutes on two cores:** 1
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic
 # Assumption*, section 5 and appendices A.4 and A.5 ("the paper").
@@ -136,7 +136,8 @@ by_insertion = stats.compare(per_run["insertion"].unstack(), higher_is_better=Tr
 as_printed = stats.compare(per_run["deletion"].unstack(), higher_is_better=True)
 corrected = stats.compare(per_run["deletion"].unstack(), higher_is_better=False)
 for name, found in (("insertion", by_insertion), ("deletion, as printed", as_printed)):
-    print(name, *(f"{method} {rank:.2f}" for method, rank in found.ranks.items()), sep=", ")
+    print(f"{name}:")
+    print(", ".join(f"{method} {rank:.2f}" for method, rank in found.ranks.items()))
 
 # %% tags=["hide-input"]
 diagrams = {
