@@ -341,9 +341,9 @@ def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axe
     shades = np.asarray(heat, dtype=float)
     if np.ptp(shades) < 1e-6:
         words = "zero\nmap" if abs(shades.max()) < 1e-6 else "constant\nmap"
-        box = {"facecolor": "white", "edgecolor": "black", "pad": 2}
-        middle = {"ha": "center", "va": "center", "transform": axes.transAxes}
-        axes.text(0.5, 0.5, words, fontsize=8, bbox=box, **middle)
+        box: dict[str, Any] = {"facecolor": "white", "edgecolor": "black", "pad": 2}
+        text = axes.text(0.5, 0.5, words, fontsize=8, bbox=box, transform=axes.transAxes)
+        text.set(ha="center", va="center")
         return axes
     axes.imshow(shades, cmap="plasma", vmin=0, vmax=1, alpha=0.75 * shades, interpolation="nearest")
     return axes
@@ -376,14 +376,14 @@ def boxes(
         widths=0.7,
         vert=not lying,
     )
-    look = {"color": COLOURS[0], "markersize": 2.5, "markeredgewidth": 0, "clip_on": False}
+    look: dict[str, Any] = {"color": COLOURS[0], "markersize": 2.5, "markeredgewidth": 0}
     for place, rows in enumerate(values.values(), 1):
         if rows.empty or not points:
             continue
         # Neighbours in the order of their values stand side by side, so that none hides another
         beside = place + 0.12 * (np.arange(len(rows)) % 5 - 2) * (len(rows) > 1)
         ordered = rows.sort_values()
-        axes.plot(*((ordered, beside) if lying else (beside, ordered)), "o", **look)
+        axes.plot(*((ordered, beside) if lying else (beside, ordered)), "o", clip_on=False, **look)
     places = range(1, len(values) + 1)
     if lying:
         axes.set_yticks(places, list(values))

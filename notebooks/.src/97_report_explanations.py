@@ -500,7 +500,8 @@ for kind in ("GradCAM", "noise"):
 
 # %%
 far = archive[archive["source"] == "out-of-cluster"].groupby("dataset", sort=False)["insertion"]
-print("archived insertion, out-of-cluster:", far.mean().round(2).to_dict())
+print("archived insertion, out-of-cluster, mean over clusters:")
+print(", ".join(f"{name} {mean:.2f}" for name, mean in far.mean().items()))
 
 # %% [markdown]
 # 4. **Baseline.** We use zeros for insertion too, as the arrays inside the authors' figures show. RISE inserts into a blurred image
