@@ -77,7 +77,7 @@ FEDAVG = (
     "FedAvg(weighting='{}', server_optimizer='sgd', server_lr=1.0, beta1=0.9, beta2=0.99, "
     "tau=0.001, watch_temperature=True)"
 )
-SATTLER = "Sattler(eps1=0.5, eps2=None, min_rounds=10, include_buffers={})"
+SATTLER = "Sattler(eps1=0.5, eps2=None, min_rounds={}, include_buffers={})"
 BRIGGS = (
     "Briggs(rounds={}, threshold={}, metric='cosine', linkage='average', wrong_sign={}, "
     "include_buffers={}, weighting='equal')"
@@ -90,11 +90,11 @@ TRUTH = (0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2)
 YARDSTICKS = {"oracle": f"Oracle(truth={TRUTH}, weighting='equal')", "local": "Local()"}
 
 
-def ocfl_lines(briggs_rounds):
+def ocfl_lines(sattler_rounds, briggs_rounds):
     """The methods of the OCFL papers, as they were when their records were made."""
     return {
         "FedAvg": FEDAVG.format("equal"),
-        "Sattler": SATTLER.format(False),
+        "Sattler": SATTLER.format(sattler_rounds, False),
         "Briggs": BRIGGS.format(briggs_rounds, 0.95, False, False),
         "Briggs as published": BRIGGS.format(briggs_rounds, 0.05, True, False),
         "OCFL-KM": OCFL.format("kmeans", "{}", False),
@@ -122,18 +122,18 @@ def with_buffers(lines):
 
 @pytest.mark.parametrize("include_buffers", [False, True])
 @pytest.mark.parametrize(
-    ("paper", "notebook", "briggs_rounds", "yardsticks"),
+    ("paper", "notebook", "sattler_rounds", "briggs_rounds", "yardsticks"),
     [
-        (ocfl, "03_ocfl_temperature", 10, YARDSTICKS),
-        (explanations, "07_explaining_cluster_models", 5, {}),
+        (ocfl, "03_ocfl_temperature", 10, 10, YARDSTICKS),
+        (explanations, "07_explaining_cluster_models", 5, 5, {}),
     ],
 )
 def test_the_line_up_follows_from_the_switches(
-    paper, notebook, briggs_rounds, yardsticks, include_buffers
+    paper, notebook, sattler_rounds, briggs_rounds, yardsticks, include_buffers
 ):
     changed = {"include_buffers": include_buffers, "window": 2, "sattler_eps1": 0.5}
     run = paper.Parameters.checked(ledger.defaults(notebook) | changed)
-    expected = ocfl_lines(briggs_rounds)
+    expected = ocfl_lines(sattler_rounds, briggs_rounds)
     expected = (with_buffers(expected) if include_buffers else expected) | yardsticks
     found = paper.line_up(run, *ocfl.data(run))
     assert {name: repr(method) for name, method in found.items()} == expected
