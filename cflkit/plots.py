@@ -70,14 +70,7 @@ def save(figure: Figure, name: str) -> Path:
     return path
 
 
-def show(
-    figure: Figure,
-    number: int,
-    caption: str,
-    alt: str,
-    colours: int = 128,
-    sharpness: float = SHARPNESS,
-) -> None:
+def show(figure: Figure, number: int, caption: str, alt: str) -> None:
     """Display a figure of a notebook with its number, caption and alternative text.
 
     Parameters
@@ -90,10 +83,6 @@ def show(
         What the figure shows, in Markdown. What it means belongs into the text.
     alt : str
         What somebody who cannot see it should know: the kind of figure, and what to see in it.
-    colours : int
-        The number of colours that the picture keeps. Lines and text need few; fewer are smaller.
-    sharpness : float
-        Stored pixels per pixel of the page. Notebooks with many figures can lower it for some.
 
     Raises
     ------
@@ -103,17 +92,20 @@ def show(
     width = figure.get_figwidth()
     if width > WIDEST:
         raise ValueError(f"a figure may be {WIDEST} inches wide, and this one has {width:.1f}")
-    picture = png_of(figure, colours, sharpness)
-    display(Image(picture, format="png", width=round(width * DPI), alt=alt))
+    display(Image(png_of(figure), format="png", width=round(width * DPI), alt=alt))
     display(Markdown(f"**Figure {number}.** {caption}"))
     plt.close(figure)
 
 
-def png_of(figure: Figure, colours: int = 128, sharpness: float = SHARPNESS) -> bytes:
-    """Draw a figure in few colours: a quarter of the size, and the same to the eye."""
+def png_of(figure: Figure) -> bytes:
+    """Draw a figure in few colours: a quarter of the size, and the same to the eye.
+
+    Figures with images or matrices have 128 colours, and others have 24.
+    """
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI * sharpness, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=DPI * SHARPNESS, metadata={"Software": None})
     picture = PIL.Image.open(buffer).convert("RGB")
+    colours = 128 if any(axes.images for axes in figure.axes) else 24
     few = picture.quantize(colours, PIL.Image.Quantize.MAXCOVERAGE, dither=PIL.Image.Dither.NONE)
     small = io.BytesIO()
     few.save(small, "PNG", optimize=True)
@@ -275,8 +267,8 @@ def learning_gap(table: pd.DataFrame, axes: Axes | None = None) -> Axes:
     means = both.groupby("method", sort=False)[["gf1", "pf1"]].mean()
     places, colour = range(len(means)), COLOURS[0]
     axes.vlines(places, means["gf1"], means["pf1"], color=colour, linewidth=3, alpha=0.5)
-    hollow = {"color": colour, "markerfacecolor": "white"}
-    axes.plot(places, means["gf1"], "o", label="GF1, central test set", **hollow)
+    [hollow] = axes.plot(places, means["gf1"], "o", color=colour, label="GF1, central test set")
+    hollow.set_markerfacecolor("white")
     axes.plot(places, means["pf1"], "o", color=colour, label="PF1, own test sets")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     axes.set(ylabel="F1, mean over rounds", ylim=(0, 1))
@@ -341,7 +333,7 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
         x,
         y,
         c=np.where(joined, COLOURS[0], "white"),
-        edgecolors=np.where(joined, COLOURS[0], "black"),
+        edgecolors=np.where(joined, COLOURS[0], "black").tolist(),
         linewidths=0.8,
         s=np.where(joined, 22, 12),
         zorder=2,
@@ -425,17 +417,17 @@ def ranges(bars: Mapping[str, tuple[float, float]], axes: Axes | None = None) ->
 
 def associations_key(figure: Figure, beside: bool = False) -> None:
     """Put the legend of `associations` below a figure, or to its right."""
-    dot = {"linestyle": "", "color": "none"}
+    dot: dict[str, Any] = {"linestyle": "", "color": "none"}
     joined = {"marker": "o", "markerfacecolor": COLOURS[0], "markeredgecolor": COLOURS[0]}
     alone = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": "black"}
-    looks = {
+    looks: dict[str, dict[str, Any]] = {
         "associated local cluster": dot | joined | {"markersize": 5},
         "isolated local cluster": dot | alone | {"markersize": 3.5},
         "association within a class": RIGHT_EDGE,
         "wrong association": WRONG_EDGE,
     }
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
-    place = "outside right center" if beside else "outside lower center"
+    place: Any = "outside right center" if beside else "outside lower center"
     figure.legend(handles=handles, loc=place, ncols=1 if beside else len(handles), fontsize=8.5)
 
 
@@ -443,31 +435,63 @@ def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axe
     """Draw a saliency map over its image ``[channels, height, width]``.
 
     The map is ``[height, width]`` with values in [0, 1]. Pixels with a high value hide the image;
-    pixels with the value 0 show it unchanged.
+    pixels with the value 0 show it unchanged. A map that has one value everywhere says nothing
+    about places. The image then stays bare, and a label says so.
     """
     axes = image_grid(np.asarray(image)[None], columns=1, axes=axes)
     shades = np.asarray(heat, dtype=float)
+    if np.ptp(shades) < 1e-6:
+        words = "zero\nmap" if abs(shades.max()) < 1e-6 else "constant\nmap"
+        box: dict[str, Any] = {"facecolor": "white", "edgecolor": "black", "pad": 2}
+        text = axes.text(0.5, 0.5, words, fontsize=8, bbox=box, transform=axes.transAxes)
+        text.set(ha="center", va="center")
+        return axes
     axes.imshow(shades, cmap="plasma", vmin=0, vmax=1, alpha=0.75 * shades, interpolation="nearest")
     return axes
 
 
-def boxes(table: pd.DataFrame, measure: str, axes: Axes | None = None) -> Axes:
-    """Draw one box per method of a measure over clusters.
+def boxes(
+    table: pd.DataFrame,
+    measure: str,
+    axes: Axes | None = None,
+    lying: bool = False,
+    points: bool = True,
+) -> Axes:
+    """Draw one box per method of a measure over clusters, and a point per cluster.
 
-    The figure follows Figures 6 and 7 of the extended OCFL paper. Boxes are quartiles. Whiskers
-    reach to the farthest value within 1.5 interquartile ranges, and circles are the values beyond.
+    The figure follows Figures 6 and 7 of the extended OCFL paper. Boxes are quartiles, the thick
+    line is the median, and whiskers reach to the farthest value within 1.5 interquartile ranges.
+    With ``lying``, the measure runs from left to right, and methods have a row each. Without
+    ``points``, only clusters beyond the whiskers are drawn.
     """
     axes = axes or plt.gca()
     values = {name: rows.dropna() for name, rows in table.groupby("method", sort=False)[measure]}
-    flier = {"marker": "o", "markersize": 3, "markeredgecolor": "0.5"}
     axes.boxplot(
         list(values.values()),
-        medianprops={"color": COLOURS[1]},
-        flierprops=flier,
-        widths=0.6,
+        medianprops={"color": "black", "linewidth": 2},
+        boxprops={"color": "0.5"},
+        whiskerprops={"color": "0.5"},
+        showcaps=False,
+        showfliers=not points,
+        flierprops={"marker": "o", "markersize": 2.5, "markeredgecolor": COLOURS[0]},
+        widths=0.7,
+        vert=not lying,
     )
-    axes.set_xticks(range(1, len(values) + 1), list(values), rotation=90)
-    axes.set_ylim(0, 1)
+    look: dict[str, Any] = {"color": COLOURS[0], "markersize": 2.5, "markeredgewidth": 0}
+    for place, rows in enumerate(values.values(), 1):
+        if rows.empty or not points:
+            continue
+        # Neighbours in the order of their values stand side by side, so that none hides another
+        beside = place + 0.12 * (np.arange(len(rows)) % 5 - 2) * (len(rows) > 1)
+        ordered = rows.sort_values()
+        axes.plot(*((ordered, beside) if lying else (beside, ordered)), "o", clip_on=False, **look)
+    places = range(1, len(values) + 1)
+    if lying:
+        axes.set_yticks(places, list(values))
+        axes.set(xlim=(0, 1), ylim=(len(values) + 0.6, 0.4))
+    else:
+        axes.set_xticks(places, list(values), rotation=90)
+        axes.set_ylim(0, 1)
     return axes
 
 
@@ -486,16 +510,16 @@ def critical_differences(comparison: Comparison, axes: Axes | None = None) -> Ax
         side = 0.7 if best else k + 0.3
         axes.plot([rank, rank, side], [0, level, level], color="0.4", linewidth=0.8)
         label = f"{name} {rank:.2f}"
-        axes.text(side, level, label, ha="left" if best else "right", va="center", fontsize=8)
+        axes.text(side, level, label, ha="left" if best else "right", va="center", fontsize=9)
     for row, members in enumerate(comparison.alike):
         ends = ranks[members]
         bar = -0.14 - 0.12 * row
         axes.plot(ends, [bar] * len(ends), "o-", color="black", linewidth=2, markersize=4)
-    axes.set(xlim=(k + 0.3, 0.7), ylim=(-0.9 - 0.35 * half, 0), yticks=[])
+    axes.set(xlim=(k + 0.3, 0.7), ylim=(-0.4 - 0.35 * half, 0), yticks=[])
     axes.xaxis.tick_top()
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[:].set_visible(False)
     axes.spines["top"].set_visible(True)
-    axes.set_xlabel("average rank, 1 is best", fontsize=8)
+    axes.set_xlabel("average rank (1 is best)", fontsize=9)
     axes.xaxis.set_label_position("top")
     return axes

@@ -6,7 +6,7 @@ paper's figures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import pandas as pd
@@ -37,6 +37,7 @@ from cflkit.partition import Partition
 
 if TYPE_CHECKING:
     from cflkit.assessment import Assessment
+    from cflkit.records import Record
 
 
 class Parameters(ocfl.OCFLMethods):
@@ -146,6 +147,95 @@ def gained(head: str, method: str) -> Column:
     return Column(head, cell)
 
 
+def archived() -> pd.DataFrame:
+    """Read the authors' scores, one row per run, source of samples and cluster.
+
+    Methods have our names, and the orchestrator's samples are called central.
+    """
+    from cflkit.ledger import PUBLISHED  # which imports this package
+
+    table = pd.read_csv(PUBLISHED / "ocfl-explanations_per-cluster.csv")
+    table["method"] = table["method"].replace(METHODS)
+    table["source"] = table["source"].replace("orchestrator", "central")
+    table["difference"] = table["insertion"] - table["deletion"]
+    return table
+
+
+def scores(runs: Sequence[Record]) -> pd.DataFrame:
+    """Collect the in-cluster scores of runs, each method as the authors' code had it.
+
+    Parameters
+    ----------
+    runs : sequence of Record
+        Records of this paper.
+
+    Returns
+    -------
+    DataFrame
+        One row per run, method, cluster and kind of map: the columns of `assessment.assess`, the
+        columns of `SCENARIO`, and ``difference``, which is insertion minus deletion. It has no rows
+        if there are no runs.
+    """
+    from cflkit.ledger import rows_as_published  # as above
+
+    parts = [
+        rows_as_published(run, name).assign(
+            method=name, **{column: run.parameters[column] for column in SCENARIO}
+        )
+        for run in runs
+        for name in METHODS.values()
+    ]
+    columns = [*SCENARIO, "method", "map", "source", "insertion", "deletion"]
+    table = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
+    table = table[table["source"] == "in-cluster"].reset_index(drop=True)
+    return table.assign(difference=table["insertion"] - table["deletion"])
+
+
+def gains(table: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Compute what OCFL-HDB gains over FedAvg, from the rows of `scores`.
+
+    Returns
+    -------
+    DataFrame
+        One row per scenario, one column per kind of map: the mean over OCFL-HDB's clusters minus
+        the score of FedAvg's model.
+    """
+    means = table.groupby([*SCENARIO, "map", "method"], sort=False)[measure].mean().unstack()
+    if means.empty:
+        return means
+    return (means["OCFL-HDB"] - means["FedAvg"]).unstack("map")
+
+
+def same_clusters(explained: Record, trained: Record) -> dict[str, bool]:
+    """Find out whether an OCFL run and a run of this paper end with the same clusters of clients.
+
+    Parameters
+    ----------
+    explained : Record
+        A run of this paper.
+    trained : Record
+        A run of `papers.ocfl` with the same data and training.
+
+    Returns
+    -------
+    dict of str to bool
+        Whether the two agree, for each method that both runs have.
+    """
+    members = explained.rounds.drop_duplicates(["method", "cluster"]).groupby("method")["clients"]
+    last = trained.rounds[trained.rounds["round"] == trained.rounds["round"].max()]
+    found = {}
+    for method, labels in zip(last["method"], last["clusters"], strict=True):
+        if method in members.groups:
+            clusters: dict[str, set[str]] = {}
+            for client, label in enumerate(labels.split("|")):
+                clusters.setdefault(label, set()).add(str(client))
+            here = {frozenset(str(row).split("|")) for row in members.get_group(method)}
+            found[method] = here == {frozenset(cluster) for cluster in clusters.values()}
+    return found
+
+
+# The columns that tell the scenarios of the runs apart, all of which have 15 clients
+SCENARIO = ("dataset", "overlap", "balance")
 METHODS = {"BNC": "FedAvg", **ocfl.METHODS}
 # Our names for two methods, by their names in the README
 BESIDE = {"no clustering": "FedAvg", "OCFL-HDB": "OCFL-HDB"}

@@ -120,7 +120,6 @@ plots.show(
     "Ten training images of each client; each row is one client.",
     "Rows of small grey digits. With the defaults, the digits of the first half of the rows stand "
     "upright and those of the second half are turned by 90 degrees.",
-    colours=32,
 )
 
 # %% [markdown]
@@ -149,7 +148,6 @@ plots.show(
     "The cheapest plan in one dimension: piles go to holes in order.",
     "Four upward triangles on an upper line and four downward triangles on a lower line. Four "
     "arrows join them in order from left to right, and no two arrows cross.",
-    colours=32,
 )
 
 # %% [markdown]
@@ -246,8 +244,6 @@ plots.show(
     "Training images of three clients, embedded by the first client's model.",
     "Three scatter plots with the same axes. With the defaults, three marked classes form separate "
     "groups in the first two panels; in the third panel the same classes mix in another place.",
-    colours=32,
-    sharpness=1.5,
 )
 
 # %% [markdown]
@@ -338,8 +334,6 @@ plots.show(
     "blocks beside them. Right: two histograms of pairs of clients; under the defaults, pairs of "
     "one cluster lie near zero, pairs of two clusters lie far to the right, and the dashed line of "
     "epsilon stands in the gap.",
-    colours=64,
-    sharpness=1.5,
 )
 low, high = working_range(scores, split.clusters)
 print(f"largest score within a true cluster {low:.3f}, smallest between two {high:.3f}")
@@ -402,8 +396,6 @@ plots.show(
     "Three graphs with clients on a circle, and a curve below them. With the defaults, a small "
     "epsilon leaves most clients alone or in small clusters, the middle one joins each true cluster "
     "completely, and a large one joins everybody. The curve is 1 in a wide middle part.",
-    colours=32,
-    sharpness=1.5,
 )
 
 # %% [markdown]
@@ -488,8 +480,6 @@ plots.show(
     "Two line charts over rounds, the mean and the worst client's accuracy of four methods. With "
     "the defaults, EMD-CFL and the oracle have equal values at the top; FedAvg and FedProx lie "
     "below them and come closer.",
-    colours=32,
-    sharpness=1.5,
 )
 
 # %% tags=["report"]
@@ -596,8 +586,6 @@ plots.show(
     "Two rows of four matrices. With the defaults, all four in the upper row have dark blocks on "
     "the diagonal. In the lower row, the matrices of parameters and pixels have other patterns, such "
     "as dark squares of clients with little data, and the embeddings have the clearest blocks.",
-    colours=64,
-    sharpness=1.5,
 )
 
 # %% [markdown]
@@ -672,8 +660,6 @@ plots.show(
     "the true clusters.",
     "Two grids of coloured cells, for exact distances and for Sinkhorn's approximation. With the "
     "defaults, a block of columns in the middle has ARI 1 in all rows.",
-    colours=32,
-    sharpness=1.5,
 )
 
 # %% [markdown]
@@ -721,8 +707,6 @@ if bars:
         "Horizontal bars on a logarithmic axis of epsilon, one per shift and number of epochs. With "
         "the defaults, the bars of the quarter turn and of the inversion are wide, and the rows of "
         "the four rotations have a thin line with crosses, or a short bar.",
-        colours=32,
-        sharpness=1.5,
     )
 
 # %% [markdown]
@@ -773,8 +757,6 @@ plots.show(
     "Four matrices of clients by clients, after rounds 1 to 4. The first is mostly grey; more "
     "coloured cells appear as more clients are seen. Each title has the number of clients seen and "
     "the ARI.",
-    colours=64,
-    sharpness=1.5,
 )
 
 # %% [markdown]

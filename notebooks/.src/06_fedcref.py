@@ -176,7 +176,6 @@ plots.show(
     "Some images of each local cluster of client 0.",
     "One row of ten small handwritten digits per local cluster. Most digits of a row are of one class, and "
     "some are of the client's other classes.",
-    colours=32,
 )
 
 # %% [markdown]
@@ -249,7 +248,6 @@ plots.show(
     "Images above, and what the first network of client 0 returns below. Errors are means over all images of the kind.",
     "Three panels with five digits each and their reconstructions. All reconstructions are blurred; those of the usual "
     "images look most like the digits above them.",
-    colours=32,
 )
 
 # %% [markdown]
@@ -351,7 +349,6 @@ plots.show(
     f"Differences of errors on the images of local cluster {asked}, for a network of the same class and one of another.",
     "Four histograms. Left, same class: most differences are small, with a few large ones. Right, other class: the "
     "differences spread over the whole range. Below, without scaling, those of the same class are much smaller.",
-    colours=32,
 )
 
 # %% [markdown]
@@ -404,7 +401,6 @@ plots.show(
     "Four line charts over theta. From left to right, isolated local clusters fall from all to few and rise again at the "
     "end; communities rise to about the number of classes and fall to one; the share of wrong associations is zero "
     "first, and rises to more than eighty per cent.",
-    colours=32,
 )
 
 # %% [markdown]
@@ -445,7 +441,6 @@ plots.show(
     "Associations of the first local clusters at our θ, and at 1.3 times our θ.",
     "Two graphs of ten rings of dots, one ring per class. Left: lines within the rings, and few isolated dots. Right: more "
     "lines, and some thick black ones between rings, which are wrong associations.",
-    colours=32,
 )
 
 # %% tags=["hide-input"]
@@ -465,7 +460,7 @@ def redraw(change=None):
     """Draw the graph at the slider's θ."""
     figure, ax = plt.subplots(figsize=(3.8, 3.6))
     graph(slider.value, ax)
-    picture.value = plots.png_of(figure, colours=32)
+    picture.value = plots.png_of(figure)
     plt.close(figure)
 
 
@@ -609,7 +604,6 @@ plots.show(
     6,
     "Associations found by FedCRef in its last iteration.",
     "A graph of ten rings of dots, one ring per class. Lines join dots of a ring; hollow dots are isolated local clusters.",
-    colours=32,
 )
 
 # %% [markdown]
@@ -691,7 +685,6 @@ plots.show(
     "FedCRef, perfect associations and clients alone, over iterations. Iteration 0 is the start.",
     "Three line charts over iterations. FedCRef and perfect associations rise together to a high accuracy. Clients alone "
     "stay below them. Alone, all local clusters are isolated; with FedCRef few are, and with perfect associations none.",
-    colours=32,
 )
 
 # %% [markdown]
@@ -751,7 +744,6 @@ plots.show(
     "Percentiles of all pairs of local clusters of one class, without and with min-max scaling.",
     "Two charts with two outlined histograms each. Left, without scaling, the histogram of the last iteration lies far "
     "left of the first one. Right, with scaling, it lies right of the first one, and more pairs are above theta.",
-    colours=32,
 )
 
 # %% [markdown]

@@ -128,7 +128,6 @@ plots.show(
     "Stacked horizontal bars, one per table of each paper. Most bars are light grey, which is not "
     "run. Parts of the tables of ocfl, ocfl-extended, ocfl-explanations and emd-cfl are reproduced, "
     "close or not reproduced. The tables of fedcref are grey from end to end.",
-    colours=24,
 )
 
 # %% [markdown]
@@ -280,7 +279,6 @@ plots.show(
     "compared with our runs of their own scenario, and with our runs of each other scenario.",
     "One row per method and table. A filled circle is the share for the right scenario, and a hollow "
     "square the share for wrong scenarios. In most rows both lie close together.",
-    colours=24,
 )
 
 # %% [markdown]
@@ -392,7 +390,6 @@ def beside(table):
         "smallest to the largest seed. One row per scenario, one column of panels per method.",
         "Small panels of dots. In each row a vertical bar is the published number, and a circle, "
         "triangle or cross is our mean, with a line over our interval.",
-        colours=24,
     )
 
 
@@ -534,7 +531,6 @@ if kinds_of:
         "a printed dash. Crosses: our mean for the method as published. Circles: our mean for the method as intended.",
         "One panel per method with one row per scenario. The crosses lie near the bars or near zero, "
         "and the circles lie far to the right of both.",
-        colours=24,
     )
 
 # %%

@@ -117,7 +117,7 @@ def panels(versions, measures, number, caption, alt):
             ax.set(title=version, xlabel=f"{measure}, %")
     handles = axes[0, 0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=2)
-    plots.show(figure, number, caption, alt, colours=32, sharpness=1.5)
+    plots.show(figure, number, caption, alt)
 
 
 panels(
@@ -178,8 +178,6 @@ plots.show(
     "and seed. Bars that reach 2 belong to runs with one true cluster, which have no upper end.",
     "Horizontal bars on a logarithmic axis, one per run. All bars of runs with several clusters end "
     "to the left of the dashed line at 0.1; the bars of the versions base and min cross it.",
-    colours=32,
-    sharpness=1.5,
 )
 
 # %% tags=["nbval-check-output"]
@@ -243,8 +241,6 @@ plots.show(
     "Four rows of ten coloured digits. The clean row has one green, with lightness 0.53. In the "
     "poisoned row, the lightness rises with the digit from 0.39 to 0.52, in the row to fool it falls, "
     "and the purple row has one purple.",
-    colours=64,
-    sharpness=1.5,
 )
 
 # %% [markdown]

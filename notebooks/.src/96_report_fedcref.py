@@ -164,7 +164,6 @@ plots.show(
     "Dot plot with one row per system and three panels. Ours and the published values differ little for perfect "
     "associations on MNIST; for FedCRef ours lie above the published values where local clusters are dirty or clients "
     "are many, and below them on KMNIST.",
-    colours=32,
 )
 
 # %% [markdown]
@@ -215,7 +214,6 @@ plots.show(
     "Dot plot with one row per system and three panels. On MNIST ours has ten to fifteen communities, few wrong "
     "associations, and mostly fewer isolated local clusters than the paper; on KMNIST it has four to seven communities "
     "and more isolated ones.",
-    colours=32,
 )
 
 # %% [markdown]
@@ -302,7 +300,6 @@ plots.show(
     "Two line charts with three lines each. With FedCRef the lines for dirtiness 0.3 and 0.5 rise in the first iteration "
     "and go on rising; alone they rise in the first iteration and fall slowly afterwards. The line for dirtiness 0 falls "
     "a little in both.",
-    colours=32,
 )
 
 # %% [markdown]
@@ -339,7 +336,6 @@ plots.show(
     "Associations of a run that begins with a dirtiness of 0.5, in four of its iterations.",
     "Four graphs of ten rings of dots, one ring per class. In the first, thick black lines, which are wrong, join many "
     "rings; later only few are left.",
-    colours=32,
 )
 
 # %% [markdown]
