@@ -83,10 +83,10 @@ def notebook_table() -> str:
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
         title = re.search(r"^# (.+)$", text, re.M)
         minutes = MINUTES.search(text)
-        if title is None or minutes is None:
+        if title is None or (minutes is None and any(c["cell_type"] == "code" for c in cells)):
             raise ValueError(f"{path.name} does not state its title and its minutes")
         link = f"[`{path.stem}`](notebooks/{path.name})"
-        rows.append((link, title.group(1), minutes.group(2)))
+        rows.append((link, title.group(1), "" if minutes is None else minutes.group(2)))
     return markdown(("notebook", "what it shows", "minutes"), rows)
 
 

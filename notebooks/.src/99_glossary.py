@@ -749,3 +749,7 @@
 # **Insertion and deletion.** Let $p_0, \dots, p_s$ be the probabilities of the explained class after $0, \dots, s$
 # steps. The area is $\frac1s \sum_{k=1}^{s} \frac12 (p_{k-1} + p_k)$, and lies between 0 and 1. A map without
 # information has the same expected area for insertion and deletion, if the step divides the number of pixels.
+
+# %% [markdown]
+# **Previous:** [97 Report: explanations](97_report_explanations.ipynb) · **Back to the start:**
+# [00 Start here](00_start_here.ipynb)
