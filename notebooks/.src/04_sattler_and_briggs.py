@@ -22,7 +22,7 @@
 #
 # **Before this:** [03 OCFL](03_ocfl_temperature.ipynb).
 #
-# **Study minutes:** 45. **Minutes on two cores:** 8
+# **Study minutes:** 45. **Minutes on two cores:** 1
 #
 # **Papers.** F. Sattler, K.-R. Müller, W. Samek, *Clustered Federated Learning*, IEEE TNNLS 2021 (SCL in tables).
 # C. Briggs, Z. Fan, P. Andras, *Federated learning with hierarchical clustering of local updates*, IJCNN 2020 (BCL).

@@ -20,7 +20,7 @@
 #
 # **Before this:** [03_ocfl_temperature](03_ocfl_temperature.ipynb).
 #
-# **Study minutes:** 20. **Minutes on two cores:** 1
+# **Study minutes:** 20. **Minutes on two cores:** 0.5
 #
 # **Papers.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version with explanations ("the extended paper").

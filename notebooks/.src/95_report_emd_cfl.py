@@ -20,7 +20,7 @@
 # - read the deviations from the paper, each with its evidence.
 #
 # **Before this:** the lesson [05 EMD-CFL](05_emd_cfl.ipynb). The [ledger](90_ledger.ipynb) has the numbers of all papers.
-# **Study minutes:** 25. **Minutes on two cores:** 1
+# **Study minutes:** 25. **Minutes on two cores:** 0.5
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
 # paper").

@@ -22,7 +22,7 @@
 # **Before this:** [07 What do the cluster models look at?](07_explaining_cluster_models.ipynb), which explains GradCAM, insertion and
 # deletion.
 #
-# **Study minutes:** 30. **Minutes on two cores:** 1
+# **Study minutes:** 30. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic
 # Assumption*, section 5 and appendices A.4 and A.5 ("the paper").
