@@ -75,6 +75,8 @@ def test_every_notebooks_own_cells_are_right(path):
     cells = [
         "".join(c["source"]) for c in notebooks.read(path)["cells"] if c["cell_type"] == "code"
     ]
+    if not cells:
+        pytest.skip("a page without code")
     assert unknown_names(cells, papers.parameters_of(path.stem).model_fields) == []
 
 
