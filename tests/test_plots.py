@@ -71,3 +71,21 @@ def test_over_rounds_draws_the_mean_and_the_range_over_seeds():
     [line], [band] = axes.lines, axes.collections
     assert line.get_ydata().tolist() == [0.5, 1]
     assert (band.get_paths()[0].vertices[:, 1].min(), axes.get_ylabel()) == (0, "ARI")
+
+
+def test_frequent_colours_are_stored_exactly():
+    """Among them pale bands, which a palette chosen by coverage would recolour."""
+    plots.style()
+    figure, axes = plt.subplots(figsize=(4, 2))
+    for number, colour in enumerate(plots.COLOURS):
+        axes.axvspan(number, number + 0.8, color=colour, alpha=0.15, linewidth=0)
+        axes.plot([0, 8], [number, number], color=colour)
+    plots.png_of(figure)  # the layout has then settled
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=plots.DPI * plots.SHARPNESS)
+    before = np.asarray(PIL.Image.open(buffer).convert("RGB"))
+    after = np.asarray(PIL.Image.open(io.BytesIO(plots.png_of(figure))).convert("RGB"))
+    colours, counts = np.unique(before.reshape(-1, 3), axis=0, return_counts=True)
+    for colour in colours[np.argsort(-counts)[:20]]:
+        assert (after[(before == colour).all(axis=-1)] == colour).all()
+    plt.close(figure)

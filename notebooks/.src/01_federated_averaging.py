@@ -458,7 +458,8 @@ print("cosine distance between clusters:", *distances[:, 1].round(2))
 #
 # - Federated averaging sends a model, trains it locally, and averages. The server sees parameters and sample counts.
 # - It saves communication by many local steps. The price is client drift.
-# - Drift has a direction. Clients of like data drift together. That is the trouble for one shared model, and the clue
+# - Drift has a direction. Clients of like data drift together, and clients with unlike data drift apart.
+#   This is the trouble for one shared model, and the clue
 #   to the clusters.
 #
 # The next cell checks what this lesson says happened. A claim is true if it holds in each of the federations above.

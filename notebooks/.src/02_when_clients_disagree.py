@@ -10,7 +10,7 @@
 # # When clients disagree: how clusters of clients are made, and how one model fails them
 #
 # **Question.** To test a method that finds clusters of clients, we need federations whose clusters are known. How do the
-# papers make them? What does each way do to a single shared model?
+# papers make them? What does such a federation do to a single shared model?
 #
 # **You will**
 #
@@ -175,8 +175,7 @@ for (o, b), distances in apart.items():
 #
 # ## Draws with replacement, and what remains
 #
-# The papers speak of a "light re-sampling". In the authors' code a client draws with replacement, and then drops what it
-# drew twice. Of $n$ [draws](99_glossary.ipynb#draws) from a pool of $N$ equally likely samples, about
+# The papers speak of a "light re-sampling". In the authors' code a client draws with replacement, and keeps each sample once. Of $n$ [draws](99_glossary.ipynb#draws) from a pool of $N$ equally likely samples, about
 #
 # $$N\,\bigl(1 - (1 - 1/N)^n\bigr) \approx N\,(1 - e^{-n/N})$$
 #
@@ -353,7 +352,7 @@ plots.show(
     figure,
     5,
     "The cluster with the highest accuracy (left) and with the lowest (right), after each round and "
-    "for each training seed.",
+    "for each training seed. If two clusters are level, the lower number is shown.",
     "Two tables of numbered, coloured cells with one row per seed and one column per round. On the "
     "left the number changes often from one round to the next. On the right one number is frequent.",
 )

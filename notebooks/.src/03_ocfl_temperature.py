@@ -30,7 +30,7 @@
 # BigData 2024 (here "the first paper"), and its extended version with explanations (here "the extended
 # paper"; line numbers are those of its Algorithm 1).
 #
-# ![Two drawings side by side. In federated averaging, the server sends one model to all clients and averages what they send back. In OCFL, it does the same until the temperature rises; then it splits the clients into clusters, and each cluster averages its own model.](../figures/scheme_fedavg_ocfl.svg)
+# ![Above, one round of federated averaging in four steps: send the model, train locally, return updates, average. Below, OCFL: federated averaging while the server watches the temperature, one clustering at its first rise, then federated averaging within each cluster.](../figures/scheme_fedavg_ocfl.svg)
 
 # %%
 import matplotlib.pyplot as plt
@@ -97,8 +97,8 @@ run_name = records.run_id(run)
 # ## The clients
 #
 # The partition gives each client its samples. It also remembers the client's true cluster, which no
-# algorithm below may see. The `Federation` holds the clients' data and trains models on them. Each of its
-# models is a row of $P$ numbers, so that "subtract", "average" and "compare" are plain arithmetic.
+# algorithm below may see. The `Federation` holds the clients' data and trains models on them. Each of its models is a row of numbers,
+# of which the first $P$ are its trainable parameters, so that "subtract", "average" and "compare" are plain arithmetic.
 #
 # The default network has BatchNorm layers, which normalise activations by statistics of the data. These statistics
 # stand behind the $P$ parameters in the row. The server averages them as well, but it compares parameters alone.
@@ -261,8 +261,9 @@ slow = [watch(Federation(digits, small, "compact-cnn", slowly, seed=n), 6) for n
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.9), sharex=True, sharey=True)
 for ax, group in zip(axes, ([temperatures], slow), strict=True):
     for look, past in enumerate(group):
-        marker = plots.MARKERS[look % 8]
-        ax.plot(range(1, len(past) + 1), past, marker=marker, markersize=4, linewidth=1)
+        marker, colour = plots.MARKERS[look % 8], plots.COLOURS[look % 8]
+        look_of = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1}
+        ax.plot(range(1, len(past) + 1), past, **look_of)
         if at := first_rise(past):
             ring = {"markersize": 13, "markerfacecolor": "none", "markeredgecolor": "black"}
             ax.plot(at, past[at - 1], "o", label="first rise" if look == 0 else None, **ring)
@@ -691,7 +692,8 @@ print(f"ARI {metrics.agreement(split.clusters, second)['ari']:.2f}")
 # ## What we saw
 #
 # The cell below states the outcomes of this lesson as claims, and evaluates each of them for this run. The
-# counts say how often a claim held when the lesson ran with other training seeds and in other arithmetic.
+# counts say how often a claim held when the lesson ran with other training seeds, on the other
+# engine, and with the last bit perturbed.
 
 # %% tags=["claims"]
 

@@ -21,6 +21,7 @@
 # - find out where the threshold that works comes from.
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb). [03 OCFL](03_ocfl_temperature.ipynb) helps.
+#
 # **Study minutes:** 50. **Minutes on two cores:** 2
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
@@ -129,7 +130,8 @@ plots.show(
 # the same size. Moving one pile by one metre costs one unit. What is the least cost of filling all holes?
 #
 # Sort both sides. The first pile goes to the first hole, the second to the second, and so on: carts that cross each other never save
-# a metre. Let $a_{(k)}$ be the $k$-th smallest of $a$. The **earth mover's distance** is the mean length of the arrows in Figure 2:
+# a metre. Let $a_{(k)}$ be the $k$-th smallest of $a$. The **earth mover's distance** is the mean distance that the
+# arrows in Figure 2 cover from left to right. All piles of a sample weigh the same, 1 together, and so do all holes:
 #
 # $$W(a, b) = \frac{1}{n} \sum_{k=1}^{n} \lvert a_{(k)} - b_{(k)} \rvert .$$
 
@@ -187,7 +189,7 @@ print("in three dimensions, by cosines:", agree)
 
 # %% [markdown]
 # From here on the cost is the [cosine distance](99_glossary.ipynb#cosine-distance), $c_{ij} = 1 - \cos(a_i, b_j)$, as in the authors' code. It
-# lies between 0 and 2. Our embeddings have no negative coordinates, so for them it is at most 1.
+# lies between 0 and 2. Our embeddings have no negative coordinates, so it is at most 1 before the projection.
 #
 # ## Embeddings, after one round of local training
 #
@@ -283,7 +285,7 @@ print(f"score of clients {owner} and {other}: {score:.3f}")
 # `server_sees` are all that the server learns of anybody's *data*: two projected samples and one number. The server has the models,
 # too, as in any federated learning. (Our matrix comes from the run's seed, which is a convenience of the simulation.)
 #
-# This has a price: models travel between clients, one per pair and direction.
+# The comparison has a price: models travel between clients, one per pair and direction.
 #
 # ## The matrix
 #
@@ -346,7 +348,8 @@ print(f"largest score within a true cluster {low:.3f}, smallest between two {hig
 #
 # ## From scores to clusters
 #
-# An **edge** joins two clients if both scores are below ε. The paper calls a client's edges its **neighbourhood**. Clients with
+# An **edge** joins two clients if both scores are below ε. The clients with which a client agrees, itself included, are its
+# **neighbourhood**. Clients with
 # *identical* neighbourhoods share a model, the mean over that neighbourhood. The alternative that comes to mind is
 # [connected components](99_glossary.ipynb#connected-component). [ARI](99_glossary.ipynb#ari) is the agreement with the true clusters; it is 1 for the
 # same grouping and near 0 for a random one.
@@ -372,7 +375,8 @@ def draw_agreements(threshold, ax):
 
 
 # %% tags=["hide-input"]
-thresholds = np.geomspace(run.epsilon / 10, run.epsilon * 10, 61)
+grid = np.geomspace(run.epsilon / 10, run.epsilon * 10, 601)
+thresholds = np.sort(np.append(grid, [low, high]))
 curve = [
     metrics.agreement(split.clusters, emd_cfl.clusters_of(scores, e, run.clusters)[0])["ari"]
     for e in thresholds
@@ -383,7 +387,7 @@ below = places["d"]
 for place, factor in (("a", 0.1), ("b", 1), ("c", 10)):
     draw_agreements(factor * run.epsilon, places[place])
     below.axvline(factor * run.epsilon, color="black", linestyle="--", linewidth=1)
-below.plot(thresholds, curve)
+below.plot(thresholds, curve, drawstyle="steps-mid")
 if low < high:
     below.axvspan(max(low, thresholds[0]), min(high, thresholds[-1]), color="0.9", zorder=0)
 below.set(xscale="log", xlabel="threshold ε", ylabel="ARI", ylim=(-0.1, 1.1))
@@ -760,7 +764,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Here even the oracle assigns a client only after its first participation, as in the paper. That is why the paper's Table 6 prints an ARI of 0.93
+# Here even the oracle assigns a client only after its first participation, as in the paper. This can explain why the paper's Table 6 prints an ARI of 0.93
 # for *both* with 10 of 40 clients per round: some clients were never drawn.
 #
 # ## What we saw
@@ -820,7 +824,7 @@ held = claims.check(
 # - A client's own model is a measuring instrument. It separates the classes that it knows, and it places what it does not know elsewhere.
 # - The reference distance turns "far" into "farther than my own data is from itself", so ε has a meaning across clients. Yet
 #   the ε that works depends on the network, the images and the local training.
-# - Edges need both directions, and clusters need complete neighbourhoods. The method would rather split than join.
+# - Edges need both directions, and clusters need identical neighbourhoods. The method would rather split than join.
 # - With the right clusters, everything after is federated averaging.
 # - Parameters and pixels can fail for reasons that have nothing to do with the groups. The updates also lose room on the hard shift.
 #

@@ -342,7 +342,7 @@ print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *
 
 # %% [markdown]
 # A black bar is a printed number, and a coloured mark is our mean with its interval. The shape of the mark is the answer of the
-# rule. A dash at the right edge says that the paper prints a dash. Look for columns with crosses only, and for wide
+# rule. A dash at the right edge says that the paper prints a dash. Look for columns with many crosses, and for wide
 # intervals.
 
 # %% tags=["hide-input"]

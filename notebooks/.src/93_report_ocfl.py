@@ -45,7 +45,7 @@ view = papers.lessons.Report.of(globals())
 # ## The runs
 #
 # This report trains nothing. It reads committed records, which `python -m cflkit grid run ocfl/table-1` makes, and
-# the authors' archive. The reduced scale has fewer draws, one local epoch of three, a small network, and another
+# the authors' archive. The reduced scale has fewer draws, one local epoch instead of three, a small network, and another
 # learning rate and batch size. Runs of one scenario differ in the training seed, which also draws the clients.
 
 # %% tags=["nbval-check-output"]
@@ -170,8 +170,7 @@ if ours:
 # ## The mean temperature
 #
 # Figures 3 and 4 of the extended paper average the temperature: Figure 3 over the four scenarios of a data set, and
-# Figure 4 over all data sets. Ours are averaged over seeds first. Bands are twice the standard error. The archive has
-# only the runs with 15 clients. The third panel averages over those data sets of which we have runs.
+# Figure 4 over all data sets. Ours are averaged over seeds first. Bands are twice the standard error. We took only the runs with 15 clients from the archive. The third panel averages over those data sets of which we have runs.
 
 # %% tags=["hide-input"]
 present = list(dict.fromkeys(scenario[0] for scenario in ours))

@@ -220,7 +220,7 @@ plots.show(
 
 # %% [markdown]
 # On BloodMNIST and PathMNIST the points lie on the diagonal: those maps are worth hardly more than noise. (The authors' step is not known,
-# and may favour insertion by a hundredth.) On the other three data sets most maps are worth something, and some lie below.
+# and may favour insertion by up to two hundredths.) On the other three data sets most maps are worth something, and some lie below.
 #
 # By the difference, OCFL-HDB has the best rank. The next cell lists which methods differ significantly from FedAvg and which from each
 # other. The archive does not show that cluster models are explained better than FedAvg. It does not rule it out either.
@@ -480,13 +480,12 @@ for kind in ("GradCAM", "noise"):
 #
 # ![A grid of three blood cells by nine methods, with saliency maps. In the first row all models answer 1, which is right, and all maps show the right side of the cell. In the second row all answer 3, rightly; the maps of FedAvg and of the two methods as published show a neighbouring cell, those of OCFL-KM, -AFF, -MS and -HDB show the cell itself and the neighbour. In the third row FedAvg and Briggs as published answer 3, which is wrong, and the others 6, which is right.](../figures/07_explanations-bloodmnist-rebuilt-nonoverlapping-balanced-m15-seed0-54f8f484.png)
 #
-# **Picture A.** BloodMNIST: compare FedAvg's cell in the second row with those of OCFL. The answers are all right, for different reasons.
+# **Picture A.** BloodMNIST: compare FedAvg's cell in the second row with those of OCFL. In this row all answers are right, but the maps show different places.
 #
 # ![A grid of three photographs by nine methods. For FedAvg and Briggs as published no image has a map, and all answers are 6 with probability 0.13. The first photograph, class 3, is answered 3 by OCFL-AFF as published alone; under OCFL-MS it is covered by one even colour. The second, class 6, is answered 6 by FedAvg, Briggs as published and OCFL-MS. The third, class 7, is answered 7 by all but FedAvg and Briggs as published, and the maps of OCFL-KM, -AFF, -MS and -HDB lie on the sand below the horse.](../figures/07_explanations-cifar10-subset-nonoverlapping-balanced-m15-seed0-6b9a3f73.png)
 #
 # **Picture B.** A subset of CIFAR-10, the run whose FedAvg did not learn. A bare photograph has a zero map: the model has nothing to show.
-# The even yellow square under OCFL-MS is a constant map, which is 1 everywhere after division by its maximum. Both mean that the model
-# ignores the image; they are not saliency. OCFL-HDB is wrong on two of three images. Nothing follows from this picture about clustering.
+# The even yellow square under OCFL-MS is a constant map, which is 1 everywhere after division by its maximum. A zero map means that no channel speaks for the answer, and a constant map that the model ignores the image; they are not saliency. OCFL-HDB is wrong on two of three images. Nothing follows from this picture about clustering.
 #
 # ## Deviations from the paper
 #

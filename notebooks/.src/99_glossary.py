@@ -227,7 +227,7 @@
 # reconstructs the image from it. It needs no labels. See [06](06_fedcref.ipynb).
 #
 # <a id="backdoor"></a>**Backdoor.** A backdoor is a feature that some clients add to their images so that it predicts
-# the class. A model that relies on this feature can be fooled by changing it. See [05](05_emd_cfl.ipynb).
+# the class. A model that relies on this feature can be fooled by changing it. See [95](95_report_emd_cfl.ipynb).
 #
 # <a id="bandwidth"></a>**Bandwidth.** The bandwidth is the radius within which [mean shift](#mean-shift) averages
 # points. In the kit, scikit-learn estimates it from the data. See [03](03_ocfl_temperature.ipynb).
@@ -299,7 +299,7 @@
 #
 # <a id="critical-difference-diagram"></a>**Critical-difference diagram.** A critical-difference diagram shows the
 # average ranks of methods on a line. A bar connects methods whose difference is not significant. See
-# [07](07_explaining_cluster_models.ipynb).
+# [97](97_report_explanations.ipynb).
 
 # %% [markdown]
 # ### D to F
@@ -364,7 +364,7 @@
 # [03](03_ocfl_temperature.ipynb).
 #
 # <a id="friedman-test"></a>**Friedman test.** The Friedman test ranks the methods in every scenario. Then it tests
-# whether the average ranks could differ by chance alone. See [07](07_explaining_cluster_models.ipynb).
+# whether the average ranks could differ by chance alone. See [97](97_report_explanations.ipynb).
 
 # %% [markdown]
 # ### G to K
@@ -391,7 +391,7 @@
 #
 # <a id="holms-correction"></a>**Holm's correction.** Holm's correction raises the p-values of several tests, because
 # many tests give some small p-values by chance. The smallest of $n$ p-values is multiplied by $n$, the next by $n - 1$,
-# and so on. No corrected value is smaller than the one before. See [07](07_explaining_cluster_models.ipynb).
+# and so on. No corrected value is smaller than the one before. See [97](97_report_explanations.ipynb).
 #
 # <a id="homogeneity"></a>**Homogeneity.** Homogeneity is a measure that is 1 if every found cluster has members of one
 # true cluster only. Clusters of one client therefore have homogeneity 1. See [90](90_ledger.ipynb), and the
