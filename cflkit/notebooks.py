@@ -22,6 +22,7 @@ import filelock
 import yaml
 
 from cflkit import records
+from cflkit.claims import MIME
 from cflkit.parameters import ParameterError, Recorded, unknown_name
 
 # Nobody else can read what this process and the kernel say to each other
@@ -164,14 +165,14 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> tuple[str, 
 
 
 def report_of(cells: list[Any]) -> str:
-    """Return what the cells tagged ``report`` printed, and the text of those tagged ``claims``."""
+    """Return what the cells tagged ``report`` printed, and the claims that cells made."""
     parts = []
     for cell in cells:
         tags = cell.metadata.get("tags", [])
         for item in cell.outputs if cell.cell_type == "code" else ():
             if "report" in tags and item.get("name") == "stdout":
                 parts.append(item["text"])
-            if "claims" in tags and "text/plain" in item.get("data", {}):
+            if MIME in item.get("data", {}):
                 parts.append(item["data"]["text/plain"] + "\n")
     return "\n".join(parts)
 

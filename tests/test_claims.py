@@ -33,7 +33,7 @@ claims.check("lesson", found)
 def lesson(tmp_path):
     """A notebook with a seed and claims."""
     notebook = nbformat.v4.new_notebook()
-    tagged = {"parameters": "seed = 0  # what decides", "claims": LESSON}
+    tagged = {"parameters": "seed = 0  # what decides\nextra = 0", "claims": LESSON}
     for tag, source in tagged.items():
         notebook.cells.append(nbformat.v4.new_code_cell(source, metadata={"tags": [tag]}))
     path = tmp_path / "lesson.ipynb"
@@ -106,14 +106,27 @@ def test_a_notebook_without_claims_is_refused(lesson):
 
 
 def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch, lesson):
-    table = tmp_path / "table.csv"
-    robust.write(robust.measure(lesson, range(2)), table)
+    table, shown = tmp_path / "table.csv", []
+    robust.write(robust.measure(lesson, range(2), given={"extra": "1"}), table)
     monkeypatch.setattr(claims, "TABLE", table)
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+    assert claims.check("lesson", {"the seed is even": False, "new": True}) == {
+        "the seed is even": False,
+        "new": True,
+    }
+    assert shown[0]["text/plain"].splitlines() == [
+        "FALSE  the seed is even",
+        "       held in 1 of 2 seeds (extra = 1)",
+        "true   new",
+        "       not measured yet",
+    ]
+
+
+def test_the_report_of_a_run_has_its_claims(tmp_path, lesson):
     Path(os.environ["CFLKIT_RESULTS"]).mkdir()
-    _, output = notebooks.execute(lesson, {"seed": 3}, tmp_path / "out.ipynb")
-    assert claims.of_notebook(output)["the seed is even"] is False
-    text = notebooks.report_of(nbformat.read(output, as_version=4).cells)
-    assert "FALSE  the seed is even\n       held in 1 of 2 seeds" in text
+    report, output = notebooks.execute(lesson, {"seed": 3}, tmp_path / "out.ipynb")
+    assert claims.of_notebook(output) == {"the seed is even": False, "it runs as it is": True}
+    assert report.startswith("FALSE  the seed is even\n")
 
 
 # --- The perturbation ----------------------------------------------------------------------------

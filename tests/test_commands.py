@@ -349,7 +349,7 @@ def test_help_waits_for_nothing_heavy():
 def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypatch, capsys):
     from cflkit import ledger, readme
 
-    marker = "<!-- {}: written by python -m cflkit readme -->\nold\n<!-- end -->\n"
+    marker = "<!-- {}: written by python -m cflkit readme -->\nTO REPLACE\n<!-- end -->\n"
     names = ["notebooks", "ledger", *(p.results.marker for p in PAPERS.values() if p.results)]
     (tmp_path / "README.md").write_text("before\n" + "".join(map(marker.format, names)) + "after\n")
     monkeypatch.setattr(readme, "README", tmp_path / "README.md")
@@ -363,7 +363,7 @@ def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypat
     written = (tmp_path / "README.md").read_text()
     assert written.startswith("before\n<!-- notebooks")
     assert written.endswith("<!-- end -->\nafter\n")
-    assert "old" not in written
+    assert "TO REPLACE" not in written
     assert "`03_ocfl_temperature`" in written
     assert (tmp_path / "ledger.csv").exists()
 

@@ -627,8 +627,8 @@ print(replies.to_string(index=False))
 # say "one cluster", and only HDBSCAN has a way to say "nothing": noise. If all clients are noise, they stay
 # together, and federated averaging goes on. k-means always answers three.
 #
-# Look at the rows of Dirichlet clients. Wherever HDBSCAN answers more than one cluster there, it has invented them, and
-# each of them trains on a part of the data.
+# Look at the rows of IID and of Dirichlet clients. Wherever HDBSCAN answers more than one cluster there, it has
+# invented them, and each of them trains on a part of the data. Whether this happens changes from seed to seed.
 #
 # ## Looking further back: the moving average
 #
@@ -708,7 +708,6 @@ def most(truths):
 
 
 found = [*last("OCFL-HDB", "ari"), *last("Briggs", "ari")]
-alone_clusters = replies[replies["clients"] == "IID"]["hdbscan"]
 ocfl_pf1 = last("OCFL-HDB", "pf1")
 right = ("hdbscan", "affinity", "kmeans")
 held = claims.check(
@@ -736,8 +735,8 @@ held = claims.check(
         "FedAvg ends above OCFL-HDB on the central test set (GF1), on average": (
             np.mean(last("FedAvg", "gf1") - last("OCFL-HDB", "gf1")) > 0
         ),
-        "The trigger fires for IID clients, too, and in most runs HDBSCAN leaves them together": (
-            replies["fires in"].notna().all() and most(alone_clusters == 1)
+        "The trigger fires for IID clients, too, in every training run": (
+            replies.loc[replies["clients"] == "IID", "fires in"].notna().all()
         ),
         "Affinity propagation and k-means divide clients without groups in every training run": (
             replies[["affinity", "kmeans"]].min(axis=None) > 1
