@@ -109,17 +109,16 @@ def png_of(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI * SHARPNESS, metadata={"Software": None})
     picture = PIL.Image.open(buffer).convert("RGB")
-    codes = np.asarray(picture).reshape(-1, 3) @ np.array([1 << 16, 1 << 8, 1])
-    numbers, places, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    found = np.stack([numbers >> 16, numbers >> 8 & 255, numbers & 255], axis=1)
+    counted = sorted(picture.getcolors(picture.width * picture.height) or [], reverse=True)
+    found = np.array([colour for _, colour in counted])
     rest = 200 if any(axes.images for axes in figure.axes) else 64
     shades = picture.quantize(rest, PIL.Image.Quantize.MEDIANCUT).getpalette() or []
-    palette = np.vstack(
-        [found[np.argsort(-counts)[:FREQUENT]], np.reshape(shades[: 3 * rest], (-1, 3))]
-    ).astype(np.uint8)
-    nearest = pairwise_distances_argmin(found, palette).astype(np.uint8)
-    few = PIL.Image.fromarray(nearest[places].reshape(picture.height, picture.width), "P")
-    few.putpalette(palette.tobytes())
+    palette = np.vstack([found[:FREQUENT], np.reshape(shades[: 3 * rest], (-1, 3))])
+    number = np.array([1 << 16, 1 << 8, 1])  # of a colour: its three bytes as one integer
+    index = np.zeros(1 << 24, dtype=np.uint8)
+    index[found @ number] = pairwise_distances_argmin(found, palette)
+    few = PIL.Image.fromarray(index[np.asarray(picture) @ number], "P")
+    few.putpalette(palette.astype(np.uint8).tobytes())
     small = io.BytesIO()
     few.save(small, "PNG", optimize=True)
     return small.getvalue()

@@ -272,6 +272,8 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
         env=os.environ | places | {"PYTHONPATH": str(PROJECT)},
         text=True,
         start_new_session=True,
+        # A shell in which the tests run in the background ignores the signal, and so would we
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         for line in process.stderr:
             if line.startswith("round 3 of 60"):

@@ -20,7 +20,6 @@ LESSONS = [name for name in NAMES if name < "08"]
 REPORTS = [name for name in NAMES if re.match("9[0-8]", name)]
 # The counts of these are still to be made: `python -m cflkit robust`
 NOT_MEASURED = {
-    "00_start_here",
     "01_federated_averaging",
     "02_when_clients_disagree",
     "03_ocfl_temperature",
