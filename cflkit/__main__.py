@@ -36,9 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def mistakes() -> tuple[type[Exception], ...]:
     """Return the errors that a user can correct; asked for once there is an error."""
     from cflkit.datasets import DatasetError
-    from cflkit.robust import RobustnessError
 
-    return ParameterError, notebooks.NotebookError, DatasetError, RobustnessError
+    return ParameterError, notebooks.NotebookError, DatasetError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -59,15 +58,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--list", action="store_true", help="print its parameters with their meanings; run nothing"
     )
-    run.add_argument(
-        "-p",
-        "--parameter",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME", "VALUE"),
-        help="one parameter, its value as in YAML; may be repeated, and wins over -f",
-    )
+    add_parameter(run, "one parameter, its value as in YAML; may be repeated, and wins over -f")
     run.add_argument("-f", "--file", type=Path, help="a YAML file of parameters")
     run.add_argument(
         "-o",
@@ -162,15 +153,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="perturb the last bit of every trained parameter, as another processor might",
     )
-    firm.add_argument(
-        "-p",
-        "--parameter",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME", "VALUE"),
-        help="another value of a parameter, as in YAML; may be repeated",
-    )
+    add_parameter(firm, "another value of a parameter, as in YAML; may be repeated")
     firm.add_argument("-j", "--jobs", type=int, default=2, help="runs at a time (default: 2)")
     firm.add_argument(
         "-o",
@@ -190,6 +173,19 @@ def parser() -> argparse.ArgumentParser:
     )
     tables.set_defaults(command=write_readme)
     return top
+
+
+def add_parameter(command: argparse.ArgumentParser, text: str) -> None:
+    """Add the option that gives a parameter of a notebook another value."""
+    command.add_argument(
+        "-p",
+        "--parameter",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help=text,
+    )
 
 
 def add_where(command: argparse.ArgumentParser, text: str) -> None:

@@ -79,9 +79,13 @@ def of_notebook(notebook: Path) -> dict[str, bool]:
     raise ValueError(f"{notebook} has no claims in its outputs")
 
 
-def table() -> list[dict[str, Any]]:
-    """Return the rows of ``data/robustness.csv``: one per notebook, claim and setting."""
-    if not TABLE.exists():
+def table(path: Path | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a table of counts, by default of ``data/robustness.csv``.
+
+    There is one row per notebook, setting and claim, and none if there is no such file.
+    """
+    path = path or TABLE
+    if not path.exists():
         return []
-    with TABLE.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

@@ -97,10 +97,14 @@ def folder(run: str) -> Path | None:
     return None
 
 
+def cache() -> Path:
+    """Return the folder of what unfinished work keeps: ``data/cache``, or ``CFLKIT_CACHE``."""
+    return Path(os.environ.get("CFLKIT_CACHE") or PROJECT / "data" / "cache").expanduser()
+
+
 def checkpoint(run: str) -> Path:
     """Return the path of a run's checkpoint, in ``data/cache`` or the folder ``CFLKIT_CACHE``."""
-    cache = Path(os.environ.get("CFLKIT_CACHE") or PROJECT / "data" / "cache").expanduser()
-    return cache / "checkpoints" / f"{run}.pt"
+    return cache() / "checkpoints" / f"{run}.pt"
 
 
 def write(

@@ -11,20 +11,16 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cflkit import batch, claims, notebooks, records, revision
+from cflkit.notebooks import NotebookError
 from cflkit.parameters import ParameterError
 
 COLUMNS = ("notebook", "setting", "claim", "runs", "held", "failed_seeds", "seeds", "given", "code")
-
-
-class RobustnessError(Exception):
-    """Some runs of a lesson failed; the message says which, and why."""
 
 
 def measure(
@@ -61,7 +57,7 @@ def measure(
     ------
     ParameterError
         The notebook has no such parameter, or it refuses a value.
-    RobustnessError
+    NotebookError
         A run failed.
     """
     given = dict(given or {})
@@ -94,7 +90,7 @@ def measure(
             shutil.rmtree(work, ignore_errors=True)
     if failed:
         reasons = "; ".join(f"seed {seed}: {reason}" for seed, reason in failed.items())
-        raise RobustnessError(f"{notebook.stem} failed with {reasons}")
+        raise NotebookError(f"{notebook.stem} failed with {reasons}")
     runs = {seed: json.loads((kept / f"{seed}.json").read_text("utf-8")) for seed in seeds}
     return [
         {
@@ -139,9 +135,8 @@ def digest(notebook: Path) -> str:
 
 def folder(notebook: Path, setting: str, given: Mapping[str, str], code: str) -> Path:
     """Return where the claims of finished runs are kept, one file per seed."""
-    cache = Path(os.environ.get("CFLKIT_CACHE") or records.PROJECT / "data" / "cache").expanduser()
     options = hashlib.sha256(json.dumps(dict(given), sort_keys=True).encode()).hexdigest()[:8]
-    return cache.resolve() / "robustness" / notebook.stem / f"{setting}-{options}-{code}"
+    return records.cache().resolve() / "robustness" / notebook.stem / f"{setting}-{options}-{code}"
 
 
 def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -154,11 +149,9 @@ def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """
     measured = {(row["notebook"], row["setting"]) for row in rows}
     try:
-        old: list[dict[str, Any]] = []
-        if path.exists():
-            with path.open(encoding="utf-8", newline="") as file:
-                old = list(csv.DictReader(file))
-        kept = [row for row in old if (row["notebook"], row["setting"]) not in measured]
+        kept = [
+            row for row in claims.table(path) if (row["notebook"], row["setting"]) not in measured
+        ]
         order = list(claims.SETTINGS)
         both = sorted([*kept, *rows], key=lambda r: (r["notebook"], order.index(r["setting"])))
         path.parent.mkdir(parents=True, exist_ok=True)

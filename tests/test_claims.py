@@ -74,7 +74,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(lesson):
     notebook = nbformat.read(lesson, as_version=4)
     notebook.cells[1].source = "assert seed != 1\n" + notebook.cells[1].source
     nbformat.write(notebook, lesson)
-    with pytest.raises(robust.RobustnessError, match="lesson failed with seed 1: AssertionError"):
+    with pytest.raises(notebooks.NotebookError, match="lesson failed with seed 1: AssertionError"):
         robust.measure(lesson, range(2))
     kept = robust.folder(lesson, "default", {}, robust.digest(lesson))
     assert [path.name for path in kept.iterdir()] == ["0.json"]
@@ -101,7 +101,7 @@ def test_a_notebook_without_claims_is_refused(lesson):
     notebook = nbformat.read(lesson, as_version=4)
     del notebook.cells[1]
     nbformat.write(notebook, lesson)
-    with pytest.raises(robust.RobustnessError, match="no claims"):
+    with pytest.raises(notebooks.NotebookError, match="no claims"):
         robust.measure(lesson, range(1))
 
 

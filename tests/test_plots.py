@@ -30,7 +30,7 @@ def test_a_figure_has_its_number_caption_and_alternative_text(displayed):
     data, metadata = picture._repr_png_()
     assert metadata == {"width": 500, "alt": "A figure for a test."}
     image = PIL.Image.open(io.BytesIO(base64.b64decode(data)))
-    assert image.size == (1000, 400), "twice the pixels, for screens of high density"
+    assert image.size == (500 * plots.SHARPNESS, 200 * plots.SHARPNESS), "for dense screens"
     assert caption.data == "**Figure 3.** What is shown."
     assert not plt.fignum_exists(figure.number), "no cell shows it twice"
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator
 
 from cflkit import datasets, methods, shifts
-from cflkit.bounds import Count, NonNegative, Positive
+from cflkit.bounds import Count, NonNegative, Positive, Repeats
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
 from cflkit.methods import Method
@@ -59,9 +59,9 @@ class Parameters(Run):
     clusters: Clusters
     train_mode: bool
     mu: NonNegative
-    # These fields are newer than some records, see `Run.precision`
+    # This field is newer than some records, see `Run.precision`
     range_epochs: list[Count] = Field(default=[])
-    repeats: Count = 1
+    repeats: Repeats = 1
 
     @field_validator("version")
     @classmethod

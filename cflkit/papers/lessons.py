@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from cflkit.bounds import Count, Positive
+from cflkit.bounds import Count, Positive, Repeats
 from cflkit.parameters import FederatedRun, Parameters, Scenario, Seed
 
 
@@ -16,7 +16,7 @@ class StartHere(Parameters):
     clients: Annotated[int, Field(ge=3)]
     draws: Annotated[int, Field(ge=4)]
     rounds: Count
-    repeats: Count
+    repeats: Repeats
     seed: Seed
 
 
@@ -28,7 +28,7 @@ class FederatedAveraging(Parameters):
     local_epochs: Count
     batch_size: Count
     lr: Positive
-    repeats: Count
+    repeats: Repeats
     seed: Seed
 
 
@@ -40,13 +40,13 @@ class ClientsDisagree(Scenario):
     lr: Positive
     rounds: Annotated[int, Field(ge=2)]
     seed: Seed
-    repeats: Count
+    repeats: Repeats
 
 
 class SattlerAndBriggs(FederatedRun):
     """Parameters of ``04_sattler_and_briggs``."""
 
-    repeats: Count
+    repeats: Repeats
 
 
 class Report(Parameters):

@@ -8,14 +8,13 @@ the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_Bi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from cflkit import clustering, datasets, methods, metrics, partition, simulation
-from cflkit.bounds import Count, Natural, Positive
+from cflkit.bounds import Count, Natural, Positive, Repeats
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
 from cflkit.history import History
@@ -61,8 +60,7 @@ class Parameters(OCFLMethods):
     folder: ClassVar[str] = "ocfl"
 
     central_every: Count
-    # Seeds that the figures show; the record is of the first, so this is no part of it
-    repeats: Annotated[int, Field(ge=1, exclude=True)] = 1
+    repeats: Repeats = 1
 
 
 SCENARIO = {"dataset": str, "overlap": str, "balance": str, "clients": int}

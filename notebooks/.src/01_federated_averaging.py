@@ -296,6 +296,7 @@ plots.show(
     2,
     "The paths of the clients in one federation of each kind. All start at the origin, and marks stand at 1, 2, 4 and "
     "8 epochs of training alone.",
+    "With the defaults: "
     "Two panels with paths in a plane. On the left, the clients with like data stay close together and near the "
     "origin. On the right, the clients with unlike data go far apart, cluster by cluster, into three directions. Their "
     "mean, in black, stays near the origin.",

@@ -325,6 +325,7 @@ plots.show(
     4,
     f"Accuracy of one shared model on the test images of each cluster (seed {run.seed}). The dotted line is "
     "the mean over clusters with one model per true cluster.",
+    "With the defaults: "
     "Lines over rounds. The three lines of the shared model go up and down and cross each other: one "
     "cluster gains while another one falls. The dashed mean rises slowly. The dotted line of "
     "separate models rises higher.",
@@ -353,6 +354,7 @@ plots.show(
     5,
     "The cluster with the highest accuracy (left) and with the lowest (right), after each round and "
     "for each training seed. If two clusters are level, the lower number is shown.",
+    "With the defaults: "
     "Two tables of numbered, coloured cells with one row per seed and one column per round. On the "
     "left the number changes often from one round to the next. On the right one number is frequent.",
 )
@@ -418,6 +420,7 @@ plots.show(
     6,
     f"Answers of the shared model after round {lopsided[run.seed] + 1} (seed {run.seed}) on the central test set. "
     "Each row adds up to 1. Lines separate the classes of the clusters if these are disjoint.",
+    "With the defaults: "
     "A matrix of true classes and answers. Some classes have dark cells on the diagonal. The rows of "
     "other classes have a pale diagonal, and dark cells in columns of another cluster.",
 )

@@ -176,6 +176,7 @@ plots.show(
     figure,
     1,
     "The divergence matrix of the clients' updates, round by round. White lines separate the true clusters.",
+    "With the defaults: "
     "Heat maps, one per round. Clients of the same true cluster form dark square blocks on the diagonal; "
     "the distances between blocks are bright.",
 )
@@ -278,6 +279,7 @@ plots.show(
     2,
     "The temperature of this run and of a network without BatchNorm, over the first rounds. Rings mark the "
     "first rise, which fires the trigger. The vertical axis does not begin at zero.",
+    "With the defaults: "
     "Two panels of lines over six rounds. In the right panel most lines fall for one or more rounds before "
     "they rise; a ring marks the first rise of each line.",
 )
@@ -486,6 +488,7 @@ plots.show(
     5,
     "Agreement with the true clusters (ARI), F1 on the clients' own test sets (PF1) and on the central "
     "test set (GF1). Means over training seeds; bands from the smallest to the largest.",
+    "With the defaults: "
     "Three panels of lines over rounds for FedAvg, Briggs, OCFL-HDB, oracle and local. Where OCFL-HDB "
     "has found the groups, its line of PF1 follows the oracle's, far above FedAvg's; of GF1 it is the lower one.",
 )
@@ -509,6 +512,7 @@ plots.show(
     figure,
     6,
     "The learning gap: from GF1 to PF1, means over rounds and training seeds.",
+    "With the defaults: "
     "One vertical segment per method, from a hollow dot at GF1 to a filled dot at PF1. For methods with "
     "cluster models the filled dot is far above the hollow one.",
 )
@@ -601,6 +605,7 @@ plots.show(
     figure,
     8,
     "The divergence matrix in the round that fired: with groups, and for clients without groups.",
+    "With the defaults: "
     "Three heat maps. The first has dark blocks on the diagonal; in those of IID and Dirichlet clients the "
     "values scatter around 1, and there are no blocks.",
 )

@@ -207,6 +207,7 @@ plots.show(
     1,
     "Norms of the updates in federated averaging, mean over the seeds and range, with four pairs of"
     " thresholds. Ticks above mark the rounds in which a seed would split.",
+    "With the defaults: "
     "Four line charts of two norms over rounds. The norm of the mean falls far below the largest"
     " norm. The ticks above fill other rounds in each chart.",
 )
@@ -418,6 +419,7 @@ plots.show(
     3,
     "The temperature over rounds on a logarithmic scale, one line per seed: from parameters alone"
     " (solid) and from parameters and buffers (dashed). Markers show where OCFL's trigger fires.",
+    "With the defaults: "
     "A line chart. The solid lines lie together near one half. The dashed lines lie a hundred times"
     " lower or more, fall, and have peaks in different rounds.",
 )
@@ -503,6 +505,7 @@ plots.show(
     4,
     "Dendrograms of the clients' updates in three rounds (first seed). The leaves are the clients,"
     " with the number of their true cluster. Dashed: 0.05, the threshold in the papers' code.",
+    "With the defaults: "
     "Three dendrograms of 15 clients. Three groups join far above the joins within"
     " groups. The dashed line lies below every join.",
 )
@@ -546,6 +549,7 @@ plots.show(
     figure,
     5,
     "The ARI of a cut against its threshold in three rounds: mean over the seeds, and their range.",
+    "With the defaults: "
     "A line chart. The ARI rises from 0 to 1, stays at 1 on a plateau that ends a little above a"
     " threshold of 1, and falls to 0. The range that the papers searched ends where it rises.",
 )
@@ -594,6 +598,7 @@ plots.show(
     6,
     "The dendrogram of the last round (first seed), cut at the dashed line, and the clusters that"
     " remain below it.",
+    "With the defaults: "
     "Above, a dendrogram with a dashed line through the long vertical branches. Below, two strips"
     " of numbered clients: the true clusters, and those of the cut.",
 )
@@ -629,6 +634,7 @@ plots.show(
     7,
     f"Clusters found on the divergence matrix of round {shown[0]} (first seed). A cluster has the"
     " number and colour of the true cluster that it matches best; hatched ones match none.",
+    "With the defaults: "
     "Five strips of 15 numbered clients. With the correct sign both clusterers repeat the true"
     " strip. As published, numbers alternate within each true cluster.",
 )
@@ -664,6 +670,7 @@ plots.show(
     figure,
     8,
     "The ARI if clustering happens in a given round. Dots are seeds, lines their means.",
+    "With the defaults: "
     "Four line charts. With the correct sign both methods lie at 1. Briggs as published begins"
     " below 0 and ends at 0. OCFL-AFF as published scatters, mostly below one half.",
 )
