@@ -204,7 +204,7 @@ scores = {  # per training, client and measure: macro-F1 and accuracy
 }
 
 # %% [markdown]
-# Look at the distance of the two marks of each client. In which group does the one model do worst, and is it the same
+# Each client has two marks: a cross for the one model, and a coloured mark for its group's model. Look at their distance. In which group does the one model do worst, and is it the same
 # group in each training?
 
 # %% tags=["hide-input"]

@@ -209,7 +209,7 @@ for method, accuracy in accuracies.mean().items():
 
 # %% [markdown]
 # **With the defaults**, the shared model ends above the clients that train alone, and somewhat below the model of all
-# data. In each round, all clients of the federation together take as many steps as the model of all data. They take them
+# data. In each round, all clients of the federation together take about as many steps as the model of all data. They take them
 # side by side, and the model takes them one after the other. FedAvg gets only the mean of these steps, and needs more rounds.
 
 # %% [markdown]
@@ -512,8 +512,8 @@ held = claims.check(
 #    gradient descent. Show that one round then equals one step on all data together (section "Client drift", first
 #    sentence). How large is the difference, and why is it not zero?
 # 2. The server may treat the mean update as a gradient, and apply momentum or Adam to it (Reddi et al., 2021). Try
-#    `methods.make("fedavg", server_optimizer="momentum", server_lr=0.1)`. Is it faster here? Why is 0.1 with
-#    $\beta_1 = 0.9$ not a tenth of a step?
+#    `methods.make("fedavg", server_optimizer="momentum", server_lr=0.1)`. Is it faster here? With a momentum of
+#    $\beta_1 = 0.9$, why is a rate of 0.1 not a tenth of a step?
 # 3. In the federation of unlike clients, let client 0 keep a third of its samples. You can use
 #    `dataclasses.replace(split, train=[...])`. What do `weighting="samples"` and `weighting="equal"` do to its classes?
 

@@ -75,8 +75,8 @@ labels = images.labels.numpy()
 #
 # - **overlap**: the clusters have disjoint sets of classes, or they share some classes;
 # - **balance**: in the balanced scenarios, classes are equally likely, and clusters have equally many clients. In the imbalanced
-#   scenarios, the clusters have 20, 47 and 33 % of the clients. Each cluster has one draw of class probabilities from a Dirichlet
-#   distribution with $\alpha = 1$. There, every mixture of classes is equally likely.
+#   scenarios, the clusters have 20, 47 and 33 % of the clients. Each cluster draws its class probabilities from a Dirichlet
+#   distribution with $\alpha = 1$. With this $\alpha$, every mixture of classes is equally likely.
 
 # %%
 switches = [(o, b) for o in ("nonoverlapping", "overlapping") for b in ("balanced", "imbalanced")]
@@ -179,7 +179,7 @@ for (o, b), distances in apart.items():
 #
 # $$N\,\bigl(1 - (1 - 1/N)^n\bigr) \approx N\,(1 - e^{-n/N})$$
 #
-# different samples remain. Client 0 of the balanced, non-overlapping scenario fits into six lines:
+# different samples remain. Six lines make the draws of client 0 in the balanced, non-overlapping scenario:
 
 # %%
 allowed = np.isin(labels, partition.NON_OVERLAPPING[images.classes][0])
@@ -272,8 +272,9 @@ for name, table in held.items():
 # ## How one model fails, cluster by cluster
 #
 # We train one model on all clients by federated averaging. After each round we test it on each cluster's own test images.
-# The loop is the one of [01 Federated averaging](01_federated_averaging.ipynb), with the package's clients. `Jobs` pairs
-# models with clients: `method.labels` says which model each client has. Here it is the same model for all.
+# The loop is the one of [01 Federated averaging](01_federated_averaging.ipynb), with the package's clients. A method
+# of the package has three steps: `setup` takes the first model, `broadcast` says which client trains which model, and
+# `aggregate` takes the trained models. Here all clients have the same model.
 
 # %%
 training = LocalTraining(epochs=run.local_epochs, batch_size=run.batch_size, lr=run.lr)
@@ -374,9 +375,9 @@ print(f"changes between {run.rounds} rounds: {run.rounds - 1}")
 for one in seeds:
     print(
         f"seed {one}: mean gap {gap[one].mean():.2f}, the best cluster changes {turns[one]:2d} times, "
-        f"losses {falls[one]:2d}, last rounds {late[one]:.2f}"
+        f"rounds with a fall {falls[one]:2d}, mean of the last five {late[one]:.2f}"
     )
-print(f"one model per true cluster, last rounds: {separate[-5:].mean():.2f}")
+print(f"one model per true cluster, mean of the last five rounds: {separate[-5:].mean():.2f}")
 
 # %% [markdown]
 # ### What does it answer instead?
@@ -501,7 +502,7 @@ found = claims.check(
 #
 # 1. **Seeds.** The authors' Dirichlet draws and local splits have no seed. Client $j$ of every cluster draws with the same
 #    seed. Here, clients draw in turn from one seeded stream, so that no two of them repeat each other's draws.
-# 2. **Central test set.** The papers call it uniform over classes. Theirs and ours has the natural frequencies.
+# 2. **Central test set.** The papers call it uniform over classes. Theirs and ours have the natural frequencies.
 # 3. **Balance.** The papers say that classes are uniform in the balanced scenarios. In the authors' code, and here, every
 #    *sample* of an allowed class is equally likely. So classes follow their natural frequencies.
 # 4. **Shares of clients.** The shares of 20, 47 and 33 % are exact for 15 clients. With 30 clients, the authors have 7, 14 and

@@ -21,14 +21,14 @@
 # - compare four clusterers on one matrix, and see what they answer where there are no groups,
 # - measure what one model per cluster gains over one model for all, and what it loses.
 #
-# **Before this:** [01_federated_averaging](01_federated_averaging.ipynb) and
-# [02_when_clients_disagree](02_when_clients_disagree.ipynb).
+# **Before this:** [01 Federated averaging](01_federated_averaging.ipynb) and
+# [02 When clients disagree](02_when_clients_disagree.ipynb).
 #
 # **Study minutes:** 45. **Minutes on two cores:** 1.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
-# BigData 2024 (here "the first paper"), and its extended version with explanations (here "the extended
-# paper"; line numbers are those of its Algorithm 1).
+# BigData 2024 (here "the first paper"), and its extended version, *One-Shot Clustering for Federated Learning Under
+# Clustering-Agnostic Assumption* (here "the extended paper"). Line numbers are those of its Algorithm 1.
 #
 # ![Above, one round of federated averaging in four steps: send the model, train locally, return updates, average. Below, OCFL: federated averaging while the server watches the temperature, one clustering at its first rise, then federated averaging within each cluster.](../figures/scheme_fedavg_ocfl.svg)
 
@@ -230,8 +230,8 @@ print("the trigger fires in round", fires)
 
 # %% [markdown]
 # The extended paper describes two behaviours. Either the temperature rises from the start, or it falls to a local
-# minimum before it rises. We compare this run with a second network, `compact-cnn`. It has no BatchNorm layers, and it
-# learns more slowly at first. Each of its lines is one training seed.
+# minimum before it rises. We compare this run with a second network, `compact-cnn`. It has no BatchNorm
+# layers. Each of its lines is one training seed.
 
 
 # %%
@@ -285,7 +285,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Both behaviours have the same end: the clients disagree, and the temperature says so. While the second network still
+# In both behaviours the temperature rises in the end, because the clients disagree. While the second network still
 # learns what helps everybody, its updates align, and the trigger waits. The first rise says that the common part is
 # over. Where little is left to learn together from the start, the trigger need not wait.
 #
@@ -332,7 +332,7 @@ for name, grouping in groupings.items():
     print(f"{name:10s} {len(set(grouping))} clusters, ARI {aris[name]:.2f}")
 
 # %% [markdown]
-# Look whether one of them breaks up a true group. Mean shift is prone to it, because it joins only what lies within
+# Check whether one of them breaks up a true group. Mean shift tends to do so, because it joins only what lies within
 # its bandwidth. Splitting a true group leaves each model with less data. Merging two groups forces clients to
 # share a model that suits neither.
 #
@@ -384,7 +384,7 @@ print("same models:", torch.allclose(own_models, package.models, atol=1e-3))
 #
 # - **FedAvg**: one model for all. The papers call it BNC, "baseline, no clustering".
 # - **Sattler** and **Briggs**: two earlier methods, the subject of
-#   [04_sattler_and_briggs](04_sattler_and_briggs.ipynb).
+#   [04 Sattler and Briggs](04_sattler_and_briggs.ipynb).
 # - **oracle**: the true clusters from the first round, as an upper reference.
 # - **local**: no federation at all, as a lower reference.
 #
@@ -469,7 +469,7 @@ for number, (curve, at) in enumerate(zip(curves, fired, strict=True)):
 # As in the authors' code, the mean has every class that occurs among the labels *or the answers*. Predicting a
 # class that the client does not hold therefore counts as a class with F1 = 0.
 #
-# A cluster model should win in the second panel and must lose in the third, because it never sees the classes
+# A cluster model should win in the second panel. It is likely to lose in the third, because it never sees the classes
 # of the other clusters. Lines are means over training seeds, and bands reach from the smallest value to the
 # largest.
 
@@ -494,7 +494,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Look whether OCFL-HDB reaches an ARI of 1, and in which round. Then compare its PF1 with three others: FedAvg
+# Check whether OCFL-HDB reaches an ARI of 1, and in which round. Then compare its PF1 with three others: FedAvg
 # (what clustering gains), the oracle (what could be gained), and local training (what the federation gains).
 # The table of the last round, with accuracy, is printed under "Record".
 #
@@ -521,7 +521,7 @@ plots.show(
 # A high filled dot is what a client wants for itself. A high hollow dot is what we want of a model that travels
 # to other clients. Local training has the same task as a cluster model, but only one client's data. It is
 # also the only method that gains nothing from the samples that clients share
-# ([02_when_clients_disagree](02_when_clients_disagree.ipynb)).
+# ([02 When clients disagree](02_when_clients_disagree.ipynb)).
 #
 # ### What it costs to send
 #
@@ -552,14 +552,14 @@ plots.show(
 # All methods of this line-up except local training send the same amount in every round: one model to each
 # client, and one back. Clustering by updates costs nothing extra, because the server compares what it receives
 # anyway. The curves therefore differ only in what each method makes of the same traffic. Other families pay for
-# their clusters. For example, EMD-CFL ([05_emd_cfl](05_emd_cfl.ipynb)) sends models between all pairs of clients
+# their clusters. For example, EMD-CFL ([05 EMD-CFL](05_emd_cfl.ipynb)) sends models between all pairs of clients
 # once.
 #
 # ## Where there is nothing to find
 #
 # A method should also be tried where it cannot be right. We take the same digits, and clients without groups.
 # **IID** clients draw at random from one pool. **Dirichlet** clients have different shares of the classes, but
-# no two are alike by design ([02_when_clients_disagree](02_when_clients_disagree.ipynb) draws both). Will the
+# no two are alike by design ([02 When clients disagree](02_when_clients_disagree.ipynb) draws both). Will the
 # trigger wait for ever? What will the clusterers answer? Whatever the parameters, this section has the same
 # clients, and the network of the right panel of Figure 2.
 
@@ -794,7 +794,7 @@ print(f"\nfigure    {records.display_path(saved)}\nrecord    {records.display_pa
 # `python -m cflkit run 03_ocfl_temperature.ipynb -f params/ocfl/paper/mnist_15_nonoverlapping_balanced.yaml` is
 # the papers' experiment: MNIST, a network of 25 million parameters, 4,000 draws per client, 50 rounds. The folder
 # `params/ocfl/reduced/` has scenarios at a size for two cores. What came out, beside the papers' numbers, and the
-# **numbered deviations from the papers**, is in [93_report_ocfl](93_report_ocfl.ipynb).
+# **numbered deviations from the papers**, is in [93 Report: OCFL](93_report_ocfl.ipynb).
 
 # %% [markdown]
 # ## Exercises
@@ -822,6 +822,6 @@ print(f"\nfigure    {records.display_path(saved)}\nrecord    {records.display_pa
 # - D. Comaniciu, P. Meer: Mean shift: a robust approach toward feature space analysis. PAMI 2002.
 # - B. J. Frey, D. Dueck: Clustering by passing messages between data points. Science 2007.
 #
-# **Previous:** [02_when_clients_disagree](02_when_clients_disagree.ipynb) · **Next:**
-# [04_sattler_and_briggs](04_sattler_and_briggs.ipynb) · [Report](93_report_ocfl.ipynb) ·
+# **Previous:** [02 When clients disagree](02_when_clients_disagree.ipynb) · **Next:**
+# [04 Sattler and Briggs](04_sattler_and_briggs.ipynb) · [Report](93_report_ocfl.ipynb) ·
 # [Glossary](99_glossary.ipynb)

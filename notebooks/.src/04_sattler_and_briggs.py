@@ -46,7 +46,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from cflkit import claims, clustering, datasets, ledger, methods, metrics, models
-from cflkit import papers, partition, plots, records, simulation
+from cflkit import papers, partition, plots, simulation
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Federation, Jobs
 from cflkit.methods import sattler
@@ -219,9 +219,10 @@ for name, (eps1, eps2) in pairs.items():
     print(f"{name:15s} would split in {may.mean():4.0%} of the rounds; first in", *started)
 
 # %% [markdown]
-# **With the defaults** the mean fades while members' updates stay several times longer. So the clients *are*
-# incongruent, and the idea is sound. But the four pairs disagree about when to split. Where $\varepsilon_2$ lies among
-# the jumps of single clients, the first split moves with the seed.
+# **With the defaults** the mean fades while members' updates stay several times longer. So the clients' updates cancel
+# each other: no single model suits all clients, and the idea is sound. But the four pairs disagree about when to split.
+# The largest norm changes from round to round with a single client's update. Where $\varepsilon_2$ lies among its
+# values, the first split moves with the seed.
 #
 # A threshold is a length in the space of parameters. Such lengths depend on the learning rate, on the number of local
 # steps and on the network.
@@ -258,8 +259,8 @@ kept_whole = all(any(group <= half for half in halves) for group in whole)
 print("each true cluster lies in one half:", kept_whole)
 
 # %% [markdown]
-# One cut cannot separate three groups. One half holds two of them, and it must be split again when *its* mean has
-# vanished. So the thresholds must fit the whole federation and also every half of it. The method stops in the right place
+# One cut cannot separate three groups. At best, one half holds two whole groups, and it must be split again when *its*
+# mean has vanished. So the thresholds must fit the whole federation and also every half of it. The method stops in the right place
 # only if, in each true group, the mean stays at or above $\varepsilon_1$, or the largest norm stays at or below
 # $\varepsilon_2$.
 #
@@ -301,7 +302,7 @@ plots.show(
 )
 
 # %% [markdown]
-# **With the defaults** a low $\varepsilon_1$ never begins. A high $\varepsilon_2$ never begins either. A high
+# **With the defaults** the method never begins to split with a low $\varepsilon_1$ or with a high $\varepsilon_2$. A high
 # $\varepsilon_1$ with a low $\varepsilon_2$ continues into the true groups, since some member's update is always longer
 # than that. OCFL looks at the same updates. It only asks whether their *directions* differ more than before.
 #
@@ -330,7 +331,8 @@ print(
 
 # %% [markdown]
 # Neither the learning rate nor the network changes who belongs together. Compare how much they change $\varepsilon_1$,
-# and compare the proxy with the federation. One client with all data takes many times as many steps per round as ours.
+# and compare the proxy with the federation. One client with all data takes many times as many steps per round as one of our
+# clients.
 #
 # ## What BatchNorm's counters do to lengths and angles
 #
@@ -597,7 +599,7 @@ plots.show(
     figure,
     6,
     "The dendrogram of the last round (first seed), cut at the dashed line, and the clusters that"
-    " remain below it.",
+    " remain below it. The strips have the clients in the order of their numbers, not of the leaves.",
     "With the defaults: "
     "Above, a dendrogram with a dashed line through the long vertical branches. Below, two strips"
     " of numbered clients: the true clusters, and those of the cut.",
@@ -699,7 +701,8 @@ print(wide[["BCL", "OCFL-AFF", "OCFL-HDB"]].dropna(how="all").to_string(na_rep="
 #
 # What this shows is the mechanism. The signs are wrong in the code, and wrong signs produce values of this kind. It does
 # not reproduce the two rows. Our data and network are not the paper's, and which of the two outcomes Briggs has in a
-# scenario depends on the run. The section on committed records counts both outcomes for MNIST and Fashion-MNIST.
+# scenario depends on the run. The
+# [report](93_report_ocfl.ipynb#sattler-and-briggs-in-our-runs) counts both outcomes for MNIST and Fashion-MNIST.
 #
 # ### All differences in one place
 #
@@ -774,56 +777,6 @@ held = claims.check(
 )
 
 # %% [markdown]
-# ## In the committed records
-#
-# The command `python -m cflkit run notebooks/03_ocfl_temperature.ipynb -f
-# notebooks/params/ocfl/reduced/mnist_15_nonoverlapping_balanced.yaml` runs all methods at a size for two cores. The files
-# beside `reduced` are the papers' scenarios. Such runs have been committed as
-# [records](99_glossary.ipynb#record). The next cells read them and train nothing. First, the signs.
-
-# %%
-known = [record for record in records.committed() if record.paper == "ocfl"]
-reduced = [record for record in known if ledger.scale(record, "ocfl") == "reduced"]
-for name in ("Briggs as published", "Briggs", "OCFL-AFF as published", "OCFL-AFF"):
-    ends = [record.summary[name] for record in reduced]
-    negative = sum(end["ari"] < 0 for end in ends)
-    single = sum(end["n_clusters"] == 1 for end in ends)
-    right = sum(end["ari"] == 1 for end in ends)
-    print(
-        f"{name:22s} ARI < 0 in {negative:2d} runs, one cluster in {single:2d}, true in {right:2d}"
-    )
-print("of", len(reduced), "runs")
-theirs = table_1[table_1["dataset"].isin(["mnist", "fashion-mnist"]) & (table_1["clients"] == 15)]
-briggs = theirs[theirs["method"] == "BCL"]["value"]
-print(
-    f"published for Briggs: below 0 in {(briggs < 0).sum()}, a dash in {briggs.isna().sum()} of {len(briggs)}"
-)
-
-# %% [markdown]
-# Second, the thresholds. Briggs' method cuts in one round of each run. The next cell asks for the thresholds that would
-# have left three clusters there, and whether one threshold lies in all these intervals. Then it asks what decided the
-# round of Sattler's first split.
-
-# %%
-lows, highs, splits, early_mean = [], [], 0, 0
-for record in reduced:
-    cut = record.rounds.query("method == 'Briggs' and merge_heights.notna()").iloc[0]
-    levels = [float(level) for level in cut["merge_heights"].split("|")]
-    lows, highs = [*lows, levels[-3]], [*highs, levels[-2]]
-    if begun := record.summary["Sattler"]["clustering_round"]:
-        before = record.rounds.query("method == 'Sattler' and round < @begun")["mean_norm"]
-        splits += 1
-        early_mean += bool((before.astype(float) < record.parameters["sattler_eps1"]).any())
-if reduced:
-    print(f"intervals begin at up to {max(lows):.2f} and end from {min(highs):.2f} on:", end=" ")
-    print("one threshold fits all" if max(lows) < min(highs) else "no threshold fits all runs")
-print(
-    f"Sattler splits in {splits} of {len(reduced)} runs; in {early_mean} the mean was below ε₁ before"
-)
-
-# %% [markdown]
-# If the mean was below $\varepsilon_1$ before the first split, the round was decided by $\varepsilon_2$ or by the waiting time.
-#
 # ## Deviations from the paper
 #
 # 1. **Sattler's separation condition.** The paper splits only if members' updates are less noisy than what

@@ -424,5 +424,5 @@ print(textwrap.fill(", ".join(missing), 90))
 # - D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv 2506.07769, 2025.
 # - T. Li et al.: Federated optimization in heterogeneous networks. MLSys 2020.
 #
-# **Previous:** [93 Report on OCFL](93_report_ocfl.ipynb) · **Next:** [96 Report on FedCRef](96_report_fedcref.ipynb) ·
+# **Previous:** [93 Report: OCFL](93_report_ocfl.ipynb) · **Next:** [96 Report: FedCRef](96_report_fedcref.ipynb) ·
 # [Lesson](05_emd_cfl.ipynb) · [Ledger](90_ledger.ipynb) · [Glossary](99_glossary.ipynb)

@@ -456,6 +456,6 @@ print(choices_table.round(3).to_string())
 #   data distributions. arXiv 2408.10664, 2024.
 
 # %% [markdown]
-# **Previous:** [95 Report on EMD-CFL](95_report_emd_cfl.ipynb) · **Next:**
-# [97 Report on explanations](97_report_explanations.ipynb) · [Lesson 06](06_fedcref.ipynb) ·
+# **Previous:** [95 Report: EMD-CFL](95_report_emd_cfl.ipynb) · **Next:**
+# [97 Report: explanations](97_report_explanations.ipynb) · [Lesson 06](06_fedcref.ipynb) ·
 # [Glossary](99_glossary.ipynb)

@@ -537,5 +537,5 @@ print(table_of_cells.groupby("table")[status].value_counts().unstack(fill_value=
 # - V. Petsiuk, A. Das, K. Saenko: RISE: randomized input sampling for explanation of black-box models. BMVC 2018.
 # - J. Demšar: Statistical comparisons of classifiers over multiple data sets. JMLR 7, 2006.
 #
-# **Previous:** [96 Report on FedCRef](96_report_fedcref.ipynb) · **Next:** [Glossary](99_glossary.ipynb) ·
+# **Previous:** [96 Report: FedCRef](96_report_fedcref.ipynb) · **Next:** [Glossary](99_glossary.ipynb) ·
 # [Lesson 07](07_explaining_cluster_models.ipynb) · [Ledger](90_ledger.ipynb)
