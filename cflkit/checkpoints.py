@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cflkit import revision
 
@@ -32,7 +35,8 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
     identity : str
         The identity of the run, which `load` compares.
     state : dict
-        Tensors, numbers and texts, and lists and dicts of these.
+        Tensors, numbers and texts, and lists and dicts of these. Equal tensors, such as the model
+        that several methods have, are written once.
 
     Raises
     ------
@@ -43,7 +47,7 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("wb") as file:
-            torch.save({"identity": identity, "code": code(), **plain(state)}, file)
+            torch.save({"identity": identity, "code": code(), **plain(state, {})}, file)
             file.flush()
             os.fsync(file.fileno())  # else a power cut could leave the final name without contents
         draft.replace(path)
@@ -96,13 +100,38 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
             f"{path} is the checkpoint of another run (other methods, options, seed or partition, "
             "or more rounds); delete it to start anew"
         )
-    return state
+    whole: dict[str, Any] = separate(state)
+    return whole
 
 
-def plain(value: Any) -> Any:
-    """Return ``value`` with Python numbers in place of NumPy's, which could not be loaded again."""
+def plain(value: Any, known: dict[Hashable, Tensor]) -> Any:
+    """Prepare a state for writing.
+
+    NumPy's numbers become Python's, since the former could not be loaded again. A tensor becomes
+    the first one that is equal to it, since ``torch.save`` writes a tensor once.
+
+    Parameters
+    ----------
+    value : object
+        The state, or a part of it.
+    known : dict
+        The different tensors so far.
+    """
     if isinstance(value, dict):
-        return {name: plain(member) for name, member in value.items()}
+        return {name: plain(member, known) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(plain(member) for member in value)
+        return type(value)(plain(member, known) for member in value)
+    if isinstance(value, Tensor):
+        contents = value.cpu().reshape(-1).view(torch.uint8).numpy()
+        key = value.dtype, value.shape, hashlib.sha256(contents).digest()
+        return known.setdefault(key, value)
     return value.item() if isinstance(value, np.generic) else value
+
+
+def separate(value: Any) -> Any:
+    """Copy the tensors of a state that was read, so that equal ones do not share memory."""
+    if isinstance(value, dict):
+        return {name: separate(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(separate(member) for member in value)
+    return value.clone() if isinstance(value, Tensor) else value

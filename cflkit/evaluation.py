@@ -7,7 +7,7 @@ labels of test samples, and the classes of each client's samples.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from cflkit.methods.fedcref import Edges, Labels, true_classes
 
 # The models that a client predicts with, as pairs of a digest and the model's weight
 Mixture = tuple[tuple[bytes, float], ...]
+TestSets = Literal["all", "own", "none"]
 Scores = dict[tuple[Mixture, int], tuple[float, float]]
 
 
@@ -31,11 +32,26 @@ Scores = dict[tuple[Mixture, int], tuple[float, float]]
 
 
 def models_on_test_sets(
-    methods: Mapping[str, Method], federation: Federation, t: int, central: bool = True
+    methods: Mapping[str, Method],
+    federation: Federation,
+    t: int,
+    test_sets: TestSets = "all",
 ) -> list[dict[str, Any]]:
-    """Measure the model of each client after round ``t``.
+    """Measure the clusters and the model of each client after round ``t``.
 
     Each distinct model is evaluated only once on each test set.
+
+    Parameters
+    ----------
+    methods : mapping of str to Method
+        The methods by name.
+    federation : Federation
+        The federation that has the test sets.
+    t : int
+        The round, from 0.
+    test_sets : {"all", "own", "none"}
+        The test sets for the models: those of the clients and the central one, those of the
+        clients alone, or none.
 
     Returns
     -------
@@ -52,12 +68,34 @@ def models_on_test_sets(
         - ``clean_accuracy`` and ``backdoor_accuracy``: means over the target clients of a backdoor,
           on their test samples as they are, and on the manipulated ones;
         - the method's scalars;
-        - ``clusters``: the cluster of each client, joined by ``|``.
+        - ``clusters``: the cluster of each client, joined by ``|``;
+        - ``settled``: whether no later round can change the clusters.
 
         The measures on the central test set and the gap are NaN where this set was skipped or does
-        not exist. Methods without clusters have no agreement, no ``n_clusters`` and no
-        ``clusters``. Only federations with a backdoor have the two measures of a backdoor.
+        not exist. Without test sets, there are no columns about models. Methods without clusters
+        have no columns about clusters. Only federations with a backdoor have the two measures of a
+        backdoor.
     """
+    measured: Mapping[str, Mapping[str, float]] = {}
+    if test_sets != "none":
+        measured = performances(methods, federation, test_sets == "all")
+    return [
+        {
+            "method": name,
+            "round": t + 1,
+            **agreement(federation, method),
+            **measured.get(name, {}),
+            **method.scalars,
+            **joined_labels(method),
+        }
+        for name, method in methods.items()
+    ]
+
+
+def performances(
+    methods: Mapping[str, Method], federation: Federation, central: bool
+) -> dict[str, dict[str, float]]:
+    """Evaluate the clients' models; return each method's measures."""
     models, held = models_of(methods)
     pairs = sorted({(mixture, c) for own in held.values() for c, mixture in enumerate(own)})
     own = scores(federation, models, pairs, "test")
@@ -67,17 +105,10 @@ def models_on_test_sets(
     if central and len(federation.targets(0, "central")):
         everywhere = sorted({(mixture, 0) for mixture, _ in pairs})
         general = scores(federation, models, everywhere, "central")
-    return [
-        {
-            "method": name,
-            "round": t + 1,
-            **agreement(federation, method),
-            **performance(list(enumerate(held[name])), own, on_backdoor, general),
-            **method.scalars,
-            **joined_labels(method),
-        }
-        for name, method in methods.items()
-    ]
+    return {
+        name: performance(list(enumerate(mixtures)), own, on_backdoor, general)
+        for name, mixtures in held.items()
+    }
 
 
 def models_of(
@@ -160,20 +191,23 @@ def performance(
     return measures
 
 
-def joined_labels(method: Method) -> dict[str, str]:
+def joined_labels(method: Method) -> dict[str, Any]:
     """Return the cluster of each client joined by ``|``, if the method has clusters."""
     if method.labels is None:
         return {}
-    return {"clusters": "|".join(map(str, method.labels.tolist()))}
+    return {"clusters": "|".join(map(str, method.labels.tolist())), "settled": method.settled}
 
 
 # --- Clusters of samples --------------------------------------------------------------------------
 
 
 def clusters_of_samples(
-    methods: Mapping[str, Method], federation: Federation, t: int, central: bool = True
+    methods: Mapping[str, Method],
+    federation: Federation,
+    t: int,
+    test_sets: TestSets = "all",
 ) -> list[dict[str, Any]]:
-    """Measure the clusters of samples that FedCRef has after iteration ``t``.
+    """Measure the clusters of samples that FedCRef has after iteration ``t``; no test set is used.
 
     Returns
     -------

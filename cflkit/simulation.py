@@ -27,8 +27,9 @@ from cflkit.methods.base import Method
 from cflkit.progress import Progress
 from cflkit.revision import revision
 
-# The largest share of a run's time that may be spent on writing checkpoints
-CHECKPOINT_SHARE = 0.05
+# The least seconds between two checkpoints, and the largest share of a run's time that may be
+# spent on writing them
+CHECKPOINT_SECONDS, CHECKPOINT_SHARE = 60, 0.05
 
 __all__ = ["History", "run"]
 
@@ -41,14 +42,16 @@ class Measuring:
     ----------
     rows : callable
         The function that measures a round and returns the rows of the history. Its arguments are
-        the methods, the federation, the round, and whether to use the central test set.
+        the methods, the federation, the round, and the test sets to use.
     summarise : callable
         The function from the table of all rows to the summary.
     at_start : bool
         Whether runs are also measured before the first round.
     """
 
-    rows: Callable[[Mapping[str, Method], Federation, int, bool], list[dict[str, Any]]]
+    rows: Callable[
+        [Mapping[str, Method], Federation, int, evaluation.TestSets], list[dict[str, Any]]
+    ]
     summarise: Callable[..., Summary]
     at_start: bool
 
@@ -67,6 +70,7 @@ def run(
     rounds: int,
     *,
     central_every: int = 1,
+    until_settled: bool = False,
     checkpoint: str | Path | None = None,
     progress: bool = True,
 ) -> History:
@@ -84,10 +88,14 @@ def run(
     central_every : int
         The number of rounds between evaluations on the central test set. On a CPU, these can cost
         more than the training. There is always an evaluation after the last round.
+    until_settled : bool
+        Whether only the clusters are of interest. A method then leaves the run after the round in
+        which its clusters become final (`Method.settled`), and no model is tested.
     checkpoint : path, optional
-        The file for the state of the run. It is written after each round, unless writing takes more
-        than a twentieth of the time. If the file exists, the run continues from it. The file is
-        kept after the last round, until a record holds the result (`records.write`).
+        The file for the state of the run. It is written about every minute, after a round, unless
+        writing takes more than a twentieth of the time. If the file exists, the run continues from
+        it. The file is kept after the last round, until a record holds the result
+        (`records.write`).
     progress : bool
         Whether to show a bar with the round, the temperature and the numbers of clusters. Without a
         terminal or notebook, there is one line per round instead.
@@ -124,31 +132,48 @@ def run(
         history, start = keeper.resume(methods, rounds, federation.device)
         history.summarise = measuring.summarise
     elif measuring.at_start:
-        history.rows = measuring.rows(methods, federation, -1, True)
+        history.rows = measuring.rows(methods, federation, -1, "all")
     history.revisions.append(revision() or "unknown")
     with Progress(start, rounds, progress) as shown:
         for t in range(start, rounds):
-            running = {n: m for n, m in methods.items() if not m.finished and not left(history, n)}
+            running = unfinished(methods, history, until_settled)
             if not running:
                 break
             begin = perf_counter()
             traffic, errors = converse(running, federation, t, history)
             for name, error in errors.items():
                 history.rows.append({"method": name, "round": t + 1, "diverged": True})
-                if all(left(history, other) for other in methods):
+                if all(diverged(history, other) for other in methods):
                     raise error
                 del running[name]
             central = (t + 1) % central_every == 0 or t + 1 == rounds
-            for row in measuring.rows(running, federation, t, central) if running else []:
+            test_sets = "none" if until_settled else "all" if central else "own"
+            for row in measuring.rows(running, federation, t, test_sets) if running else []:
                 exchanged = traffic[row["method"]]
                 history.rows.append(row | {"bytes_down": exchanged.down, "bytes_up": exchanged.up})
             history.minutes += (perf_counter() - begin) / 60
-            keeper.keep(history, t + 1, methods, last=t + 1 == rounds)
+            last = t + 1 == rounds or not unfinished(methods, history, until_settled)
+            keeper.keep(history, t + 1, methods, last)
             shown.step(t, progress_text(running))
     return history
 
 
-def left(history: History, name: str) -> bool:
+def unfinished(
+    methods: Mapping[str, Method], history: History, until_settled: bool
+) -> dict[str, Method]:
+    """Return the methods that need another round."""
+    measured = {row["method"] for row in history.rows}
+    return {
+        name: method
+        for name, method in methods.items()
+        if not method.finished
+        and not diverged(history, name)
+        # A method that is settled from the start has one row, too
+        and not (until_settled and method.settled and name in measured)
+    }
+
+
+def diverged(history: History, name: str) -> bool:
     """Return whether a method has left the run, since its training diverged."""
     return any(row.get("diverged") and row["method"] == name for row in history.rows)
 
@@ -205,11 +230,12 @@ class Keeper:
     def keep(
         self, history: History, rounds: int, methods: Mapping[str, Method], last: bool
     ) -> None:
-        """Write the state after ``rounds`` rounds, unless writing takes too much of the time."""
+        """Write the state after ``rounds`` rounds, unless that was done a short time ago."""
         begin = perf_counter()
         if self.path is None:
             return
-        if not last and self.cost > CHECKPOINT_SHARE * (begin - self.written):
+        pause = max(CHECKPOINT_SECONDS, self.cost / CHECKPOINT_SHARE)
+        if not last and begin - self.written < pause:
             return
         save_checkpoint(self.path, self.identity, history, rounds, methods)
         self.written = perf_counter()

@@ -154,6 +154,26 @@ def test_a_run_goes_on_from_a_checkpoint_to_the_bit(name, federate, tmp_path):
 
 
 @averaging
+def test_settled_clusters_stay_and_a_run_until_then_has_the_same_rows(name, federate):
+    whole = run({name: build(name, federate(name))}, federate(name), 4)
+    rows = rows_of(whole, name)
+    clusters = [row["clusters"] for row in rows]
+    settled = [row["settled"] for row in rows]
+    assert settled == sorted(settled), "what is settled stays so"
+    first = settled.index(True) if True in settled else len(rows) - 1
+    assert len(set(clusters[first:])) == 1
+    short = run({name: build(name, federate(name))}, federate(name), 4, until_settled=True)
+    assert short.trained <= whole.trained
+    measures = ["round", "n_clusters", "ari", "ami", "clusters", "settled", "bytes_up"]
+    measures += [
+        scalar for scalar in ("temperature", "merge_heights", "scores") if scalar in rows[0]
+    ]
+    kept = [[row.get(measure) for measure in measures] for row in rows_of(short, name)]
+    assert kept == [[row.get(measure) for measure in measures] for row in rows[: first + 1]]
+    assert "pf1" not in short.table()
+
+
+@averaging
 def test_clients_in_another_order_give_results_in_that_order(name, federate, turned, monkeypatch):
     """Clusters and models move with the clients: nothing depends on a client's number."""
     _, split = turned

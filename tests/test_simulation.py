@@ -68,6 +68,7 @@ def test_a_killed_run_goes_on_to_the_same_history(federate, tmp_path, monkeypatc
             raise Killed
 
     monkeypatch.setattr(simulation, "save_checkpoint", save_and_die)
+    monkeypatch.setattr(simulation, "CHECKPOINT_SECONDS", 0)
     with pytest.raises(Killed):
         run(line_up(), federate(), rounds=5, checkpoint=checkpoint)
     monkeypatch.setattr(simulation, "save_checkpoint", save)
@@ -104,6 +105,23 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
     torch.save({"something": "else"}, checkpoint)
     with pytest.raises(CheckpointMismatch, match="is not a checkpoint of this version"):
         run(same, federate(), 2, checkpoint=checkpoint)
+
+
+def test_a_checkpoint_has_equal_models_once_and_gives_each_method_its_own(federate, tmp_path):
+    few, many = ({f"line {n}": methods.make("fedavg") for n in range(count)} for count in (1, 9))
+    sizes = []
+    for lines in (few, many):
+        path = tmp_path / f"{len(lines)}.pt"
+        run(lines, federate(model="compact-cnn"), 1, checkpoint=path)
+        sizes.append(path.stat().st_size)
+    model = federate(model="compact-cnn").initial()
+    assert sizes[1] - sizes[0] < 0.5 * model.nbytes
+    again = {name: methods.make("fedavg") for name in many}
+    run(again, federate(model="compact-cnn"), 1, checkpoint=path)
+    first, second = list(again.values())[:2]
+    assert torch.equal(first.models, second.models)
+    first.models += 1
+    assert not torch.equal(first.models, second.models)
 
 
 @pytest.mark.parametrize("changed", ["code", "torch"])

@@ -87,6 +87,11 @@ class Method:
         """Return whether the method needs no more rounds."""
         return False
 
+    @property
+    def settled(self) -> bool:
+        """Return whether no later round can change the labels."""
+        return False
+
     def client_models(self) -> tuple[Tensor, Tensor]:
         """Return the models with which clients predict.
 

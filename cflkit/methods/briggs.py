@@ -16,7 +16,7 @@ from torch import Tensor
 from cflkit import clustering
 from cflkit.bounds import STRICT, Natural, Positive
 from cflkit.divergence import pairwise
-from cflkit.federation import Jobs
+from cflkit.federation import Jobs, Server
 from cflkit.methods.base import (
     Method,
     Weighting,
@@ -81,6 +81,16 @@ class Briggs(Method):
             wrong_sign=self.wrong_sign,
         )
 
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Prepare for the first round, with one cluster of all clients."""
+        super().setup(server, initial)
+        self.clustered = False
+
+    @property
+    def settled(self) -> bool:
+        """Return whether the dendrogram has been cut."""
+        return self.clustered
+
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the updates; cluster first in round n (from 0), which trains the global model.
 
@@ -96,5 +106,6 @@ class Briggs(Method):
             self.labels = torch.from_numpy(self.clusterer().fit_predict(distance))
             # Each cluster starts from the global model and adds the updates of its own members
             self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
+            self.clustered = True
         weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models, updates, self.labels, weights)

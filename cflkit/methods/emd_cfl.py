@@ -117,6 +117,11 @@ class EMDCFL(Method):
         # The last model that each client has trained, needed only if rounds leave clients out
         self.latest = initial.repeat(m if server.clients_per_round < m else 0, 1)
 
+    @property
+    def settled(self) -> bool:
+        """Return whether every pair of clients has been measured."""
+        return bool(self.seen.all())
+
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run lines 10 to 21 of Algorithm 1; each pair of clients is measured only once."""
         jobs = self.broadcast(t)

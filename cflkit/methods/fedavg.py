@@ -55,6 +55,11 @@ class FedAvg(Method):
     tau: Positive = 1e-3
     watch_temperature: bool = True
 
+    @property
+    def settled(self) -> bool:
+        """Return True: the labels are those of the first round."""
+        return True
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, with zero momentum and v₋₁ = τ²."""
         super().setup(server, initial)

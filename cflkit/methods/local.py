@@ -24,6 +24,11 @@ class Local(Method):
 
     partial: ClassVar[bool] = True
 
+    @property
+    def settled(self) -> bool:
+        """Return True: the labels are those of the first round."""
+        return True
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Give every client a copy of the initial model."""
         super().setup(server, initial)

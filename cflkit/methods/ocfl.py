@@ -87,6 +87,11 @@ class OCFL(Method):
         self.clustered = False
         self.temperatures: list[float] = []
 
+    @property
+    def settled(self) -> bool:
+        """Return whether the trigger has fired."""
+        return self.clustered
+
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Run lines 14 to 28 of Algorithm 1."""
         updates = local_updates(trained, self.models, self.labels)

@@ -37,6 +37,11 @@ class Oracle(Method):
     truth: Truth
     weighting: Weighting = "samples"
 
+    @property
+    def settled(self) -> bool:
+        """Return True: the labels are those of the first round."""
+        return True
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round; every true cluster has a copy of the initial model."""
         super().setup(server, initial)
