@@ -69,6 +69,11 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--missing", action="store_true", help="do nothing if the notebook's record is there"
     )
+    run.add_argument(
+        "--record-only",
+        action="store_true",
+        help="run only the cells that the record needs, not the rest of the lesson",
+    )
     run.set_defaults(command=run_notebook)
 
     grids = commands.add_parser(
@@ -215,7 +220,12 @@ def run_notebook(options: argparse.Namespace) -> int:
         print(notebooks.parameters_cell(notebooks.read(options.notebook)))
         return 0
     done = notebooks.run(
-        options.notebook, dict(options.parameter), options.file, options.output, options.missing
+        options.notebook,
+        dict(options.parameter),
+        options.file,
+        options.output,
+        options.missing,
+        options.record_only,
     )
     if done is None:
         print("the record is there already")

@@ -122,7 +122,7 @@ def plain(value: Any, known: dict[Hashable, Tensor]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(plain(member, known) for member in value)
     if isinstance(value, Tensor):
-        contents = value.cpu().reshape(-1).view(torch.uint8).numpy()
+        contents = value.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
         key = value.dtype, value.shape, hashlib.sha256(contents).digest()
         return known.setdefault(key, value)
     return value.item() if isinstance(value, np.generic) else value

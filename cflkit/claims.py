@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cflkit.revision import PROJECT
+from cflkit import records
+from cflkit.records import PROJECT, Record
 
 TABLE = PROJECT / "data" / "robustness.csv"
 # The type under which a cell's output keeps its claims; frontends show the text beside it
@@ -28,7 +29,9 @@ SETTINGS = {
 }
 
 
-def check(notebook: str, claims: Mapping[str, bool]) -> dict[str, bool]:
+def check(
+    notebook: str, claims: Mapping[str, bool], record: Record | None = None
+) -> dict[str, bool]:
     """Print each claim, whether it is true in this run, and how often it held in other runs.
 
     Parameters
@@ -37,11 +40,13 @@ def check(notebook: str, claims: Mapping[str, bool]) -> dict[str, bool]:
         The name of the lesson, as ``03_ocfl_temperature``.
     claims : mapping of str to bool
         The truth of each claim in this run, by the claim's sentence.
+    record : Record, optional
+        The record of this run, which the claims are written into.
 
     Returns
     -------
     dict of str to bool
-        The claims, for the run's record.
+        The claims.
     """
     from IPython.display import display
 
@@ -55,6 +60,8 @@ def check(notebook: str, claims: Mapping[str, bool]) -> dict[str, bool]:
         lines += [f"       {text}" for text in counts or ["not measured yet"]]
     # As pairs, since notebooks are written with the names of a mapping in alphabetical order
     display({MIME: list(found.items()), "text/plain": "\n".join(lines)}, raw=True)
+    if record is not None:
+        records.add_claims(record, found)
     return found
 
 

@@ -13,13 +13,15 @@ each run::
         ...
 
 Names that are parameters of the notebook are passed on to it. Other names only select the file.
-``alike`` gives a parameter the value of another name.
+``alike`` gives a parameter the value of another name. ``given`` has parameters of all runs, which
+replace those of the files. A run executes only those cells of the notebook that its record needs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +45,7 @@ class GridFile(Parameters):
     notebook: str
     file: str
     alike: dict[str, str] = Field(default={})
+    given: dict[str, Any] = Field(default={})
     grids: list[dict[str, list[str | int | float | bool]]]
 
     @model_validator(mode="after")
@@ -85,9 +88,14 @@ class Job:
 
     def command(self) -> list[str]:
         """Build the arguments of ``python -m cflkit`` that make the record if it is missing."""
-        given = [word for name, value in self.given.items() for word in ("-p", name, str(value))]
+        given = [w for name, value in self.given.items() for w in ("-p", name, as_yaml(value))]
         notebook, file = map(records.display_path, (self.notebook, self.file))
-        return ["run", notebook, "-f", file, *given, "--missing"]
+        return ["run", notebook, "-f", file, *given, "--missing", "--record-only"]
+
+
+def as_yaml(value: Any) -> str:
+    """Write a value in one line of YAML; plain texts stay as they are."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def tables() -> list[str]:
@@ -122,7 +130,7 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         file = path.parent / grid.file.format(**point)
         listed = notebooks.read_yaml(file)
         wanted = {name: value for name, value in point.items() if name in usual}
-        wanted |= {name: point[other] for name, other in grid.alike.items()}
+        wanted |= {name: point[other] for name, other in grid.alike.items()} | grid.given
         checked = notebooks.check_parameters(notebook, listed | wanted)
         run = notebooks.recorded(notebook, checked)
         if run is None:

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import filelock
 import yaml
@@ -24,6 +24,9 @@ import yaml
 from cflkit import records
 from cflkit.claims import MIME
 from cflkit.parameters import ParameterError, Recorded, unknown_name
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 # Nobody else can read what this process and the kernel say to each other
 ENCRYPTED = {"KernelManager": {"transport_encryption": "auto"}}
@@ -42,6 +45,7 @@ def run(
     file: Path | None,
     output: Path | None = None,
     missing: bool = False,
+    record_only: bool = False,
 ) -> tuple[str, Path] | None:
     """Run a notebook with parameters.
 
@@ -61,6 +65,9 @@ def run(
         the run's id, or under the notebook's name if it writes no record.
     missing : bool
         Do nothing if the notebook's record is there already.
+    record_only : bool
+        Run only the cells that the notebook's record needs. The other cells of a lesson train
+        models, too, and can take longer.
 
     Returns
     -------
@@ -75,15 +82,15 @@ def run(
         nothing has run.
     NotebookError
         There is no notebook or no parameters cell, one of its cells failed, or another process is
-        running the same.
+        running the same. Or it writes no record, though it should.
     """
     values = {} if file is None else read_yaml(file)
     values |= {name: parse_yaml(name, text) for name, text in given.items()}
     values = check_parameters(notebook, values)
     parameters = recorded(notebook, values)
     if parameters is None:
-        if missing:
-            raise NotebookError(f"{notebook} writes no record that could be missing")
+        if missing or record_only:
+            raise NotebookError(f"{notebook} writes no record")
         return execute(notebook, values, output or RUNS / notebook.name)
     name = records.run_id(parameters)
     try:
@@ -92,7 +99,7 @@ def run(
             if missing and records.folder(name) is not None:
                 return None
             parameters.check_against_data()
-            return execute(notebook, values, output or RUNS / f"{name}.ipynb")
+            return execute(notebook, values, output or RUNS / f"{name}.ipynb", record_only)
     except filelock.Timeout as error:
         raise NotebookError(f"{name} is being run by another process") from error
     except OSError as error:
@@ -123,7 +130,9 @@ def run_lock(run: str, wait: bool = False) -> filelock.BaseFileLock:
     return filelock.FileLock(path, timeout=-1 if wait else 0)
 
 
-def execute(notebook: Path, values: dict[str, Any], output: Path) -> tuple[str, Path]:
+def execute(
+    notebook: Path, values: dict[str, Any], output: Path, record_only: bool = False
+) -> tuple[str, Path]:
     """Run a notebook with checked parameters; return its report and where it was written."""
     output = output.resolve()
     try:
@@ -142,7 +151,7 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> tuple[str, 
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     try:
         executed = papermill.execute_notebook(
-            notebook,
+            for_the_record(notebook) if record_only else notebook,
             output,
             parameters=values,
             cwd=notebook.resolve().parent,
@@ -162,6 +171,27 @@ def execute(notebook: Path, values: dict[str, Any], output: Path) -> tuple[str, 
             f"the kernel died, of too little memory perhaps (see {output})"
         ) from error
     return report_of(executed.cells), output
+
+
+def for_the_record(notebook: Path) -> NotebookNode:
+    """Read a notebook, and mark the code cells without the tag ``record`` as those to skip.
+
+    Raises
+    ------
+    NotebookError
+        No cell has the tag.
+    """
+    import nbformat
+
+    tree = nbformat.read(notebook, as_version=4)
+    cells = [cell for cell in tree.cells if cell.cell_type == "code"]
+    tags = [cell.metadata.setdefault("tags", []) for cell in cells]
+    if not any("record" in own for own in tags):
+        raise NotebookError(f"{notebook} has no cells tagged 'record'")
+    for own in tags:
+        if not {"parameters", "record"} & set(own):
+            own.append("skip-execution")  # nbclient, which papermill uses, knows this tag
+    return tree
 
 
 def report_of(cells: list[Any]) -> str:

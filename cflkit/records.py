@@ -112,7 +112,6 @@ def write(
     parameters: Recorded,
     history: History,
     federation: Federation,
-    claims: Mapping[str, bool] | None = None,
 ) -> Record:
     """Write the record of a finished run, and delete the run's checkpoint.
 
@@ -126,8 +125,6 @@ def write(
         The results that the simulation returned.
     federation : Federation
         The federation of the run.
-    claims : mapping of str to bool, optional
-        What the notebook claims of the run, see `claims.check`.
 
     Returns
     -------
@@ -144,15 +141,14 @@ def write(
         "paper": parameters.folder,
         "parameters": parameters.model_dump(),
         "summary": finite(history.summary()),
-        "claims": dict(claims or {}),
+        "claims": {},
         "provenance": provenance(parameters, federation, history),
     }
     draft = root / f".{run}.{os.getpid()}"
     try:
         draft.mkdir(parents=True, exist_ok=True)
         history.table().to_csv(draft / "rounds.csv", index=False, float_format="%.9g")
-        text = json.dumps(contents, indent=2) + "\n"
-        (draft / "record.json").write_text(text, encoding="utf-8")
+        (draft / "record.json").write_text(as_text(contents), encoding="utf-8")
         for path in draft.iterdir():  # else a power cut could leave the name without contents
             with path.open("rb+") as file:  # Windows syncs only files that are open for writing
                 os.fsync(file.fileno())
@@ -163,6 +159,26 @@ def write(
         shutil.rmtree(draft, ignore_errors=True)
     checkpoint(run).unlink(missing_ok=True)
     return read(root / run)
+
+
+def add_claims(record: Record, claims: Mapping[str, bool]) -> None:
+    """Write into a record what the lesson claims of the run, see `claims.check`.
+
+    Raises
+    ------
+    OSError
+        The record cannot be written.
+    """
+    path = record.folder / "record.json"
+    contents = json.loads(path.read_text(encoding="utf-8")) | {"claims": dict(claims)}
+    part = path.with_suffix(".part")
+    part.write_text(as_text(contents), encoding="utf-8")
+    part.replace(path)
+
+
+def as_text(contents: dict[str, Any]) -> str:
+    """Write the contents of ``record.json``."""
+    return json.dumps(contents, indent=2) + "\n"
 
 
 def replace(draft: Path, place: Path) -> None:

@@ -147,7 +147,8 @@ def run(
                     raise error
                 del running[name]
             central = (t + 1) % central_every == 0 or t + 1 == rounds
-            test_sets = "none" if until_settled else "all" if central else "own"
+            test_sets: evaluation.TestSets = "all" if central else "own"
+            test_sets = "none" if until_settled else test_sets
             for row in measuring.rows(running, federation, t, test_sets) if running else []:
                 exchanged = traffic[row["method"]]
                 history.rows.append(row | {"bytes_down": exchanged.down, "bytes_up": exchanged.up})

@@ -8,10 +8,12 @@ the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_Bi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
+from pydantic import Field, field_validator
 
 from cflkit import clustering, datasets, methods, metrics, partition, simulation
 from cflkit.bounds import Count, Natural, Positive, Repeats
@@ -61,6 +63,19 @@ class Parameters(OCFLMethods):
 
     central_every: Count
     repeats: Repeats = 1
+    # These fields are newer than some records, see `Run.precision`
+    only: Annotated[list[str], Field(min_length=1)] | None = None
+    until: Literal["rounds", "clusters"] = "rounds"
+
+    @field_validator("only")
+    @classmethod
+    def known_names(cls, names: list[str] | None) -> list[str] | None:
+        """Accept only names of the line-up."""
+        known = ("FedAvg", *METHODS.values(), *REFERENCE_METHODS)
+        unknown = [name for name in names or () if name not in known]
+        if unknown:
+            raise ValueError(f"unknown method {unknown[0]!r}; choose from {', '.join(known)}")
+        return names
 
 
 SCENARIO = {"dataset": str, "overlap": str, "balance": str, "clients": int}
@@ -238,11 +253,29 @@ def options_as_published(
     return published
 
 
+def chosen(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+    """Make the methods of the `line_up` that the run asks for, with their twins as published."""
+    lines = line_up(run, images, split)
+    wanted = lines if run.only is None else run.only
+    return {name: lines[name] for name in lines if name.removesuffix(AS_PUBLISHED) in wanted}
+
+
 def play(
-    run: Parameters, federation: Federation, methods: Mapping[str, Method], rounds: int
+    run: Parameters,
+    federation: Federation,
+    methods: Mapping[str, Method],
+    rounds: int,
+    checkpoint: Path | None = None,
 ) -> History:
-    """Run the methods for some rounds."""
-    return simulation.run(methods, federation, rounds, central_every=run.central_every)
+    """Run the methods for some rounds, or until all their clusters are final if the run says so."""
+    return simulation.run(
+        methods,
+        federation,
+        rounds,
+        central_every=run.central_every,
+        until_settled=run.until == "clusters",
+        checkpoint=checkpoint,
+    )
 
 
 # --- Protocols -----------------------------------------------------------------------------------
@@ -263,8 +296,9 @@ def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
     -------
     dict of str to float
         Means over rounds 1 to 50, including the rounds before clustering. A single cluster scores
-        zero, so a method that clusters in round r gets at most (51 − r) / 50. The values are NaN if
-        there are fewer rounds.
+        zero, so a method that clusters in round r gets at most (51 − r) / 50. If a run ended when
+        the clusters were final, they count for the missing rounds, too. Otherwise the values are
+        NaN if there are fewer rounds.
 
         - ``RAND``: the *adjusted* Rand index.
         - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB, the tables have RAND again.
@@ -277,14 +311,23 @@ def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
     that can be read and checked; a golden test counts them. The correct measures of a whole run are
     the means of `metrics.agreement`. Those of its outcome are the values of the last round.
     """
-    if len(rounds) < TABLE_ROUNDS:
+    measures = rounds[["ari", "ami", "homogeneity"]].head(TABLE_ROUNDS)
+    missing = TABLE_ROUNDS - len(measures)
+    if missing and is_settled(rounds):
+        measures = pd.concat([measures, *[measures.tail(1)] * missing])
+    elif missing:
         return {"RAND": np.nan, "AMI": np.nan, "COM": np.nan}
-    means = rounds[["ari", "ami", "homogeneity"]].head(TABLE_ROUNDS).mean()
+    means = measures.mean()
     return {
         "RAND": float(means["ari"]),
         "AMI": float(means["ami"]),
         "COM": float(means["homogeneity"]),
     }
+
+
+def is_settled(rounds: pd.DataFrame) -> bool:
+    """Return whether a method's clusters are final after its last row; older records do not say."""
+    return "settled" in rounds and bool(rounds["settled"].iloc[-1] == True)  # noqa: E712 (or NaN)
 
 
 def round_as_in_the_tables(rounds: pd.DataFrame) -> int | None:
@@ -299,9 +342,13 @@ def round_as_in_the_tables(rounds: pd.DataFrame) -> int | None:
     -------
     int or None
         For a method that clusters once, by a temperature or a dendrogram, the round in which it
-        did so, even if it found a single cluster. Otherwise the last round that changed the
-        clusters, since the table has Sattler's last split. None if there is no such round.
+        did so, even if it found a single cluster. It is the first round after which the clusters
+        are final; records that do not say so have a column that only this round fills, or a
+        temperature that nobody watches afterwards. For other methods, the last round that changed
+        the clusters, since the table has Sattler's last split. None if there is no such round.
     """
+    if is_settled(rounds):
+        return int(rounds.loc[rounds["settled"] == True, "round"].iloc[0])  # noqa: E712
     cut = rounds.get("merge_heights")
     if cut is not None and cut.notna().any():
         return int(rounds.loc[cut.notna(), "round"].iloc[0])
@@ -389,11 +436,11 @@ def paper(name: str, results: Results | None) -> Paper:
         protocols=PROTOCOLS,
         data=data,
         federation=federation,
-        line_up=line_up,
+        line_up=chosen,
         play=play,
         switches=SWITCHES,
         results=results,
-        free=frozenset({"seed", "partition_seed", "central_every"}),
+        free=frozenset({"seed", "partition_seed", "central_every", "only", "until"}),
     )
 
 

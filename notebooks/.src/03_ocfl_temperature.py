@@ -32,7 +32,7 @@
 #
 # ![Above, one round of federated averaging in four steps: send the model, train locally, return updates, average. Below, OCFL: federated averaging while the server watches the temperature, one clustering at its first rise, then federated averaging within each cluster.](../figures/scheme_fedavg_ocfl.svg)
 
-# %%
+# %% tags=["record"]
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -87,9 +87,11 @@ include_buffers = False  # also run each method with BatchNorm's state in its up
 central_every = 1  # rounds between evaluations on the central test set
 seed = 0  # initial model, batch orders
 repeats = 5  # training seeds that the figures show, from seed on; the record is of the first
+only = None  # names of the methods to run, such as ["OCFL-HDB"]; None: all, which the figures need
+until = "rounds"  # or "clusters": no more rounds once no method's clusters can change
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
-# %%
+# %% tags=["record"]
 run = papers.ocfl.Parameters.of(globals())
 run_name = records.run_id(run)
 
@@ -103,7 +105,7 @@ run_name = records.run_id(run)
 # The default network has BatchNorm layers, which normalise activations by statistics of the data. These statistics
 # stand behind the $P$ parameters in the row. The server averages them as well, but it compares parameters alone.
 
-# %% tags=["nbval-check-output"]
+# %% tags=["record", "nbval-check-output"]
 images, split = partition.ocfl(
     datasets.load(run.dataset),
     overlap=run.overlap,
@@ -392,21 +394,30 @@ print("same models:", torch.allclose(own_models, package.models, atol=1e-3))
 # All methods start from the same model. Many of them ask for the very same local trainings, for example until
 # they split. Each distinct training runs once and is shared:
 
-# %%
-line_up = papers.ocfl.line_up(run, images, split)
+# %% tags=["record"]
+line_up = papers.ocfl.chosen(run, images, split)
 history = simulation.run(
     line_up,
     federation,
     run.rounds,
     central_every=run.central_every,
+    until_settled=run.until == "clusters",
     checkpoint=records.checkpoint(run_name),
 )
 summary = history.summary()
 print(f"{history.requested} local trainings asked for, {history.trained} run")
 
 # %% [markdown]
+# A run that is not written down cannot be compared with a paper. The **record** holds the parameters, each method's
+# measures, and the circumstances: code version, machine, minutes, seed, and the hash of the partition. The claims at the
+# end of the lesson are added to it.
+
+# %% tags=["record"]
+record = records.write(run_name, run, history, federation)
+
+# %% [markdown]
 # One run is one draw of the initial model and of the batches. Five of the methods therefore run again with
-# other training seeds, on the same clients. The figures below show all these runs.
+# other training seeds, on the same clients. The figures below show all these runs. The record is of the first one.
 
 # %%
 drawn = ["FedAvg", "Briggs", "OCFL-HDB", "oracle", "local"]
@@ -473,7 +484,7 @@ for number, (curve, at) in enumerate(zip(curves, fired, strict=True)):
 # of the other clusters. Lines are means over training seeds, and bands reach from the smallest value to the
 # largest.
 
-# %% tags=["hide-input"]
+# %% tags=["report", "hide-input"]
 figure, axes = plt.subplots(1, 3, figsize=(8, 3), sharey=True)
 for ax, measure in zip(axes, ("ari", "pf1", "gf1"), strict=True):
     without = ["oracle", "local"] if measure == "ari" else []
@@ -482,7 +493,7 @@ axes[0].set(ylim=(-0.05, 1.05), title="ARI: clusters", ylabel="score")
 axes[1].set_title("PF1: own test sets")
 axes[2].set_title("GF1: central test set")
 figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=5)
-saved = plots.save(figure, f"03_{run_name}")
+print("figure   ", records.display_path(plots.save(figure, f"03_{run_name}")))
 plots.show(
     figure,
     5,
@@ -496,7 +507,7 @@ plots.show(
 # %% [markdown]
 # Check whether OCFL-HDB reaches an ARI of 1, and in which round. Then compare its PF1 with three others: FedAvg
 # (what clustering gains), the oracle (what could be gained), and local training (what the federation gains).
-# The table of the last round, with accuracy, is printed under "Record".
+# The table of the last round, with accuracy, is printed at the end.
 #
 # Part of FedAvg's distance is due to the measure. Its wrong answers often fall on classes that the client does
 # not hold, and each such class counts as F1 = 0. Its accuracy shows a smaller distance.
@@ -715,7 +726,7 @@ def most(truths):
 found = [*last("OCFL-HDB", "ari"), *last("Briggs", "ari")]
 ocfl_pf1 = last("OCFL-HDB", "pf1")
 right = ("hdbscan", "affinity", "kmeans")
-held = claims.check(
+claims.check(
     "03_ocfl_temperature",
     {
         "The temperature of compact-cnn falls before it rises in most training runs": most(
@@ -747,6 +758,7 @@ held = claims.check(
             replies[["affinity", "kmeans"]].min(axis=None) > 1
         ),
     },
+    record,
 )
 
 # %% [markdown]
@@ -758,16 +770,9 @@ held = claims.check(
 #   How much better depends on the measure.
 # - A client that comes late is attributed by one local training of the model that the server kept.
 #
-# ## Record
-#
-# A run that is not written down cannot be compared with a paper. The record holds the parameters, each method's
-# measures, the claims, and the circumstances: code version, machine, minutes, seed, and the hash of the
-# partition. It is the record of the first training seed.
+# ## The last round in numbers
 
-# %%
-record = records.write(run_name, run, history, federation, claims=held)
-
-# %% tags=["report"]
+# %% tags=["record", "report"]
 heads = f"{'ARI':>6s} {'PF1':>6s} {'GF1':>6s} {'accuracy':>9s}"
 print(f"{'after the last round':22s} {'clusters in round':>18s} {heads}")
 for name, measures in summary.items():
@@ -776,9 +781,10 @@ for name, measures in summary.items():
         continue
     print(
         f"{name:22s} {measures['clustering_round'] or '-':>18} {measures['ari']:6.2f} "
-        f"{measures['pf1']:6.2f} {measures['gf1']:6.2f} {measures['accuracy']:9.2f}"
+        f"{measures.get('pf1', np.nan):6.2f} {measures.get('gf1', np.nan):6.2f} "
+        f"{measures.get('accuracy', np.nan):9.2f}"
     )
-print(f"\nfigure    {records.display_path(saved)}\nrecord    {records.display_path(record.folder)}")
+print(f"\nrecord    {records.display_path(record.folder)}")
 
 # %% [markdown]
 # Oracle and local training are split from the start, hence round 1. Accuracy is that of the clients' models on
@@ -792,7 +798,9 @@ print(f"\nfigure    {records.display_path(saved)}\nrecord    {records.display_pa
 #
 # The same notebook makes the papers' runs. In this folder,
 # `python -m cflkit run 03_ocfl_temperature.ipynb -f params/ocfl/paper/mnist_15_nonoverlapping_balanced.yaml` is
-# the papers' experiment: MNIST, a network of 25 million parameters, 4,000 draws per client, 50 rounds. The folder
+# the papers' experiment: MNIST, a network of 25 million parameters, 4,000 draws per client, 50 rounds. With `--record-only`,
+# the other demonstrations of this lesson are left out. With `-p until clusters -p only '[OCFL-HDB, OCFL-KM]'`, a run ends
+# once these methods have clustered, which takes a few rounds: their clusters never change again. The folder
 # `params/ocfl/reduced/` has scenarios at a size for two cores. What came out, beside the papers' numbers, and the
 # **numbered deviations from the papers**, is in [93 Report: OCFL](93_report_ocfl.ipynb).
 

@@ -32,7 +32,7 @@
 # The server computes a score per direction, joins clients whose two scores are below epsilon, and trains one model per
 # cluster.](../figures/scheme_emd_cfl.svg)
 
-# %%
+# %% tags=["record"]
 from time import perf_counter
 
 import ipywidgets
@@ -90,7 +90,7 @@ repeats = 3  # training seeds, from the one below
 seed = 0  # initial model, batch orders
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
-# %%
+# %% tags=["record"]
 run = papers.emd_cfl.Parameters.of(globals())
 run_name = records.run_id(run)
 
@@ -101,7 +101,7 @@ run_name = records.run_id(run)
 # equally many images of each class. A client has [validation](99_glossary.ipynb#validation-set) images beside its training and test images:
 # a tenth of its training images, which it does not train on. The method needs them.
 
-# %% tags=["nbval-check-output"]
+# %% tags=["record", "nbval-check-output"]
 images, split = papers.emd_cfl.data(run)
 federation = papers.emd_cfl.federation(run, images, split)
 for part, held in split.splits.items():
@@ -442,10 +442,11 @@ for kind, found in of_torn.items():
 #
 # After the clustering, everything is federated averaging within clusters. Three other methods run beside it. The
 # [oracle](99_glossary.ipynb#oracle) knows the true clusters. FedAvg trains one model for all. FedProx also trains one model, and a penalty
-# $\frac{\mu}{2}\lVert\theta - \theta^t\rVert^2$ keeps clients near it. All run with several training seeds.
+# $\frac{\mu}{2}\lVert\theta - \theta^t\rVert^2$ keeps clients near it. All run with several training seeds. The
+# [record](99_glossary.ipynb#record) is of the first one.
 
 
-# %%
+# %% tags=["record"]
 def with_seed(number):
     """All methods with one training seed, in lockstep."""
     again = run.model_copy(update={"seed": number})
@@ -457,12 +458,13 @@ def with_seed(number):
 
 histories = [with_seed(run.seed + extra) for extra in range(run.repeats)]
 summaries = [result.summary() for result in histories]
+record = records.write(run_name, run, histories[0], federation)
 
 # %% [markdown]
 # In Figure 6 each dot is one seed, and lines join the means. Methods stand side by side in every round, since two of them may have the same values. Compare the
 # oracle with EMD-CFL first, and both with FedAvg then.
 
-# %% tags=["hide-input"]
+# %% tags=["report", "hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(8, 3), sharey=True)
 pictured = {"accuracy": "mean accuracy of clients", "worst_accuracy": "worst client's accuracy"}
 tables = [result.table() for result in histories]
@@ -475,7 +477,7 @@ for (measure, label), ax in zip(pictured.items(), axes, strict=True):
         ax.scatter(np.tile(x, len(values)), values.ravel(), s=10, alpha=0.6, **look)
     ax.set(xlabel="round", ylabel=label, xticks=range(1, run.rounds + 1))
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-saved = plots.save(figure, f"05_{run_name}")
+print("figure   ", records.display_path(plots.save(figure, f"05_{run_name}")))
 plots.show(
     figure,
     6,
@@ -486,7 +488,7 @@ plots.show(
     "below them and come closer.",
 )
 
-# %% tags=["report"]
+# %% tags=["record", "report"]
 print(
     f"{'last round, seed by seed':26s} {'clusters':>8s} {'ARI':>6s} {'accuracy':>9s} {'worst':>6s}"
 )
@@ -496,6 +498,7 @@ for number, found_by in enumerate(summaries):
             f"seed {run.seed + number}  {name:18s} {found['n_clusters']:8d} {found['ari']:6.2f} "
             f"{found['accuracy']:9.3f} {found['worst_accuracy']:6.3f}"
         )
+print(f"\nrecord    {records.display_path(record.folder)}")
 
 # %% [markdown]
 # With the same clusters, EMD-CFL and the oracle train the very same models, and the kit trains them only once. So compare their rows in the table:
@@ -780,7 +783,7 @@ rooms = {
     for name, matrix in matrices.items()
 }
 hard_room = {name: rooms[name, "the hard shift"] for name in on_hidden}
-held = claims.check(
+claims.check(
     "05_emd_cfl",
     {
         "EMD-CFL finds the true clusters with every training seed": all(
@@ -816,6 +819,7 @@ held = claims.check(
             min(shrunk.values()) > 0
         ),
     },
+    record,
 )
 
 # %% [markdown]
@@ -829,10 +833,6 @@ held = claims.check(
 # - Parameters and pixels can fail for reasons that have nothing to do with the groups. The updates also lose room on the hard shift.
 #
 # The numbered deviations from the paper and our runs beside its tables stand in the [report](95_report_emd_cfl.ipynb).
-
-# %%
-record = records.write(run_name, run, histories[0], federation, claims=held)
-print(f"figure    {records.display_path(saved)}\nrecord    {records.display_path(record.folder)}")
 
 # %% [markdown]
 # ## Exercises

@@ -34,7 +34,7 @@
 # different clients. Connected local clusters form communities. Each community trains one model by federated averaging.
 # Clients sort their samples again, and the loop repeats until it is stable.](../figures/scheme_fedcref.svg)
 
-# %%
+# %% tags=["record"]
 from dataclasses import replace
 
 import ipywidgets as widgets
@@ -84,7 +84,7 @@ rounds = 6  # of federated averaging
 iterations = 4  # at most
 seed = 0  # first clustering, initial models, batch orders
 
-# %%
+# %% tags=["record"]
 run = papers.fedcref.Parameters.of(globals())
 run_name = records.run_id(run)
 
@@ -124,7 +124,7 @@ run_name = records.run_id(run)
 # The experiment uses labels for four purposes. They distribute the images, make the first local clusters, and score the
 # result. They also tell each client its number of classes $K$, as in the paper.
 
-# %% tags=["nbval-check-output"]
+# %% tags=["record", "nbval-check-output"]
 images, split = partition.class_mixtures(
     datasets.load(run.dataset),
     clients=run.clients,
@@ -156,7 +156,7 @@ print(f"{to_find} classes can be found")
 #
 # Look for the odd images in each row.
 
-# %%
+# %% tags=["record"]
 dealt = sample_clustering.first_clusters(
     run.clustering, images, split, dirtiness=run.dirtiness, dec=run.dec(), seed=run.seed
 )
@@ -202,10 +202,12 @@ print(f"mean ACC of the first local clusters: {np.mean(first):.2f}")
 #
 # All these networks are small and alike, so the kit trains them as one stack: `engine="stacked"`.
 
-# %%
+# %% tags=["record"]
 federation = Federation(
     images, split, "autoencoder", task="reconstruction", engine="stacked", seed=run.seed
 )
+
+# %%
 method = run.method(dealt)
 method.setup(federation.server, federation.initial())
 federation.converse(method.train_local_models())
@@ -573,7 +575,7 @@ for title, labels in (("before", dealt[0]), ("after", refined)):
 # *Alone* is a lower reference of ours: clients refine with nothing but their own networks. All three have the same
 # networks in the first iteration, and they are trained once.
 
-# %%
+# %% tags=["record"]
 line_up = papers.fedcref.variants(run, dealt, truth)
 history = simulation.run(
     line_up,
@@ -582,7 +584,8 @@ history = simulation.run(
     checkpoint=records.checkpoint(run_name),
     progress=False,
 )
-table = history.table()
+record = records.write(run_name, run, history, federation)
+table, summary = history.table(), history.summary()
 
 # %% [markdown]
 # Figure 6 has the graph of associations again, for the last iteration. An iteration associates the local clusters with
@@ -666,7 +669,7 @@ plots.show(
 # Figure 8 compares FedCRef with the two references. Look at the mean ACC after the first iteration, and at the worst
 # client. Then look at the isolated local clusters after the first iteration.
 
-# %% tags=["hide-input"]
+# %% tags=["report", "hide-input"]
 measures = {
     "accuracy": "mean ACC of clients",
     "worst_accuracy": "ACC of the worst client",
@@ -678,7 +681,7 @@ for (measure, label), ax in zip(measures.items(), axes, strict=True):
     ax.set_xlabel("iteration")
 handles = axes[0].get_lines()[: len(line_up)]
 figure.legend(handles, list(line_up), loc="outside lower center", ncols=len(line_up))
-saved = plots.save(figure, f"06_{run_name}")
+print("figure   ", records.display_path(plots.save(figure, f"06_{run_name}")))
 plots.show(
     figure,
     8,
@@ -803,7 +806,6 @@ for k, row in by_k.items():
 # These are the outcomes on which the lesson rests.
 
 # %% tags=["claims"]
-summary = history.summary()
 fed, alone, perfect = (summary[name] for name in ("FedCRef", "Alone", "Perfect associations"))
 few, many = outcome(0.2, "min-max"), outcome(0.65, "min-max")
 at_ours = outcome(run.theta, run.normalisation)
@@ -812,7 +814,7 @@ early_gain = of_fedcref[0]["accuracy"] - fed["accuracy_start"]
 federated_gain = fed["accuracy"] - alone["accuracy"]
 from_perfect = abs(fed["accuracy"] - perfect["accuracy"])
 d_first, d_last = (np.median(both, axis=1) for both in moments.values())
-held_claims = claims.check(
+claims.check(
     "06_fedcref",
     {
         "In 9 of 10 local clusters, odd images have the larger mean error": np.mean(harder) >= 0.9,
@@ -837,12 +839,10 @@ held_claims = claims.check(
             d_last[1] > d_first[1]
         ),
     },
+    record,
 )
 
-# %%
-record = records.write(run_name, run, history, federation, claims=held_claims)
-
-# %% tags=["report"]
+# %% tags=["record", "report"]
 for name in line_up:
     got = summary[name]
     print(
@@ -851,7 +851,7 @@ for name in line_up:
         f"{'':20s} ACC {got['accuracy_start']:.3f} -> {got['accuracy']:.3f} "
         f"(worst client {got['worst_accuracy']:.3f})"
     )
-print(f"\nfigure    {records.display_path(saved)}\nrecord    {records.display_path(record.folder)}")
+print(f"\nrecord    {records.display_path(record.folder)}")
 
 # %% [markdown]
 # ## Deviations from the paper

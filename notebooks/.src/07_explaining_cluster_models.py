@@ -27,7 +27,7 @@
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic
 # Assumption*, section 5 and appendices A.4 and A.5 ("the paper").
 
-# %%
+# %% tags=["record"]
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -75,7 +75,7 @@ explained = "predicted"  # the class that is explained; or "true"
 seed = 0  # initial model, batch orders, draws of images
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
-# %%
+# %% tags=["record"]
 run = papers.explanations.Parameters.of(globals())
 run_name = records.run_id(run)
 
@@ -94,11 +94,11 @@ run_name = records.run_id(run)
 # "As published" marks a method with the slips of the authors' code, which [lesson 04](04_sattler_and_briggs.ipynb) shows. The next
 # cell prints [ARI](99_glossary.ipynb#ari), which is 1 for the true clusters, and [PF1](99_glossary.ipynb#pf1), the clients' mean F1.
 
-# %%
+# %% tags=["record"]
 images, split = papers.ocfl.data(run)
 federation = papers.explanations.federation(run, images, split)  # if the layer can be explained
 
-# %%
+# %% tags=["record"]
 line_up = papers.explanations.line_up(run, images, split)
 trained = simulation.run(
     line_up,
@@ -143,8 +143,10 @@ def gradcam_from_scratch(network, image, c, layer):
 # The package takes $L^c$ from Captum, a library of explanations for torch, and enlarges it in the same way. Captum's ReLU is off by
 # default; the package switches it on. We explain OCFL-HDB's model of client 0's cluster, on all test images of client 0:
 
-# %%
+# %% tags=["record"]
 how = run.assessment()  # the layer, and how maps will be scored
+
+# %%
 ocfl = line_up["OCFL-HDB"]
 network = federation.network(ocfl.models[ocfl.labels[0]])
 tested, tested_labels = federation.inputs(split.test[0])
@@ -239,7 +241,7 @@ def name_panels(axes, portraits, columns):
         ax.text(0.5, -0.06, words, transform=ax.transAxes, ha="center", va="top", fontsize=8)
 
 
-# %% tags=["hide-input"]
+# %% tags=["report", "hide-input"]
 portraits = {client: portrait(client) for client in (1, 7, 12) if client < run.clients}
 shape = len(portraits), len(line_up)
 figure, axes = plt.subplots(*shape, figsize=(7.6, 1.05 * shape[0] + 0.3), squeeze=False)
@@ -247,7 +249,7 @@ for line, (client, (picture, pixels, label)) in zip(axes, portraits.items(), str
     for method, ax in zip(line_up.values(), line, strict=True):
         panel(ax, method.models[method.labels[client]], picture, pixels, label)
 name_panels(axes, portraits, [name.replace(AS_PUBLISHED, "\nas publ.") for name in line_up])
-saved = plots.save(figure, f"07_{run_name}")
+print("figure   ", records.display_path(plots.save(figure, f"07_{run_name}")))
 plots.show(
     figure,
     2,
@@ -437,8 +439,11 @@ for name, row in rows_asked.items():
 # Figure 7 shows the first two sources, with one box per method and one point per cluster. A star stands for "as published". Compare the
 # upper row with the lower row.
 
-# %%
+# %% tags=["record"]
 explanations = assessment.assess(line_up, federation, trained, how)
+record = records.write(run_name, run, explanations, federation)
+
+# %%
 scores = explanations.table()
 scores["difference"] = scores["insertion"] - scores["deletion"]
 scores["short"] = scores["method"].str.replace(AS_PUBLISHED, "*")
@@ -603,7 +608,7 @@ lead = [
 ]
 outside = scores.query("source == 'out-of-cluster' and method == 'OCFL-HDB'")
 right, sure_outside = outside["accuracy"].max(), outside["confidence"].mean()
-held = claims.check(
+claims.check(
     "07_explaining_cluster_models",
     {
         "OCFL-HDB finds the true clusters": ends["OCFL-HDB"]["ari"] == 1,
@@ -620,17 +625,15 @@ held = claims.check(
             right == 0 and sure_outside >= 0.7
         ),
     },
+    record,
 )
 
-# %%
-record = records.write(run_name, run, explanations, federation, claims=held)
-
-# %% tags=["report"]
+# %% tags=["record", "report"]
 print(f"{'in-cluster':22s} {'clusters':>8s} {'accuracy':>9s} {'insertion':>10s} {'deletion':>9s}")
 for name, found in explanations.summary().items():
     accuracy, up, down = (found[f"{m}_in-cluster"] for m in ("accuracy", "insertion", "deletion"))
     print(f"{name:22s} {found['n_clusters']:8d} {accuracy:9.2f} {up:10.2f} {down:9.2f}")
-print(f"\nfigure    {records.display_path(saved)}\nrecord    {records.display_path(record.folder)}")
+print(f"\nrecord    {records.display_path(record.folder)}")
 
 # %% [markdown]
 # ## Deviations from the paper
