@@ -10,25 +10,32 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.stats import t
 
 from cflkit import grid, notebooks, records
 from cflkit.papers import PAPERS
-from cflkit.papers.base import AS_PUBLISHED, SCORES, Protocol
+from cflkit.papers.base import AS_PUBLISHED, SCORES, Margin, Protocol
 from cflkit.records import PROJECT, Record
 
 PUBLISHED = PROJECT / "data" / "published"
 # The ledger of the committed records, which `readme` writes
 LEDGER = PROJECT / "data" / "ledger.csv"
-STATUS = ("reproduced", "close", "not reproduced", "not run")
-# Half a unit of the last digit that the papers print
-ROUNDING = 0.005
+STATUS = ("reproduced", "close", "differs", "inconclusive", "single run", "not run")
+# The same answers for runs at the reduced scale, which can reproduce nothing
+REDUCED_STATUS = tuple(
+    word if word == "not run" else f"{word} (reduced)".replace("reproduced", "agrees")
+    for word in STATUS
+)
+# The columns of each scale that summarise our runs of a cell
+OURS = ("ours", "half_width", "low", "high", "seeds", "never")
 
 # The protocol of numbers that no record has: hours, distances between parameters, ranks over many
 # runs
@@ -59,25 +66,69 @@ def published() -> pd.DataFrame:
     return counted(cells[cells["value"].notna() | cells["dash"].notna()].reset_index(drop=True))
 
 
-def status(value: float, ours: Iterable[float], within: tuple[float, float] = SCORES) -> str:
+def half_width(ours: ArrayLike) -> float:
+    """Return half the width of the 90 % t-interval of a mean over seeds; NaN for a single value."""
+    values = np.asarray(ours, dtype=float)
+    if len(values) < 2:
+        return np.nan
+    return float(t.ppf(0.95, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def status(value: float, ours: ArrayLike, margin: Margin = SCORES) -> str:
     """Compare a published value with ours, one value per seed; return one of `STATUS`.
 
-    A value is reproduced if it lies between our smallest and our largest value, up to the rounding
-    in print. It is also reproduced if its distance from our mean is within the first bound. Three
-    seeds allow no finer interval. A value is close if this distance is within the second bound. NaN
-    means that all clients stayed one cluster; it agrees only with another NaN.
+    NaN means that all clients stayed one cluster.
     """
-    runs = np.array(list(ours), dtype=float)
-    if not len(runs):
-        return "not run"
-    if np.isnan(value) or np.isnan(runs).any():
-        return "reproduced" if np.isnan(value) and np.isnan(runs).all() else "not reproduced"
-    distance = abs(runs.mean() - value)
-    inside = runs.min() - ROUNDING <= value <= runs.max() + ROUNDING
-    # A distance equal to a bound must count as within it, despite the rounding of binary fractions
-    if inside or distance <= within[0] + 1e-9:
+    values = np.asarray(ours, dtype=float)
+    some = values[~np.isnan(values)]
+    mean = some.mean() if len(some) else np.nan
+    return answer(value, mean, half_width(some), len(values), len(values) - len(some), margin)
+
+
+def answer(
+    value: float, mean: float, half_width: float, seeds: int, never: int, margin: Margin
+) -> str:
+    """Compare a published value with the 90 % t-interval of our mean; return one of `STATUS`.
+
+    Parameters
+    ----------
+    value : float
+        The published value; NaN where the table has a dash, since all clients stayed one cluster.
+    mean, half_width : float
+        The mean over seeds, and half the width of its interval.
+    seeds, never : int
+        The number of seeds, and of those with which all clients stayed one cluster.
+    margin : Margin
+        The distances that count.
+
+    Returns
+    -------
+    str
+        One of these answers:
+
+        - ``reproduced``: the interval lies within ``far`` of the value, and the mean within
+          ``near``;
+        - ``close``: the interval does, but not the mean;
+        - ``differs``: no value of the interval lies within ``far``;
+        - ``inconclusive``: the interval is too wide to say so;
+        - ``single run``: one seed has no interval;
+        - ``not run``.
+
+        A dash is reproduced if no seed clustered, differs if each did, and is inconclusive if some
+        did. For a printed number, it is the other way round.
+    """
+    if seeds < 2:
+        return "single run" if seeds else "not run"
+    if np.isnan(value) and never == seeds:
         return "reproduced"
-    return "close" if distance <= within[1] + 1e-9 else "not reproduced"
+    if np.isnan(value) or never:
+        return "differs" if never in (0, seeds) else "inconclusive"
+    # A distance equal to a bound must count as within it, despite the rounding of binary fractions
+    slack = margin.rounding + 1e-9
+    distance = abs(mean - value)
+    if distance + half_width <= margin.far + slack:
+        return "reproduced" if distance <= margin.near + slack else "close"
+    return "differs" if distance - half_width > margin.far + slack else "inconclusive"
 
 
 def scale(record: Record, paper: str) -> str | None:
@@ -151,32 +202,53 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The columns of `published`, then those of `compare_cell` for runs at the paper's scale. The
-        same columns with the prefix ``reduced_`` are for runs at the reduced scale;
-        ``reduced_scale`` says how it differs.
+        The columns of `published`, and these:
+
+        - ``again``: the earlier table that has the same number of the same system, if any;
+        - ``fixed``: whether a run cannot miss the number (`Paper.fixed`);
+        - the columns of `compare_cell` for runs at the paper's scale;
+        - the same columns with the prefix ``reduced_`` for runs at the reduced scale;
+        - ``reduced_scale``: how this scale differs from the paper's.
     """
     cells = published()
-    grouped: dict[tuple[Any, ...], dict[tuple[Any, ...], Record]] = {}
+    grouped: dict[tuple[Any, ...], list[Record]] = {}
     for run in records.find() if runs is None else runs:
-        seeds = run.parameters.get("seed"), run.parameters.get("partition_seed")
         for paper in cells["paper"].unique():
             if (of := scale(run, paper)) is not None:
-                # Several records of one seed count once
-                key = paper, scenario_of(run, paper), of
-                grouped.setdefault(key, {}).setdefault(seeds, run)
+                grouped.setdefault((paper, scenario_of(run, paper), of), []).append(run)
     rows = []
     for cell in cells.to_dict("records"):
         paper = cell["paper"]
         scenario = tuple(
             None if pd.isna(cell[name]) else cell[name] for name in PAPERS[paper].scenario
         )
-        full, less = (
-            list(grouped.get((paper, scenario, name), {}).values()) for name in ("paper", "reduced")
-        )
+        full, less = (grouped.get((paper, scenario, name), []) for name in ("paper", "reduced"))
         reduced = {f"reduced_{name}": value for name, value in compare_cell(cell, less).items()}
+        reduced["reduced_status"] = REDUCED_STATUS[STATUS.index(reduced["reduced_status"])]
         differs = reduction(paper, scenario) if less else ""
-        rows.append(cell | compare_cell(cell, full) | reduced | {"reduced_scale": differs})
-    return counted(pd.DataFrame(rows))
+        marks = {"again": "", "fixed": is_fixed(cell)}
+        rows.append(cell | marks | compare_cell(cell, full) | reduced | {"reduced_scale": differs})
+    table = pd.DataFrame(rows)
+    table["again"] = printed_before(table)
+    return counted(table)
+
+
+def is_fixed(cell: Mapping[Hashable, Any]) -> bool:
+    """Return whether a run cannot miss a published number (`Paper.fixed`)."""
+    fixed = PAPERS[cell["paper"]].fixed
+    return any(all(cell[name] == value for name, value in one.items()) for one in fixed)
+
+
+def printed_before(cells: pd.DataFrame) -> pd.Series:
+    """Name the earlier table that has the same number of the same system; empty if none has."""
+    key = [*scenario_columns(), "method", "protocol", "value"]
+    folders = cells["paper"].map(lambda paper: PAPERS[paper].folder)
+    # All dashes and all missing protocols would be the same
+    tables = cells["paper"] + " " + cells["table"]
+    named = cells.assign(folder=folders, tables=tables).fillna({"value": np.inf})
+    first = named.groupby(["folder", *key], dropna=False)["tables"].transform("first")
+    repeated = named.duplicated(["folder", *key]) & cells["protocol"].notna()
+    return first.where(repeated, "")
 
 
 def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
@@ -187,10 +259,10 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
     dict of str to object
         The columns of the ledger:
 
-        - ``ours``, ``low`` and ``high``: the mean, smallest and largest value over seeds, of the
-          method as in the paper's code. Seeds without a value, such as a clustering round, are left
-          out.
-        - ``seeds``: the number of seeds.
+        - ``ours``, ``half_width``, ``low`` and ``high``: the mean over seeds, half the width of its
+          90 % t-interval, the smallest and the largest value. The method is that of the paper's
+          code. Seeds without a value, such as a clustering round, are left out.
+        - ``seeds``: the number of seeds. Several runs of one seed count once.
         - ``never``: the number of seeds with which all clients stayed one cluster.
         - ``status``: one of `STATUS`.
         - ``intended``: the mean of the method as intended, where it differs from the code.
@@ -200,7 +272,8 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
     protocol = paper.protocols.get(cell["protocol"], UNRECORDED)
     runs = [] if protocol is UNRECORDED else runs
     name = paper.methods.get(cell["method"], "")
-    rows = [method for run in runs if len(method := rows_as_published(run, name))]
+    runs = one_per_seed([run for run in runs if len(rows_as_published(run, name))])
+    rows = [rows_as_published(run, name) for run in runs]
     ours = np.array([protocol.value(method) for method in rows], dtype=float)
     # A printed dash stands for a run that stayed one cluster in all rounds; a printed 0 does not
     against_print = ours
@@ -213,14 +286,23 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
     intended = [protocol.value(own) for own in own_rows if len(own)] if has_twin else []
     return {
         "ours": some.mean() if len(some) else np.nan,
+        "half_width": half_width(some),
         "low": some.min() if len(some) else np.nan,
         "high": some.max() if len(some) else np.nan,
         "seeds": len(rows),
         "never": int(np.isnan(against_print).sum()),
-        "status": status(cell["value"], against_print, protocol.within),
+        "status": status(cell["value"], against_print, protocol.margin),
         "intended": pd.Series(intended, dtype=float).mean(),
-        "runs": " ".join(run.id for run in runs) if rows else "",
+        "runs": " ".join(run.id for run in runs),
     }
+
+
+def one_per_seed(runs: Sequence[Record]) -> list[Record]:
+    """Return the runs of different seeds; of several runs of one seed, the one with most rows."""
+    found: dict[tuple[Any, ...], Record] = {}
+    for run in sorted(runs, key=lambda run: -len(run.rounds)):
+        found.setdefault((run.parameters.get("seed"), run.parameters.get("partition_seed")), run)
+    return sorted(found.values(), key=lambda run: run.id)
 
 
 def rows_as_published(run: Record, name: str) -> pd.DataFrame:
@@ -230,31 +312,82 @@ def rows_as_published(run: Record, name: str) -> pd.DataFrame:
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
-    """Count the cells of each table by status, at the paper's scale and at the reduced scale."""
-    scales = {"paper's": "status", "reduced": "reduced_status"}
-    return pd.concat(
-        {
-            name: table.groupby(["paper", "table"])[column]
-            .value_counts()
-            .unstack(fill_value=0)
-            .reindex(columns=STATUS, fill_value=0)
-            for name, column in scales.items()
-        },
-        names=["scale"],
-    )
+    """Count the cells of each table by answer, at the paper's scale and at the reduced scale.
+
+    Returns
+    -------
+    DataFrame
+        One row per scale, paper and table, with the columns `STATUS` and these:
+
+        - ``run``: the number of cells with runs;
+        - ``distinct``: those that no earlier table has, and that a run can miss;
+        - ``distinct reproduced``: those of these that are reproduced;
+        - ``placebo``: the share of reproduced cells if each is compared with our runs of the other
+          scenarios, see `placebo`.
+    """
+    parts = {}
+    for name, (prefix, words) in {
+        "paper's": ("", STATUS),
+        "reduced": ("reduced_", REDUCED_STATUS),
+    }.items():
+        found = table[f"{prefix}status"].map(dict(zip(words, STATUS, strict=True)))
+        own = table["again"].eq("") & ~table["fixed"] & found.ne("not run")
+        by = [table["paper"], table["table"]]
+        part = pd.crosstab(by, found).reindex(columns=STATUS, fill_value=0)
+        parts[name] = part.assign(
+            run=found.ne("not run").groupby(by).sum(),
+            distinct=own.groupby(by).sum(),
+            **{"distinct reproduced": (own & found.eq("reproduced")).groupby(by).sum()},
+            placebo=placebo(table, prefix),
+        )
+    return pd.concat(parts, names=["scale"])
+
+
+def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
+    """Compute how often the rule says "reproduced" of a wrong scenario.
+
+    Each published number is compared with our runs of every other scenario of the same table, for
+    the same method and measure. A rule that can tell scenarios apart rarely says "reproduced".
+
+    Parameters
+    ----------
+    table : DataFrame
+        A ledger.
+    prefix : str
+        The prefix of the scale's columns.
+
+    Returns
+    -------
+    Series
+        The share per paper and table. NaN if no cell has runs of two seeds.
+    """
+    facts = [prefix + name for name in OURS if name not in ("low", "high")]
+    run = table[table[f"{prefix}seeds"] > 1]
+    run = run.assign(number=range(len(run)))
+    key = ["paper", "table", "method", "measure"]
+    pairs = run.merge(run[[*key, *facts, "number"]], on=key, suffixes=("", "_other"))
+    pairs = pairs[pairs["number"] != pairs["number_other"]]
+    columns = ["paper", "protocol", "value", *(f"{name}_other" for name in facts)]
+    passes = [
+        answer(value, mean, width, seeds, never, PAPERS[paper].protocols[protocol].margin)
+        == "reproduced"
+        for paper, protocol, value, mean, width, seeds, never in pairs[columns].itertuples(
+            index=False
+        )
+    ]
+    return pairs.assign(passes=passes).groupby(["paper", "table"])["passes"].mean()
 
 
 def formatted(table: pd.DataFrame) -> pd.DataFrame:
-    """Format a ledger for readers, with our numbers as ``mean [low, high]``, seeds and status."""
+    """Format a ledger for readers, with our numbers as ``mean ± half width [low, high]``."""
     scales = {"paper's scale": "", "reduced scale": "reduced_"}
 
     def ours(row: pd.Series, prefix: str) -> str:
         if row[f"{prefix}status"] == "not run":
             return "not run"
-        mean, low, high, seeds, never = (
-            row[f"{prefix}{name}"] for name in ("ours", "low", "high", "seeds", "never")
-        )
+        mean, half, low, high, seeds, never = (row[f"{prefix}{name}"] for name in OURS)
         number = [] if pd.isna(mean) else [f"{mean:.2f} [{low:.2f}, {high:.2f}]"]
+        number = number if pd.isna(half) else [f"{mean:.2f} ± {half:.2f} [{low:.2f}, {high:.2f}]"]
         absent = [f"never in {never}"] if never else []
         return f"{', '.join(number + absent)} n={seeds} {row[f'{prefix}status']}"
 

@@ -91,16 +91,16 @@ def notebook_table() -> str:
 
 
 def results_table(paper: str, results: Results, committed: Sequence[Record]) -> str:
-    """Build the table of a paper's runs, one row per scenario and scale, sorted by these."""
+    """Build the table of a paper's runs, one row per scale and scenario, sorted by these."""
     found: dict[tuple[Any, ...], list[Record]] = {}
     for record in committed:
         scale = ledger.scale(record, paper)
         if scale in results.scales:
             scenario = ledger.scenario_of(record, paper)
             # None cannot be compared with other values, and is sorted first
-            key = tuple((value is not None, value) for value in (*scenario, scale))
+            key = tuple((value is not None, value) for value in (scale, *scenario))
             found.setdefault(key, []).append(record)
-    runs = [Runs(key[-1][1], found[key]) for key in sorted(found)]
+    runs = [Runs(key[0][1], found[key]) for key in sorted(found)]
     rows = [[column.cell(row) for column in results.columns] for row in runs]
     return markdown([column.head for column in results.columns], rows)
 
@@ -108,12 +108,21 @@ def results_table(paper: str, results: Results, committed: Sequence[Record]) -> 
 def headline(table: pd.DataFrame) -> str:
     """Build the table of how many of the papers' numbers committed runs have reproduced."""
     counts = ledger.counts(table)
-    named = counts.columns.drop("not run")
-    run = counts[named].sum(axis=1) > 0
-    others = counts[~run].groupby("scale").sum()
-    others.index = pd.MultiIndex.from_tuples([(scale, "all others") for scale in others.index])
+    answers = [name for name in ledger.STATUS if name != "not run"]
+    whole = ["run", *answers, "distinct", "distinct reproduced"]
+    numbers = counts["run"] + counts["not run"]
     rows = [
-        (", ".join(name), scale, row.sum(), row[named].sum(), *row[named])
-        for (scale, *name), row in [*counts[run].iterrows(), *others.iterrows()]
+        (
+            ", ".join(names),
+            scale,
+            numbers[scale, *names],
+            *(f"{row[name]:.0f}" for name in whole),
+            "–" if pd.isna(row["placebo"]) else f"{row['placebo']:.0%}",
+        )
+        for (scale, *names), row in counts[counts["run"] > 0].iterrows()
     ]
-    return markdown(("paper, table", "scale", "numbers", "run", *named), rows)
+    without = counts[counts["run"].eq(0)].index.get_level_values("scale").value_counts()
+    rows += [(f"{count} others", scale, "", 0, *[""] * 8) for scale, count in without.items()]
+    # At the reduced scale, nothing is reproduced
+    heads = [name.replace("reproduced", "reproduced or agrees") for name in whole]
+    return markdown(("paper, table", "scale", "numbers", *heads, "placebo"), rows)

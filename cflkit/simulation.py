@@ -27,9 +27,8 @@ from cflkit.methods.base import Method
 from cflkit.progress import Progress
 from cflkit.revision import revision
 
-# The least seconds between two checkpoints, and the largest share of a run's time that may be
-# spent on writing them
-CHECKPOINT_SECONDS, CHECKPOINT_SHARE = 60, 0.05
+# The largest share of a run's time that may be spent on writing checkpoints: a second per minute
+CHECKPOINT_SHARE = 1 / 60
 
 __all__ = ["History", "run"]
 
@@ -92,10 +91,9 @@ def run(
         Whether only the clusters are of interest. A method then leaves the run after the round in
         which its clusters become final (`Method.settled`), and no model is tested.
     checkpoint : path, optional
-        The file for the state of the run. It is written about every minute, after a round, unless
-        writing takes more than a twentieth of the time. If the file exists, the run continues from
-        it. The file is kept after the last round, until a record holds the result
-        (`records.write`).
+        The file for the state of the run. It is written after each round, unless writing takes more
+        than a second per minute. If the file exists, the run continues from it. The file is kept
+        after the last round, until a record holds the result (`records.write`).
     progress : bool
         Whether to show a bar with the round, the temperature and the numbers of clusters. Without a
         terminal or notebook, there is one line per round instead.
@@ -231,12 +229,11 @@ class Keeper:
     def keep(
         self, history: History, rounds: int, methods: Mapping[str, Method], last: bool
     ) -> None:
-        """Write the state after ``rounds`` rounds, unless that was done a short time ago."""
+        """Write the state after ``rounds`` rounds, unless writing takes too much of the time."""
         begin = perf_counter()
         if self.path is None:
             return
-        pause = max(CHECKPOINT_SECONDS, self.cost / CHECKPOINT_SHARE)
-        if not last and begin - self.written < pause:
+        if not last and self.cost > CHECKPOINT_SHARE * (begin - self.written):
             return
         save_checkpoint(self.path, self.identity, history, rounds, methods)
         self.written = perf_counter()

@@ -58,8 +58,12 @@ def small_grid(tmp_path, monkeypatch):
         (params / "own" / "tiny" / f"{balance}.yaml").write_text(yaml.safe_dump(scenario))
     lesson = nbformat.read(grid.NOTEBOOKS / "03_ocfl_temperature.ipynb", as_version=4)
     [given] = [c for c in lesson.cells if "parameters" in c.metadata.get("tags", [])]
+    tags = {"tags": ["record"]}
     made = nbformat.v4.new_notebook(
-        cells=[given if source is None else nbformat.v4.new_code_cell(source) for source in CELLS]
+        cells=[
+            given if source is None else nbformat.v4.new_code_cell(source, metadata=tags)
+            for source in CELLS
+        ]
     )
     nbformat.write(made, tmp_path / "03_ocfl_temperature.ipynb")
     description = {
@@ -134,7 +138,7 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
         place.mkdir(parents=True)
         (place / "record.json").write_text("{}")
     [left] = listed()
-    assert "imbalanced.yaml -p seed 1 -p partition_seed 1 --missing" in left
+    assert "imbalanced.yaml -p seed 1 -p partition_seed 1 --missing --record-only" in left
     # With another learning rate in one scenario's file, only its two runs must be done again
     file = small_grid / "own" / "tiny" / "balanced.yaml"
     file.write_text(file.read_text() + "lr: 0.05\n")

@@ -6,6 +6,7 @@ test.
 
 import re
 import subprocess
+import sys
 
 import jupytext
 import nbformat
@@ -194,6 +195,17 @@ def test_claims_were_measured_and_say_if_they_usually_hold(name):
         assert int(by["perturbed"]["runs"]) >= 5, claim
         if int(by["default"]["held"]) < 19:
             assert "usually" in claim.lower(), claim
+
+
+@pytest.mark.parametrize("name", sorted({paper.notebook for paper in papers.PAPERS.values()}))
+def test_the_cells_of_a_record_need_no_others(name, tmp_path):
+    cells = [c for c in code(built(name)) if {"parameters", "record"} & set(tags(c))]
+    path = tmp_path / "record.py"
+    path.write_text("\n".join(cell.source for cell in cells), encoding="utf-8")
+    assert "records.write(" in path.read_text(encoding="utf-8")
+    undefined = ["ruff", "check", "--isolated", "--select", "F821", str(path)]
+    done = subprocess.run([sys.executable, "-m", *undefined], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @each

@@ -14,6 +14,7 @@ from cflkit import clustering, ledger, methods, metrics, partition, stats
 from cflkit.methods.ocfl import attribute
 from cflkit.papers import PAPERS, explanations, fedcref, ocfl
 from cflkit.papers.base import AS_PUBLISHED, switch_table
+from cflkit.parameters import ParameterError
 
 ARCHIVED = {
     "MNIST": "mnist",
@@ -297,6 +298,40 @@ def test_a_run_corrected_by_hand():
 def test_too_short_a_run_has_no_number_in_the_tables():
     rows = pd.DataFrame({"ari": [1.0] * 49, "ami": 1.0, "homogeneity": 1.0})
     assert all(np.isnan(v) for v in ocfl.as_in_the_tables(rows).values())
+
+
+def test_a_run_until_the_clusters_are_final_has_the_numbers_of_a_whole_run():
+    """All to the last digit, and the round; what needs models is not there."""
+    usual = ledger.defaults("03_ocfl_temperature")
+    small = {"dataset": "digits-8x8", "model": "linear", "clients": 9, "draws": 60, "rounds": 50}
+    only = ["Briggs", "OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB"]
+    tables = {}
+    for until in ("rounds", "clusters"):
+        run = ocfl.Parameters.checked(usual | small | {"only": only, "until": until})
+        images, split = ocfl.data(run)
+        federation = ocfl.federation(run, images, split)
+        history = ocfl.play(run, federation, ocfl.chosen(run, images, split), run.rounds)
+        tables[until] = dict(list(history.table().groupby("method", sort=False)))
+    assert list(tables["rounds"]) == list(tables["clusters"])
+    assert set(tables["clusters"]) == {*only, "Briggs as published", "OCFL-AFF as published"}
+    for name, whole in tables["rounds"].items():
+        short = tables["clusters"][name]
+        assert len(whole) == 50 > len(short)
+        assert ocfl.as_in_the_tables(short) == ocfl.as_in_the_tables(whole)
+        assert ocfl.round_as_in_the_tables(short) == ocfl.round_as_in_the_tables(whole)
+        # Records that are older than the column have the same numbers
+        older = whole.drop(columns="settled")
+        assert ocfl.as_in_the_tables(older) == ocfl.as_in_the_tables(whole)
+        assert ocfl.round_as_in_the_tables(older) == ocfl.round_as_in_the_tables(whole)
+        assert "pf1" in whole and "pf1" not in short
+
+
+def test_the_methods_of_a_run_are_of_the_line_up():
+    usual = ledger.defaults("03_ocfl_temperature")
+    with pytest.raises(ParameterError, match="unknown method 'OCFL'; choose from FedAvg"):
+        ocfl.Parameters.checked(usual | {"only": ["OCFL"]})
+    with pytest.raises(ParameterError, match="only"):
+        ocfl.Parameters.checked(usual | {"only": []})
 
 
 def test_clustering_rounds_by_hand():

@@ -68,7 +68,6 @@ def test_a_killed_run_goes_on_to_the_same_history(federate, tmp_path, monkeypatc
             raise Killed
 
     monkeypatch.setattr(simulation, "save_checkpoint", save_and_die)
-    monkeypatch.setattr(simulation, "CHECKPOINT_SECONDS", 0)
     with pytest.raises(Killed):
         run(line_up(), federate(), rounds=5, checkpoint=checkpoint)
     monkeypatch.setattr(simulation, "save_checkpoint", save)

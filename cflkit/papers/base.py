@@ -22,12 +22,34 @@ if TYPE_CHECKING:
     from cflkit.records import Record
 
 AS_PUBLISHED = " as published"
-# The largest distances between our mean and a published score, round, percentage or number of
-# clusters: the first for a value to count as reproduced, the second for it to count as close
-SCORES, ROUNDS, PERCENT, CLUSTERS = (0.02, 0.05), (0.0, 1.0), (0.5, 2.0), (1.0, 2.0)
 
 
 # --- Published numbers ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Margin:
+    """How far from a published number ours may be, in units of the number.
+
+    Attributes
+    ----------
+    near : float
+        The largest distance of our mean, for the number to count as reproduced.
+    far : float
+        The largest distance of all values in our interval, for it to count as reproduced or close.
+    rounding : float
+        Half a unit of the last printed digit, by which both distances may be larger.
+    """
+
+    near: float
+    far: float
+    rounding: float
+
+
+SCORES = Margin(0.01, 0.05, 0.005)
+PERCENT = Margin(0.25, 2.0, 0.005)
+CLUSTERS = Margin(0.5, 2.0, 0.05)
+ROUNDS = Margin(0.5, 1.0, 0.0)  # counted, and not rounded
 
 
 @dataclass(frozen=True)
@@ -38,21 +60,20 @@ class Protocol:
     ----------
     value : callable
         The function from the method's rows to the number, in the table's units.
-    within : tuple of float
-        The largest distances between our mean and the number, for it to count as reproduced and as
-        close.
+    margin : Margin
+        The distances from the number that count as reproduced and as close.
     dash_is_one_cluster : bool
         Whether the table prints a dash where all clients stayed one cluster in all rounds.
     """
 
     value: Callable[[pd.DataFrame], float | None]
-    within: tuple[float, float]
+    margin: Margin
     dash_is_one_cluster: bool = False
 
 
-def at(row: int, measure: str, within: tuple[float, float], factor: float = 1) -> Protocol:
+def at(row: int, measure: str, margin: Margin, factor: float = 1) -> Protocol:
     """Build the protocol of a measure's value in one row: the first row (0) or the last (-1)."""
-    return Protocol(lambda rounds: factor * rounds[measure].iloc[row], within)
+    return Protocol(lambda rounds: factor * rounds[measure].iloc[row], margin)
 
 
 # --- As published, and as intended ---------------------------------------------------------------
@@ -149,12 +170,14 @@ class Runs:
         return self.records[0].parameters
 
     def values(self, method: str, measure: str) -> list[Any]:
-        """Return a measure of each run's summary."""
-        return [record.summary[method][measure] for record in self.records]
+        """Return a measure of each run's summary; runs without this measure are left out."""
+        summaries = [record.summary.get(method, {}) for record in self.records]
+        return [summary[measure] for summary in summaries if measure in summary]
 
-    def mean(self, method: str, measure: str) -> float:
-        """Compute the mean of `values`."""
-        return fmean(self.values(method, measure))
+    @property
+    def seeds(self) -> int:
+        """Return the number of different seeds."""
+        return len({record.parameters["seed"] for record in self.records})
 
     @property
     def minutes(self) -> float:
@@ -184,12 +207,17 @@ def given(head: str, *names: str) -> Column:
 
 
 def mean(head: str, method: str, measure: str, digits: int = 2, factor: float = 1) -> Column:
-    """Build the column of a measure's mean over seeds."""
-    return Column(head, lambda runs: f"{factor * runs.mean(method, measure):.{digits}f}")
+    """Build the column of a measure's mean over seeds, with a dash where no run has it."""
+
+    def cell(runs: Runs) -> str:
+        values = runs.values(method, measure)
+        return f"{factor * fmean(values):.{digits}f}" if values else "–"
+
+    return Column(head, cell)
 
 
 SCALE = Column("scale", lambda runs: runs.scale)
-SEEDS = Column("seeds", lambda runs: str(len(runs.records)))
+SEEDS = Column("seeds", lambda runs: str(runs.seeds))
 MINUTES = Column("minutes", lambda runs: f"{runs.minutes:.0f}")
 
 
@@ -265,6 +293,9 @@ class Paper:
         The README's table; None for a paper that shares another's runs.
     free : frozenset of str
         The parameters in which runs of one scale may differ, such as seeds.
+    fixed : tuple of mapping
+        The numbers that a run cannot miss, such as a parameter that is printed as a result. Each
+        mapping gives values of columns of the tables.
     """
 
     name: str
@@ -283,6 +314,7 @@ class Paper:
     switches: tuple[Switch, ...] = ()
     results: Results | None = None
     free: frozenset[str] = frozenset({"seed", "partition_seed"})
+    fixed: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def folder(self) -> str:

@@ -7,6 +7,7 @@ paper's figures.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import pandas as pd
@@ -141,7 +142,7 @@ def gained(head: str, method: str) -> Column:
     measures = ("insertion_in-cluster", "deletion_in-cluster")
 
     def cell(runs: Runs) -> str:
-        insertion, deletion = (runs.mean(method, measure) for measure in measures)
+        insertion, deletion = (fmean(runs.values(method, measure)) for measure in measures)
         return f"{insertion - deletion:.2f}"
 
     return Column(head, cell)

@@ -441,6 +441,8 @@ def paper(name: str, results: Results | None) -> Paper:
         switches=SWITCHES,
         results=results,
         free=frozenset({"seed", "partition_seed", "central_every", "only", "until"}),
+        # The round in which Briggs' method clusters is a parameter
+        fixed=({"method": "BCL", "protocol": "clustering-round"},),
     )
 
 

@@ -829,7 +829,7 @@ claims.check(
         >= gain / 3,
         "FedCRef ends above clients alone in mean ACC by 0.01 or more": federated_gain >= 0.01,
         "FedCRef ends within 0.05 of perfect associations in mean ACC": from_perfect <= 0.05,
-        "The worst client ends higher with FedCRef than alone": fed["worst_accuracy"]
+        "The worst client usually ends higher with FedCRef than alone": fed["worst_accuracy"]
         > alone["worst_accuracy"],
         "There are at most 3 communities too many or too few": abs(fed["communities"] - to_find)
         <= 3,

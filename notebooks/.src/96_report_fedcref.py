@@ -261,8 +261,8 @@ for (method, measure), rows in twice.groupby(["method", "measure"]):
 # and 0.0 in Table 5. The accuracies lie within each other's intervals, so chance can explain them. For the wrong
 # associations it cannot: 5.1 ± 1.7 excludes 0. The paper does not explain it.
 #
-# So the paper's own repetition differs by 0.024 in ACC. That is more than the 0.02 that our
-# [ledger](90_ledger.ipynb) allows for "reproduced".
+# So the paper's own repetition differs by 0.024 in ACC. That is more than the 0.01 that our
+# [ledger](90_ledger.ipynb) allows a mean for "reproduced".
 #
 # ## How dirty may the first local clusters be?
 #

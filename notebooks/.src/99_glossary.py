@@ -432,7 +432,8 @@
 # [03](03_ocfl_temperature.ipynb).
 #
 # <a id="ledger"></a>**Ledger.** The ledger is the table that puts every published number beside ours. It says whether
-# the number was reproduced. See [90](90_ledger.ipynb).
+# the number was reproduced. A *placebo* is the same comparison with our runs of another scenario. See
+# [90](90_ledger.ipynb).
 #
 # <a id="linkage"></a>**Linkage.** The linkage is the rule for the distance of two groups in agglomerative clustering.
 # It is the mean distance of their members (average), the largest (complete) or the smallest (single). See
