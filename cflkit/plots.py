@@ -113,7 +113,7 @@ def png_of(figure: Figure) -> bytes:
     counted = sorted(picture.getcolors(picture.width * picture.height) or [], reverse=True)
     found = np.array([colour for _, colour in counted])
     rest = 200 if any(axes.images for axes in figure.axes) else 32
-    shades = picture.quantize(rest, PIL.Image.Quantize.MEDIANCUT).getpalette() or []
+    shades = picture.quantize(rest, PIL.Image.Quantize.MAXCOVERAGE).getpalette() or []
     palette = np.vstack([found[:FREQUENT], np.reshape(shades[: 3 * rest], (-1, 3))])
     number = np.array([1 << 16, 1 << 8, 1])  # of a colour: its three bytes as one integer
     index = np.zeros(1 << 24, dtype=np.uint8)

@@ -89,3 +89,16 @@ def test_frequent_colours_are_stored_exactly():
     for colour in colours[np.argsort(-counts)[:20]]:
         assert (after[(before == colour).all(axis=-1)] == colour).all()
     plt.close(figure)
+
+
+def test_a_rare_colour_is_not_lost():
+    """A small key has few pixels of its colours, among many of the others' edges."""
+    figure, axes = plt.subplots(3, 6, figsize=(8, 6))
+    frequent = ["#009E73", "#F0E442", "#D55E00", "#56B4E9"]
+    for ax in axes.flat:
+        for row in range(8):
+            ax.plot(row, row, "o^XD"[row % 4], color=frequent[row % 4], markeredgecolor="0.2")
+    axes[0, 0].plot(4, 0, "s", color="#CC79A7", markeredgecolor="0.2")
+    stored = PIL.Image.open(io.BytesIO(plots.png_of(figure))).convert("RGB")
+    away = np.abs(np.asarray(stored).astype(int) - [0xCC, 0x79, 0xA7]).sum(axis=2)
+    assert (away < 12).sum() > 20
