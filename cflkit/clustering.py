@@ -41,20 +41,28 @@ class HDBSCAN:
         The cluster of clients that HDBSCAN leaves out as noise: one more cluster for all of them
         (as in the OCFL authors' code), one cluster per client, or the cluster with the smallest
         mean distance.
+    implementation : {"hdbscan", "scikit-learn"}
+        The package: hdbscan, by the authors of the method, or scikit-learn, as in the OCFL authors'
+        code.
 
     Notes
     -----
-    The OCFL authors used scikit-learn's implementation, which counts a point among its own
-    neighbours; the hdbscan package does not. With ``min_samples`` smaller by one the two agree,
-    except for single borderline clients where clusters are not clearly separate. Otherwise a
-    cluster of exactly ``min_cluster_size`` clients would be lost; the papers' imbalanced scenarios
-    have such clusters (three clients of fifteen).
+    scikit-learn's implementation counts a point among its own neighbours; the hdbscan package does
+    not. With ``min_samples`` smaller by one the two agree, except for single borderline clients
+    where clusters are not clearly separate. Otherwise a cluster of exactly ``min_cluster_size``
+    clients would be lost; the papers' imbalanced scenarios have such clusters (three clients of
+    fifteen).
     """
 
     min_cluster_size: int | None = None
     noise: str = "own cluster"
+    implementation: str = "hdbscan"
 
     def __post_init__(self) -> None:
+        if self.implementation not in ("hdbscan", "scikit-learn"):
+            raise ValueError(
+                f"unknown implementation {self.implementation!r}; choose hdbscan or scikit-learn"
+            )
         if self.noise not in NOISE_POLICIES:
             raise ValueError(f"unknown noise policy {self.noise!r}; choose from {NOISE_POLICIES}")
         size = self.min_cluster_size
@@ -63,16 +71,22 @@ class HDBSCAN:
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Return labels ``[m]`` for distances ``[m, m]``."""
-        import hdbscan
-
         gamma = checked(distance)
         size = self.min_cluster_size or max(2, round(0.2 * len(gamma)))
         if len(gamma) < 2 * size:
             labels = np.full(len(gamma), -1)  # too few clients for two clusters: all are noise
-        else:
+        elif self.implementation == "hdbscan":
+            import hdbscan
+
             labels = hdbscan.HDBSCAN(
                 metric="precomputed", min_cluster_size=size, min_samples=size - 1
             ).fit_predict(gamma.copy())
+        else:
+            from sklearn.cluster import HDBSCAN as SklearnHDBSCAN
+
+            labels = SklearnHDBSCAN(
+                metric="precomputed", min_cluster_size=size, copy=True
+            ).fit_predict(gamma)
         return canonical_labels(assign_noise(gamma, labels, self.noise))
 
 

@@ -105,8 +105,10 @@ def test_hdbscan_agrees_with_scikit_learns_which_the_authors_used(sizes, noise, 
     gamma, _ = blocks(sizes, noise, seed)
     size = round(0.2 * len(gamma))
     theirs = SklearnHDBSCAN(min_cluster_size=size, metric="precomputed", copy=True)
-    ours = clustering.make("hdbscan").fit_predict(gamma)
-    assert adjusted_rand_score(theirs.fit_predict(gamma), ours) == 1
+    expected = theirs.fit_predict(gamma)
+    for implementation in ("hdbscan", "scikit-learn"):
+        ours = clustering.make("hdbscan", implementation=implementation).fit_predict(gamma)
+        assert adjusted_rand_score(expected, ours) == 1
 
 
 def test_the_packages_own_default_loses_a_cluster_of_minimal_size():
@@ -175,6 +177,8 @@ def test_bad_requests_are_refused():
         clustering.make("hdbscan", eps=1)
     with pytest.raises(ValueError, match="noise policy"):
         clustering.make("hdbscan", noise="drop")
+    with pytest.raises(ValueError, match="implementation"):
+        clustering.make("hdbscan", implementation="mine")
     for size in (1, 2.5):
         with pytest.raises(ValueError, match="min_cluster_size must be an integer of at least 2"):
             clustering.make("hdbscan", min_cluster_size=size)

@@ -313,7 +313,8 @@ def test_a_run_until_the_clusters_are_final_has_the_numbers_of_a_whole_run():
         history = ocfl.play(run, federation, ocfl.chosen(run, images, split), run.rounds)
         tables[until] = dict(list(history.table().groupby("method", sort=False)))
     assert list(tables["rounds"]) == list(tables["clusters"])
-    assert set(tables["clusters"]) == {*only, "Briggs as published", "OCFL-AFF as published"}
+    twins = {f"{name} as published" for name in ("Briggs", "OCFL-AFF", "OCFL-HDB")}
+    assert set(tables["clusters"]) == {*only, *twins}
     for name, whole in tables["rounds"].items():
         short = tables["clusters"][name]
         assert len(whole) == 50 > len(short)
@@ -402,11 +403,12 @@ def test_the_line_up_has_what_the_tables_have_both_ways():
     for name in ocfl.METHODS.values():
         assert not names[name].include_buffers
         assert names[name + AS_PUBLISHED].include_buffers
-    assert names["OCFL-AFF"].options == names["OCFL-HDB as published"].options == {}
+    assert names["OCFL-AFF"].options == names["OCFL-HDB"].options == {}
+    assert names["OCFL-HDB as published"].options == {"implementation": "scikit-learn"}
     assert names["OCFL-MS"].window == names["OCFL-MS as published"].window == 2
     without = ocfl.line_up(run.model_copy(update={"include_buffers": False}), *given)
     twins = {name for name in without if name.endswith(AS_PUBLISHED)}
-    assert twins == {"Briggs as published", "OCFL-AFF as published"}
+    assert twins == {f"{name} as published" for name in ("Briggs", "OCFL-AFF", "OCFL-HDB")}
 
 
 def test_a_newcomer_joins_the_cluster_that_pulls_its_way():

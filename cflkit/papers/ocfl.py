@@ -129,6 +129,15 @@ SWITCHES = (
         source="labels in sorted order, −1 first; not in the papers; the intended value is ours",
     ),
     Switch(
+        "hdbscan",
+        "implementation",
+        published="scikit-learn",
+        intended="hdbscan",
+        by="code",
+        what="HDBSCAN is scikit-learn's, which counts a client among its own neighbours",
+        source="OCFL with HDBSCAN; the two packages agree where clusters are clear",
+    ),
+    Switch(
         "ocfl",
         "strict",
         published=False,

@@ -390,7 +390,8 @@ print("same models:", torch.allclose(own_models, package.models, atol=1e-3))
 # - **oracle**: the true clusters from the first round, as an upper reference.
 # - **local**: no federation at all, as a lower reference.
 #
-# Two more methods named "as published" repeat an error of the authors' code, which notebook 04 explains.
+# Two more methods named "as published" repeat an error of the authors' code, which notebook 04 explains. A third one uses
+# the authors' implementation of HDBSCAN.
 # All methods start from the same model. Many of them ask for the very same local trainings, for example until
 # they split. Each distinct training runs once and is shared:
 
