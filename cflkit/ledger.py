@@ -272,9 +272,12 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
     protocol = paper.protocols.get(cell["protocol"], UNRECORDED)
     runs = [] if protocol is UNRECORDED else runs
     name = paper.methods.get(cell["method"], "")
-    runs = one_per_seed([run for run in runs if len(rows_as_published(run, name))])
-    rows = [rows_as_published(run, name) for run in runs]
-    ours = np.array([protocol.value(method) for method in rows], dtype=float)
+    found = {run.id: rows for run in runs if len(rows := rows_as_published(run, name))}
+    values = {id: protocol.value(rows) for id, rows in found.items()}
+    measured = {id for id, value in values.items() if value is None or not np.isnan(value)}
+    runs = one_per_seed([run for run in runs if run.id in measured])
+    rows = [found[run.id] for run in runs]
+    ours = np.array([values[run.id] for run in runs], dtype=float)
     # A printed dash stands for a run that stayed one cluster in all rounds; a printed 0 does not
     against_print = ours
     if protocol.dash_is_one_cluster:

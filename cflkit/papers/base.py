@@ -59,7 +59,8 @@ class Protocol:
     Attributes
     ----------
     value : callable
-        The function from the method's rows to the number, in the table's units.
+        The function from the method's rows to the number, in the table's units. It returns None if
+        the method never did what the number describes, and NaN if the run did not measure it.
     margin : Margin
         The distances from the number that count as reproduced and as close.
     dash_is_one_cluster : bool
@@ -74,6 +75,16 @@ class Protocol:
 def at(row: int, measure: str, margin: Margin, factor: float = 1) -> Protocol:
     """Build the protocol of a measure's value in one row: the first row (0) or the last (-1)."""
     return Protocol(lambda rounds: factor * rounds[measure].iloc[row], margin)
+
+
+def mean_of_all(measure: str, margin: Margin, rounds: slice = slice(None)) -> Protocol:
+    """Build the protocol of a measure's mean over rounds, each of which must be measured."""
+
+    def value(table: pd.DataFrame) -> float:
+        values = table[measure].iloc[rounds] if measure in table else pd.Series([float("nan")])
+        return float(values.mean(skipna=False))
+
+    return Protocol(value, margin)
 
 
 # --- As published, and as intended ---------------------------------------------------------------

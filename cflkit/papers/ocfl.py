@@ -37,6 +37,7 @@ from cflkit.papers.base import (
     as_published,
     given,
     mean,
+    mean_of_all,
 )
 from cflkit.parameters import FederatedRun
 from cflkit.partition import Partition
@@ -378,6 +379,11 @@ PROTOCOLS = {
     "mean-50-ami": table_measure("AMI"),
     "mean-50-homogeneity": table_measure("COM"),
     "clustering-round": Protocol(round_as_in_the_tables, ROUNDS),
+    # Figure 2 of both papers averages over all rounds. The authors' code measures GF1 before the
+    # aggregation, so its last value is that of the last round but one; its first value, of the
+    # initial model, is left out
+    "mean-pf1": mean_of_all("pf1", SCORES),
+    "mean-gf1-before-last": mean_of_all("gf1", SCORES, slice(None, -1)),
 }
 
 
@@ -441,7 +447,7 @@ def paper(name: str, results: Results | None) -> Paper:
         parameters=Parameters,
         scenario=SCENARIO,
         file=FILE,
-        methods=METHODS,
+        methods={"BNC": "FedAvg", **METHODS},
         protocols=PROTOCOLS,
         data=data,
         federation=federation,
