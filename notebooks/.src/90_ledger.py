@@ -95,8 +95,12 @@ for scale in scales:
 
 
 # %% tags=["hide-input"]
+def titled(table):
+    return table.capitalize() if table.startswith("figure") else f"Table {table}"
+
+
 def name_of(of, table):
-    return f"{of}, {'' if table.startswith('figure') else 'Table '}{table}"
+    return f"{of}, {titled(table)}"
 
 
 colours = ["#009E73", "#F0E442", "#D55E00", "#56B4E9", "#CC79A7", "0.88"]
@@ -285,7 +289,7 @@ for pair, marker, colour in (("wrong", "s", "#D55E00"), ("right", "o", "#0072B2"
     look = {"color": colour, "markerfacecolor": colour if pair == "right" else "white"}
     size = 5 if pair == "right" else 10
     ax.plot(rates.get(pair, []), places, marker, markersize=size, label=f"{pair} scenario", **look)
-ax.set_yticks(places, [f"Table {of}, {method}, {scale}" for scale, of, method in rates.index])
+ax.set_yticks(places, [f"{titled(of)}, {method}, {scale}" for scale, of, method in rates.index])
 ax.set(
     xlabel="share that counts as reproduced",
     xlim=(-0.03, 1.03),
@@ -409,7 +413,7 @@ def beside(table):
     plots.show(
         figure,
         3 + tables.index(table),
-        f"Table {table} of {view.paper}: published numbers, and our means with their 90 % t-intervals. "
+        f"{titled(table)} of {view.paper}: published numbers, and our means with their 90 % t-intervals. "
         "One row per scenario, one column of panels per method.",
         "Small panels of marks. In each row a vertical bar is the published number, and a mark is our "
         "mean, with a line over its interval. The shape of the mark is the answer.",

@@ -51,6 +51,7 @@ view = papers.lessons.Report.of(globals())
 # %% tags=["nbval-check-output"]
 known = [past for past in records.find() if past.paper == "ocfl"]
 runs = [past for past in known if ledger.scale(past, "ocfl") == view.scale]
+whole = [past for past in runs if past.parameters["only"] is None]  # all methods, all rounds
 FEW = ["dataset", "overlap", "balance"]
 by_scenario = {}
 for past in runs:
@@ -58,7 +59,8 @@ for past in runs:
 print(f"{len(runs)} runs at the scale {view.scale!r}, of {len(by_scenario)} scenarios")
 for scenario, group in by_scenario.items():
     minutes = np.mean([past.provenance["minutes"] for past in group])
-    print("{}, {}, {}, {} clients:".format(*scenario), f"{len(group)} seeds, {minutes:.0f} minutes")
+    print("{}, {}, {}, {} clients:".format(*scenario), f"{len(group)} runs, {minutes:.0f} minutes")
+print(f"{len(whole)} of them have all methods and all rounds")
 
 # %% [markdown]
 # Many methods ask for the same local trainings. The lockstep runs each distinct one once:
@@ -94,7 +96,8 @@ archive = pd.read_csv(ledger.PUBLISHED / "ocfl-extended_figures-10-14.csv")
 theirs = {s: g["temperature"].tolist() for s, g in archive.groupby(FEW, sort=False)}
 table2 = ledger.published().query("table == '2' and method == 'OCFL-HDB' and clients == 15")
 table2 = table2.set_index(FEW)["value"].astype(int)
-ours = {s[:3]: group for s, group in by_scenario.items() if s[3] == 15 and s[:3] in theirs}
+ours = {s[:3]: [past for past in g if past in whole] for s, g in by_scenario.items() if s[3] == 15}
+ours = {scenario: group for scenario, group in ours.items() if group and scenario in theirs}
 
 # %% tags=["hide-input"]
 SHORT = {"nonoverlapping": "non-overl.", "overlapping": "overl."}
@@ -260,7 +263,7 @@ for name, rows in book.groupby("method", sort=False):
 # disjoint classes, with bands from the smallest to the largest seed.
 
 # %% tags=["hide-input"]
-fashion = by_scenario.get(("fashion-mnist", "nonoverlapping", "balanced", 15), [])
+fashion = ours.get(("fashion-mnist", "nonoverlapping", "balanced"), [])
 drawn = ["FedAvg", "Sattler", "Briggs", "OCFL-HDB", "oracle", "local"]
 kept = [past.rounds.query("method in @drawn") for past in fashion]
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.9), sharey=True)
@@ -288,14 +291,14 @@ plots.show(
 
 # %%
 for name in ("Briggs as published", "Briggs", "OCFL-AFF as published", "OCFL-AFF"):
-    ends = [past.summary[name] for past in runs if name in past.summary]
+    ends = [past.summary[name] for past in whole]
     negative = sum(end["ari"] < 0 for end in ends)
     single = sum(end["n_clusters"] == 1 for end in ends)
     right = sum(end["ari"] == 1 for end in ends)
     print(
         f"{name:22s} ARI < 0 in {negative:2d} runs, one cluster in {single:2d}, true in {right:2d}"
     )
-print("of", len(runs), "runs")
+print("of", len(whole), "runs")
 printed = ledger.published().query("paper == 'ocfl-extended' and measure == 'RAND'")
 briggs = printed.query(
     "method == 'BCL' and clients == 15 and dataset in ['mnist', 'fashion-mnist']"
@@ -311,7 +314,7 @@ print(
 
 # %%
 starts, ends, splits, early_mean = [], [], 0, 0  # of the intervals with three clusters
-for past in runs:
+for past in whole:
     cut = past.rounds.query("method == 'Briggs' and merge_heights.notna()").iloc[0]
     levels = [float(level) for level in cut["merge_heights"].split("|")]
     starts.append(levels[-3])
@@ -320,12 +323,12 @@ for past in runs:
         before = past.rounds.query("method == 'Sattler' and round < @begun")["mean_norm"]
         splits += 1
         early_mean += bool((before.astype(float) < past.parameters["sattler_eps1"]).any())
-if runs:
+if whole:
     print(
         f"The last interval begins at {max(starts):.2f}, and the first one ends at {min(ends):.2f}."
     )
     print("One threshold fits", "all" if max(starts) < min(ends) else "not all", "runs.")
-print(f"Sattler splits in {splits} of {len(runs)} runs.")
+print(f"Sattler splits in {splits} of {len(whole)} runs.")
 print(f"In {early_mean} of them, the mean was below ε₁ in a round before.")
 
 # %% [markdown]
@@ -341,6 +344,7 @@ print(f"In {early_mean} of them, the mean was below ε₁ in a round before.")
 
 # %% tags=["hide-input"]
 given = {"dataset": "fashion-mnist", "overlap": "overlapping", "balance": "balanced", "clients": 15}
+given |= {"only": None}
 ways = {}
 for past in (run for run in known if given.items() <= run.parameters.items()):
     way = f"{past.parameters['draws']} draws, local epochs: {past.parameters['local_epochs']}"
@@ -393,9 +397,9 @@ for way, group in sorted(ways.items()):
 # The cell below computes evidence for the first two, and for the tenth.
 
 # %% tags=["nbval-check-output"]
-later = sum(first_rise(c) != first_rise(c, strict=False) for p in runs for c in [fedavg(p)])
+later = sum(first_rise(c) != first_rise(c, strict=False) for p in whole for c in [fedavg(p)])
 print(
-    f"1. with >= in place of >, the first rise is in another round in {later} of {len(runs)} runs"
+    f"1. with >= in place of >, the first rise is in another round in {later} of {len(whole)} runs"
 )
 at_once = {first_rise(curve, before=-np.inf) for curve in theirs.values()}
 print(
