@@ -254,5 +254,30 @@ class Run(Images):
         )
 
 
+class Selection(Parameters):
+    """The methods of a line-up that a run has, and when it ends.
+
+    Attributes
+    ----------
+    line_up : tuple of str
+        The names of all methods, except those "as published".
+    """
+
+    line_up: ClassVar[tuple[str, ...]]
+
+    # These fields are newer than some records, see `Run.precision`
+    only: Annotated[list[str], Field(min_length=1)] | None = None
+    until: Literal["rounds", "clusters"] = "rounds"
+
+    @field_validator("only")
+    @classmethod
+    def known_methods(cls, names: list[str] | None) -> list[str] | None:
+        """Accept only names of the line-up."""
+        for name in names or ():
+            if name not in cls.line_up:
+                raise ValueError(f"unknown method {name!r}; choose from {', '.join(cls.line_up)}")
+        return names
+
+
 class FederatedRun(Run, Scenario):
     """A training run on clusters of classes."""

@@ -292,7 +292,8 @@ def test_figure_2_is_the_archives(data_root):
         0.96, abs=0.005
     )
     assert means["cifar10", "overlapping", "imbalanced", 15, "BCL", "GF1"] == pytest.approx(
-        0.23, abs=0.01  # this mean has the initial model, too
+        0.23,
+        abs=0.01,  # this mean has the initial model, too
     )
 
 

@@ -74,7 +74,11 @@ class Protocol:
 
 def at(row: int, measure: str, margin: Margin, factor: float = 1) -> Protocol:
     """Build the protocol of a measure's value in one row: the first row (0) or the last (-1)."""
-    return Protocol(lambda rounds: factor * rounds[measure].iloc[row], margin)
+
+    def value(rounds: pd.DataFrame) -> float:
+        return factor * float(rounds[measure].iloc[row]) if measure in rounds else float("nan")
+
+    return Protocol(value, margin)
 
 
 def mean_of_all(measure: str, margin: Margin, rounds: slice = slice(None)) -> Protocol:
@@ -155,6 +159,12 @@ def as_published(
         if here and usual[switch.option] != switch.published:
             flipped |= {switch.option: switch.published, **switch.alongside}
     return flipped
+
+
+def selected(lines: Mapping[str, Method], only: Sequence[str] | None) -> dict[str, Method]:
+    """Return the methods with these names and their twins as published; None for all methods."""
+    wanted = lines if only is None else only
+    return {name: lines[name] for name in lines if name.removesuffix(AS_PUBLISHED) in wanted}
 
 
 # --- The README's table --------------------------------------------------------------------------

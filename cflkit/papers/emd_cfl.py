@@ -5,16 +5,19 @@ D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator
 
-from cflkit import datasets, methods, shifts
+from cflkit import datasets, methods, shifts, simulation
 from cflkit.bounds import Count, NonNegative, Positive, Repeats
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
+from cflkit.history import History
 from cflkit.methods import Method
 from cflkit.methods.emd_cfl import Clusters, KeptShare, Sample
 from cflkit.papers.base import (
@@ -31,19 +34,23 @@ from cflkit.papers.base import (
     at,
     given,
     mean,
-    play_rounds,
+    selected,
 )
-from cflkit.parameters import Run, Seed
+from cflkit.parameters import Run, Seed, Selection
 from cflkit.partition import Partition
 
 if TYPE_CHECKING:
     from cflkit.records import Record
 
 
-class Parameters(Run):
+METHODS = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
+
+
+class Parameters(Run, Selection):
     """Parameters of ``05_emd_cfl``."""
 
     folder: ClassVar[str] = "emd-cfl"
+    line_up: ClassVar[tuple[str, ...]] = METHODS
 
     version: str
     clients: Annotated[int, Field(ge=2)] | None
@@ -91,7 +98,6 @@ SWITCHES = (
         source="EMD-CFL: evaluation leaves the copied network in training mode",
     ),
 )
-METHODS = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
 
 
 def data(run: Parameters) -> tuple[ImageSet, Partition]:
@@ -121,7 +127,7 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
 
 
 def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
-    """Make EMD-CFL and the methods with which its tables compare it.
+    """Make EMD-CFL and the methods with which its tables compare it, or those the run asks for.
 
     Parameters
     ----------
@@ -135,12 +141,30 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     options = run.model_dump(
         include={"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
     )
-    return {
+    lines = {
         "EMD-CFL": methods.make("emd-cfl", max_samples=run.embedded, **options),
         "Oracle": methods.make("emd-cfl-oracle", truth=split.clusters),
         "FedAvg": methods.make("fedavg"),
         "FedProx": methods.make("fedprox", mu=run.mu),
     }
+    return selected(lines, run.only)
+
+
+def play(
+    run: Parameters,
+    federation: Federation,
+    methods: Mapping[str, Method],
+    rounds: int,
+    checkpoint: Path | None = None,
+) -> History:
+    """Run the methods for some rounds, or until all their clusters are final if the run says so."""
+    return simulation.run(
+        methods,
+        federation,
+        rounds,
+        until_settled=run.until == "clusters",
+        checkpoint=checkpoint,
+    )
 
 
 def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[float, float]:
@@ -198,7 +222,7 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
-        play=play_rounds,
+        play=play,
         switches=SWITCHES,
         results=Results(
             "emd-results",
@@ -213,6 +237,7 @@ PAPERS = (
             ),
         ),
         # An oracle knows the clusters
+        free=frozenset({"seed", "partition_seed", "only", "until"}),
         fixed=({"method": "Oracle", "measure": "ari", "value": 1.0},),
     ),
 )

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, field_validator
 
 from cflkit import clustering, datasets, methods, metrics, partition, simulation
 from cflkit.bounds import Count, Natural, Positive, Repeats
@@ -38,8 +37,9 @@ from cflkit.papers.base import (
     given,
     mean,
     mean_of_all,
+    selected,
 )
-from cflkit.parameters import FederatedRun
+from cflkit.parameters import FederatedRun, Selection
 from cflkit.partition import Partition
 
 # --- Parameters ----------------------------------------------------------------------------------
@@ -57,26 +57,26 @@ class OCFLMethods(FederatedRun):
     include_buffers: bool
 
 
-class Parameters(OCFLMethods):
+# Our names of clusterers, by the papers' names for OCFL with them
+CLUSTERERS = {
+    "OCFL-KM": "kmeans",
+    "OCFL-AFF": "affinity",
+    "OCFL-MS": "meanshift",
+    "OCFL-HDB": "hdbscan",
+}
+# Methods that are in no table: training within the true clusters, and local training alone
+REFERENCE_METHODS = ("oracle", "local")
+METHODS = {"SCL": "Sattler", "BCL": "Briggs", **{name: name for name in CLUSTERERS}}
+
+
+class Parameters(OCFLMethods, Selection):
     """Parameters of ``03_ocfl_temperature``."""
 
     folder: ClassVar[str] = "ocfl"
+    line_up: ClassVar[tuple[str, ...]] = ("FedAvg", *METHODS.values(), *REFERENCE_METHODS)
 
     central_every: Count
     repeats: Repeats = 1
-    # These fields are newer than some records, see `Run.precision`
-    only: Annotated[list[str], Field(min_length=1)] | None = None
-    until: Literal["rounds", "clusters"] = "rounds"
-
-    @field_validator("only")
-    @classmethod
-    def known_names(cls, names: list[str] | None) -> list[str] | None:
-        """Accept only names of the line-up."""
-        known = ("FedAvg", *METHODS.values(), *REFERENCE_METHODS)
-        unknown = [name for name in names or () if name not in known]
-        if unknown:
-            raise ValueError(f"unknown method {unknown[0]!r}; choose from {', '.join(known)}")
-        return names
 
 
 SCENARIO = {"dataset": str, "overlap": str, "balance": str, "clients": int}
@@ -172,17 +172,6 @@ SWITCHES = (
 
 # --- Methods -------------------------------------------------------------------------------------
 
-# Our names of clusterers, by the papers' names for OCFL with them
-CLUSTERERS = {
-    "OCFL-KM": "kmeans",
-    "OCFL-AFF": "affinity",
-    "OCFL-MS": "meanshift",
-    "OCFL-HDB": "hdbscan",
-}
-# Methods that are in no table: training within the true clusters, and local training alone
-REFERENCE_METHODS = ("oracle", "local")
-METHODS = {"SCL": "Sattler", "BCL": "Briggs", **{name: name for name in CLUSTERERS}}
-
 
 def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
     """Load the images and give each cluster of clients its classes."""
@@ -265,9 +254,7 @@ def options_as_published(
 
 def chosen(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
     """Make the methods of the `line_up` that the run asks for, with their twins as published."""
-    lines = line_up(run, images, split)
-    wanted = lines if run.only is None else run.only
-    return {name: lines[name] for name in lines if name.removesuffix(AS_PUBLISHED) in wanted}
+    return selected(line_up(run, images, split), run.only)
 
 
 def play(
