@@ -140,7 +140,8 @@ def scale(record: Record, paper: str) -> str | None:
     known = PAPERS[paper]
     if record.paper != known.folder:
         return None
-    for name in ("paper", "reduced"):
+    partial = any(record.parameters.get(name) is not None for name in known.whole_only)
+    for name in ("paper",) if partial else ("paper", "reduced"):
         full = scale_parameters(paper, name, scenario_of(record, paper))
         if full is not None and all(
             record.parameters.get(k) == full[k] for k in full if k not in known.free

@@ -371,6 +371,8 @@ def test_participants_part_the_scenarios():
     assert set(run["participants"]) == {20}
     assert table["clients"].dtype == table["participants"].dtype == "Int64"  # not 15.0
     assert set(run["method"]) == {"EMD-CFL"}
+    # Ten of the twelve clients at the reduced scale are not ten of forty
+    assert ledger.scale(emd_record(0.98, participants=10), "emd-cfl") is None
 
 
 def test_a_dash_that_says_nothing_is_no_cell():

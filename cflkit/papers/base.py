@@ -314,6 +314,9 @@ class Paper:
         The README's table; None for a paper that shares another's runs.
     free : frozenset of str
         The parameters in which runs of one scale may differ, such as seeds.
+    whole_only : frozenset of str
+        The parameters of a scenario that runs at the reduced scale cannot have. For example, 10
+        participants of 12 clients are not the scenario of 10 participants of 40.
     fixed : tuple of mapping
         The numbers that a run cannot miss, such as a parameter that is printed as a result. Each
         mapping gives values of columns of the tables.
@@ -335,6 +338,7 @@ class Paper:
     switches: tuple[Switch, ...] = ()
     results: Results | None = None
     free: frozenset[str] = frozenset({"seed", "partition_seed"})
+    whole_only: frozenset[str] = frozenset()
     fixed: tuple[Mapping[str, Any], ...] = ()
 
     @property

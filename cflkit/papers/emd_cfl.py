@@ -236,6 +236,7 @@ PAPERS = (
                 MINUTES,
             ),
         ),
+        whole_only=frozenset({"participants"}),
         # An oracle knows the clusters
         free=frozenset({"seed", "partition_seed", "only", "until"}),
         fixed=({"method": "Oracle", "measure": "ari", "value": 1.0},),
