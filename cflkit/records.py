@@ -293,6 +293,7 @@ def provenance(parameters: Recorded, federation: Federation, history: History) -
         "cores": os.cpu_count(),
         "threads": usable_cores(),
         "engine": federation.engine,
+        "perturbation": federation.perturbation,
         "minutes": round(history.minutes, 2),
         "peak_memory_gib": peak_memory(device),
         "seed": federation.seed,

@@ -196,7 +196,8 @@ def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
     """Compute the identity of a run, a hash of all that must be the same for it to continue.
 
     These are the methods with their options, the partition, the training, the seed, the number of
-    clients per round, the engine with its device and precision, and the initial model.
+    clients per round, the engine with its device, precision and perturbation, and the initial
+    model.
     """
     parts = [
         *(f"{name}: {method!r}" for name, method in methods.items()),
@@ -204,6 +205,7 @@ def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
         repr(asdict(federation.training)),
         f"{federation.seed}, {federation.server.clients_per_round} per round",
         f"{federation.engine} on {federation.device.type} in {federation.precision}",
+        f"perturbation {federation.perturbation}",
         digests(federation.initial()[None])[0].hex(),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -138,26 +138,28 @@ def trained(federation):
 
 
 def test_a_perturbation_is_of_the_last_bit_and_the_same_each_time(federate, monkeypatch):
-    federation = federate(training=LocalTraining(epochs=1, batch_size=16, lr=0.1))
+    training = LocalTraining(epochs=1, batch_size=16, lr=0.1)
     monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
-    plain = trained(federation)
-    monkeypatch.setenv("CFLKIT_PERTURB", "1")
-    first, second = trained(federation), trained(federation)
+    plain = trained(federate(training=training))
+    first, second = (trained(federate(training=training, perturbation=1)) for _ in range(2))
     assert torch.equal(first, second)
+    monkeypatch.setenv("CFLKIT_PERTURB", "1")
+    assert torch.equal(first, trained(federate(training=training))), "also from outside"
     moved = (first != plain).float().mean()
     assert 0.6 < moved < 0.7  # a third stays
     up, down = (torch.nextafter(plain, plain + sign) for sign in (1, -1))
     assert ((first == plain) | (first == up) | (first == down)).all()
     monkeypatch.setenv("CFLKIT_PERTURB", "2")
-    assert not torch.equal(first, trained(federation))
+    assert not torch.equal(first, trained(federate(training=training)))
 
 
 def test_buffers_are_not_perturbed(federate, normalised, monkeypatch):
-    monkeypatch.setenv("CFLKIT_PERTURB", "1")
-    federation = federate(model=normalised)
+    monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
+    federation = federate(model=normalised, perturbation=1)
     counters = trained(federation)[:, federation.parameters :]
-    monkeypatch.delenv("CFLKIT_PERTURB")
-    assert torch.equal(counters, trained(federation)[:, federation.parameters :])
+    plain = trained(federate(model=normalised))
+    assert torch.equal(counters, plain[:, federation.parameters :])
+    assert not torch.equal(trained(federation), plain)
 
 
 def test_the_engine_can_be_chosen_from_outside(federate, monkeypatch):

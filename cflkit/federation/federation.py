@@ -24,6 +24,7 @@ from cflkit.federation.machine import (
     engine_to_use,
     matmul_precision,
     perturb,
+    perturbation_to_use,
     usable_cores,
 )
 from cflkit.federation.memory import kept_per_sample
@@ -70,6 +71,9 @@ class Federation:
         What initial models start from, see `models.make`.
     precision : {"float32", "tf32", "bfloat16"}
         The precision of matrix products and convolutions, see `machine.PRECISIONS`.
+    perturbation : int, optional
+        The seed with which the last bit of each trained parameter is perturbed, see
+        `machine.perturb`; by default there is no perturbation.
 
     Attributes
     ----------
@@ -105,6 +109,7 @@ class Federation:
         clients_per_round: int | None = None,
         weights: str | None = None,
         precision: str = "float32",
+        perturbation: int | None = None,
     ) -> None:
         self.device = default_device() if device is None else torch.device(device)
         self.engine = engine_to_use(engine, self.device)
@@ -113,6 +118,7 @@ class Federation:
         check_precision(precision, self.device)
         check_task(task, model)
         self.task, self.precision, self.seed = task, precision, seed
+        self.perturbation = perturbation_to_use(perturbation)
         self.training = training or LocalTraining()
         self.data = Clients(images, partition, self.device, seed, clients_per_round)
         if self.engine == "threads":
@@ -203,7 +209,7 @@ class Federation:
             train_all = train_in_stacks if self.engine == "stacked" else train_in_threads
             train_all(self, jobs, round, training, trained)
         check_finite(trained, jobs, round)
-        perturb(trained, self.parameters, jobs.client_of.tolist(), round)
+        perturb(trained, self.parameters, jobs.client_of.tolist(), round, self.perturbation)
         return trained
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:

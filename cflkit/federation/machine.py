@@ -60,12 +60,19 @@ def engine_to_use(engine: str | None, device: torch.device) -> str:
     return os.environ.get("CFLKIT_ENGINE") or engine or default_engine(device)
 
 
-def perturb(rows: Tensor, parameters: int, clients: Sequence[int], round: int) -> None:
+def perturbation_to_use(seed: int | None) -> int | None:
+    """Return the seed of the perturbation: ``CFLKIT_PERTURB`` wins over the one given."""
+    given = os.environ.get("CFLKIT_PERTURB")
+    return int(given) if given else seed
+
+
+def perturb(
+    rows: Tensor, parameters: int, clients: Sequence[int], round: int, seed: int | None
+) -> None:
     """Move trained parameters by one unit in the last place, up or down or not at all, in place.
 
-    ``CFLKIT_PERTURB``, an integer, asks for it and is its seed. It stands for another processor,
-    whose sums round in another order. A client's perturbation depends on the seed, the client and
-    the round alone, so equal trainings stay equal.
+    This stands for another processor, whose sums round in another order. A client's perturbation
+    depends on the seed, the client and the round alone, so equal trainings stay equal.
 
     Parameters
     ----------
@@ -77,12 +84,13 @@ def perturb(rows: Tensor, parameters: int, clients: Sequence[int], round: int) -
         ``[J]``, the client of each job.
     round : int
         The round, from 0.
+    seed : int or None
+        The seed of the perturbation; None for no perturbation.
     """
-    given = os.environ.get("CFLKIT_PERTURB")
-    if not given:
+    if seed is None:
         return
     for row, client in zip(rows, clients, strict=True):
-        generator = torch.Generator().manual_seed(integer(int(given), PERTURBATION, client, round))
+        generator = torch.Generator().manual_seed(integer(seed, PERTURBATION, client, round))
         towards = torch.randint(-1, 2, (parameters,), generator=generator).to(rows)
         trained = row[:parameters]
         row[:parameters] = torch.nextafter(trained, trained + towards)

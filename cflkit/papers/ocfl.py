@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ from cflkit.papers.base import (
     mean_of_all,
     selected,
 )
-from cflkit.parameters import FederatedRun, Selection
+from cflkit.parameters import FederatedRun, Seed, Selection
 from cflkit.partition import Partition
 
 # --- Parameters ----------------------------------------------------------------------------------
@@ -77,6 +77,9 @@ class Parameters(OCFLMethods, Selection):
 
     central_every: Count
     repeats: Repeats = 1
+    # These fields are newer than some records, see `Run.precision`
+    engine: Literal["threads", "stacked"] | None = None
+    perturbation: Seed | None = None
 
 
 SCENARIO = {"dataset": str, "overlap": str, "balance": str, "clients": int}
@@ -187,9 +190,8 @@ def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
 
 def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federation:
     """Build the federation of clients."""
-    return Federation(
-        images, split, run.model, run.training(), seed=run.seed, precision=run.precision
-    )
+    rounding = run.model_dump(include={"precision", "engine", "perturbation"})
+    return Federation(images, split, run.model, run.training(), seed=run.seed, **rounding)
 
 
 def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, Method]:

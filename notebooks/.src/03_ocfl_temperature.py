@@ -90,6 +90,8 @@ repeats = 5  # training seeds that the figures show, from seed on; the record is
 only = None  # names of the methods to run, such as ["OCFL-HDB"]; None: all, which the figures need
 until = "rounds"  # or "clusters": no more rounds once no method's clusters can change
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
+engine = None  # how local trainings are computed: "threads" or "stacked"; None: as the device needs
+perturbation = None  # a seed: perturb the last bit of what was trained, as another processor might
 
 # %% tags=["record"]
 run = papers.ocfl.Parameters.of(globals())
