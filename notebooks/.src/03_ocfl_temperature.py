@@ -297,7 +297,7 @@ plots.show(
 #
 # OCFL does not say how to cluster, and the papers try four ways:
 #
-# - **HDBSCAN** reads the distances and finds dense groups of at least 20 % of the clients. Clients outside
+# - [**HDBSCAN**](99_glossary.ipynb#hdbscan) reads the distances and finds dense groups of at least 20 % of the clients. Clients outside
 #   all dense groups are **noise**. As in the authors' code, they form one more cluster.
 # - **Affinity propagation** reads similarities, $-\Gamma$. It elects some clients as **exemplars**, and every
 #   other client joins one of them.
@@ -384,12 +384,12 @@ print("same models:", torch.allclose(own_models, package.models, atol=1e-3))
 # %% [markdown]
 # ## All methods in lockstep
 #
-# We run OCFL with each clusterer (OCFL-HDB, -AFF, -KM and -MS in the papers) beside five other methods:
+# In [lockstep](99_glossary.ipynb#lockstep), we run OCFL with each clusterer (OCFL-HDB, -AFF, -KM and -MS in the papers) beside five other methods:
 #
 # - **FedAvg**: one model for all. The papers call it BNC, "baseline, no clustering".
 # - **Sattler** and **Briggs**: two earlier methods, the subject of
 #   [04 Sattler and Briggs](04_sattler_and_briggs.ipynb).
-# - **oracle**: the true clusters from the first round, as an upper reference.
+# - [**oracle**](99_glossary.ipynb#oracle): the true clusters from the first round, as an upper reference.
 # - **local**: no federation at all, as a lower reference.
 #
 # Two more methods named "as published" repeat an error of the authors' code, which notebook 04 explains. A third one uses
@@ -411,7 +411,7 @@ summary = history.summary()
 print(f"{history.requested} local trainings asked for, {history.trained} run")
 
 # %% [markdown]
-# A run that is not written down cannot be compared with a paper. The **record** holds the parameters, each method's
+# A run that is not written down cannot be compared with a paper. The [**record**](99_glossary.ipynb#record) holds the parameters, each method's
 # measures, and the circumstances: code version, machine, minutes, seed, and the hash of the partition. The claims at the
 # end of the lesson are added to it.
 
@@ -712,7 +712,7 @@ print(f"ARI {metrics.agreement(split.clusters, second)['ari']:.2f}")
 #
 # The cell below states the outcomes of this lesson as claims, and evaluates each of them for this run. The
 # counts say how often a claim held when the lesson ran with other training seeds, on the other
-# engine, and with the last bit perturbed.
+# [engine](99_glossary.ipynb#engine), and with the last bit perturbed.
 
 # %% tags=["claims"]
 

@@ -154,7 +154,8 @@ print(f"{to_find} classes can be found")
 # Each image moves to a wrong local cluster with a probability called **dirtiness**. The parameter `clustering` can also
 # ask for a real clustering: k-means or [deep embedded clustering](99_glossary.ipynb#deep-embedded-clustering).
 #
-# Look for the odd images in each row.
+# An image in a wrong local cluster is *odd* there: its class is not the one that most images have. Look for the odd images in
+# each row.
 
 # %% tags=["record"]
 dealt = sample_clustering.first_clusters(

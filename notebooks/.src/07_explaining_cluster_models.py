@@ -578,10 +578,10 @@ print(pd.DataFrame(of_layers, index=columns).T.round(2).to_string())
 
 # %% [markdown]
 # The line "by heat" is the mean brightness of the pixels, weighted by the map of the layer that `layer` chooses. The last line is the mean
-# without weights. Where the first is below the second, a model looks at the paper around the strokes. That can be a good reason: what is
+# without weights. Where the first is below the second, a model looks at the background around the strokes. That can be a good reason: what is
 # *not* there also tells a 6 from a 4.
 #
-# But paper is zero, and taking zero away changes nothing. With a baseline of zeros such a map must score badly. So its score does not
+# But the background is zero, and taking zero away changes nothing. With a baseline of zeros such a map must score badly. So its score does not
 # say that the map is bad (exercise 2). In the [report](97_report_explanations.ipynb), the layer decides the sign of a difference.
 #
 # ## What we saw

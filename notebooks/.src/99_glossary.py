@@ -138,6 +138,11 @@
 # | $L^c$ | GradCAM's map for class $c$, before it is enlarged. | height × width, from 0 | [07](07_explaining_cluster_models.ipynb) |
 # | $p_c$ | The probability that the model gives to class $c$. | number in $[0, 1]$ | [07](07_explaining_cluster_models.ipynb) |
 # | $N$, $k$ | In the text on noise in 07, the number of pixels of an image, and the number of pixels changed so far. | whole numbers | [07](07_explaining_cluster_models.ipynb) |
+# | $p$, $\bar o$ | In 90, a published number, and our mean over seeds. | as printed | [90](90_ledger.ipynb) |
+# | $h$ | Half the width of the 90 % t-interval of our mean. | as printed | [90](90_ledger.ipynb) |
+# | $s$, $n$ | In 90, the standard deviation of our seeds, and their number. | as printed; whole number | [90](90_ledger.ipynb) |
+# | $t_{0.95,\,n-1}$ | The 95 % quantile of Student's t-distribution with $n - 1$ degrees of freedom. | number | [90](90_ledger.ipynb) |
+# | $\delta_1$, $\delta_2$ | The largest distances from $p$ that count for our mean, and for our interval. | as printed | [90](90_ledger.ipynb) |
 # | $r$ | In 90, the round in which a method clusters. | whole number from 1 | [90](90_ledger.ipynb) |
 # | $H$ | The entropy of a grouping, in the formulas of homogeneity and completeness. | nats | [90](90_ledger.ipynb) |
 #
