@@ -59,6 +59,7 @@ def converse(
             held = None if results is None else [results[place] for place in where]
             traffic[name].count(request, keys[name], own, held, federation.layout)
             advance(name, own)
+            del own  # before the next copy is made
     return traffic, errors
 
 

@@ -50,7 +50,7 @@ def run_round(method, federation, round=0):
     jobs = method.broadcast(round)
     trained = federation.train(jobs, round)
     received = method.models[method.labels].clone()
-    method.aggregate(round, jobs, trained)
+    method.aggregate(round, jobs, trained.clone())  # a method may change its answers in place
     return received, trained
 
 

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -68,6 +70,7 @@ def test_a_killed_run_goes_on_to_the_same_history(federate, tmp_path, monkeypatc
             raise Killed
 
     monkeypatch.setattr(simulation, "save_checkpoint", save_and_die)
+    monkeypatch.setattr(simulation, "CHECKPOINT_SHARE", math.inf)
     with pytest.raises(Killed):
         run(line_up(), federate(), rounds=5, checkpoint=checkpoint)
     monkeypatch.setattr(simulation, "save_checkpoint", save)

@@ -134,14 +134,14 @@ def client_weights(server: Server, weighting: Weighting) -> Tensor:
 
 
 def local_updates(trained: Tensor, models: Tensor, labels: Tensor) -> Tensor:
-    """Compute the clients' updates: ``trained`` (``[m, D]``) minus the model that each received.
+    """Turn ``trained`` (``[m, D]``) into the clients' updates: minus the model that each received.
 
-    The loop over rows saves memory, since ``models[labels]`` would copy a model for every client.
+    This happens in place, and row by row. ``trained - models[labels]`` would need two more models
+    per client, which are gigabytes for large networks.
     """
-    updates = trained.clone()
-    for update, label in zip(updates, labels.tolist(), strict=True):
-        update -= models[label]
-    return updates
+    for row, label in zip(trained, labels.tolist(), strict=True):
+        row -= models[label]
+    return trained
 
 
 def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
