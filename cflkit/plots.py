@@ -37,9 +37,9 @@ RIGHT_EDGE: dict[str, Any] = {"color": "0.6", "linewidth": 0.6}
 WRONG_EDGE: dict[str, Any] = {"color": "black", "linewidth": 1.8}
 # Pixels per inch on the page. A figure is stored in more, for screens of high density, and not in
 # so many that a notebook exceeds 300 kB
-DPI, SHARPNESS = 100, 1.6
+DPI, SHARPNESS = 100, 1.5
 # The number of colours that a stored figure has exactly
-FREQUENT = 40
+FREQUENT = 24
 # The widest figure, in inches: a column of JupyterLab has little more than 800 pixels
 WIDEST = 8.0
 
@@ -105,14 +105,14 @@ def png_of(figure: Figure) -> bytes:
     """Draw a figure in few colours: a quarter of the size, and the same to the eye.
 
     The most frequent colours stay as they are, such as those of lines, bands and grounds. The
-    others become the nearest of these and of 32 more, or 200 in figures with images or matrices.
+    others become the nearest of these and of 12 more, or 120 in figures with images or matrices.
     """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI * SHARPNESS, metadata={"Software": None})
     picture = PIL.Image.open(buffer).convert("RGB")
     counted = sorted(picture.getcolors(picture.width * picture.height) or [], reverse=True)
     found = np.array([colour for _, colour in counted])
-    rest = 200 if any(axes.images for axes in figure.axes) else 32
+    rest = 120 if any(axes.images for axes in figure.axes) else 12
     shades = picture.quantize(rest, PIL.Image.Quantize.MAXCOVERAGE).getpalette() or []
     palette = np.vstack([found[:FREQUENT], np.reshape(shades[: 3 * rest], (-1, 3))])
     number = np.array([1 << 16, 1 << 8, 1])  # of a colour: its three bytes as one integer

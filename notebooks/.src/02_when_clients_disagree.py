@@ -375,9 +375,9 @@ print(f"changes between {run.rounds} rounds: {run.rounds - 1}")
 for one in seeds:
     print(
         f"seed {one}: mean gap {gap[one].mean():.2f}, the best cluster changes {turns[one]:2d} times, "
-        f"rounds with a fall {falls[one]:2d}, mean of the last five {late[one]:.2f}"
+        f"falls {falls[one]:2d}, last five rounds {late[one]:.2f}"
     )
-print(f"one model per true cluster, mean of the last five rounds: {separate[-5:].mean():.2f}")
+print(f"one model per true cluster, last five rounds: {separate[-5:].mean():.2f}")
 
 # %% [markdown]
 # ### What does it answer instead?

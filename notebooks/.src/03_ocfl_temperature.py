@@ -24,7 +24,7 @@
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb) and
 # [02 When clients disagree](02_when_clients_disagree.ipynb).
 #
-# **Study minutes:** 45. **Minutes on two cores:** 1.5
+# **Study minutes:** 45. **Minutes on two cores:** 1
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE
 # BigData 2024 (here "the first paper"), and its extended version, *One-Shot Clustering for Federated Learning Under

@@ -22,7 +22,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb). [03 OCFL](03_ocfl_temperature.ipynb) helps.
 #
-# **Study minutes:** 50. **Minutes on two cores:** 1.5
+# **Study minutes:** 50. **Minutes on two cores:** 1
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
 # paper"). The [report](95_report_emd_cfl.ipynb) compares our runs with its tables.
@@ -458,6 +458,7 @@ def with_seed(number):
     return papers.emd_cfl.play(again, home, methods_now, run.rounds, state)
 
 
+# %% tags=["record"]
 histories = [with_seed(run.seed + extra) for extra in range(run.repeats)]
 summaries = [result.summary() for result in histories]
 record = records.write(run_name, run, histories[0], federation)

@@ -299,6 +299,8 @@ for name in ("Briggs as published", "Briggs", "OCFL-AFF as published", "OCFL-AFF
         f"{name:22s} ARI < 0 in {negative:2d} runs, one cluster in {single:2d}, true in {right:2d}"
     )
 print("of", len(whole), "runs")
+
+# %%
 printed = ledger.published().query("paper == 'ocfl-extended' and measure == 'RAND'")
 briggs = printed.query(
     "method == 'BCL' and clients == 15 and dataset in ['mnist', 'fashion-mnist']"
@@ -323,6 +325,8 @@ for past in whole:
         before = past.rounds.query("method == 'Sattler' and round < @begun")["mean_norm"]
         splits += 1
         early_mean += bool((before.astype(float) < past.parameters["sattler_eps1"]).any())
+
+# %%
 if whole:
     print(
         f"The last interval begins at {max(starts):.2f}, and the first one ends at {min(ends):.2f}."
