@@ -29,9 +29,7 @@ SETTINGS = {
 }
 
 
-def check(
-    notebook: str, claims: Mapping[str, bool], record: Record | None = None
-) -> dict[str, bool]:
+def check(notebook: str, claims: Mapping[str, bool], record: Record | None = None) -> None:
     """Print each claim, whether it is true in this run, and how often it held in other runs.
 
     Parameters
@@ -42,11 +40,6 @@ def check(
         The truth of each claim in this run, by the claim's sentence.
     record : Record, optional
         The record of this run, which the claims are written into.
-
-    Returns
-    -------
-    dict of str to bool
-        The claims.
     """
     from IPython.display import display
 
@@ -62,7 +55,6 @@ def check(
     display({MIME: list(found.items()), "text/plain": "\n".join(lines)}, raw=True)
     if record is not None:
         records.add_claims(record, found)
-    return found
 
 
 def counted(row: Mapping[str, Any], setting: str) -> str:

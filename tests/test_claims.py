@@ -110,10 +110,8 @@ def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch, lesson):
     robust.write(robust.measure(lesson, range(2), given={"extra": "1"}), table)
     monkeypatch.setattr(claims, "TABLE", table)
     monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
-    assert claims.check("lesson", {"the seed is even": False, "new": True}) == {
-        "the seed is even": False,
-        "new": True,
-    }
+    claims.check("lesson", {"the seed is even": False, "new": True})
+    assert dict(shown[0][claims.MIME]) == {"the seed is even": False, "new": True}
     assert shown[0]["text/plain"].splitlines() == [
         "FALSE  the seed is even",
         "       held in 1 of 2 seeds (extra = 1)",

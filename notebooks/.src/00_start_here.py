@@ -274,7 +274,7 @@ plots.show(
 summaries = [history.summary()["one model per group"] for _, _, history in trainings]
 split_in = [summary["clustering_round"] or np.inf for summary in summaries]
 gain = (grouped - one).mean(axis=0)  # over the trainings, per client and measure
-held = claims.check(
+claims.check(
     "00_start_here",
     {
         "OCFL finds the three groups in each training": min(agreements) == 1,

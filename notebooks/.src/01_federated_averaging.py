@@ -471,7 +471,7 @@ print("cosine distance between clusters:", *distances[:, 1].round(2))
 alone, federated = accuracies["each client alone"], accuracies["FedAvg"]
 pooled = accuracies["all data in one place"]
 like, unlike = survived
-held = claims.check(
+claims.check(
     "01_federated_averaging",
     {
         "from scratch and with the package, the parameters are the same to 1e-4": largest < 1e-4,

@@ -476,7 +476,7 @@ gaps = np.mean([gap[one].mean() for one in seeds])
 changes, losses, wrong, end = (
     np.mean([by_seed[one] for one in seeds]) for by_seed in (turns, falls, strange, late)
 )
-found = claims.check(
+claims.check(
     "02_when_clients_disagree",
     {
         "a third or more of the own test images train another client of the cluster": (

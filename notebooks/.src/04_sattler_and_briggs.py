@@ -745,7 +745,7 @@ worse = [(b[3] or math.inf) > a[3] and b[4] < a[4] for a, b in zip(plain, buffer
 cool = np.array([*heat["with buffers"].values()]) / np.array([*heat["parameters"].values()])
 least_mean = min(sattler.update_norms(delta)[0] for kept in complete.values() for delta in kept)
 as_published = by_round["Briggs as published"]
-held = claims.check(
+claims.check(
     "04_sattler_and_briggs",
     {
         "the mean update fades to a third; single updates stay over twice as long as the mean": (
