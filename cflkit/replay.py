@@ -39,7 +39,7 @@ class Verdict:
 
 
 def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
-    """Run the first rounds of a record again, with the present code.
+    """Run the first rounds of a record's methods again, with the present code.
 
     Parameters
     ----------
@@ -73,11 +73,15 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     if not split.matches(record.provenance["partition_hash"]):
         raise ParameterError(f"{record.id}: its clients would get other samples now than then")
     federation = paper.federation(run, images, split)
-    methods = paper.line_up(run, images, split)
+    with (record.folder / "rounds.csv").open(encoding="utf-8", newline="") as file:
+        recorded = list(csv.DictReader(file))
+    # The line-up may have methods that are newer than the record
+    known = {row["method"] for row in recorded}
+    line_up = paper.line_up(run, images, split)
+    methods = {name: method for name, method in line_up.items() if name in known}
     history = paper.play(run, federation, methods, count)
     text = history.table().to_csv(index=False, float_format="%.9g")
-    with (record.folder / "rounds.csv").open(encoding="utf-8", newline="") as file:
-        return list(compare(list(csv.DictReader(file)), list(csv.DictReader(io.StringIO(text)))))
+    return list(compare(recorded, list(csv.DictReader(io.StringIO(text)))))
 
 
 def compare(recorded: list[dict[str, str]], replayed: list[dict[str, str]]) -> Iterator[Verdict]:

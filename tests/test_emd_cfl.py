@@ -289,7 +289,7 @@ def test_participants_are_drawn_anew_and_fedavg_averages_them(turned):
         method.setup(federation.server, federation.initial())
         jobs = method.broadcast(0)
         trained = federation.train(jobs, 0)
-        method.aggregate(0, jobs, trained)
+        method.aggregate(0, jobs, trained.clone())  # it may change them in place
         labels = method.labels[jobs.client_of]
         for cluster in range(len(method.models)):
             members = labels == cluster

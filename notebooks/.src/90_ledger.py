@@ -399,6 +399,7 @@ def beside(table):
         ax.set_ylim(len(scenarios) - 0.5, -0.5)
         ax.grid(axis="x", color="0.9")
         ax.tick_params(axis="y", length=0)
+        ax.locator_params(axis="x", nbins=2)
         if y == 0:
             ax.set_title(names[x])
         if x == 0:
