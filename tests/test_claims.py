@@ -120,7 +120,8 @@ def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch, lesson):
     ]
 
 
-def test_the_report_of_a_run_has_its_claims(tmp_path, lesson):
+def test_the_report_of_a_run_has_its_claims(tmp_path, lesson, monkeypatch):
+    monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
     Path(os.environ["CFLKIT_RESULTS"]).mkdir()
     report, output = notebooks.execute(lesson, {"seed": 3}, tmp_path / "out.ipynb")
     assert claims.of_notebook(output) == {"the seed is even": False, "it runs as it is": True}
@@ -143,8 +144,9 @@ def test_a_perturbation_is_of_the_last_bit_and_the_same_each_time(federate, monk
     assert torch.equal(first, second)
     monkeypatch.setenv("CFLKIT_PERTURB", "1")
     assert torch.equal(first, trained(federate(training=training))), "also from outside"
-    moved = (first != plain).float().mean()
-    assert 0.6 < moved < 0.7  # a third stays
+    changed = plain != federate(training=training).initial()  # not the weights of empty pixels
+    assert 0.6 < (first != plain)[changed].float().mean() < 0.7  # a third stays
+    assert torch.equal(first[~changed], plain[~changed])
     up, down = (torch.nextafter(plain, plain + sign) for sign in (1, -1))
     assert ((first == plain) | (first == up) | (first == down)).all()
     monkeypatch.setenv("CFLKIT_PERTURB", "2")

@@ -67,17 +67,25 @@ def perturbation_to_use(seed: int | None) -> int | None:
 
 
 def perturb(
-    rows: Tensor, parameters: int, clients: Sequence[int], round: int, seed: int | None
+    rows: Tensor,
+    received: Sequence[Tensor],
+    parameters: int,
+    clients: Sequence[int],
+    round: int,
+    seed: int | None,
 ) -> None:
     """Move trained parameters by one unit in the last place, up or down or not at all, in place.
 
     This stands for another processor, whose sums round in another order. A client's perturbation
-    depends on the seed, the client and the round alone, so equal trainings stay equal.
+    depends on the seed, the client and the round alone, so equal trainings stay equal. Parameters
+    that training did not change stay as they are.
 
     Parameters
     ----------
     rows : Tensor
         ``[J, P + Q]``, the trained models of the jobs.
+    received : sequence of Tensor
+        The models ``[P + Q]`` from which the jobs started.
     parameters : int
         P; buffers, such as counters, stay as they are.
     clients : sequence of int
@@ -89,11 +97,12 @@ def perturb(
     """
     if seed is None:
         return
-    for row, client in zip(rows, clients, strict=True):
+    for row, start, client in zip(rows, received, clients, strict=True):
         generator = torch.Generator().manual_seed(integer(seed, PERTURBATION, client, round))
         towards = torch.randint(-1, 2, (parameters,), generator=generator).to(rows)
         trained = row[:parameters]
-        row[:parameters] = torch.nextafter(trained, trained + towards)
+        moved = trained != start[:parameters]
+        row[:parameters] = torch.nextafter(trained, trained + towards * moved)
 
 
 def spare_memory(device: torch.device) -> int:
