@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("wb") as file:
-            torch.save({"identity": identity, "code": code(), **plain(state, {})}, file)
+            written = each_leaf(partial(plain, known={}), state)
+            torch.save({"identity": identity, "code": code(), **written}, file)
             file.flush()
             os.fsync(file.fileno())  # else a power cut could leave the final name without contents
         draft.replace(path)
@@ -100,38 +102,34 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
             f"{path} is the checkpoint of another run (other methods, options, seed or partition, "
             "or more rounds); delete it to start anew"
         )
-    whole: dict[str, Any] = separate(state)
-    return whole
+    # Equal tensors of the file share their memory, and a method may change its own in place
+    return each_leaf(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state)
 
 
-def plain(value: Any, known: dict[Hashable, Tensor]) -> Any:
-    """Prepare a state for writing.
+def each_leaf(function: Callable[[Any], Any], value: Any) -> Any:
+    """Apply a function to everything in a state that is neither a dict nor a list or tuple."""
+    if isinstance(value, dict):
+        return {name: each_leaf(function, member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(each_leaf(function, member) for member in value)
+    return function(value)
+
+
+def plain(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
+    """Prepare a leaf of a state for writing.
 
     NumPy's numbers become Python's, since the former could not be loaded again. A tensor becomes
     the first one that is equal to it, since ``torch.save`` writes a tensor once.
 
     Parameters
     ----------
-    value : object
-        The state, or a part of it.
+    leaf : object
+        The leaf, such as a tensor.
     known : dict
-        The different tensors so far.
+        The different tensors so far, to which this function adds.
     """
-    if isinstance(value, dict):
-        return {name: plain(member, known) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(plain(member, known) for member in value)
-    if isinstance(value, Tensor):
-        contents = value.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
-        key = value.dtype, value.shape, hashlib.sha256(contents).digest()
-        return known.setdefault(key, value)
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def separate(value: Any) -> Any:
-    """Copy the tensors of a state that was read, so that equal ones do not share memory."""
-    if isinstance(value, dict):
-        return {name: separate(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(separate(member) for member in value)
-    return value.clone() if isinstance(value, Tensor) else value
+    if isinstance(leaf, Tensor):
+        contents = leaf.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        key = leaf.dtype, leaf.shape, hashlib.sha256(contents.data).digest()
+        return known.setdefault(key, leaf)
+    return leaf.item() if isinstance(leaf, np.generic) else leaf

@@ -115,7 +115,7 @@ def answer(
         - ``not run``.
 
         A dash is reproduced if no seed clustered, differs if each did, and is inconclusive if some
-        did. For a printed number, it is the other way round.
+        did. A printed number differs if no seed clustered, and is inconclusive if some did not.
     """
     if seeds < 2:
         return "single run" if seeds else "not run"
@@ -227,10 +227,10 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
         reduced = {f"reduced_{name}": value for name, value in compare_cell(cell, less).items()}
         reduced["reduced_status"] = REDUCED_STATUS[STATUS.index(reduced["reduced_status"])]
         differs = reduction(paper, scenario) if less else ""
-        marks = {"again": "", "fixed": is_fixed(cell)}
-        rows.append(cell | marks | compare_cell(cell, full) | reduced | {"reduced_scale": differs})
+        fixed = {"fixed": is_fixed(cell)}
+        rows.append(cell | fixed | compare_cell(cell, full) | reduced | {"reduced_scale": differs})
     table = pd.DataFrame(rows)
-    table["again"] = printed_before(table)
+    table.insert(table.columns.get_loc("fixed"), "again", printed_before(table))
     return counted(table)
 
 
@@ -244,10 +244,11 @@ def printed_before(cells: pd.DataFrame) -> pd.Series:
     """Name the earlier table that has the same number of the same system; empty if none has."""
     key = [*scenario_columns(), "method", "protocol", "value"]
     folders = cells["paper"].map(lambda paper: PAPERS[paper].folder)
-    # All dashes and all missing protocols would be the same
     tables = cells["paper"] + " " + cells["table"]
+    # Dashes equal each other, too
     named = cells.assign(folder=folders, tables=tables).fillna({"value": np.inf})
     first = named.groupby(["folder", *key], dropna=False)["tables"].transform("first")
+    # Numbers without a protocol may be of different quantities
     repeated = named.duplicated(["folder", *key]) & cells["protocol"].notna()
     return first.where(repeated, "")
 

@@ -488,7 +488,7 @@ def boxes(
         showfliers=not points,
         flierprops={"marker": "o", "markersize": 2.5, "markeredgecolor": COLOURS[0]},
         widths=0.7,
-        vert=not lying,
+        orientation="horizontal" if lying else "vertical",
     )
     look: dict[str, Any] = {"color": COLOURS[0], "markersize": 2.5, "markeredgewidth": 0}
     for place, rows in enumerate(values.values(), 1):

@@ -132,9 +132,9 @@ def run(
     elif measuring.at_start:
         history.rows = measuring.rows(methods, federation, -1, "all")
     history.revisions.append(revision() or "unknown")
+    running = unfinished(methods, history, until_settled)
     with Progress(start, rounds, progress) as shown:
         for t in range(start, rounds):
-            running = unfinished(methods, history, until_settled)
             if not running:
                 break
             begin = perf_counter()
@@ -151,9 +151,9 @@ def run(
                 exchanged = traffic[row["method"]]
                 history.rows.append(row | {"bytes_down": exchanged.down, "bytes_up": exchanged.up})
             history.minutes += (perf_counter() - begin) / 60
-            last = t + 1 == rounds or not unfinished(methods, history, until_settled)
-            keeper.keep(history, t + 1, methods, last)
             shown.step(t, progress_text(running))
+            running = unfinished(methods, history, until_settled)
+            keeper.keep(history, t + 1, methods, last=t + 1 == rounds or not running)
     return history
 
 

@@ -208,8 +208,7 @@ class Federation:
         with matmul_precision(self.precision, self.device):
             train_all = train_in_stacks if self.engine == "stacked" else train_in_threads
             train_all(self, jobs, round, training, trained)
-        received, clients = [jobs.models[k] for k in jobs.model_of], jobs.client_of.tolist()
-        perturb(trained, received, self.parameters, clients, round, self.perturbation)
+        perturb(trained, jobs, self.parameters, round, self.perturbation)
         check_finite(trained, jobs, round)
         return trained
 

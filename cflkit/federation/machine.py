@@ -6,8 +6,9 @@ import ctypes
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
@@ -15,6 +16,9 @@ from joblib import cpu_count
 from torch import Tensor
 
 from cflkit.federation.seeds import PERTURBATION, integer
+
+if TYPE_CHECKING:
+    from cflkit.federation.jobs import Jobs
 
 # Of matrix products and convolutions. ``tf32`` rounds their factors to 10 bits, on NVIDIA GPUs
 # alone; ``bfloat16`` runs the network under ``torch.autocast``, with parameters, gradients and
@@ -66,14 +70,7 @@ def perturbation_to_use(seed: int | None) -> int | None:
     return int(given) if given else seed
 
 
-def perturb(
-    rows: Tensor,
-    received: Sequence[Tensor],
-    parameters: int,
-    clients: Sequence[int],
-    round: int,
-    seed: int | None,
-) -> None:
+def perturb(rows: Tensor, jobs: Jobs, parameters: int, round: int, seed: int | None) -> None:
     """Move trained parameters by one unit in the last place, up or down or not at all, in place.
 
     This stands for another processor, whose sums round in another order. A client's perturbation
@@ -84,12 +81,10 @@ def perturb(
     ----------
     rows : Tensor
         ``[J, P + Q]``, the trained models of the jobs.
-    received : sequence of Tensor
-        The models ``[P + Q]`` from which the jobs started.
+    jobs : Jobs
+        The jobs, with their clients and the models from which they started.
     parameters : int
         P; buffers, such as counters, stay as they are.
-    clients : sequence of int
-        ``[J]``, the client of each job.
     round : int
         The round, from 0.
     seed : int or None
@@ -97,11 +92,12 @@ def perturb(
     """
     if seed is None:
         return
-    for row, start, client in zip(rows, received, clients, strict=True):
+    starts = jobs.model_of.tolist()
+    for row, start, client in zip(rows, starts, jobs.client_of.tolist(), strict=True):
         generator = torch.Generator().manual_seed(integer(seed, PERTURBATION, client, round))
         towards = torch.randint(-1, 2, (parameters,), generator=generator).to(rows)
         trained = row[:parameters]
-        moved = trained != start[:parameters]
+        moved = trained != jobs.models[start, :parameters]
         row[:parameters] = torch.nextafter(trained, trained + towards * moved)
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+
+from cflkit.parameters import Selection
 
 if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
@@ -265,12 +268,23 @@ class Results:
 
 
 def play_rounds(
-    run: Any, federation: Federation, methods: Mapping[str, Method], rounds: int
+    run: Any,
+    federation: Federation,
+    methods: Mapping[str, Method],
+    rounds: int,
+    checkpoint: Path | None = None,
+    **options: Any,
 ) -> History:
-    """Run the methods for some rounds; papers whose runs need nothing else use this function."""
+    """Run the methods for some rounds, or until all their clusters are final if the run says so.
+
+    Other options are those of `simulation.run`.
+    """
     from cflkit import simulation
 
-    return simulation.run(methods, federation, rounds)
+    until_settled = isinstance(run, Selection) and run.until == "clusters"
+    return simulation.run(
+        methods, federation, rounds, until_settled=until_settled, checkpoint=checkpoint, **options
+    )
 
 
 @dataclass(frozen=True)

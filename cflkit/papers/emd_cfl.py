@@ -5,19 +5,16 @@ D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator
 
-from cflkit import datasets, methods, shifts, simulation
+from cflkit import datasets, methods, shifts
 from cflkit.bounds import Count, NonNegative, Positive, Repeats
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
-from cflkit.history import History
 from cflkit.methods import Method
 from cflkit.methods.emd_cfl import Clusters, KeptShare, Sample
 from cflkit.papers.base import (
@@ -34,6 +31,7 @@ from cflkit.papers.base import (
     at,
     given,
     mean,
+    play_rounds,
     selected,
 )
 from cflkit.parameters import Run, Seed, Selection
@@ -150,23 +148,6 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     return selected(lines, run.only)
 
 
-def play(
-    run: Parameters,
-    federation: Federation,
-    methods: Mapping[str, Method],
-    rounds: int,
-    checkpoint: Path | None = None,
-) -> History:
-    """Run the methods for some rounds, or until all their clusters are final if the run says so."""
-    return simulation.run(
-        methods,
-        federation,
-        rounds,
-        until_settled=run.until == "clusters",
-        checkpoint=checkpoint,
-    )
-
-
 def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[float, float]:
     """Compute between which values ε finds exactly the true clusters.
 
@@ -222,7 +203,7 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
-        play=play,
+        play=play_rounds,
         switches=SWITCHES,
         results=Results(
             "emd-results",
@@ -237,8 +218,8 @@ PAPERS = (
             ),
         ),
         whole_only=frozenset({"participants"}),
-        # An oracle knows the clusters
         free=frozenset({"seed", "partition_seed", "only", "until"}),
+        # An oracle knows the clusters
         fixed=({"method": "Oracle", "measure": "ari", "value": 1.0},),
     ),
 )

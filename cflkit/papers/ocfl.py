@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from cflkit import clustering, datasets, methods, metrics, partition, simulation
+from cflkit import clustering, datasets, methods, metrics, partition
 from cflkit.bounds import Count, Natural, Positive, Repeats
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
@@ -37,6 +37,7 @@ from cflkit.papers.base import (
     given,
     mean,
     mean_of_all,
+    play_rounds,
     selected,
 )
 from cflkit.parameters import FederatedRun, Seed, Selection
@@ -266,14 +267,9 @@ def play(
     rounds: int,
     checkpoint: Path | None = None,
 ) -> History:
-    """Run the methods for some rounds, or until all their clusters are final if the run says so."""
-    return simulation.run(
-        methods,
-        federation,
-        rounds,
-        central_every=run.central_every,
-        until_settled=run.until == "clusters",
-        checkpoint=checkpoint,
+    """Run the methods, see `play_rounds`, with tests on the central data as often as asked."""
+    return play_rounds(
+        run, federation, methods, rounds, checkpoint, central_every=run.central_every
     )
 
 
@@ -326,7 +322,7 @@ def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
 
 def is_settled(rounds: pd.DataFrame) -> bool:
     """Return whether a method's clusters are final after its last row; older records do not say."""
-    return "settled" in rounds and bool(rounds["settled"].iloc[-1] == True)  # noqa: E712 (or NaN)
+    return "settled" in rounds and bool(rounds["settled"].eq(True).iloc[-1])
 
 
 def round_as_in_the_tables(rounds: pd.DataFrame) -> int | None:
@@ -347,7 +343,7 @@ def round_as_in_the_tables(rounds: pd.DataFrame) -> int | None:
         the clusters, since the table has Sattler's last split. None if there is no such round.
     """
     if is_settled(rounds):
-        return int(rounds.loc[rounds["settled"] == True, "round"].iloc[0])  # noqa: E712
+        return int(rounds.loc[rounds["settled"].eq(True), "round"].iloc[0])
     cut = rounds.get("merge_heights")
     if cut is not None and cut.notna().any():
         return int(rounds.loc[cut.notna(), "round"].iloc[0])

@@ -204,8 +204,8 @@ scores = {  # per training, client and measure: macro-F1 and accuracy
 }
 
 # %% [markdown]
-# Each client has two marks: a cross for the one model, and a coloured mark for its group's model. Look at their distance. In which group does the one model do worst, and is it the same
-# group in each training?
+# Each client has two marks: a cross for the one model, and a coloured mark for its group's model. Look at their
+# distance. In which group does the one model do worst, and is it the same group in each training?
 
 # %% tags=["hide-input"]
 one, grouped = scores.values()

@@ -455,7 +455,7 @@ def with_seed(number):
     home = papers.emd_cfl.federation(again, images, split)
     methods_now = papers.emd_cfl.line_up(again, images, split)
     state = records.checkpoint(run_name) if number == run.seed else None
-    return papers.emd_cfl.play(again, home, methods_now, run.rounds, state)
+    return papers.base.play_rounds(again, home, methods_now, run.rounds, state)
 
 
 # %% tags=["record"]
