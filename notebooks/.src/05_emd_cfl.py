@@ -22,7 +22,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb). [03 OCFL](03_ocfl_temperature.ipynb) helps.
 #
-# **Study minutes:** 50. **Minutes on two cores:** 1
+# **Study minutes:** 50. **Minutes on two cores:** 1.5
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
 # paper"). The [report](95_report_emd_cfl.ipynb) compares our runs with its tables.
@@ -720,9 +720,10 @@ if bars:
     )
 
 # %% [markdown]
-# Look how the two ends move with the local epochs, and whether they move alike for every shift. The lower end moves because a specialised model also makes more
-# noise. The upper end depends on the shift: for a network, a digit upside down is very like a digit. No single ε need be right for
-# all rows. The [report](95_report_emd_cfl.ipynb) has the same figure for MNIST, with a surprise about the paper's ε.
+# Look how the two ends move with the local epochs, and whether they move alike for every shift. Why does the lower end
+# move? We think that longer training specialises a model, which then sees differences even between two samples of one
+# distribution. We have not tested this. The upper end depends on the shift: for a network, a digit upside down is very
+# like a digit. No single ε need be right for all rows. The [report](95_report_emd_cfl.ipynb) has the same figure for MNIST, with a surprise about the paper's ε.
 #
 # ## If only some take part
 #

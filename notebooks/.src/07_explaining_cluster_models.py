@@ -485,12 +485,18 @@ measures = ["insertion", "deletion", "difference"]
 of_maps = in_cluster.groupby(["short", "map"], sort=False)[measures].mean()
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 2, figsize=(7, 2.6), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(8, 2.6), sharey=True)
 for measure, ax in zip(("insertion", "deletion"), axes, strict=True):
-    for number, (kind, means) in enumerate(of_maps[measure].unstack(sort=False).items()):
+    table = of_maps[measure].unstack(sort=False)
+    places = np.arange(len(table))
+    for number, (kind, means) in enumerate(table.items()):
+        # The maps stand side by side, so that none hides another
+        beside = places + 0.16 * (number - (len(table.columns) - 1) / 2)
         colour, marker = plots.COLOURS[number], plots.MARKERS[number]
-        ax.plot(means, marker, color=colour, label=kind, markersize=5)
-    ax.tick_params(axis="x", rotation=90)
+        ax.plot(beside, means, marker, color=colour, label=kind, markersize=4)
+    ax.set_xticks(places, table.index, rotation=90)
+    for place in places[1:] - 0.5:
+        ax.axvline(place, color="0.85", linewidth=0.6)
     ax.set_title(f"{measure} ({'high' if measure == 'insertion' else 'low'} is good)")
 axes[0].set(ylabel="area under the curve", ylim=(0, 1))
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right")
