@@ -33,7 +33,7 @@ test: $(READY) ## All tests: lint, unit, property, golden, notebooks (minutes); 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	rm -rf $(STAGED)
-	git checkout-index --prefix=$(STAGED)/ $$(git ls-files 'notebooks/*.ipynb')
+	git checkout-index --prefix=$(STAGED)/ $$(git ls-files ':(glob)notebooks/*.ipynb')
 	$(BIN)/python -m pytest tests $(STAGED) --nbval-lax --nbval-current-env $(ARGS)
 
 check: $(READY) ## The fast lane for daily work: lint and quick tests

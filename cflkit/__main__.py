@@ -102,11 +102,10 @@ def parser() -> argparse.ArgumentParser:
         "ledger",
         help="the papers' numbers beside ours",
         description="Join the papers' tables with the run records, write the result as CSV, and "
-        "print it: each published number, ours as mean [smallest, largest] over seeds, and whether "
-        "it was reproduced (in that interval, or this near the mean: scores 0.02, percentages 0.5, "
-        "numbers of clusters 1), close (scores 0.05, percentages and numbers of clusters 2, rounds "
-        "1), not reproduced or not run; at the paper's scale, and apart from it at a reduced one. "
-        "A dash stands for one cluster from first to last.",
+        "print it. Each published number stands beside our mean ± half of its 90 % t-interval, and "
+        "the smallest and the largest value over seeds. The answer is reproduced, close, differs, "
+        "inconclusive, single run or not run; notebook 90 has the margins. Runs at the paper's "
+        "scale and at a reduced one are kept apart. A dash stands for one cluster in all rounds.",
     )
     book.add_argument("--paper", help="this paper alone, by its name in data/published")
     book.add_argument("--table", help="this table alone")
@@ -168,6 +167,20 @@ def parser() -> argparse.ArgumentParser:
         help="the table (default: data/runs/robustness.csv)",
     )
     firm.set_defaults(command=count_claims)
+
+    lessons = commands.add_parser(
+        "course",
+        help="write the exercises for students and instructors",
+        description="Write a course into a new folder: 'student' has the exercises without "
+        "solutions, 'solutions' has them with solutions and rubrics, 'nbgrader' is a course that "
+        "nbgrader takes as it is, 'quizzes' has the quizzes for Moodle, and 'instructor' has the "
+        "plan of the course and the key of the quizzes.",
+    )
+    lessons.add_argument("out", type=Path, help="a new folder")
+    lessons.add_argument(
+        "--without-solutions", action="store_true", help="only what students may have"
+    )
+    lessons.set_defaults(command=write_course)
 
     tables = commands.add_parser(
         "readme",
@@ -340,6 +353,19 @@ def write_readme(options: argparse.Namespace) -> int:
 
     for path in readme.write():
         print(records.display_path(path))
+    return 0
+
+
+def write_course(options: argparse.Namespace) -> int:
+    """Do ``course``: write the exercises, and where asked their solutions."""
+    try:
+        from cflkit import course
+    except ImportError as error:
+        raise ParameterError(
+            f"a course needs the package {error.name}; install cflkit with its extra 'course'"
+        ) from error
+    for path in course.write(options.out, not options.without_solutions):
+        print(records.display_path(path.resolve()))
     return 0
 
 

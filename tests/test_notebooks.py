@@ -11,6 +11,7 @@ import sys
 import jupytext
 import nbformat
 import pytest
+import staged
 
 from cflkit import claims, notebooks, papers
 from cflkit.records import PROJECT
@@ -28,14 +29,7 @@ LONG = 25
 
 
 def committed(path):
-    """The text of a file as it is staged or committed; as it lies there if there is no git."""
-    try:
-        done = subprocess.run(
-            ["git", "show", f":notebooks/{path}"], cwd=PROJECT, capture_output=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return (FOLDER / path).read_text(encoding="utf-8")
-    return done.stdout.decode()
+    return staged.committed(f"notebooks/{path}")
 
 
 def built(name):
@@ -68,7 +62,7 @@ def sentences(text):
 
 def test_every_notebook_has_a_source():
     listed = subprocess.run(
-        ["git", "ls-files", "notebooks/*.ipynb"],
+        ["git", "ls-files", ":(glob)notebooks/*.ipynb"],
         cwd=PROJECT,
         capture_output=True,
         text=True,

@@ -312,16 +312,20 @@ claims.check(
 # | [96 Report: FedCRef](96_report_fedcref.ipynb) | How do our runs compare with the FedCRef paper? |
 # | [97 Report: explanations](97_report_explanations.ipynb) | How do our explanations compare with the paper's? |
 # | [99 Glossary](99_glossary.ipynb) | What do symbols, terms, methods and measures mean? |
+# | [Exercises](exercises) | Can I write it, predict it, and explain it? |
+# | [Failure labs](exercises) | Something went wrong in an experiment. What was it? |
 
 # %% [markdown]
 # ## Three paths
 #
 # - **Students** read 00 to 03 in order. Then they choose one of 04, 05 and 06, and finish with 07. The
 #   [glossary](99_glossary.ipynb) stands beside all of them.
-# - **Instructors** first look at the figures, at "What we saw" and at the exercises of each lesson. All of them are
-#   there before anything runs. Each lesson can be a session of its own after 01 and 02.
+# - **Instructors** find a [course](course.md) of six weeks, with quizzes, exercises that check themselves and failure labs.
+#   Figures and "What we saw" are there before anything runs. Each lesson can be a session of its own after 01 and 02.
 # - **Researchers** read the lesson of a method and then its report, which lists every deviation from the paper. The
 #   [ledger](90_ledger.ipynb) has all published numbers beside ours.
+#
+# The page [Where do I begin?](where_to_begin.md) says what each of them needs, and how long it takes.
 #
 # ## From a lesson to an experiment
 #
@@ -332,6 +336,9 @@ claims.check(
 
 # %% [markdown]
 # ## Exercises
+#
+# The [exercises of this lesson](exercises/00_start_here_exercises.ipynb) check your answers and give hints. The questions below are for
+# playing with this notebook.
 #
 # 1. Set `rounds = 3`. Are the groups found already? Does clustering pay yet? Then set `rounds = 40`. What becomes of the
 #    one model?

@@ -510,6 +510,9 @@ claims.check(
 #
 # ## Exercises
 #
+# The [exercises of this lesson](exercises/02_when_clients_disagree_exercises.ipynb) check your answers and give hints. The questions below are for
+# playing with this notebook.
+#
 # 1. Set `overlap = "overlapping"`. Does one model still fail, and which clusters recover?
 # 2. Two clients of one cluster share samples. Count them for clients 0 and 1, in training and test sets together. Compare the count
 #    with the expectation $k_0 k_1 / N$. Here $k_i$ is the number of samples that client $i$ keeps, and $N$ is the size of the pool.

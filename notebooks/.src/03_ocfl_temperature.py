@@ -810,6 +810,9 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # %% [markdown]
 # ## Exercises
 #
+# The [exercises of this lesson](exercises/03_ocfl_temperature_exercises.ipynb) check your answers and give hints. The questions below are for
+# playing with this notebook.
+#
 # 1. Set `overlap = "overlapping"`. In which round does the trigger fire now, and which clusterers suffer? Why is
 #    the divergence between clusters smaller now?
 # 2. Change `seed` but not `partition_seed`. Does the trigger fire in the same round? Is the hash of the partition

@@ -863,6 +863,9 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 #
 # ## Exercises
 #
+# The [exercises of this lesson](exercises/06_fedcref_exercises.ipynb) check your answers and give hints. The questions below are for
+# playing with this notebook.
+#
 # 1. Set `normalisation = "absolute"` and choose θ from Figure 4. Compare isolated local clusters and ACC at the end
 #    over three values of `seed`.
 # 2. Set `dirtiness = 0.0`. How much does refinement spoil perfect local clusters, with the associations found and with

@@ -649,6 +649,9 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 #
 # ## Exercises
 #
+# The [exercises of this lesson](exercises/07_explaining_cluster_models_exercises.ipynb) check your answers and give hints. The questions below are for
+# playing with this notebook.
+#
 # 1. Set `explained = "true"`. Whose insertion changes most, and why out-of-cluster?
 # 2. Set `baseline = "mean"`. Which maps gain, and why is brightness not the best any more?
 # 3. Set `layer = "features.7"`, the last convolution before its ReLU. In which figure do you first see that the layer matters?

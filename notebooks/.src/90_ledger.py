@@ -698,6 +698,9 @@ print(wide.round(2).to_string())
 #
 # ## Exercises
 #
+# The [exercises of this notebook](exercises/90_ledger_exercises.ipynb) check your answers and give hints. The questions below are for
+# playing with this one.
+#
 # 1. Merge the two OCFL papers' numbers in `ledger.published()` on scenario, method and measure. Round both values to two
 #    digits, and let two dashes count as equal. In how many numbers do the papers differ, and of which method are they?
 # 2. Take each scenario of Table 1 in which OCFL-HDB is not reproduced. The folder of its record has a file `rounds.csv`. Did

@@ -2,8 +2,9 @@
 
 ``python notebooks/.src/build.py [NAME ...]`` builds those named (all by default): each
 ``.src/NAME.py`` is executed at its default scale and written as ``NAME.ipynb`` with outputs. The
-measured minutes are written into the notebook, its source and the README; nobody types them. Then
-the ledger and the README's tables are written anew, from the records that git tracks: add new ones
+measured minutes are written into the notebook, its source and the README; nobody types them. The
+exercises in ``.src/exercises`` are written into ``exercises``, without their solutions. Then the
+ledger and the README's tables are written anew, from the records that git tracks: add new ones
 before.
 """
 
@@ -22,7 +23,7 @@ import nbformat
 from nbclient import NotebookClient
 from traitlets.config import Config
 
-from cflkit import ledger, readme, records
+from cflkit import course, ledger, readme, records
 from cflkit.notebooks import ENCRYPTED
 from cflkit.papers import PAPERS
 from cflkit.readme import MINUTES
@@ -68,6 +69,13 @@ def build(source: Path) -> None:
     print(f"{target.name}: {minutes:g} minutes, {target.stat().st_size // 1000} kB")
 
 
+def write_exercises() -> None:
+    """Write the exercises as students get them, without solutions and without executing them."""
+    for source in course.sources():
+        notebook = course.released(course.with_grades(source))
+        course.write_notebook(notebook, NOTEBOOKS / "exercises" / f"{source.stem}.ipynb")
+
+
 def check_committed() -> None:
     """End if a notebook would show records that the README and the ledger do not."""
     tracked = {record.id for record in records.committed()}
@@ -88,4 +96,5 @@ if __name__ == "__main__":
     wanted = sys.argv[1:] or sorted(path.stem for path in SOURCES.glob("[0-9]*.py"))
     for name in wanted:
         build(SOURCES / f"{name}.py")
+    write_exercises()
     readme.write()

@@ -1,0 +1,223 @@
+"""The three kinds of exercises, and how an answer is judged.
+
+An exercise knows the right answer, and it knows the mistakes that people usually make. Each mistake
+is a wrong answer together with a hint. An answer that equals such a wrong answer gets its hint, so
+that a hint names the mistake that was made.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.metrics import adjusted_rand_score
+
+# How many random inputs a function is tried on
+TRIALS = 20
+TOLERANCE = 1e-6
+
+Arguments = tuple[Any, ...]
+
+
+# --- Comparing -----------------------------------------------------------------------------------
+
+
+def close(given: Any, right: Any, tolerance: float = TOLERANCE) -> bool:
+    """Compare two values: numbers, texts, arrays, or lists, tuples and dicts of these."""
+    if isinstance(right, dict):
+        alike = isinstance(given, dict) and given.keys() == right.keys()
+        return alike and all(close(given[name], right[name], tolerance) for name in right)
+    if right is None or isinstance(right, str) or callable(right):
+        same: bool = given == right
+        return same
+    a, b = as_array(given), as_array(right)
+    if a is None or b is None:  # lists of parts with different shapes
+        if not (isinstance(given, list | tuple) and isinstance(right, list | tuple)):
+            return False
+        pairs = zip(given, right, strict=False)
+        return len(given) == len(right) and all(close(x, y, tolerance) for x, y in pairs)
+    return a.shape == b.shape and bool(np.allclose(a, b, tolerance, tolerance, equal_nan=True))
+
+
+def same_groups(given: Any, right: Any) -> bool:
+    """Compare two clusterings: the same groups, whatever their numbers."""
+    a, b = as_array(given), as_array(right)
+    if a is None or b is None or a.shape != b.shape:
+        return False
+    return adjusted_rand_score(b, a) == 1.0
+
+
+def as_array(value: Any) -> np.ndarray | None:
+    """Convert numbers, arrays and tensors to an array of numbers; None if there is no such."""
+    if value is None or isinstance(value, str | dict):
+        return None
+    try:
+        return np.asarray(value.detach() if hasattr(value, "detach") else value, dtype=float)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def difference(given: Any, right: Any, count: bool = True) -> str:
+    """Describe how a result differs from the right one, without giving the right one away.
+
+    Parameters
+    ----------
+    given, right : object
+        The result, and the right one.
+    count : bool
+        Whether to count the wrong values of an array; numbers of clusters, for example, are not
+        wrong one by one.
+    """
+    if given is None:
+        return "Your function returns nothing for some input. Is there a `return` for every case?"
+    a, b = as_array(given), as_array(right)
+    if right is None:
+        return "For some input, your function returns a value where it must return None."
+    if a is None or b is None:
+        if type(given) is not type(right):
+            wanted = type(right).__name__
+            return f"A result is of the type {type(given).__name__}, and must be {wanted}."
+        return "The result is wrong for some input."
+    if a.shape != b.shape:
+        return f"A result has the shape {a.shape}, and must have the shape {b.shape}."
+    wrong = ~np.isclose(a, b, TOLERANCE, TOLERANCE, equal_nan=True)
+    if a.ndim == 0 or not count:
+        return "The result has the right form, but for some input it is a wrong value."
+    return (
+        f"The result has the right shape, but for some input {wrong.sum()} of its {a.size} values "
+        "are wrong."
+    )
+
+
+# --- The kinds of exercises -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """What all exercises have.
+
+    Attributes
+    ----------
+    id : str
+        The lesson and the number of the exercise, such as ``03.2``.
+    title : str
+        A short title.
+    minutes : int
+        How long it takes; an estimate.
+    level : {"easy", "medium", "hard"}
+        How difficult it is.
+    points : int
+        The points that it is worth.
+    """
+
+    id: str
+    title: str
+    minutes: int
+    level: Literal["easy", "medium", "hard"]
+    points: int
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of the exercise, as a reader sees it."""
+        return type(self).__name__
+
+
+@dataclass(frozen=True)
+class Implement(Exercise):
+    """Write a function. It is compared with a reference on random inputs.
+
+    Attributes
+    ----------
+    reference : callable
+        The right function.
+    inputs : callable
+        The function from a random generator to the arguments of one trial.
+    mistakes : mapping of str to callable
+        The functions that make the usual mistakes, by the hint for each.
+    same : callable
+        The function that compares two results, by default `close`.
+    """
+
+    reference: Callable[..., Any]
+    inputs: Callable[[np.random.Generator], Arguments]
+    mistakes: Mapping[str, Callable[..., Any]]
+    same: Callable[[Any, Any], bool] = close
+
+    def hint(self, answer: Any, rng: np.random.Generator) -> str | None:
+        """Judge a function; return None if it is right, and otherwise what to think about."""
+        if not callable(answer):
+            return "Give the function itself, as in `check(..., my_function)`, and not its result."
+        trials = [self.inputs(rng) for _ in range(TRIALS)]
+        results = []
+        for arguments in trials:
+            own = copy.deepcopy(arguments)
+            try:
+                results.append(answer(*own))
+            except NotImplementedError:
+                return "The function is not written yet."
+            except Exception as error:
+                return f"Your function ends with an error, {type(error).__name__}: {error}"
+            if not close(own, arguments, tolerance=0):
+                return "Your function changes its arguments. Work on a copy of them."
+        right = [self.reference(*copy.deepcopy(arguments)) for arguments in trials]
+        if self.all_same(results, right):
+            return None
+        for text, mistake in self.mistakes.items():
+            if self.all_same(results, [mistake(*copy.deepcopy(one)) for one in trials]):
+                return text
+        pairs = zip(results, right, strict=True)
+        wrong = [(mine, true) for mine, true in pairs if not self.same(mine, true)]
+        return difference(*wrong[0], count=self.same is close)
+
+    def all_same(self, results: Sequence[Any], others: Sequence[Any]) -> bool:
+        """Compare the results of all trials."""
+        return all(self.same(a, b) for a, b in zip(results, others, strict=True))
+
+
+@dataclass(frozen=True)
+class Predict(Exercise):
+    """Predict the outcome of an experiment. The check then runs the experiment.
+
+    Attributes
+    ----------
+    measure : callable
+        The experiment, which takes a few seconds and returns the right answer.
+    mistakes : mapping of str to object
+        The usual wrong predictions, by the hint for each.
+    because : str
+        Why the outcome is what it is, which those who are right may read.
+    tolerance : float
+        How far a predicted number may be from the measured one.
+    """
+
+    measure: Callable[[], Any]
+    mistakes: Mapping[str, Any]
+    because: str
+    tolerance: float = TOLERANCE
+
+    def hint(self, answer: Any, rng: np.random.Generator) -> str | None:
+        """Judge a prediction; return None if it is right, and otherwise what to think about."""
+        if answer is None or answer is ...:
+            return "Write your prediction first."
+        if close(answer, self.measure(), self.tolerance):
+            return None
+        for text, wrong in self.mistakes.items():
+            if close(answer, wrong, self.tolerance):
+                return text
+        return "The experiment has another outcome."
+
+
+@dataclass(frozen=True)
+class Explain(Exercise):
+    """Derive or explain something in words. A person compares the answer with a rubric.
+
+    Attributes
+    ----------
+    rubric : tuple of (int, str)
+        The points, and what an answer must say for them.
+    """
+
+    rubric: tuple[tuple[int, str], ...]

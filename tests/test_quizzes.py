@@ -1,0 +1,92 @@
+"""The quizzes: their format, how a notebook shows them, and their export for Moodle."""
+
+import base64
+import io
+import json
+import re
+from contextlib import redirect_stdout
+from xml.etree import ElementTree
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from pydantic import ValidationError
+
+from cflkit import exercises, quizzes
+from cflkit.parameters import ParameterError
+
+QUIZZES = {source.stem[:2]: quizzes.read(source) for source in quizzes.sources()}
+each = pytest.mark.parametrize("number", QUIZZES)
+
+
+def test_every_lesson_with_exercises_has_a_quiz():
+    assert list(QUIZZES) == [number for number in exercises.LESSONS if number.isdecimal()]
+    assert sum(map(len, QUIZZES.values())) >= 45
+
+
+@each
+def test_a_quiz_has_five_questions_that_count_within_the_lesson(number):
+    ids = [question.id for question in QUIZZES[number]]
+    assert ids == [f"{number}.q{place}" for place in range(1, 6)]
+
+
+def test_the_place_of_the_right_answer_varies():
+    every = [question for quiz in QUIZZES.values() for question in quiz]
+    places = [[answer.correct for answer in question.answers].index(True) for question in every]
+    assert max(places.count(place) for place in set(places)) <= len(places) / 2
+
+
+def test_the_right_answer_is_not_told_by_its_length():
+    every = [question for quiz in QUIZZES.values() for question in quiz]
+    longest = [max(q.answers, key=lambda answer: len(answer.text)).correct for q in every]
+    assert sum(longest) <= len(every) / 2
+
+
+@pytest.mark.parametrize("right", [0, 2])
+def test_a_question_has_exactly_one_right_answer(right):
+    answers = [{"text": str(k), "correct": k < right, "feedback": "…"} for k in range(3)]
+    question = {"id": "00.q1", "question": "?", "answers": answers, "explanation": "…"}
+    with pytest.raises(ValidationError, match="exactly one"):
+        quizzes.Question.model_validate(question)
+
+
+def test_an_unknown_quiz_is_told():
+    with pytest.raises(ParameterError, match="no quiz '55'; there are 00, 01"):
+        quizzes.of_lesson("55")
+
+
+@each
+def test_a_notebook_shows_the_quiz_and_no_key_in_plain_text(number):
+    InteractiveShell.instance()
+    with redirect_stdout(io.StringIO()), capture_output() as shown:
+        quizzes.show(number)
+    page = "".join(str(output.data.get("text/html", "")) for output in shown.outputs)
+    everything = page + "".join(str(output.data) for output in shown.outputs)
+    [key] = re.findall(rf'id="quiz-{number}">([^<]+)<', page)
+    known = json.loads(base64.b64decode(key))
+    for question, kept in zip(QUIZZES[number], known, strict=True):
+        assert kept["question"] == question.question
+        for answer, other in zip(question.answers, kept["answers"], strict=True):
+            assert (other["answer"], other["correct"]) == (answer.text, answer.correct)
+            assert answer.text not in everything
+
+
+@each
+def test_moodle_reads_what_is_exported(number):
+    quiz = ElementTree.fromstring(quizzes.moodle(QUIZZES[number], "A course/One lesson"))
+    category, *items = quiz
+    assert category.get("type") == "category"
+    assert category.findtext("category/text") == "$course$/A course/One lesson"
+    assert len(items) == len(QUIZZES[number])
+    for item, question in zip(items, QUIZZES[number], strict=True):
+        assert (item.get("type"), item.findtext("single")) == ("multichoice", "true")
+        assert item.findtext("name/text") == question.id
+        assert item.findtext("questiontext/text") == question.question.strip()
+        answers = item.findall("answer")
+        assert [answer.findtext("text") for answer in answers] == [
+            answer.text.strip() for answer in question.answers
+        ]
+        assert [answer.get("fraction") for answer in answers] == [
+            "100" if answer.correct else "0" for answer in question.answers
+        ]
+        assert all(answer.findtext("feedback/text") for answer in answers)
