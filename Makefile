@@ -39,7 +39,7 @@ test: $(READY) ## All tests: lint, unit, property, golden, notebooks (minutes); 
 check: $(READY) ## The fast lane for daily work: lint and quick tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest tests -m 'not slow'
+	$(BIN)/python -m pytest tests -m 'not slow' --numprocesses 2
 
 # With the environment on the path of its terminals and kernels, so that `python` is the kit's there
 lab: $(READY) ## Open JupyterLab at the first notebook; options in ARGS, as in: make lab ARGS=--no-browser

@@ -47,8 +47,10 @@ class ImageSet:
     name : str
         The name under which records list the set.
     images, test_images : Tensor
-        ``[N, channels, height, width]``, uint8. ``images`` is the pool that clients draw from.
-        ``test_images`` is the central test set, empty where the source defines none.
+        ``[N, channels, height, width]``. Images are uint8, and networks get them in [0, 1].
+        Features are floating-point, and networks get them as they are. ``images`` is the pool that
+        clients draw from. ``test_images`` is the central test set, empty where the source defines
+        none.
     labels, test_labels : Tensor
         ``[N]``, int64, numbered from 0.
     classes : int
@@ -74,6 +76,12 @@ class ImageSet:
         """Return ``(channels, height, width)`` of one image."""
         channels, height, width = self.images.shape[1:]
         return channels, height, width
+
+
+def as_inputs(images: Tensor) -> Tensor:
+    """Convert images or features to what networks get: pixels in [0, 1], features as they are."""
+    inputs = images.to(torch.get_default_dtype())
+    return inputs if images.is_floating_point() else inputs.div_(255)
 
 
 def names() -> list[str]:

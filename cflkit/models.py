@@ -65,6 +65,18 @@ def linear(shape: Shape, classes: int) -> nn.Module:
     )
 
 
+def perceptron(shape: Shape, classes: int) -> nn.Module:
+    """Build a perceptron with one hidden layer of 64 units, for features (Tutorial 022)."""
+    channels, height, width = shape
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            hidden=nn.Sequential(nn.Linear(channels * height * width, 64), nn.ReLU()),
+            classifier=nn.Linear(64, classes),
+        )
+    )
+
+
 def compact_cnn(shape: Shape, classes: int) -> nn.Module:
     """Build the default network on a CPU, a tiny VGG.
 
@@ -222,13 +234,13 @@ def autoencoder(shape: Shape, _: int) -> nn.Module:
     return nn.Sequential(
         OrderedDict(
             flatten=nn.Flatten(),
-            encoder=perceptron(pixels, 100, 64, 32, last=nn.ReLU()),
-            decoder=perceptron(32, 64, 100, pixels, last=nn.Sigmoid()),
+            encoder=linear_layers(pixels, 100, 64, 32, last=nn.ReLU()),
+            decoder=linear_layers(32, 64, 100, pixels, last=nn.Sigmoid()),
         )
     )
 
 
-def perceptron(*widths: int, last: nn.Module | None = None) -> nn.Sequential:
+def linear_layers(*widths: int, last: nn.Module | None = None) -> nn.Sequential:
     """Build linear layers of these widths with ReLU between them, and ``last`` at the end."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
@@ -276,6 +288,7 @@ def from_torchvision(name: str, shape: Shape, classes: int, weights: str | None)
 PRETRAINED = ("resnet18", "resnet50", "efficientnet_b3", "vit_b_16", "convnext_base")
 MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "linear": linear,
+    "perceptron": perceptron,
     "compact-cnn": compact_cnn,
     "compact-bn": compact_bn,
     "ocfl-cnn": ocfl_cnn,

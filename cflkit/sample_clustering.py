@@ -20,7 +20,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 from torch import Tensor, nn
 
-from cflkit.datasets import ImageSet
+from cflkit.datasets import ImageSet, as_inputs
 from cflkit.partition import Partition
 
 Labels = NDArray[np.int64]
@@ -70,7 +70,7 @@ def first_clusters(
         if name == "dirty-uniform":
             labels.append(dirty_uniform(classes, dirtiness, own))
             continue
-        samples, k = images.images[indices].flatten(1).float() / 255, len(np.unique(classes))
+        samples, k = as_inputs(images.images[indices]).flatten(1), len(np.unique(classes))
         if name == "k-means":
             labels.append(kmeans(samples, k, own))
         elif name == "dec":

@@ -41,6 +41,7 @@ def lesson(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(lesson):
     rows = robust.measure(lesson, range(2), side_by_side=2)
     assert [(row["claim"], row["runs"], row["held"]) for row in rows] == [
@@ -56,6 +57,7 @@ def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(lesso
     assert [row["held"] for row in again] == [2, 2]
 
 
+@pytest.mark.slow
 def test_engine_and_perturbation_reach_the_lesson_and_are_settings_of_their_own(lesson):
     for options in ({"engine": "stacked"}, {"perturbed": True}):
         [_, row] = robust.measure(lesson, range(1), **options)
@@ -70,6 +72,7 @@ def test_changed_code_is_measured_anew(lesson):
     assert robust.digest(lesson) != before
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_named_and_the_others_are_kept(lesson):
     notebook = nbformat.read(lesson, as_version=4)
     notebook.cells[1].source = "assert seed != 1\n" + notebook.cells[1].source
@@ -80,6 +83,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(lesson):
     assert [path.name for path in kept.iterdir()] == ["0.json"]
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_table_and_replaces_its_own_rows(lesson, tmp_path, capsys):
     table = tmp_path / "table.csv"
     robust.write([dict.fromkeys(robust.COLUMNS, "x") | {"setting": "default"}], table)
@@ -97,6 +101,7 @@ def test_mistakes_are_one_line(lesson, words, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_notebook_without_claims_is_refused(lesson):
     notebook = nbformat.read(lesson, as_version=4)
     del notebook.cells[1]
@@ -105,6 +110,7 @@ def test_a_notebook_without_claims_is_refused(lesson):
         robust.measure(lesson, range(1))
 
 
+@pytest.mark.slow
 def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch, lesson):
     table, shown = tmp_path / "table.csv", []
     robust.write(robust.measure(lesson, range(2), given={"extra": "1"}), table)

@@ -33,6 +33,7 @@ OPTIONS = {
     "ocfl": {"clusterer": "kmeans", "options": {"n_clusters": 2}, "before": -np.inf},
     "oracle": {"truth": TRUTH},
     "sattler": {"eps1": 1e3, "eps2": 1e-6, "min_rounds": 1},
+    "signatures": {"warm_up": 1, "k": 2},
 }
 each = pytest.mark.parametrize("name", METHODS)
 averaging = pytest.mark.parametrize("name", [name for name in METHODS if name != "fedcref"])

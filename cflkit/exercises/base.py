@@ -31,8 +31,7 @@ def close(given: Any, right: Any, tolerance: float = TOLERANCE) -> bool:
         alike = isinstance(given, dict) and given.keys() == right.keys()
         return alike and all(close(given[name], right[name], tolerance) for name in right)
     if right is None or isinstance(right, str) or callable(right):
-        same: bool = given == right
-        return same
+        return isinstance(given, type(right)) and bool(given == right)
     a, b = as_array(given), as_array(right)
     if a is None or b is None:  # lists of parts with different shapes
         if not (isinstance(given, list | tuple) and isinstance(right, list | tuple)):

@@ -336,7 +336,7 @@ EXERCISES = (
             "That is the result with the right sign. The clusterer joins where the number is "
             "smallest. Which clients have the smallest numbers here?": "groups",
             "Follow the joins to the end. Which number do two clusters have that each contain one "
-            "client of either group? Compare this number with the threshold.": "one",
+            "client of each group? Compare this number with the threshold.": "one",
             "The smallest numbers in the matrix are near 0.1, which is below the threshold. So "
             "some clients do join.": "alone",
         },

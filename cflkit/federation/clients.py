@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cflkit.datasets import as_inputs
 from cflkit.federation.jobs import Jobs, LocalTraining
 from cflkit.federation.machine import matmul_precision
 from cflkit.federation.outputs import embedding_of, evaluate_client, loss_of
@@ -102,9 +103,12 @@ class Clients:
 
     def sampled(self, round: int) -> Tensor:
         """Return the clients that take part in a round, in ascending order."""
-        generator = np.random.default_rng(stream(self.seed, PARTICIPATION, round))
-        drawn = generator.choice(self.count, self.per_round, replace=False)
-        return torch.from_numpy(np.sort(drawn))
+        return self.drawn(torch.arange(self.count), self.per_round, round)
+
+    def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
+        """Draw some of the clients, in ascending order; the same for the same seed and key."""
+        generator = np.random.default_rng(stream(self.seed, PARTICIPATION, *key))
+        return torch.from_numpy(np.sort(generator.choice(clients.numpy(), count, replace=False)))
 
     def num_samples(self, client: int, split: str = "train") -> int:
         """Return how many samples a client has in a split; 0 if there is no such split."""
@@ -162,10 +166,10 @@ class Clients:
         return index[torch.from_numpy(np.sort(generator.permutation(len(index))[:most]))]
 
     def samples(self, index: Tensor, split: str = "train") -> tuple[Tensor, Tensor]:
-        """Return the inputs ``[n, channels, height, width]`` in [0, 1], and the labels ``[n]``."""
+        """Return the inputs ``[n, channels, height, width]``, and the labels ``[n]``."""
         images, labels = self._central if split == CENTRAL else self._pool
         index = index.to(self.device)
-        inputs = images[index].to(torch.get_default_dtype()).div_(255)
+        inputs = as_inputs(images[index])
         return inputs.contiguous(memory_format=self.memory_format), labels[index]
 
     def labels(self, client: int, split: str) -> Tensor:

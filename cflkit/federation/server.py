@@ -41,3 +41,4 @@ class Server:
         self.initials = federation.initials
         self.participants = federation.participants
         self.num_samples = federation.num_samples
+        self.drawn = federation.data.drawn

@@ -17,6 +17,7 @@ from cflkit.methods.local import Local
 from cflkit.methods.ocfl import OCFL
 from cflkit.methods.oracle import Oracle
 from cflkit.methods.sattler import Sattler
+from cflkit.methods.signatures import Signatures
 
 METHODS: dict[str, type[Method]] = {
     "briggs": Briggs,
@@ -29,6 +30,7 @@ METHODS: dict[str, type[Method]] = {
     "ocfl": OCFL,
     "oracle": Oracle,
     "sattler": Sattler,
+    "signatures": Signatures,
 }
 
 
@@ -61,5 +63,6 @@ __all__ = [
     "Method",
     "Oracle",
     "Sattler",
+    "Signatures",
     "make",
 ]

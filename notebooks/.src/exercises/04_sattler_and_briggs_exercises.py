@@ -40,14 +40,15 @@ check("04.1", may_split)
 # ## 04.2
 #
 # Now divide a cluster in two. The matrix `similarity` holds the cosine similarities $s_{ij}$ of the members' updates.
-# Use complete linkage, as in the lesson. Begin with one group for each client. Then join the two groups $A$ and $B$ with
-# the largest value of
+# Use complete linkage, as in the lesson. Begin with one group for each client. Then join the two groups $A$ and $B$
+# with the largest value of
 #
 # $$\min_{i \in A,\, j \in B} s_{ij},$$
 #
 # again and again, until two groups remain. No two values are equal. The function `combinations` is imported above.
 #
-# Return one label per client. Clients of the same half have the same label, and it does not matter which numbers you take.
+# Return one label per client. Clients of the same half have the same label, and it does not matter which numbers you
+# take.
 
 
 # %%
@@ -72,8 +73,8 @@ check("04.2", two_halves)
 # %% [markdown]
 # ## 04.3
 #
-# Briggs' method cuts a dendrogram at a threshold. SciPy writes the dendrogram of $m$ clients as an array `tree` of shape
-# $[m - 1, 4]$. Row $k$, counted from 0, is one join:
+# Briggs' method cuts a dendrogram at a threshold. SciPy writes the dendrogram of $m$ clients as an array `tree` of
+# shape $[m - 1, 4]$. Row $k$, counted from 0, is one join:
 #
 # - The first two values are the numbers of the two clusters that are joined. The numbers 0 to $m - 1$ are the clients.
 #   The number $m + k$ is the cluster that row $k$ has made.
@@ -109,8 +110,8 @@ check("04.3", cut)
 # A clusterer needs a matrix of distances, but you have cosine similarities. They were computed in low precision. So
 # $s_{ij}$ and $s_{ji}$ may differ a little, and $s_{ii}$ may be a little more or less than 1.
 #
-# Return the matrix of cosine distances $1 - s$ that a clusterer can use. Its diagonal is exactly 0. It is symmetric: both
-# directions of a pair have the mean of their two distances.
+# Return the matrix of cosine distances $1 - s$ that a clusterer can use. Its diagonal is exactly 0. It is symmetric:
+# both directions of a pair have the mean of their two distances.
 
 
 # %%
@@ -132,11 +133,11 @@ check("04.4", as_distances)
 # Six clients form two groups of three. Two clients of the same group have a cosine similarity near 0.9. Two clients of
 # different groups have a cosine similarity near 0.1. All values are within 0.02 of these numbers.
 #
-# Somebody gives these *similarities* to agglomerative clustering with average linkage, which expects *distances*. It cuts
-# at the threshold 0.3. With the right sign, 0.3 would be a good threshold. What are the clusters now? Write
+# Somebody gives these *similarities* to agglomerative clustering with average linkage, which expects *distances*. It
+# cuts at the threshold 0.3. With the right sign, 0.3 would be a good threshold. What are the clusters now? Write
 #
 # - `"groups"`: the two true groups;
-# - `"pairs"`: three pairs, each with one client of either group;
+# - `"pairs"`: three pairs, each with one client of each group;
 # - `"one"`: all clients in one cluster;
 # - `"alone"`: each client alone.
 

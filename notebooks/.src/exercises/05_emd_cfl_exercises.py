@@ -64,8 +64,8 @@ check("05.2", cosine_costs)
 # Let $s_{ij}$ be the scores of $m$ clients. As in the lesson, an edge joins clients $i$ and $j$ if *both* $s_{ij}$ and
 # $s_{ji}$ are below $\varepsilon$. The matrix need not be symmetric.
 #
-# Here the clusters are the *connected components*: two clients are in the same cluster if a chain of edges leads from one
-# to the other. A client without edges to others is a cluster of its own. Every pair has been compared, and no score
+# Here the clusters are the *connected components*: two clients are in the same cluster if a chain of edges leads from
+# one to the other. A client without edges to others is a cluster of its own. Every pair has been compared, and no score
 # equals $\varepsilon$.
 #
 # Return one label per client. It does not matter which numbers you take. Write it without SciPy.
@@ -97,8 +97,8 @@ check("05.3", components)
 # - `between` is the smallest value of all pairs of two true clusters. If there is only one true cluster, it is 2, the
 #   largest cosine distance.
 #
-# The value of a pair is made of its scores in the two directions. Work out how, from the rule for edges. The first end may
-# be larger than the second. Then no $\varepsilon$ works, and you return both ends all the same.
+# The value of a pair is made of its scores in the two directions. Work out how, from the rule for edges. The first end
+# may be larger than the second. Then no $\varepsilon$ works, and you return both ends all the same.
 
 
 # %%
@@ -129,8 +129,8 @@ check("05.4", working_range)
 # 0.39 & 0.31 & 0.34 & 0.03 & 0.02
 # \end{pmatrix}$$
 #
-# How many clusters does EMD-CFL find with $\varepsilon = 0.005$, with $0.1$ and with $0.6$? Neighbourhoods and connected
-# components give the same numbers here. Write a list of three numbers, such as `[3, 3, 3]`.
+# How many clusters does EMD-CFL find with $\varepsilon = 0.005$, with $0.1$ and with $0.6$? Neighbourhoods and
+# connected components give the same numbers here. Write a list of three numbers, such as `[3, 3, 3]`.
 
 # %%
 ### BEGIN SOLUTION
@@ -181,9 +181,9 @@ check("05.6", all_scores)
 # %% [markdown]
 # ## 05.7
 #
-# Client $i$ does not belong to a group of clients, but wants to be in their cluster. It sends a false reference distance
-# $r_i$, so large that its whole row of scores is negative. The group's own clients are honest, and their scores against
-# client $i$ are above $\varepsilon > 0$.
+# A group of honest clients forms a cluster. Client $i$ holds other data, but wants to be in this cluster. It sends a
+# false reference distance $r_i$, so large that its whole row of scores is negative. The scores of the honest clients'
+# rows against client $i$ are above $\varepsilon > 0$.
 #
 # Is client $i$ let in? What would it have to forge to change its column of scores as well, and what makes that
 # difficult?
@@ -195,11 +195,11 @@ check("05.6", all_scores)
 # $$s_{ji} = W\big(R_{ji}\,g_j(X_j^{train}),\; R_{ji}\,g_j(X_i^{val})\big) - r_j .$$
 #
 # Here the model, the training samples and the reference distance are those of client $j$. So the column stays as it is.
-# (By a reference distance that is too small, client $i$ could only refuse others.)
+# With a reference distance that is too small, client $i$ could refuse others, but nothing more.
 #
-# The one part of $s_{ji}$ that client $i$ sends is $R_{ji}\,g_j(X_i^{val})$, its own validation embeddings. It would have
-# to send other vectors, which lie near the projected training embeddings of client $j$. It knows $g_j$ and $R_{ji}$, but
-# not the data of client $j$. So it would need similar images, or vectors that it derives from the model $g_j$. It would
-# need them for each client of the group whose score it wants to change, because each has its own model and its own
-# projection. The server sees projected vectors alone, and so it could not easily tell such a forgery from honest
-# vectors.
+# The one part of $s_{ji}$ that client $i$ sends is $R_{ji}\,g_j(X_i^{val})$, its own validation embeddings. It would
+# have to send other vectors, which lie near the projected training embeddings of client $j$. It knows $g_j$ and
+# $R_{ji}$, but not the data of client $j$. So it would need similar images, or vectors that it derives from the model
+# $g_j$. It would need them for each client of the group whose score it wants to change, because each has its own model
+# and its own projection. The server sees projected vectors alone, and so it could not easily tell such a forgery from
+# honest vectors.

@@ -1,0 +1,144 @@
+"""One clustering of signatures after a warm-up, on clients with features."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cflkit import datasets, methods, models, simulation
+from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.partition import Partition
+
+WARM_UP = 2
+
+
+@pytest.fixture(scope="module")
+def bumps():
+    """Make nine clients in three groups: features that are high where the label is."""
+    rng = np.random.default_rng(0)
+    clusters = np.repeat([0, 1, 2], 3)
+    classes = [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
+    labels = np.concatenate([rng.choice(classes[cluster], 60) for cluster in clusters])
+    features = rng.normal(size=(len(labels), 12))
+    features[np.arange(len(labels)), labels] += 3
+    images = torch.from_numpy(features).float()[:, :, None, None]
+    held = np.arange(len(labels)).reshape(9, 60)
+    pool = datasets.ImageSet("bumps", images, torch.from_numpy(labels), images, images[:0], 10)
+    return pool, Partition("bumps", list(held[:, :40]), list(held[:, 40:]), clusters, {})
+
+
+@pytest.fixture
+def federate(bumps):
+    def build(**options):
+        training = LocalTraining(epochs=2, batch_size=16, lr=0.05)
+        return Federation(*bumps, "perceptron", training, device="cpu", **options)
+
+    return build
+
+
+def run(federation, rounds=WARM_UP + 2, **options):
+    method = methods.make("signatures", warm_up=WARM_UP, **options)
+    simulation.run({"method": method}, federation, rounds, progress=False)
+    return method
+
+
+def test_features_reach_the_network_as_they_are(bumps, federate):
+    inputs, labels = federate().inputs([0, 5, 77])
+    assert torch.equal(inputs, bumps[0].images[[0, 5, 77]])
+    assert torch.equal(labels, bumps[0].labels[[0, 5, 77]])
+
+
+def test_the_perceptron_is_that_of_the_tutorial():
+    shapes = [tuple(p.shape) for p in models.make("perceptron", (32, 1, 1), 10).parameters()]
+    assert shapes == [(64, 32), (64,), (10, 64), (10,)]
+
+
+@pytest.mark.parametrize("signature", ["gradient", "model"])
+@pytest.mark.parametrize(
+    "how",
+    [{"linkage": "ward"}, {"linkage": "average"}, {"linkage": "single"}, {"clustering": "k-means"}],
+)
+def test_it_finds_groups_with_other_classes(federate, bumps, signature, how):
+    method = run(federate(), signature=signature, **how)
+    assert method.labels.tolist() == bumps[1].clusters.tolist()
+    assert method.settled
+
+
+@pytest.mark.parametrize("samples", [None, 16])
+def test_a_gradient_is_that_of_the_mean_loss(federate, bumps, samples):
+    federation = federate()
+    fedavg = methods.make("fedavg")
+    simulation.run({"FedAvg": fedavg}, federation, WARM_UP, progress=False)
+    method = run(federation, WARM_UP + 1, samples=samples)
+    network = federation.network(fedavg.models[0])
+    for client, own in enumerate(bumps[1].train):
+        inputs, labels = bumps[0].images[own[:samples]], bumps[0].labels[own[:samples]]
+        loss = F.cross_entropy(network(inputs), labels)
+        gradient = torch.autograd.grad(loss, list(network.parameters()))
+        expected = torch.cat([part.flatten() for part in gradient])
+        torch.testing.assert_close(method.signatures[client], expected, atol=1e-6, rtol=1e-4)
+
+
+def test_a_loss_is_the_mean_of_all_training_samples(federate):
+    federation = federate()
+    fedavg = methods.make("fedavg")
+    simulation.run({"FedAvg": fedavg}, federation, WARM_UP, progress=False)
+    method = run(federation, WARM_UP + 1, signature="loss")
+    everyone = torch.arange(9)
+    losses = federation.losses(Jobs(fedavg.models, torch.zeros_like(everyone), everyone))
+    expected = torch.stack([loss.mean() for loss in losses])
+    torch.testing.assert_close(method.signatures.flatten(), expected)
+
+
+def test_before_the_clustering_it_is_fedavg(federate):
+    federation = federate()
+    fedavg = methods.make("fedavg")
+    simulation.run({"FedAvg": fedavg}, federation, WARM_UP, progress=False)
+    assert torch.equal(run(federation, WARM_UP).models, fedavg.models)
+
+
+def test_with_all_clients_and_the_true_groups_each_cluster_goes_on_from_the_shared_model(
+    federate, bumps
+):
+    federation = federate()
+    fedavg = methods.make("fedavg")
+    simulation.run({"FedAvg": fedavg}, federation, WARM_UP, progress=False)
+    method = run(federation, WARM_UP + 1)
+    everyone = torch.arange(9)
+    jobs = Jobs(fedavg.models, torch.zeros_like(everyone), everyone)
+    trained = federation.train(jobs, WARM_UP)
+    for cluster in range(3):
+        mean = trained[bumps[1].clusters == cluster].mean(dim=0)  # all have 40 samples
+        torch.testing.assert_close(method.models[cluster], mean, atol=1e-6, rtol=1e-5)
+
+
+def test_a_restart_forgets_the_warm_up_and_clusters_start_differently(federate):
+    federation = federate()
+    warm, anew = (run(federation, WARM_UP + 1, restart=restart) for restart in (False, True))
+    assert torch.equal(warm.labels, anew.labels)
+    # A round moves a model less than initial models are apart
+    assert (warm.models[0] - warm.models[1]).norm() < (anew.models[0] - anew.models[1]).norm() / 2
+    assert torch.equal(anew.models, run(federation, WARM_UP + 1, restart=True).models)
+
+
+@pytest.mark.parametrize(("fraction", "count"), [(0.3, 1), (0.7, 2), (1.0, 3)])
+def test_a_share_of_each_cluster_trains(federate, bumps, fraction, count):
+    method = run(federate(), fraction=fraction)
+    drawn = [method.broadcast(t).client_of for t in range(WARM_UP, WARM_UP + 20)]
+    for present in drawn:
+        assert np.bincount(bumps[1].clusters[present.numpy()]).tolist() == [count] * 3
+    assert len({tuple(present.tolist()) for present in drawn}) > (1 if fraction < 1 else 0)
+    assert len(method.broadcast(WARM_UP - 1).client_of) == 9
+
+
+def test_more_clusters_than_clients_leave_each_client_alone(federate):
+    assert run(federate(), k=20).labels.tolist() == list(range(9))
+    assert run(federate(), k=20, clustering="k-means").labels.tolist() == list(range(9))
+
+
+@pytest.mark.parametrize(
+    "options", [{"k": 0}, {"fraction": 0}, {"fraction": 1.5}, {"linkage": "warped"}, {"samples": 0}]
+)
+def test_bad_options_are_refused(options):
+    with pytest.raises(ValueError, match="signatures"):
+        methods.make("signatures", **options)
