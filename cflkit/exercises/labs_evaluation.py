@@ -39,7 +39,7 @@ def largest_safe_rate(rates: Array, accuracies: Array, floor: float) -> float | 
     floor : float
         The lowest accuracy that a run may have.
     """
-    return largest_where(rates, (accuracies >= floor).all(axis=1))  # which NaN is not
+    return largest_where(rates, np.all(accuracies >= floor, axis=1))  # which NaN is not
 
 
 def largest_where(rates: Array, safe: Flags) -> float | None:

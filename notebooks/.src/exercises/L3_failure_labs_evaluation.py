@@ -1,0 +1,418 @@
+# %% [markdown]
+# # Failure labs: training and evaluation
+#
+# In each lab somebody has run an experiment, and the result cannot be right. Read the symptom, run the cells, and look
+# at the code and at the numbers behind the output. Change the cells and add your own. Write down your diagnosis with
+# the observation that supports it, and only then open the fold below it. At the end of each lab you write the repair.
+#
+# You need the lessons [01 Federated averaging](../01_federated_averaging.ipynb),
+# [07 Explaining cluster models](../07_explaining_cluster_models.ipynb) and [90 The ledger](../90_ledger.ipynb).
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import adjusted_rand_score, homogeneity_completeness_v_measure
+
+from cflkit import check, datasets, explain, methods, partition, plots, simulation
+from cflkit.federation import Federation, LocalTraining
+
+plots.style()
+images = datasets.load("digits-8x8")
+
+# %% [markdown]
+# ## L3.1
+#
+# Vera tunes the learning rate of federated averaging on her laptop. Her lesson says that the shared model ends with an
+# accuracy of 0.94, and a colleague with another processor gets the same number. Then seven students run her notebook,
+# each with another seed. Some of their models end far below 0.9. Several students run their seed again on the
+# colleague's computer, and for some of them the accuracy changes by a tenth or more. Code, data and seed are the same.
+
+# %%
+_, alike = partition.iid(images, clients=5, seed=0)
+held = torch.stack([torch.from_numpy(own[:100]) for own in alike.train])  # [m, n]
+pixels, labels = images.images.flatten(1) / 255, images.labels
+new_pixels, new_labels = images.test_images.flatten(1) / 255, images.test_labels
+
+
+def initial(seed):
+    """A network with 32 hidden units: W1 [64, 32], b1 [1, 32], W2 [32, 10], b2 [1, 10]."""
+    generator = torch.Generator().manual_seed(seed)
+    W1 = torch.randn(64, 32, generator=generator) / np.sqrt(32)
+    W2 = torch.randn(32, 10, generator=generator) / np.sqrt(16)
+    return W1, torch.zeros(1, 32), W2, torch.zeros(1, 10)
+
+
+def scores(theta, x):
+    W1, b1, W2, b2 = theta
+    return torch.relu(x @ W1 + b1) @ W2 + b2
+
+
+def rounded_elsewhere(p):
+    """Change the last binary digit of some parameters, as another processor might round them."""
+    generator = torch.Generator().manual_seed(1)
+    return p * (1 + 2.0**-23 * torch.randint(-1, 2, p.shape, generator=generator))
+
+
+def fedavg(rate, seeds, other_processor=False, rounds=20, steps=5):
+    """Train the federations of all seeds side by side; return their accuracies on new images."""
+    theta = [torch.stack(p)[:, None] for p in zip(*map(initial, seeds), strict=True)]
+    if other_processor:
+        theta = [rounded_elsewhere(p) for p in theta]
+    targets = labels[held].expand(len(seeds), -1, -1)
+    for _ in range(rounds):
+        local = [p.expand(-1, len(held), -1, -1) for p in theta]  # one model per seed and client
+        for _ in range(steps):
+            local = [p.detach().requires_grad_() for p in local]
+            outputs = scores(local, pixels[held]).flatten(0, 2)
+            loss = F.cross_entropy(outputs, targets.flatten(), reduction="sum") / held.shape[1]
+            gradients = torch.autograd.grad(loss, local)
+            local = [p - rate * g for p, g in zip(local, gradients, strict=True)]
+        theta = [p.detach().mean(dim=1, keepdim=True) for p in local]  # the mean over clients
+    hits = scores(theta, new_pixels).argmax(dim=-1) == new_labels
+    return hits.float().mean(dim=(1, 2)).numpy()
+
+
+# %%
+rates, seed = (0.02, 0.2, 2.0), 5
+tuned = [fedavg(rate, [seed])[0] for rate in rates]
+chosen = rates[np.argmax(tuned)]
+for rate, accuracy in zip(rates, tuned, strict=True):
+    print(f"rate {rate:4}: accuracy {accuracy:.2f}")
+
+# %%
+seeds = range(4, 12)
+laptop = fedavg(chosen, seeds)
+colleague = fedavg(chosen, seeds, other_processor=True)
+figure, ax = plt.subplots(figsize=(5, 2.4))
+ax.plot(seeds, laptop, "o", color=plots.COLOURS[0], markersize=8, fillstyle="none", label="laptop")
+ax.plot(seeds, colleague, "s", color=plots.COLOURS[1], markersize=4, label="colleague's computer")
+ax.axvline(seed, color="0.8", zorder=0)
+ax.set(xlabel="seed (the grey line is Vera's)", ylabel="accuracy", xticks=seeds, ylim=(0, 1))
+figure.legend(loc="outside upper center", ncols=2)
+plots.show(
+    figure,
+    1,
+    f"Accuracy on new images after 20 rounds with the rate {chosen}, for eight seeds on two computers.",
+    "Two marks per seed. Both marks of Vera's seed are high. Those of several other seeds are much "
+    "lower, and for some seeds the two marks are far apart.",
+)
+
+# %% [markdown] tags=["diagnosis"]
+# **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
+#
+# How did Vera arrive at her rate, and on how many runs does it rest? How far apart are the two computers with half of
+# this rate?
+
+# %% [markdown]
+# <details><summary><b>What went wrong</b> (open it after you have written your diagnosis)</summary>
+#
+# Vera chose the best of three rates by one run. Her rate lies at the *edge of stability*. On a loss of curvature
+# $\lambda$, gradient descent with the rate $\eta$ multiplies the distance to the optimum by $1 - \eta\lambda$ in each
+# step. Beyond $\eta = 2/\lambda$, each step overshoots more than the one before. At the edge, the start decides who
+# gets through. A difference in the last digit grows until two runs have nothing in common.
+#
+# The scatter over seeds shows it. At half her rate, all seeds end between 0.93 and 0.95, and the computers agree. A
+# comparison of methods at the edge only says which method was lucky.
+#
+# It happened to this kit, too. Its [changelog](../../CHANGELOG.md) says that the lessons' default training now has
+# room. The command `python -m cflkit robust` tests it with other seeds and changed last digits. This is also why
+# [lesson 01](../01_federated_averaging.ipynb) runs five federations.
+#
+# </details>
+
+# %% [markdown]
+# **The repair.** Write a rule for choosing a rate from several seeds. The array `rates`, of shape $[R]$, has different
+# learning rates in any order. The entry in row $r$ and column $s$ of `accuracies`, of shape $[R, S]$, is the accuracy
+# with the rate `rates[r]` and the seed $s$. A run that diverged has the accuracy NaN, and counts as fallen below the
+# floor.
+#
+# Return the largest rate at which no seed falls below the number `floor`. Return `None` if there is no such rate. No
+# accuracy equals the floor.
+
+
+# %%
+def largest_safe_rate(rates, accuracies, floor):
+    """Return a rate or None, for rates [R], accuracies [R, S] and a number."""
+    ### BEGIN SOLUTION
+    best = None
+    for rate, row in zip(rates, accuracies, strict=True):
+        safe = all(accuracy >= floor for accuracy in row)  # False for NaN
+        if safe and (best is None or rate > best):
+            best = rate
+    return best
+    ### END SOLUTION
+
+
+# %%
+check("L3.1", largest_safe_rate)
+
+# %% [markdown]
+# ## L3.2
+#
+# Tom trains one model per true cluster. He explains each of them by GradCAM on the test images of its clients, and
+# scores the maps by insertion, where a high area is good. The model of cluster 1 is wrong more often than the other
+# two. But its maps have clearly the largest area, and Tom writes that this model is explained best. His supervisor asks
+# how the worst model can look so reliably at the right places.
+
+# %%
+_, split = partition.ocfl(
+    images, overlap="nonoverlapping", balance="imbalanced", clients=6, draws=120, seed=22
+)
+federation = Federation(
+    images, split, "compact-cnn", LocalTraining(epochs=3, batch_size=16, lr=0.1), seed=0
+)
+oracle = methods.make("oracle", truth=split.clusters.tolist())
+simulation.run({"oracle": oracle}, federation, 10, central_every=10, progress=False)
+
+# %%
+networks = [federation.network(row) for row in oracle.models]
+curves = []
+for cluster, network in enumerate(networks):
+    members = np.flatnonzero(split.clusters == cluster)
+    seen, truth = federation.inputs(np.concatenate([split.test[client] for client in members]))
+    answers = network(seen).argmax(dim=1)
+    heat = explain.gradcam(network, seen, answers, "features.8")
+    found = explain.curves(network, seen, heat, answers, step=4, baseline="zeros")
+    curves.append(found.insertion.mean(dim=0).numpy())  # the mean over the images
+    right = float((answers == truth).float().mean())
+    area = float(explain.area(found.insertion).mean())
+    print(f"cluster {cluster}: accuracy {right:.2f}, area under insertion {area:.2f}")
+
+# %% [markdown] tags=["diagnosis"]
+# **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
+#
+# Draw the three curves in `curves`. What does a model see at the first point of its curve? Which area does a map of
+# noise get, such as `explain.random_maps(seen, 0)`?
+
+# %% [markdown]
+# <details><summary><b>What went wrong</b> (open it after you have written your diagnosis)</summary>
+#
+# Insertion begins with an empty image, here all zeros. About nine in ten training images of cluster 1 show a 5, and its
+# model has learned to answer 5 to every image. It gives the 5 a probability of about 0.8 for the empty image, too. Its
+# curve begins where it should end, whatever the map. Noise even scores higher than GradCAM.
+#
+# So the areas of two models that begin at different heights cannot be compared. Measure what a map gains over the empty
+# image, as a share of what the full image gains. Cluster 1 then has about 0.1, and cluster 2 about 0.8.
+#
+# A grey image, or zeros after normalisation, can be evidence of a class as well. The OCFL authors also insert into
+# zeros. See "One model for all, or one per cluster" in [lesson 07](../07_explaining_cluster_models.ipynb).
+#
+# </details>
+
+# %% [markdown]
+# **The repair.** An insertion curve has the probabilities $p_0, \dots, p_J$ of the explained class, with $J \ge 1$.
+# They belong to the shares $0, \frac1J, \frac2J, \dots, 1$ of inserted pixels, so that $p_0$ belongs to the empty image
+# and $p_J$ to the full one. The corrected curve is
+#
+# $$q_j = \frac{p_j - p_0}{p_J - p_0}, \qquad j = 0, \dots, J.$$
+#
+# It also holds for $p_J < p_0$. If $p_J = p_0$, then $q_j = 0$ for all $j$. Return the area under the corrected curve
+# over $[0, 1]$, by the trapezoidal rule.
+
+
+# %%
+def gain_over_empty(curve):
+    """Return the area under the corrected curve, a number, for a curve [J + 1]."""
+    ### BEGIN SOLUTION
+    most = curve[-1] - curve[0]
+    if most == 0:
+        return 0.0
+    corrected = (curve - curve[0]) / most
+    return ((corrected[:-1] + corrected[1:]) / 2).mean()
+    ### END SOLUTION
+
+
+# %%
+check("L3.2", gain_over_empty)
+
+# %% [markdown]
+# ## L3.3
+#
+# Amal explains one model by four kinds of maps. One of them is noise, as a control: it knows neither the model nor the
+# image. She scores each kind by four measures, and ranks the kinds by each measure, where rank 1 is the best. By the
+# average rank, noise is the best explanation of the model. She writes that GradCAM explains less than chance does, and
+# leaves it out of her report.
+
+# %%
+_, three = partition.iid(images, clients=3, draws=200, seed=1)
+training = LocalTraining(epochs=3, batch_size=16, optimizer="adam", lr=0.01)
+federation = Federation(images, three, "compact-cnn", training, seed=1)
+shared = methods.make("fedavg")
+simulation.run({"FedAvg": shared}, federation, 3, central_every=3, progress=False)
+
+network = federation.network(shared.models[0])
+seen, _ = federation.inputs(range(100), central=True)
+answers = network(seen).argmax(dim=1)
+maps = {
+    "GradCAM": explain.gradcam(network, seen, answers, "features.8"),
+    "brightness": explain.brightness_maps(seen),
+    "centre": explain.centre_maps(seen),
+    "noise": explain.random_maps(seen, 0),
+}
+
+# %%
+measured = {}
+for name, heat in maps.items():
+    found = explain.curves(network, seen, heat, answers, step=4)
+    measured[name] = {
+        "area under insertion": explain.area(found.insertion).mean(),
+        "area under deletion": explain.area(found.deletion).mean(),
+        "share of insertion below 0.5": (found.insertion < 0.5).float().mean(),
+        "share of deletion above 0.5": (found.deletion > 0.5).float().mean(),
+    }
+table = pd.DataFrame(measured).astype(float)
+ranks = table.rank(axis="columns", ascending=False)
+print(ranks.mean().sort_values().to_string())
+
+# %% [markdown] tags=["diagnosis"]
+# **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
+#
+# Print `table`. By which measures does noise win? What would you expect of each measure for a perfect map?
+
+# %% [markdown]
+# <details><summary><b>What went wrong</b> (open it after you have written your diagnosis)</summary>
+#
+# All measures are ranked as if a high score were good. This holds for the area under insertion only. If a map is
+# right, the probability falls early in deletion, so the area is small. The two shares should be small, too. Three of
+# the four rankings are therefore upside down. Put right, noise is last by every measure, and brightness is first.
+#
+# A control whose place you know, such as noise, shows such a mistake at once. Without noise in the table, only a wrong
+# order would be left, and nobody would be surprised.
+#
+# It happened in print. In the extended OCFL paper's Figure 8, the *highest* deletion score has rank 1. Put right, the
+# model without clustering goes from the last place to the first. The
+# [report on explanations](../97_report_explanations.ipynb) shows both, under "Deletion, with the worst first".
+#
+# </details>
+
+# %% [markdown]
+# **The repair.** Average ranks for measures of both kinds. `scores` has the shape $[J, M]$: each of the $J$ rows is a
+# measure, and each of the $M$ columns a method. The flag `high_is_good[j]` is `True` if a high score of measure $j$ is
+# good, and `False` if a low one is good.
+#
+# By each measure, the best method has rank 1, the next one rank 2, and so on. Methods with equal scores share the mean
+# of the ranks that they occupy together. For example, if low is good, the scores 3, 1, 1, 7 have the ranks 3, 1.5, 1.5,
+# 4. Return the average rank of each method over the measures.
+
+
+# %%
+def average_ranks(scores, high_is_good):
+    """Return the average ranks [M] for scores [J, M] and flags [J]."""
+    ### BEGIN SOLUTION
+    low_is_good = np.where(high_is_good[:, None], -scores, scores)
+    better = low_is_good[:, None, :] < low_is_good[:, :, None]  # [J, M, M]: is the last one better?
+    equal = low_is_good[:, None, :] == low_is_good[:, :, None]  # each method equals itself, too
+    ranks = better.sum(axis=2) + (equal.sum(axis=2) + 1) / 2
+    return ranks.mean(axis=0)
+    ### END SOLUTION
+
+
+# %%
+check("L3.3", average_ranks)
+
+# %% [markdown]
+# ## L3.4
+#
+# Jonas runs three methods on 15 clients, which form three true clusters. He prints the number of found clusters and
+# three scores: RAND is the adjusted Rand index, HOM is homogeneity, and COM is completeness. He concludes: "Briggs'
+# method keeps every true cluster together, since its completeness is 1. Its only weakness is that some of its clusters
+# mix true clusters." His colleague wonders how nine clusters can keep three together.
+
+# %%
+_, split = partition.ocfl(
+    images, overlap="nonoverlapping", balance="balanced", clients=15, draws=60, seed=0
+)
+federation = Federation(
+    images, split, "linear", LocalTraining(epochs=2, batch_size=16, lr=0.1), seed=0
+)
+line_up = {
+    "FedAvg": methods.make("fedavg"),
+    "Briggs": methods.make("briggs", rounds=1, threshold=0.05),
+    "OCFL-HDB": methods.make("ocfl"),
+}
+simulation.run(line_up, federation, 4, central_every=4, progress=False)
+
+# %%
+rows = {}
+for name, method in line_up.items():
+    found = method.labels.tolist()
+    hom, com, _ = homogeneity_completeness_v_measure(found, split.clusters)
+    rows[name] = {
+        "clusters": len(set(found)),
+        "RAND": adjusted_rand_score(found, split.clusters),
+        "HOM": hom,
+        "COM": com,
+    }
+print(pd.DataFrame.from_dict(rows, orient="index").round(2).to_string())
+
+# %% [markdown] tags=["diagnosis"]
+# **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
+#
+# For which row of the table do you know two of the scores without any computation? Compare `line_up["Briggs"].labels`
+# with `split.clusters`.
+
+# %% [markdown]
+# <details><summary><b>What went wrong</b> (open it after you have written your diagnosis)</summary>
+#
+# The arguments are exchanged: scikit-learn wants the truth first. The adjusted Rand index is symmetric and stays the
+# same. But homogeneity and completeness change places, and so two columns are interchanged. Briggs' clusters are pure
+# and in pieces: homogeneity is 1, completeness is 0.54.
+#
+# FedAvg shows it without a computation. It leaves all clients in one cluster. This cluster mixes everything, so
+# homogeneity must be 0, and it breaks nothing, so completeness must be 1.
+#
+# It happened in print. In Table 1 of the extended OCFL paper, COM is homogeneity, since completeness was called with
+# exchanged arguments. That column rewards methods that break true clusters into pieces. In the rows of OCFL-HDB,
+# moreover, AMI is the ARI again. See "Numbers that are not what their column says" in [lesson 90](../90_ledger.ipynb).
+#
+# </details>
+
+# %% [markdown]
+# **The repair.** Write a function with results in a fixed order: the adjusted Rand index, homogeneity, completeness.
+# Let $U$ be the true grouping of the $m$ clients, $V$ the found one, and $H$ the entropy. Labels are names only, and
+# the two groupings can have different names.
+#
+# 1. The **adjusted Rand index** is $(R - E) / (1 - E)$. Look at all pairs of two different clients. $R$ is the share of
+#    pairs that are together in both groupings or apart in both. $E = ab + (1 - a)(1 - b)$, where $a$ and $b$ are the
+#    shares of pairs that are together in $U$ and in $V$.
+# 2. **Homogeneity** is $1 - H(U \mid V) / H(U)$.
+# 3. **Completeness** is $1 - H(V \mid U) / H(V)$. It is 1 if $H(V) = 0$.
+#
+# Let $n_{uv}$ be the number of clients in the true cluster $u$ and the found cluster $v$. Let $n_u$ and $n_v$ be the
+# sizes of these clusters. Then $H(U) = -\sum_u \frac{n_u}{m} \ln \frac{n_u}{m}$, and
+# $H(U \mid V) = -\sum_{u,v} \frac{n_{uv}}{m} \ln \frac{n_{uv}}{n_v}$, where cells with $n_{uv} = 0$ count 0. The truth
+# has at least two clusters, and each of them has at least two clients. The found clusters can be any. You can write the
+# function from scratch or call a library.
+
+
+# %%
+def agreement(truth, found):
+    """Return ARI, homogeneity and completeness, three numbers, for labels [m] and [m]."""
+    ### BEGIN SOLUTION
+    pairs = np.triu_indices(len(truth), 1)
+    in_truth = (truth[:, None] == truth)[pairs]
+    in_found = (found[:, None] == found)[pairs]
+    a, b = in_truth.mean(), in_found.mean()
+    expected = a * b + (1 - a) * (1 - b)
+    ari = ((in_truth == in_found).mean() - expected) / (1 - expected)
+
+    def entropy(labels):
+        shares = np.unique(labels, return_counts=True)[1] / len(labels)
+        return -(shares * np.log(shares)).sum()
+
+    def conditional(labels, given):
+        parts = [labels[given == value] for value in np.unique(given)]
+        return sum(len(part) / len(labels) * entropy(part) for part in parts)
+
+    homogeneity = 1 - conditional(truth, found) / entropy(truth)
+    one = len(np.unique(found)) == 1
+    completeness = 1.0 if one else 1 - conditional(found, truth) / entropy(found)
+    return ari, homogeneity, completeness
+    ### END SOLUTION
+
+
+# %%
+check("L3.4", agreement)
