@@ -22,6 +22,11 @@ from cflkit.records import PROJECT
 
 EXERCISES = {exercise.id: exercise for exercise in exercises.every()}
 SOURCES = {source.stem: source for source in course.sources()}
+# The labs train models
+executed = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n.startswith("L") else n for n in SOURCES],
+)
 
 
 def of_kind(kind):
@@ -182,7 +187,7 @@ def test_every_exercise_has_a_place_in_the_notebook_of_its_lesson(name):
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@executed
 def test_solutions_are_right(name):
     text = run_cells(course.with_grades(SOURCES[name]))  # with hidden tests
     assert "not right yet" not in text
@@ -190,7 +195,7 @@ def test_solutions_are_right(name):
         assert text.count(f"{exercise.id} is right") == (0 if isinstance(exercise, Explain) else 2)
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@executed
 def test_what_students_get_has_no_solutions_and_fails_each_check(name):
     notebook = course.released(course.with_grades(SOURCES[name]))
     text = run_cells(notebook)

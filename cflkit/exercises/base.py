@@ -161,19 +161,22 @@ class Implement(Exercise):
                 return f"Your function ends with an error, {type(error).__name__}: {error}"
             if not close(own, arguments, tolerance=0):
                 return "Your function changes its arguments. Work on a copy of them."
-        right = [self.reference(*copy.deepcopy(arguments)) for arguments in trials]
-        if self.all_same(results, right):
+        if (wrong := self.first_unlike(results, trials, self.reference)) is None:
             return None
         for text, mistake in self.mistakes.items():
-            if self.all_same(results, [mistake(*copy.deepcopy(one)) for one in trials]):
+            if self.first_unlike(results, trials, mistake) is None:
                 return text
-        pairs = zip(results, right, strict=True)
-        wrong = [(mine, true) for mine, true in pairs if not self.same(mine, true)]
-        return difference(*wrong[0], count=self.same is close)
+        return difference(*wrong, count=self.same is close)
 
-    def all_same(self, results: Sequence[Any], others: Sequence[Any]) -> bool:
-        """Compare the results of all trials."""
-        return all(self.same(a, b) for a, b in zip(results, others, strict=True))
+    def first_unlike(
+        self, results: Sequence[Any], trials: Sequence[Arguments], function: Callable[..., Any]
+    ) -> tuple[Any, Any] | None:
+        """Return the first result that differs from a function's, and the function's result."""
+        for result, arguments in zip(results, trials, strict=True):
+            other = function(*copy.deepcopy(arguments))
+            if not self.same(result, other):
+                return result, other
+        return None
 
 
 @dataclass(frozen=True)
