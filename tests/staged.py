@@ -1,10 +1,12 @@
 """Files of the project as they are staged or committed: a reader's changes break no test."""
 
 import subprocess
+from functools import cache
 
 from cflkit.records import PROJECT
 
 
+@cache
 def committed(path):
     """The text of a file; as it lies there if there is no git."""
     try:
