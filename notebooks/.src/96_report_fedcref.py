@@ -20,7 +20,7 @@
 #
 # **Before this:** [06 FedCRef](06_fedcref.ipynb). Its terms are in the [glossary](99_glossary.ipynb#terms).
 #
-# **Study minutes:** 25. **Minutes on two cores:** 1
+# **Study minutes:** 25. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. Nardi, L. Valerio, A. Passarella, *Federated Clustering: An Unsupervised Cluster-Wise Training for
 # Decentralized Data Distributions*, arXiv 2408.10664 ("the paper"). This report trains nothing. It reads committed
