@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -72,8 +72,12 @@ def time_limit(seconds: float) -> Iterator[None]:
     TimeoutError
         The block took longer.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     late, main = threading.Event(), threading.main_thread().ident
     assert main is not None
+    before = signal.getsignal(signal.SIGINT) or signal.SIG_DFL
 
     def interrupt() -> None:
         late.set()
@@ -82,7 +86,13 @@ def time_limit(seconds: float) -> Iterator[None]:
         else:
             _thread.interrupt_main()
 
+    def end(number: int, frame: FrameType | None) -> None:
+        # In the background, a shell lets its processes ignore Ctrl-C
+        if late.is_set() or before is not signal.SIG_IGN:
+            raise KeyboardInterrupt
+
     timer = threading.Timer(seconds, interrupt)
+    signal.signal(signal.SIGINT, end)
     timer.start()
     try:
         yield
@@ -92,6 +102,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise
     finally:
         timer.cancel()
+        signal.signal(signal.SIGINT, before)
 
 
 class CallableModule(ModuleType):

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import signal
 import sys
 import time
 from contextlib import redirect_stdout
@@ -126,7 +127,15 @@ def test_an_unknown_exercise_is_told(id):
         check(id, lambda: None)
 
 
-def test_a_loop_that_never_ends_is_ended(monkeypatch):
+@pytest.fixture(params=["default_int_handler", "SIG_IGN"])
+def interruptible(request):
+    """Handle Ctrl-C as in a terminal, or ignore it as in a shell's background."""
+    before = signal.signal(signal.SIGINT, getattr(signal, request.param))
+    yield
+    assert signal.signal(signal.SIGINT, before) == getattr(signal, request.param)
+
+
+def test_a_loop_that_never_ends_is_ended(monkeypatch, interruptible):
     def endless(models, samples):
         while True:
             pass
