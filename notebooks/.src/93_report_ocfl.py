@@ -399,7 +399,7 @@ for way, group in sorted(ways.items()):
 # final ARI $A$ that clusters in round $r$ has RAND $= A\,(51 - r)/50$. The last column is our RAND if our clusters had come
 # in the *printed* round. Compare it with the printed RAND.
 
-# %% tags=["nbval-check-output"]
+# %%
 at_full_scale = [past for past in known if ledger.scale(past, "ocfl") == "paper"]
 printed = (
     ledger.published().query("paper == 'ocfl-extended'").set_index([*FEW, "clients", "method"])
@@ -408,6 +408,8 @@ when, what = (
     printed[(printed["table"] == number) & (printed["measure"] == measure)]["value"]
     for number, measure in (("2", "clustering round"), ("1", "RAND"))
 )
+
+# %% tags=["nbval-check-output"]
 lines = []
 for past in at_full_scale:
     scenario = ledger.scenario_of(past, "ocfl")
@@ -447,7 +449,8 @@ for past in at_full_scale:
     heat = " ".join(f"{value:.3f}" for value in rows["temperature"].dropna())
     known_curve = theirs.get(scenario[:3], []) if scenario[3] == 15 else []
     other = " ".join(f"{value:.3f}" for value in known_curve[: len(rows) + 1])
-    print("{}, {}, {}, {}".format(*scenario), f"temperatures {heat}; the authors' run: {other}")
+    print("{}, {}, {}, {}".format(*scenario))
+    print(f"    our temperatures {heat}; the authors' run: {other}")
 
 # %% [markdown]
 # **In the runs so far**, OCFL-KM and OCFL-HDB find exactly the true clusters. The printed RAND is then what the printed round
