@@ -37,6 +37,8 @@ SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n(.*?)^ *### END SOLUTION\n?", r
 HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.S)
 # nbgrader's facts about a cell, unless it is an answer or a check
 MARK = {"grade": False, "locked": False, "schema_version": 3, "solution": False, "task": False}
+# As JupyterLab writes it, so that opening and saving a notebook changes nothing
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 BLANK_ANSWER = "*Write your answer here.*"
 # Another seed than that of the visible check
 HIDDEN_SEED = 2026
@@ -86,27 +88,39 @@ def with_grades(source: Path) -> NotebookNode:
         if heading:
             exercise = find(heading[1])
             cell.source = head(exercise) + cell.source[heading.end() :]
-        tags = cell.metadata.pop("tags", [])
-        is_check = exercise is not None and cell.source.startswith(f'check("{exercise.id}", ')
-        # nbgrader allows no full stop in a name
-        place = exercise.id.replace(".", "-") if exercise else ""
-        points = exercise.points if exercise else None
-        facts: dict[str, Any] = {"grade_id": f"text-{cell.id}", "locked": True}
-        if "diagnosis" in tags:
-            facts["locked"] = False
-        elif "answer" in tags:
-            facts = {"grade_id": f"answer-{place}", "solution": True, "grade": True}
-        elif SOLUTION.search(cell.source):
-            facts = {"grade_id": f"answer-{place}", "solution": True}
-        elif is_check:
-            facts = {"grade_id": f"check-{place}", "locked": True, "grade": True}
+        cell.metadata["nbgrader"] = MARK | {"cell_type": cell.cell_type} | facts_of(cell, exercise)
+        if cell.metadata["nbgrader"]["grade_id"].startswith("check-"):
             cell.source += hidden_check(cell.source)
-        worth = {"points": points} if facts.get("grade") else {}
-        cell.metadata["nbgrader"] = MARK | facts | worth | {"cell_type": cell.cell_type}
-    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-    notebook.metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+        cell.metadata.pop("tags", None)
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     return notebook
+
+
+def facts_of(cell: NotebookNode, exercise: Exercise | None) -> dict[str, Any]:
+    """Return what nbgrader must know about a cell of an exercise, or of the text before the first.
+
+    Parameters
+    ----------
+    cell : NotebookNode
+        The cell, with the tags of the source.
+    exercise : Exercise or None
+        The exercise to which it belongs.
+    """
+    tags = cell.metadata.get("tags", [])
+    if "diagnosis" in tags:
+        return {"grade_id": f"text-{cell.id}"}
+    if exercise is not None:
+        place = exercise.id.replace(".", "-")  # nbgrader allows no full stop in a name
+        if "answer" in tags:
+            by_hand = {"solution": True, "grade": True, "points": exercise.points}
+            return {"grade_id": f"answer-{place}", **by_hand}
+        if SOLUTION.search(cell.source):
+            return {"grade_id": f"answer-{place}", "solution": True}
+        if cell.source.startswith(f'check("{exercise.id}", '):
+            graded = {"locked": True, "grade": True, "points": exercise.points}
+            return {"grade_id": f"check-{place}", **graded}
+    return {"grade_id": f"text-{cell.id}", "locked": True}
 
 
 def hidden_check(visible: str) -> str:
@@ -146,6 +160,7 @@ def released(notebook: NotebookNode) -> NotebookNode:
     """Return a notebook without solutions and hidden tests."""
 
     def blank(match: re.Match[str]) -> str:
+        # The solution of a function is indented, and that of a prediction is not
         return f"{match[1]}raise NotImplementedError\n" if match[1] else "prediction = ...\n"
 
     notebook = copy.deepcopy(notebook)

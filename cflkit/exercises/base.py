@@ -118,11 +118,6 @@ class Exercise:
     level: Literal["easy", "medium", "hard"]
     points: int
 
-    @property
-    def kind(self) -> str:
-        """Return the kind of the exercise, as a reader sees it."""
-        return type(self).__name__
-
 
 @dataclass(frozen=True)
 class Implement(Exercise):

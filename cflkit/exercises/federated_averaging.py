@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cflkit.exercises.base import Arguments, Explain, Implement, Predict
@@ -151,12 +152,12 @@ def server_momentum(updates: Array, beta: float, lr: float) -> Array:
     ndarray
         ``[P]``, the sum of the server's steps.
     """
-    velocity = np.zeros(updates.shape[1])
-    moved = np.zeros(updates.shape[1])
+    moved = torch.zeros(updates.shape[1], dtype=torch.float64)
+    optimizer = torch.optim.SGD([moved], lr=lr, momentum=beta)
     for update in updates:
-        velocity = beta * velocity + update
-        moved = moved + lr * velocity
-    return moved
+        moved.grad = -torch.from_numpy(update)  # the optimiser goes against a gradient
+        optimizer.step()
+    return moved.numpy()
 
 
 def mean_updates(rng: np.random.Generator) -> Arguments:

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from cflkit.bounds import STRICT, Count, Natural
 from cflkit.clustering import canonical_labels
-from cflkit.federation import Ask, Jobs, LocalTraining, Losses, Request, Server, Train
-from cflkit.federation.clients import Client
+from cflkit.federation import Ask, Client, Jobs, LocalTraining, Losses, Request, Server, Train
 from cflkit.methods.base import Method, average_updates, local_updates
 
 # The distance between two signatures, by what a signature is

@@ -337,8 +337,8 @@ claims.check(
 # %% [markdown]
 # ## Exercises
 #
-# The [exercises of this lesson](exercises/00_start_here_exercises.ipynb) check your answers and give hints. The questions below are for
-# playing with this notebook.
+# The [exercises of this lesson](exercises/00_start_here_exercises.ipynb) check your
+# answers and give hints. The questions below are for playing with the parameters and the code above.
 #
 # 1. Set `rounds = 3`. Are the groups found already? Does clustering pay yet? Then set `rounds = 40`. What becomes of the
 #    one model?

@@ -508,8 +508,8 @@ claims.check(
 #
 # ## Exercises
 #
-# The [exercises of this lesson](exercises/01_federated_averaging_exercises.ipynb) check your answers and give hints. The questions below are for
-# playing with this notebook.
+# The [exercises of this lesson](exercises/01_federated_averaging_exercises.ipynb) check your
+# answers and give hints. The questions below are for playing with the parameters and the code above.
 #
 # 1. Set `local_epochs = 1` and set `batch_size` to more than a client has, so that each client takes one step of plain
 #    gradient descent. Show that one round then equals one step on all data together (section "Client drift", first

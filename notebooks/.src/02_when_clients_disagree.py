@@ -510,8 +510,8 @@ claims.check(
 #
 # ## Exercises
 #
-# The [exercises of this lesson](exercises/02_when_clients_disagree_exercises.ipynb) check your answers and give hints. The questions below are for
-# playing with this notebook.
+# The [exercises of this lesson](exercises/02_when_clients_disagree_exercises.ipynb) check your
+# answers and give hints. The questions below are for playing with the parameters and the code above.
 #
 # 1. Set `overlap = "overlapping"`. Does one model still fail, and which clusters recover?
 # 2. Two clients of one cluster share samples. Count them for clients 0 and 1, in training and test sets together. Compare the count

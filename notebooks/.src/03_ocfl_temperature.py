@@ -810,8 +810,8 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # %% [markdown]
 # ## Exercises
 #
-# The [exercises of this lesson](exercises/03_ocfl_temperature_exercises.ipynb) check your answers and give hints. The questions below are for
-# playing with this notebook.
+# The [exercises of this lesson](exercises/03_ocfl_temperature_exercises.ipynb) check your
+# answers and give hints. The questions below are for playing with the parameters and the code above.
 #
 # 1. Set `overlap = "overlapping"`. In which round does the trigger fire now, and which clusterers suffer? Why is
 #    the divergence between clusters smaller now?

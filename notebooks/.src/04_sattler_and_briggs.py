@@ -795,8 +795,8 @@ claims.check(
 #
 # ## Exercises
 #
-# The [exercises of this lesson](exercises/04_sattler_and_briggs_exercises.ipynb) check your answers and give hints. The questions below are for
-# playing with this notebook.
+# The [exercises of this lesson](exercises/04_sattler_and_briggs_exercises.ipynb) check your
+# answers and give hints. The questions below are for playing with the parameters and the code above.
 #
 # 1. Set `lr = 0.03`. Which pairs of Figure 1 still split? Predict before you run.
 # 2. In Figure 2, take a pair that found more than three clusters and look at

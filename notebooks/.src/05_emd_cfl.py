@@ -841,8 +841,8 @@ claims.check(
 # %% [markdown]
 # ## Exercises
 #
-# The [exercises of this lesson](exercises/05_emd_cfl_exercises.ipynb) check your answers and give hints. The questions below are for
-# playing with this notebook.
+# The [exercises of this lesson](exercises/05_emd_cfl_exercises.ipynb) check your
+# answers and give hints. The questions below are for playing with the parameters and the code above.
 #
 # 1. Set `version = "two"`: ±3 and 180 ± 3 degrees. Where do the scores between clients near 0 and clients near 180 degrees lie? Does any ε
 #    give two clusters?

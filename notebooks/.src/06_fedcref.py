@@ -863,8 +863,8 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 #
 # ## Exercises
 #
-# The [exercises of this lesson](exercises/06_fedcref_exercises.ipynb) check your answers and give hints. The questions below are for
-# playing with this notebook.
+# The [exercises of this lesson](exercises/06_fedcref_exercises.ipynb) check your
+# answers and give hints. The questions below are for playing with the parameters and the code above.
 #
 # 1. Set `normalisation = "absolute"` and choose θ from Figure 4. Compare isolated local clusters and ACC at the end
 #    over three values of `seed`.

@@ -649,8 +649,8 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 #
 # ## Exercises
 #
-# The [exercises of this lesson](exercises/07_explaining_cluster_models_exercises.ipynb) check your answers and give hints. The questions below are for
-# playing with this notebook.
+# The [exercises of this lesson](exercises/07_explaining_cluster_models_exercises.ipynb) check your
+# answers and give hints. The questions below are for playing with the parameters and the code above.
 #
 # 1. Set `explained = "true"`. Whose insertion changes most, and why out-of-cluster?
 # 2. Set `baseline = "mean"`. Which maps gain, and why is brightness not the best any more?

@@ -114,7 +114,7 @@ in_order = sorted(
 )
 counted = ledger.counts(book)[list(ledger.STATUS)]
 touched = set(ran[["paper", "table"]].itertuples(index=False, name=None))
-bars = [name_of(*pair) if pair in touched else f"{pair[0]}, other tables" for pair in in_order]
+bars = [name_of(*pair) if pair in touched else f"{pair[0]}, tables not run" for pair in in_order]
 figure, axes = plt.subplots(1, len(drawn), figsize=(8, 4.6), sharey=True, squeeze=False)
 for ax, scale in zip(axes[0], drawn, strict=True):
     numbers = counted.loc[scale].loc[in_order].groupby(bars, sort=False).sum()
@@ -123,7 +123,7 @@ for ax, scale in zip(axes[0], drawn, strict=True):
         width = numbers[name].to_numpy() / total
         style = {"color": shades[name], "hatch": hatches[name], "edgecolor": "white"}
         ax.barh(range(len(numbers)), width, left=left, height=0.8, label=name, **style)
-        for place in np.flatnonzero(width > 0.03):
+        for place in np.flatnonzero(width > 0.05):
             middle, count = left[place] + width[place] / 2, numbers[name].iloc[place]
             box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
             ax.text(middle, place, count, ha="center", va="center", fontsize=8, bbox=box)
@@ -703,8 +703,8 @@ print(wide.round(2).to_string())
 #
 # ## Exercises
 #
-# The [exercises of this notebook](exercises/90_ledger_exercises.ipynb) check your answers and give hints. The questions below are for
-# playing with this one.
+# The [exercises of this notebook](exercises/90_ledger_exercises.ipynb) check your
+# answers and give hints. The questions below are for playing with the parameters and the code above.
 #
 # 1. Merge the two OCFL papers' numbers in `ledger.published()` on scenario, method and measure. Round both values to two
 #    digits, and let two dashes count as equal. In how many numbers do the papers differ, and of which method are they?

@@ -31,8 +31,6 @@ from cflkit.readme import MINUTES
 SOURCES = Path(__file__).resolve().parent
 NOTEBOOKS = SOURCES.parent
 WIDGET = "application/vnd.jupyter.widget-view+json"
-# As JupyterLab writes it, so that opening and saving a lesson changes nothing
-KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
 def build(source: Path) -> None:
@@ -60,7 +58,7 @@ def build(source: Path) -> None:
     text = MINUTES.sub(stated, source.read_text(encoding="utf-8"))
     source.write_text(text, encoding="utf-8")
     language = notebook.metadata.get("language_info", {})
-    notebook.metadata = {"kernelspec": KERNEL, "language_info": language}
+    notebook.metadata = {"kernelspec": course.KERNEL, "language_info": language}
     target = NOTEBOOKS / f"{source.stem}.ipynb"
     nbformat.write(notebook, target)
     keys = "metadata.papermill metadata.widgets cell.metadata.papermill cell.metadata.execution"
