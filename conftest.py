@@ -4,6 +4,7 @@ import os
 import tempfile
 
 import pytest
+from joblib import cpu_count
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,6 +27,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault(f"CFLKIT_{name}", f"{folder}/{name.lower()}")
     if (seed := config.getoption("--perturb")) is not None:
         os.environ["CFLKIT_PERTURB"] = str(seed)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # Workers share the cores: two that each start a thread per core wait for one another
+        share = max(1, cpu_count() // config.workerinput["workercount"])
+        for name in ("CFLKIT_THREADS", "OMP_NUM_THREADS"):
+            os.environ.setdefault(name, str(share))
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
