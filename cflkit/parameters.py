@@ -208,8 +208,8 @@ class Scenario(Images):
         return f"{self.dataset}-{self.overlap}-{self.balance}-m{self.clients}"
 
 
-class Run(Images):
-    """A training run: images, a model, how clients train, and for how long."""
+class Training(Parameters):
+    """A training run: a model, how clients train, and for how long."""
 
     model: str
     optimizer: Optimizer
@@ -254,6 +254,10 @@ class Run(Images):
         )
 
 
+class Run(Training, Images):
+    """A training run on images."""
+
+
 class Selection(Parameters):
     """The methods of a line-up that a run has, and when it ends.
 
@@ -265,7 +269,7 @@ class Selection(Parameters):
 
     line_up: ClassVar[tuple[str, ...]]
 
-    # These fields are newer than some records, see `Run.precision`
+    # These fields are newer than some records, see `Training.precision`
     only: Annotated[list[str], Field(min_length=1)] | None = None
     until: Literal["rounds", "clusters"] = "rounds"
 

@@ -64,7 +64,7 @@ class Parameters(Run, Selection):
     clusters: Clusters
     train_mode: bool
     mu: NonNegative
-    # This field is newer than some records, see `Run.precision`
+    # This field is newer than some records, see `Training.precision`
     range_epochs: list[Count] = Field(default=[])
     repeats: Repeats = 1
 

@@ -78,7 +78,7 @@ class Parameters(OCFLMethods, Selection):
 
     central_every: Count
     repeats: Repeats = 1
-    # These fields are newer than some records, see `Run.precision`
+    # These fields are newer than some records, see `Training.precision`
     engine: Literal["threads", "stacked"] | None = None
     perturbation: Seed | None = None
 
