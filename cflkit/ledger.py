@@ -28,10 +28,13 @@ from cflkit.records import PROJECT, Record
 PUBLISHED = PROJECT / "data" / "published"
 # The ledger of the committed records, which `readme` writes
 LEDGER = PROJECT / "data" / "ledger.csv"
-STATUS = ("reproduced", "close", "differs", "inconclusive", "single run", "not run")
+ANSWERS = ("reproduced", "close", "differs", "inconclusive", "single run")
+# A number that the authors' own code does not produce cannot be reproduced
+NO_CODE = "produced by no code"
+STATUS = (*ANSWERS, "not run", NO_CODE)
 # The same answers for runs at the reduced scale, which can reproduce nothing
 REDUCED_STATUS = tuple(
-    word if word == "not run" else f"{word} (reduced)".replace("reproduced", "agrees")
+    f"{word} (reduced)".replace("reproduced", "agrees") if word in ANSWERS else word
     for word in STATUS
 )
 # The columns of each scale that summarise our runs of a cell
@@ -266,7 +269,7 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
           code. Seeds without a value, such as a clustering round, are left out.
         - ``seeds``: the number of seeds. Several runs of one seed count once.
         - ``never``: the number of seeds with which all clients stayed one cluster.
-        - ``status``: one of `STATUS`.
+        - ``status``: one of `STATUS`; a number with the source "no code" is compared with nothing.
         - ``intended``: the mean of the method as intended, where it differs from the code.
         - ``runs``: the ids of the records.
     """
@@ -296,7 +299,9 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
         "high": some.max() if len(some) else np.nan,
         "seeds": len(rows),
         "never": int(np.isnan(against_print).sum()),
-        "status": status(cell["value"], against_print, protocol.margin),
+        "status": NO_CODE
+        if cell.get("source") == "no code"
+        else status(cell["value"], against_print, protocol.margin),
         "intended": pd.Series(intended, dtype=float).mean(),
         "runs": " ".join(run.id for run in runs),
     }
@@ -324,7 +329,7 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         One row per scale, paper and table, with the columns `STATUS` and these:
 
-        - ``run``: the number of cells with runs;
+        - ``run``: the number of cells that are compared with runs, those with `ANSWERS`;
         - ``distinct``: those that no earlier table has, and that a run can miss;
         - ``distinct reproduced``: those of these that are reproduced;
         - ``placebo``: the share of reproduced cells if each is compared with our runs of the other
@@ -336,11 +341,12 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
         "reduced": ("reduced_", REDUCED_STATUS),
     }.items():
         found = table[f"{prefix}status"].map(dict(zip(words, STATUS, strict=True)))
-        own = table["again"].eq("") & ~table["fixed"] & found.ne("not run")
+        run = found.isin(ANSWERS)
+        own = table["again"].eq("") & ~table["fixed"] & run
         by = [table["paper"], table["table"]]
         part = pd.crosstab(by, found).reindex(columns=STATUS, fill_value=0)
         parts[name] = part.assign(
-            run=found.ne("not run").groupby(by).sum(),
+            run=run.groupby(by).sum(),
             distinct=own.groupby(by).sum(),
             **{"distinct reproduced": (own & found.eq("reproduced")).groupby(by).sum()},
             placebo=placebo(table, prefix),
@@ -388,8 +394,8 @@ def formatted(table: pd.DataFrame) -> pd.DataFrame:
     scales = {"paper's scale": "", "reduced scale": "reduced_"}
 
     def ours(row: pd.Series, prefix: str) -> str:
-        if row[f"{prefix}status"] == "not run":
-            return "not run"
+        if not row[f"{prefix}seeds"]:
+            return str(row[f"{prefix}status"])
         mean, half, low, high, seeds, never = (row[f"{prefix}{name}"] for name in OURS)
         number = [] if pd.isna(mean) else [f"{mean:.2f} [{low:.2f}, {high:.2f}]"]
         number = number if pd.isna(half) else [f"{mean:.2f} ± {half:.2f} [{low:.2f}, {high:.2f}]"]

@@ -108,9 +108,8 @@ def results_table(paper: str, results: Results, committed: Sequence[Record]) -> 
 def headline(table: pd.DataFrame) -> str:
     """Build the table of how many of the papers' numbers committed runs have reproduced."""
     counts = ledger.counts(table)
-    answers = [name for name in ledger.STATUS if name != "not run"]
-    whole = ["run", *answers, "distinct", "distinct reproduced"]
-    numbers = counts["run"] + counts["not run"]
+    whole = ["run", *ledger.ANSWERS, "distinct", "distinct reproduced"]
+    numbers = counts[list(ledger.STATUS)].sum(axis=1)
     rows = [
         (
             ", ".join(names),

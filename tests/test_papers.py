@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from cflkit import grid, ledger, methods, notebooks, papers, readme, records
-from cflkit.papers import PAPERS, emd_cfl, explanations, fedcref, lessons, ocfl
+from cflkit.papers import PAPERS, emd_cfl, explanations, fedcref, lessons, ocfl, tutorial
 from cflkit.papers.base import (
     AS_PUBLISHED,
     SCORES,
@@ -156,6 +156,22 @@ def test_the_line_up_of_emd_cfl():
     }
 
 
+def test_the_line_up_of_the_tutorial():
+    run = tutorial.Parameters.checked(ledger.defaults("08_tutorial_022"))
+    options = "Signatures(warm_up=10, k=3, signature='gradient', samples={}, "
+    options += "clustering='hierarchical', linkage='{}', restart={}, fraction=0.3)"
+    found = {n: repr(line) for n, line in tutorial.line_up(run, *tutorial.data(run)).items()}
+    assert found["Signatures"] == options.format(None, "average", False)
+    published = options.format(32, "ward", True)
+    assert found["Signatures as published"] == published
+    for switch in tutorial.SWITCHES:
+        [name] = [name for name in tutorial.CHANGES if name.startswith(switch.option)]
+        assert tutorial.CHANGES[name] == {switch.option: switch.intended}
+        assert found[name] != published
+    assert found["no warm-up"] == published.replace("warm_up=10", "warm_up=0")
+    assert [*found] == ["Signatures", "Signatures as published", *tutorial.METHODS[1:]]
+
+
 # --- Data and clients ----------------------------------------------------------------------------
 
 SMALL = {"dataset": "digits-8x8"}
@@ -168,6 +184,7 @@ SMALL = {"dataset": "digits-8x8"}
         (explanations, SMALL),
         (emd_cfl, SMALL | {"model": "linear"}),
         (fedcref, {}),
+        (tutorial, {}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -177,7 +194,7 @@ def test_data_and_federation_are_those_of_the_notebook(paper, changed):
     run = paper.Parameters.checked(ledger.defaults(known.notebook) | changed)
     images, split = known.data(run)
     federation = known.federation(run, images, split)
-    assert images.name.endswith(run.dataset)
+    assert images.name.endswith(getattr(run, "dataset", "class-bumps-2"))
     assert federation.clients == run.clients
     assert federation.seed == run.seed
     assert len(known.line_up(run, images, split)) >= 3

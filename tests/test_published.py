@@ -12,7 +12,7 @@ import torch
 
 from cflkit import clustering, ledger, methods, metrics, partition, stats
 from cflkit.methods.ocfl import attribute
-from cflkit.papers import PAPERS, explanations, fedcref, ocfl
+from cflkit.papers import PAPERS, explanations, fedcref, ocfl, tutorial
 from cflkit.papers.base import AS_PUBLISHED, switch_table
 from cflkit.parameters import ParameterError
 
@@ -102,6 +102,7 @@ def test_the_tables_are_whole():
         **{("fedcref", table): 9 * 4 for table in "34"},
         **{("fedcref", table): 3 * 4 for table in "56"},
         **{("fedcref", table): 4 * 4 for table in "78"},
+        ("tutorial-022", "metrics"): 6,
     }
     assert not rows.duplicated(ledger.cell_columns()).any()
     for paper, own in rows.groupby("paper"):
@@ -112,6 +113,7 @@ def test_the_tables_are_whole():
     assert set(unlike["paper"] + unlike["table"]) == {
         *("emd-cfl4", "emd-cfl9"),
         "ocfl-explanationsfigure 8",
+        "tutorial-022metrics",
     }
     methods = rows["method"].groupby(rows["paper"]).agg(set)
     assert methods["ocfl"] == set(ocfl.METHODS) == methods["ocfl-extended"] - {"BNC"}
@@ -119,7 +121,9 @@ def test_the_tables_are_whole():
     assert methods["ocfl-explanations"] == set(explanations.METHODS)
     assert methods["fedcref"] == set(PAPERS["fedcref"].methods)
     assert (rows["value"].isna() == rows["dash"].notna()).all()
-    assert set(rows["source"]) == {"printed", "archive"}
+    assert set(rows["source"]) == {"printed", "archive", "no code"}
+    assert set(rows.loc[rows["source"] == "no code", "paper"]) == {"tutorial-022"}
+    assert methods["tutorial-022"] == set(PAPERS["tutorial-022"].methods)
 
 
 def test_fedcrefs_improvements_follow_from_its_accuracies():
@@ -405,7 +409,7 @@ def test_every_switch_is_an_option_with_two_values(switch):
 
 def test_the_switches_as_a_table():
     table = switch_table(SWITCHES)
-    assert len(table) == len(SWITCHES) == len(ocfl.SWITCHES) + 1
+    assert len(table) == len(SWITCHES) == len(ocfl.SWITCHES) + 1 + len(tutorial.SWITCHES)
     assert list(table) == ["where", "option", "published", "intended", "by", "what", "source"]
     assert not table.duplicated(["where", "option"]).any()
 

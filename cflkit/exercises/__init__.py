@@ -18,6 +18,7 @@ LESSONS = {
     "05": "emd_cfl",
     "06": "fedcref",
     "07": "explanations",
+    "08": "tutorial",
     "90": "ledger",
     "L1": "labs_data",
     "L2": "labs_clusters",

@@ -7,13 +7,13 @@ a notebook, a folder of parameter files under ``notebooks/params``, and its tabl
 
 from __future__ import annotations
 
-from cflkit.papers import emd_cfl, explanations, fedcref, lessons, ocfl
+from cflkit.papers import emd_cfl, explanations, fedcref, lessons, ocfl, tutorial
 from cflkit.papers.base import Paper
 from cflkit.parameters import Parameters
 
 PAPERS: dict[str, Paper] = {
     paper.name: paper
-    for module in (ocfl, explanations, emd_cfl, fedcref)
+    for module in (ocfl, explanations, emd_cfl, fedcref, tutorial)
     for paper in module.PAPERS
 }
 
@@ -45,4 +45,5 @@ __all__ = [
     "lessons",
     "ocfl",
     "parameters_of",
+    "tutorial",
 ]

@@ -306,6 +306,7 @@ claims.check(
 # | [05 EMD-CFL](05_emd_cfl.ipynb) | Can a network's view of the data tell clients apart, once and for all? |
 # | [06 FedCRef](06_fedcref.ipynb) | What if nobody has labels? |
 # | [07 Explanations](07_explaining_cluster_models.ipynb) | What do the models of clusters look at? |
+# | [08 Tutorial 022](08_tutorial_022.ipynb) | Does a tutorial's code produce its table, and what do its faults cost? |
 # | [90 Ledger](90_ledger.ipynb) | Which published numbers do our runs reproduce? |
 # | [93 Report: OCFL](93_report_ocfl.ipynb) | How do our runs compare with the two OCFL papers? |
 # | [95 Report: EMD-CFL](95_report_emd_cfl.ipynb) | How do our runs compare with the EMD-CFL paper? |
@@ -318,7 +319,7 @@ claims.check(
 # %% [markdown]
 # ## Three paths
 #
-# - **Students** read 00 to 03 in order. Then they choose one of 04, 05 and 06, and finish with 07. The
+# - **Students** read 00 to 03 in order. Then they choose one of 04, 05 and 06, and finish with 07 or 08. The
 #   [glossary](99_glossary.ipynb) stands beside all of them.
 # - **Instructors** find a [course](course.md) of six weeks, with quizzes, exercises that check themselves and failure labs.
 #   Figures and "What we saw" are there before anything runs. Each lesson can be a session of its own after 01 and 02.

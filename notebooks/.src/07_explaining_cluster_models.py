@@ -669,5 +669,5 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # - J. Adebayo et al.: Sanity checks for saliency maps. NeurIPS 2018.
 # - N. Kokhlikyan et al.: Captum: a unified and generic model interpretability library for PyTorch. arXiv 2009.07896, 2020.
 #
-# **Previous:** [06 FedCRef](06_fedcref.ipynb) · **Next:** [90 Ledger](90_ledger.ipynb) · [Report](97_report_explanations.ipynb) ·
+# **Previous:** [06 FedCRef](06_fedcref.ipynb) · **Next:** [08 Tutorial 022](08_tutorial_022.ipynb) · [Report](97_report_explanations.ipynb) ·
 # [Glossary](99_glossary.ipynb)

@@ -73,7 +73,9 @@ print(f"numbers of the paper shown in detail, {view.paper}: {len(of_paper)}")
 # Each published number gets one of six answers at each scale: *reproduced*, *close*, *differs*, *inconclusive*,
 # *single run*, or *not run*. The next section gives the rule. A run at the reduced scale reproduces nothing. There, the first
 # answer is called *agrees (reduced)* in `data/ledger.csv`, and the others have the same addition.
-# From here on, `ran` has one row per published number and scale with runs, with the short names of the answers.
+# Numbers that the authors' own code does not produce get no answer. They are marked *produced by no code*
+# ([08](08_tutorial_022.ipynb#a-table-that-no-code-produces)). From here on, `ran` has one row per published number and
+# scale with runs, with the short names of the answers.
 
 # %%
 cells = [*ledger.cell_columns(), "value", "protocol", "again", "fixed"]
@@ -86,7 +88,7 @@ parts = {
 entries = pd.concat(parts, names=["scale"]).reset_index("scale")
 short_names = dict(zip(ledger.REDUCED_STATUS, ledger.STATUS, strict=True))
 entries["status"] = entries["status"].replace(short_names)
-ran = entries[entries["status"] != "not run"].reset_index(drop=True)
+ran = entries[entries["status"].isin(ledger.ANSWERS)].reset_index(drop=True)
 for scale in scales:
     print(f"{scale:8s} scale: {(ran['scale'] == scale).sum():4d} of {len(book)} numbers have runs")
 
@@ -104,16 +106,17 @@ def name_of(of, table):
     return f"{of}, {titled(table)}"
 
 
-colours = ["#009E73", "#F0E442", "#D55E00", "#56B4E9", "#CC79A7", "0.88"]
+colours = ["#009E73", "#F0E442", "#D55E00", "#56B4E9", "#CC79A7", "0.88", "0.4"]
 shades = dict(zip(ledger.STATUS, colours, strict=True))
-hatches = dict(zip(ledger.STATUS, ["", "..", "xx", "//", "--", ""], strict=True))
+hatches = dict(zip(ledger.STATUS, ["", "..", "xx", "//", "--", "", ""], strict=True))
 drawn = [scale for scale in scales if (ran["scale"] == scale).any()] or ["reduced"]
 in_order = sorted(
     book.groupby(["paper", "table"]).size().index,
     key=lambda pair: (list(papers.PAPERS).index(pair[0]), len(pair[1]), pair[1]),
 )
 counted = ledger.counts(book)[list(ledger.STATUS)]
-touched = set(ran[["paper", "table"]].itertuples(index=False, name=None))
+answered = entries[entries["status"] != "not run"]
+touched = set(answered[["paper", "table"]].itertuples(index=False, name=None))
 bars = [name_of(*pair) if pair in touched else f"{pair[0]}, tables not run" for pair in in_order]
 figure, axes = plt.subplots(1, len(drawn), figsize=(8, 4.6), sharey=True, squeeze=False)
 for ax, scale in zip(axes[0], drawn, strict=True):
@@ -722,5 +725,5 @@ print(wide.round(2).to_string())
 # - A. Rosenberg, J. Hirschberg: V-measure: a conditional entropy-based external cluster evaluation measure. EMNLP-CoNLL 2007.
 # - N. X. Vinh, J. Epps, J. Bailey: Information theoretic measures for clusterings comparison. JMLR 11, 2010.
 #
-# **Previous:** [07 Explaining cluster models](07_explaining_cluster_models.ipynb) · **Next:**
+# **Previous:** [08 Tutorial 022](08_tutorial_022.ipynb) · **Next:**
 # [93 Report: OCFL](93_report_ocfl.ipynb) · [Glossary](99_glossary.ipynb)

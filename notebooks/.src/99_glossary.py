@@ -138,6 +138,11 @@
 # | $L^c$ | GradCAM's map for class $c$, before it is enlarged. | height × width, from 0 | [07](07_explaining_cluster_models.ipynb) |
 # | $p_c$ | The probability that the model gives to class $c$. | number in $[0, 1]$ | [07](07_explaining_cluster_models.ipynb) |
 # | $N$, $k$ | In the text on noise in 07, the number of pixels of an image, and the number of pixels changed so far. | whole numbers | [07](07_explaining_cluster_models.ipynb) |
+# | $h$, $e_y$, $\epsilon$ | In 08, the height of a bump, the vector with a 1 in place $y$, and the noise of a sample. | number; $[32]$; $[32]$ | [08](08_tutorial_022.ipynb) |
+# | $\varphi$, $\Phi$ | In 08, the density and the distribution function of the normal distribution. | numbers | [08](08_tutorial_022.ipynb) |
+# | $s_{ik}$, $\tau$ | In 08, the share of client $i$ in cluster $k$, and the temperature of these shares. | number in $[0, 1]$; positive number | [08](08_tutorial_022.ipynb) |
+# | $\theta^{(i)}$ | In 08, the mixture of models of client $i$. | $[P]$ | [08](08_tutorial_022.ipynb) |
+# | $F_{kl}$, $d_{kl}$ | In 08, the mean loss of model $k$ on the clients of cluster $l$, and the larger excess of two such losses. | losses | [08](08_tutorial_022.ipynb) |
 # | $p$, $\bar o$ | In 90, a published number, and our mean over seeds. | as printed | [90](90_ledger.ipynb) |
 # | $h$ | Half the width of the 90 % t-interval of our mean. | as printed | [90](90_ledger.ipynb) |
 # | $s$, $n$ | In 90, the standard deviation of our seeds, and their number. | as printed; whole number | [90](90_ledger.ipynb) |
@@ -178,7 +183,7 @@
 # | $r$ | with an index, a reference distance (05); a local cluster (06); a round (90) |
 # | $\gamma$, $\Gamma$ | cosine distances and their matrix (03); $\gamma_{max}$ of Sattler et al. (04); the graph of local clusters in the FedCRef paper |
 # | $\varepsilon$ | with an index, Sattler's thresholds (03, 04); without one, the threshold of EMD-CFL (05) |
-# | $\tau$ | FedCRef's threshold of stability (06); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedAvg |
+# | $\tau$ | FedCRef's threshold of stability (06); the temperature of soft shares (08); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedAvg |
 # | $\zeta$ | a data-generating process (02); the sample size in Algorithm 2 of the extended OCFL paper (07) |
 
 # %% [markdown]
@@ -385,8 +390,8 @@
 # [07](07_explaining_cluster_models.ipynb).
 #
 # <a id="hard-and-soft-clustering"></a>**Hard and soft clustering.** In hard clustering, every client belongs to one
-# cluster. In soft clustering, a client can belong to several clusters, with weights. Both OCFL papers, EMD-CFL and the
-# lessons use hard clustering of clients.
+# cluster. In soft clustering, a client can belong to several clusters, with weights. Both OCFL papers and EMD-CFL
+# use hard clustering of clients. Lesson [08](08_tutorial_022.ipynb) compares both.
 #
 # <a id="hash"></a>**Hash** (of a partition). The hash is a fingerprint of the contents, computed with SHA-256. It
 # differs if any index or any true cluster differs. See [02](02_when_clients_disagree.ipynb).
@@ -441,8 +446,9 @@
 # [90](90_ledger.ipynb).
 #
 # <a id="linkage"></a>**Linkage.** The linkage is the rule for the distance of two groups in agglomerative clustering.
-# It is the mean distance of their members (average), the largest (complete) or the smallest (single). See
-# [04](04_sattler_and_briggs.ipynb).
+# It is the mean distance of their members (average), the largest (complete) or the smallest (single). Ward's linkage
+# joins the two groups whose sum of squared distances from their means grows least. See [04](04_sattler_and_briggs.ipynb)
+# and [08](08_tutorial_022.ipynb).
 #
 # <a id="lipschitz-constant"></a>**Lipschitz constant.** The Lipschitz constant is the largest factor by which a
 # function can multiply the distance of two points. See [05](05_emd_cfl.ipynb).
@@ -521,6 +527,9 @@
 # <a id="perfect-associations"></a>**Perfect associations** (FedCRef). Perfect associations is a run that is given the
 # true associations. It is the paper's upper bound. See [06](06_fedcref.ipynb).
 #
+# <a id="perceptron"></a>**Perceptron.** A perceptron is a network of fully connected layers. That of lesson 08 has one
+# hidden layer of 64 units, for samples that are features and not images. See [08](08_tutorial_022.ipynb).
+#
 # <a id="pf1"></a>**PF1.** PF1 is the mean macro-F1 of the clients' models on the clients' [own test
 # sets](#own-test-set). The P stands for personalisation. See [03](03_ocfl_temperature.ipynb).
 #
@@ -576,6 +585,9 @@
 # <a id="server"></a>**Server.** The server is the coordinator of federated learning. It sends models to clients, and
 # averages what they send back. See [00](00_start_here.ipynb).
 #
+# <a id="signature"></a>**Signature** (Tutorial 022). A signature is what a client sends for the clustering: the gradient
+# of its loss, the loss itself, or its model after local training. See [08](08_tutorial_022.ipynb).
+#
 # <a id="silhouette"></a>**Silhouette.** The silhouette is a measure of a clustering that needs no labels. It compares a
 # point's distance to its own cluster with its distance to the nearest other cluster. See [06](06_fedcref.ipynb).
 #
@@ -595,6 +607,9 @@
 #
 # <a id="validation-set"></a>**Validation set.** The validation set has images that a client holds back from its
 # training images. EMD-CFL needs them for the reference distance and the scores. See [05](05_emd_cfl.ipynb).
+#
+# <a id="warm-up"></a>**Warm-up** (Tutorial 022). The warm-up consists of the rounds of federated averaging before the
+# clustering. See [08](08_tutorial_022.ipynb).
 #
 # <a id="wasserstein-distance"></a>**Wasserstein distance.** The Wasserstein distances are a family of distances between
 # distributions. The [earth mover's distance](#earth-movers-distance) is the Wasserstein distance of order 1, and its
@@ -636,6 +651,7 @@
 # | <a id="fedcref"></a>FedCRef | federated cluster-wise refinement | `fedcref` (FedCRef) | Autoencoders of local clusters are compared between clients. Models of communities then refine the local clusters. | FedCRef |
 # | Perfect associations | upper bound of FedCRef | `fedcref` with `associations="true"` (Perfect associations) | FedCRef is given the true associations. | FedCRef |
 # | Global DEC | deep embedded clustering of all data in one place | no method; `sample_clustering.DEC` (Global DEC) | One clusterer sees the images of all clients. | Xie et al., ICML 2016; in tables of FedCRef |
+# | – | *Clustered federated learning*, Tutorial 022 of unbitrium | `signatures` (Signatures) | After a warm-up, clients are clustered once by the gradients of their losses. The server is told the number of clusters. | Tutorial 022 |
 # | – | – | `oracle` (oracle) | The true clusters are given from round 1. It is a comparison of the kit for OCFL, and no table of a paper has it. | the kit |
 # | – | – | `local` (local) | Each client trains alone. It is a comparison of the kit, and no table of a paper has it. | the kit |
 # | – | – | `fedcref` with `associations="none"` (Alone) | Clients refine their local clusters with their own networks only. It is a comparison of the kit, and no table of a paper has it. | the kit |

@@ -1,0 +1,84 @@
+"""A recipe that makes the samples as well: features with a bump at the place of the class.
+
+Unlike the recipes of `partition` and `shifts`, it takes no image set, since the clients' samples
+are drawn at random. Like these, it returns the samples and the partition of their pool.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cflkit.datasets import ImageSet
+from cflkit.partition import Partition, PartitionError
+
+FEATURES, CLASSES, CLUSTERS = 32, 10, 3
+SMALLEST, LARGEST = 50, 149  # samples of a client
+NEW_SAMPLES = 100
+
+
+def class_bumps(
+    *, clients: int = 30, height: float = 2.0, seed: int = 42
+) -> tuple[ImageSet, Partition]:
+    """Make the federation of Tutorial 022: three clusters of clients, each with four classes.
+
+    The tutorial has 32 features with a standard normal distribution. In a sample of class ``c``,
+    the feature number ``c`` is raised by 2. Cluster ``k`` has the classes ``3k`` to ``3k + 3``, so
+    that neighbouring clusters share one class. The tutorial has no test samples. Here, each client
+    also gets new samples from its own distribution, and these are its test set.
+
+    Parameters
+    ----------
+    clients : int
+        The number of clients m, a multiple of 3; the tutorial has 30.
+    height : float
+        The height of the bump.
+    seed : int
+        The seed. The training samples are drawn in the tutorial's order from the generator that the
+        tutorial uses. With its seed 42, they are the tutorial's own samples.
+
+    Returns
+    -------
+    ImageSet
+        The samples as features ``[N, 32, 1, 1]``. The central test set has the new samples of all
+        clients.
+    Partition
+        The clients, each with 50 to 149 training samples and 100 new ones for the test.
+
+    Raises
+    ------
+    PartitionError
+        The number of clients is no multiple of 3.
+    """
+    if clients < CLUSTERS or clients % CLUSTERS:
+        raise PartitionError(f"needs a multiple of {CLUSTERS} clients, not {clients}")
+    clusters = np.repeat(np.arange(CLUSTERS), clients // CLUSTERS)
+    as_printed, fresh = np.random.RandomState(seed), np.random.default_rng(seed)
+    held, new = [], []
+    for cluster in clusters:
+        allowed = 3 * cluster + np.arange(4)
+        count = as_printed.randint(SMALLEST, LARGEST + 1)
+        noise = as_printed.randn(count, FEATURES).astype(np.float32)
+        held.append(raised(noise, as_printed.choice(allowed, size=count), height))
+        noise = fresh.standard_normal((NEW_SAMPLES, FEATURES), dtype=np.float32)
+        new.append(raised(noise, fresh.choice(allowed, size=NEW_SAMPLES), height))
+    pairs = zip(*held, *new, strict=True)
+    features, labels = (torch.from_numpy(np.concatenate(part)) for part in pairs)
+    ends = np.cumsum([len(classes) for _, classes in (*held, *new)])
+    parts = np.split(np.arange(ends[-1]), ends[:-1])
+    features, own = features[:, :, None, None], int(ends[clients - 1])
+    samples = ImageSet(
+        f"class-bumps-{height:g}", features, labels, features[own:], labels[own:], CLASSES
+    )
+    recipe = {"name": "class_bumps", "clients": clients, "height": height, "seed": seed}
+    split = Partition(samples.name, parts[:clients], parts[clients:], clusters, recipe)
+    return samples, split
+
+
+def raised(
+    noise: NDArray[np.float32], classes: NDArray[np.int64], height: float
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Raise, in each sample ``[n, d]``, the feature that has the number of the sample's class."""
+    noise[np.arange(len(classes)), classes] += height
+    return noise, classes

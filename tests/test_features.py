@@ -1,0 +1,86 @@
+"""The samples of Tutorial 022."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+
+from cflkit import features
+from cflkit.papers import tutorial
+from cflkit.parameters import ParameterError
+from cflkit.partition import PartitionError
+
+
+@pytest.fixture(scope="module")
+def made():
+    return features.class_bumps()
+
+
+def test_the_training_samples_are_the_tutorials_own(made):
+    """They are drawn from the generator behind ``np.random.seed(42)``, client by client."""
+    samples, split = made
+    legacy = np.random.RandomState(42)
+    for client in range(split.clients):
+        first = client // 10 * 3
+        n = legacy.randint(50, 150)
+        x = legacy.randn(n, 32).astype("float32")
+        y = legacy.choice([first, first + 1, first + 2, first + 3], size=n)
+        for row, label in zip(x, y, strict=True):
+            row[label] += 2.0
+        own = split.train[client]
+        assert np.array_equal(samples.images[own].flatten(1).numpy(), x)
+        assert np.array_equal(samples.labels[own].numpy(), y)
+
+
+def test_new_samples_have_the_same_distribution_and_are_others(made):
+    samples, split = made
+    for client in range(split.clients):
+        train, test = (set(samples.labels[p[client]].tolist()) for p in (split.train, split.test))
+        assert (
+            train == test == set(range(3 * split.clusters[client], 3 * split.clusters[client] + 4))
+        )
+    own = np.concatenate(split.test)
+    assert len(own) == 30 * features.NEW_SAMPLES
+    noise = samples.images[own].flatten(1) - 2 * torch.eye(32)[samples.labels[own]]
+    # A sum of squares of standard normal numbers; one in 10,000 seeds would fail
+    assert (
+        chi2.ppf(5e-5, noise.numel())
+        < float((noise.double() ** 2).sum())
+        < chi2.ppf(1 - 5e-5, noise.numel())
+    )
+    assert len(torch.unique(samples.images, dim=0)) == len(samples.images)
+
+
+def test_no_sample_has_two_clients_and_the_new_ones_are_the_central_test_set(made):
+    samples, split = made
+    held = np.concatenate([*split.train, *split.test])
+    assert np.array_equal(np.sort(held), np.arange(len(samples.labels)))
+    central = samples.images[np.concatenate(split.test)]
+    assert torch.equal(samples.test_images, central)
+
+
+@pytest.mark.parametrize("clients", [0, 1, 7, -3])
+def test_numbers_of_clients_without_equal_clusters_are_refused(clients):
+    with pytest.raises(PartitionError, match="needs a multiple of 3 clients"):
+        features.class_bumps(clients=clients)
+
+
+def test_height_and_seed_change_the_samples_and_clients_their_number():
+    base, split = features.class_bumps(clients=6, seed=1)
+    higher, _ = features.class_bumps(clients=6, seed=1, height=3.0)
+    other, _ = features.class_bumps(clients=6, seed=2)
+    assert split.clusters.tolist() == [0, 0, 1, 1, 2, 2]
+    raised = higher.images - base.images
+    assert torch.allclose(raised.flatten(1).sum(dim=1), torch.ones(len(raised)), atol=1e-5)
+    assert len(base.images) != len(other.images) or not torch.equal(base.images, other.images)
+    assert base.name != higher.name
+
+
+def test_parameters_refuse_unequal_clusters():
+    usual = {"model": "perceptron", "optimizer": "sgd", "lr": 0.01, "momentum": 0.0}
+    usual |= {"weight_decay": 0.0, "batch_size": 32, "local_epochs": 5, "rounds": 60, "seed": 42}
+    usual |= {"height": 2.0, "warm_up": 10, "k": 3, "fraction": 0.3, "repeats": 1}
+    run = tutorial.Parameters.checked(usual | {"clients": 6})
+    assert run.scenario == "bumps-m6"
+    with pytest.raises(ParameterError, match="must be a multiple of 3"):
+        tutorial.Parameters.checked(usual | {"clients": 8})
