@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Labels = NDArray[np.int64]
 NOISE_POLICIES = ("own cluster", "singletons", "nearest")
-LINKAGES = ("average", "complete", "single")
+LINKAGES = ("average", "complete", "single", "weighted")
 
 
 class Clusterer(Protocol):
@@ -171,8 +171,10 @@ class Agglomerative:
         The distance from which two clusters are not merged (Briggs et al. 2020).
     n_clusters : int, optional
         The number of clusters at which merging ends (2 for the bipartition of Sattler et al. 2021).
-    linkage : {"average", "complete", "single"}
+    linkage : {"average", "complete", "single", "weighted"}
         The distance of two clusters: the mean, largest or smallest distance between their members.
+        With ``weighted``, it is the mean of the distances of the two clusters of which the first
+        was made, whatever their sizes (PACFL).
     wrong_sign : bool
         Whether to pass the cosine similarity 1 − Γ where distances are expected, as the OCFL
         authors' code does for Briggs et al. The least similar clients are then merged first.
@@ -201,6 +203,8 @@ class Agglomerative:
         gamma = checked(distance)
         if len(gamma) == 1:
             return np.zeros(1, dtype=np.int64)
+        if self.linkage == "weighted":  # scikit-learn does not have it
+            return canonical_labels(self.cut_by_scipy(1 - gamma if self.wrong_sign else gamma))
         estimator = AgglomerativeClustering(
             n_clusters=None if self.n_clusters is None else min(self.n_clusters, len(gamma)),
             distance_threshold=self.threshold,
@@ -208,6 +212,16 @@ class Agglomerative:
             linkage=self.linkage,
         )
         return canonical_labels(estimator.fit_predict(1 - gamma if self.wrong_sign else gamma))
+
+    def cut_by_scipy(self, gamma: NDArray[np.float64]) -> Labels:
+        """Return labels ``[m]`` by SciPy's linkage; merges at the threshold are not made."""
+        from scipy.cluster.hierarchy import fcluster, linkage
+        from scipy.spatial.distance import squareform
+
+        tree = linkage(squareform(gamma, checks=False), self.linkage)
+        if self.threshold is None:
+            return fcluster(tree, self.n_clusters, "maxclust")
+        return fcluster(tree, np.nextafter(self.threshold, -np.inf), "distance")
 
 
 def merge_heights(distance: ArrayLike, linkage: str = "average") -> NDArray[np.float64]:

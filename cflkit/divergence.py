@@ -57,20 +57,43 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
     Zuziak et al., extended OCFL paper, Definitions 4 to 6, equations 6 to 8.
     """
     vectors = finite_updates(updates)
-    m = len(vectors)
     # One scale for all clients leaves the angles unchanged and keeps the squares within range
     low, high = vectors.aminmax() if vectors.numel() else (torch.tensor(-1.0), torch.tensor(1.0))
     scale = torch.maximum(-low, high).double()
-    gram = torch.zeros(m, m, dtype=torch.float64, device=vectors.device)
-    for chunk in vectors.split(max(1, CHUNK // max(1, m)), dim=1):
-        part = chunk.double() / scale.clamp_min(torch.finfo(torch.float64).tiny)
-        gram += part @ part.T
+    gram = gram_matrix(vectors, scale.clamp_min(torch.finfo(torch.float64).tiny))
     norms = gram.diagonal().sqrt()
     norms = torch.where(norms > 0, norms, torch.ones_like(norms))
     gamma = (1 - gram / (norms[:, None] * norms)).clamp(0, 2).cpu().numpy()
     gamma = (gamma + gamma.T) / 2
     np.fill_diagonal(gamma, 0)
     return gamma
+
+
+def gram_matrix(vectors: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    """Compute the inner products ``[m, m]``, float64, of vectors ``[m, P]`` divided by a scale."""
+    m = len(vectors)
+    gram = torch.zeros(m, m, dtype=torch.float64, device=vectors.device)
+    for chunk in vectors.split(max(1, CHUNK // max(1, m)), dim=1):
+        part = chunk.double() / scale
+        gram += part @ part.T
+    return gram
+
+
+def coordinates(updates: Tensor | ArrayLike) -> Matrix:
+    """Compute points ``[m, m]`` with the same inner products and distances as vectors ``[m, P]``.
+
+    Column j has the coordinates along the j-th singular vector of the updates, in descending order
+    of the singular values; its sign is arbitrary. For m clients and many more parameters, this is
+    much smaller than the updates, and k-means of the points is k-means of the updates.
+
+    Raises
+    ------
+    ValueError
+        The updates are not a matrix, or one has NaN or infinity; the message names the clients.
+    """
+    values, vectors = np.linalg.eigh(gram_matrix(finite_updates(updates)).cpu().numpy())
+    points: Matrix = vectors * np.sqrt(values.clip(0))
+    return points[:, ::-1]
 
 
 def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
@@ -159,11 +182,11 @@ def earth_movers_distance(
     return float(ot.sinkhorn2(*masses, costs, sinkhorn, numItermax=10_000))
 
 
-def principal_angles(bases: Sequence[ArrayLike]) -> Matrix:
+def principal_angles(bases: Sequence[ArrayLike], signed: bool = False) -> Matrix:
     """Compute the smallest angles between the clients' principal directions, as in PACFL.
 
-    The angles are those between lines. The authors' code takes the angles between singular vectors,
-    whose signs are arbitrary.
+    The angles are those between lines, in [0, 90]. The authors' code takes the angles between
+    singular vectors, whose signs are arbitrary (``signed``).
 
     S. Vahidian et al.: Efficient distribution similarity identification in clustered federated
     learning via principal angles between client data subspaces. AAAI 2023.
@@ -172,6 +195,8 @@ def principal_angles(bases: Sequence[ArrayLike]) -> Matrix:
     ----------
     bases : sequence of array_like
         For each client, ``[d, p_i]``: unit vectors in columns, see `class_directions`.
+    signed : bool
+        Whether two opposite vectors have an angle of 180 degrees, and not of 0.
 
     Returns
     -------
@@ -182,9 +207,10 @@ def principal_angles(bases: Sequence[ArrayLike]) -> Matrix:
     angles = np.zeros((len(bases), len(bases)))
     for i, one in enumerate(bases):
         for j, other in enumerate(bases[:i]):
+            cosines = np.asarray(one).T @ np.asarray(other)
             # The sign of a singular vector is arbitrary: take the sign that gives the smaller angle
-            largest = np.clip(np.abs(np.asarray(one).T @ np.asarray(other)).max(), 0, 1)
-            angles[i, j] = angles[j, i] = np.degrees(np.arccos(largest))
+            largest = (cosines if signed else np.abs(cosines)).max()
+            angles[i, j] = angles[j, i] = np.degrees(np.arccos(np.clip(largest, -1, 1)))
     return angles
 
 

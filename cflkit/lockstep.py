@@ -55,7 +55,9 @@ def converse(
                 del waiting[name]
                 continue
             # Each method gets answers that no other method shares, so it may change them in place
-            own = answers if len(asked) == 1 else copies(answers, where)
+            # One that asks alone gets them as they are, unless it has asked for a thing twice
+            alone = len(asked) == 1 and len(answers) == len(where)
+            own = answers if alone else copies(answers, where)
             held = None if results is None else [results[place] for place in where]
             traffic[name].count(request, keys[name], own, held, federation.layout)
             advance(name, own)

@@ -29,12 +29,19 @@ OPTIONS = {
     "briggs": {"rounds": 1, "threshold": 0.95},
     "emd-cfl": {"epsilon": 0.06},
     "emd-cfl-oracle": {"truth": TRUTH},
+    "fedclust": {"threshold": 0.3},
     "fedprox": {"mu": 0.1},
+    "fesem": {"k": 2},
+    "flexcfl": {"k": 2},
+    "ifca": {"k": 2},
     "ocfl": {"clusterer": "kmeans", "options": {"n_clusters": 2}, "before": -np.inf},
     "oracle": {"truth": TRUTH},
+    "pacfl": {"angle": 20.0},
     "sattler": {"eps1": 1e3, "eps2": 1e-6, "min_rounds": 1},
     "signatures": {"warm_up": 1, "k": 2},
 }
+# Options with which each method trains a single client as it would be trained in one place
+ALONE = {"ifca": {"k": 1}, "fesem": {"mu": 0.0}}
 each = pytest.mark.parametrize("name", METHODS)
 averaging = pytest.mark.parametrize("name", [name for name in METHODS if name != "fedcref"])
 
@@ -144,6 +151,24 @@ def shares_memory(tensor, method):
     return tensor.untyped_storage().data_ptr() in storages
 
 
+def test_a_method_that_asks_for_a_thing_twice_gets_two_answers(federate):
+    """Two of its models may be the same, for example as long as no client has trained them."""
+
+    @dataclass
+    class Twice(FedAvg):
+        def round(self, t):
+            pairs = torch.arange(2).repeat(6), torch.arange(6).repeat_interleave(2)
+            jobs = Jobs(self.models.repeat(2, 1), *pairs)
+            losses = yield Losses(jobs)
+            trained = yield Train(jobs)
+            assert len(losses) == len(trained) == 12
+            assert all(torch.equal(losses[j], losses[j + 1]) for j in range(0, 12, 2))
+            self.models = trained.mean(dim=0)[None]
+
+    for others in ({}, {"fedavg": make("fedavg")}):
+        run({"twice": Twice(), **others}, federate(), 2)
+
+
 @each
 def test_a_run_goes_on_from_a_checkpoint_to_the_bit(name, federate, tmp_path):
     whole = run({name: build(name, federate(name))}, federate(name), 3)
@@ -224,7 +249,7 @@ def test_one_client_alone_trains_as_in_one_place(name, turned, federate):
         more={part: held[:1] for part, held in split.more.items()},
     )
     federation = federate(name, alone)
-    method = make(name, **({"truth": [0]} if "oracle" in name else {}))
+    method = make(name, **({"truth": [0]} if "oracle" in name else ALONE.get(name, {})))
     run({name: method}, federation, 2)
     training = federation.training
     if name == "fedprox":

@@ -11,11 +11,16 @@ from cflkit.methods.base import Method
 from cflkit.methods.briggs import Briggs
 from cflkit.methods.emd_cfl import EMDCFL, EMDOracle
 from cflkit.methods.fedavg import FedAvg
+from cflkit.methods.fedclust import FedClust
 from cflkit.methods.fedcref import FedCRef
 from cflkit.methods.fedprox import FedProx
+from cflkit.methods.fesem import FeSEM
+from cflkit.methods.flexcfl import FlexCFL
+from cflkit.methods.ifca import IFCA
 from cflkit.methods.local import Local
 from cflkit.methods.ocfl import OCFL
 from cflkit.methods.oracle import Oracle
+from cflkit.methods.pacfl import PACFL
 from cflkit.methods.sattler import Sattler
 from cflkit.methods.signatures import Signatures
 
@@ -24,11 +29,16 @@ METHODS: dict[str, type[Method]] = {
     "emd-cfl": EMDCFL,
     "emd-cfl-oracle": EMDOracle,
     "fedavg": FedAvg,
+    "fedclust": FedClust,
     "fedcref": FedCRef,
     "fedprox": FedProx,
+    "fesem": FeSEM,
+    "flexcfl": FlexCFL,
+    "ifca": IFCA,
     "local": Local,
     "ocfl": OCFL,
     "oracle": Oracle,
+    "pacfl": PACFL,
     "sattler": Sattler,
     "signatures": Signatures,
 }
@@ -52,13 +62,18 @@ def make(name: str, **options: Any) -> Method:
 
 __all__ = [
     "EMDCFL",
+    "IFCA",
     "METHODS",
     "OCFL",
+    "PACFL",
     "Briggs",
     "EMDOracle",
+    "FeSEM",
     "FedAvg",
     "FedCRef",
+    "FedClust",
     "FedProx",
+    "FlexCFL",
     "Local",
     "Method",
     "Oracle",

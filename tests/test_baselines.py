@@ -1,0 +1,346 @@
+"""The baselines of EMD-CFL's comparison that assign clients to clusters."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.linalg import subspace_angles
+from scipy.spatial.distance import cdist
+from sklearn.decomposition import TruncatedSVD
+from sklearn.metrics.pairwise import cosine_similarity
+
+from cflkit import clustering, datasets, methods, shifts, simulation
+from cflkit.divergence import coordinates, principal_angles
+from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.methods.flexcfl import direction_similarities
+
+# Options with which each method finds the two groups of the data below
+OPTIONS = {
+    "ifca": {"k": 2},
+    "pacfl": {"angle": 20.0},
+    "fedclust": {"threshold": 0.3},
+    "flexcfl": {"k": 2},
+    "fesem": {"k": 2},
+}
+# Options with which each method is FedAvg, and the weights of that FedAvg
+ONE_CLUSTER = {
+    "ifca": ({"k": 1}, "equal"),
+    "pacfl": ({"angle": 180.0}, "samples"),
+    "fedclust": ({"threshold": 1e6}, "samples"),
+    "flexcfl": ({"k": 1}, "equal"),
+    "fesem": ({"k": 1, "mu": 0.0}, "equal"),
+}
+each = pytest.mark.parametrize("name", OPTIONS)
+TRUTH = [0, 0, 0, 1, 1, 1]
+EVERYONE = torch.arange(6)
+
+
+@pytest.fixture(scope="module")
+def turned():
+    """Make six clients, of whom three have images that are turned by 90°, with unequal sizes."""
+    images, split = shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6, samples=60)
+    smaller = [own[: len(own) - 3 * client] for client, own in enumerate(split.train)]
+    return images, dataclasses.replace(split, train=smaller)
+
+
+@pytest.fixture
+def federate(turned):
+    def build(**options):
+        options = {"model": "linear", "training": LocalTraining(2, 16, lr=0.05)} | options
+        return Federation(*turned, device="cpu", **options)
+
+    return build
+
+
+def run(name, federation, rounds=4, **options):
+    method = methods.make(name, **options)
+    history = simulation.run({"method": method}, federation, rounds, progress=False)
+    return method, history.table()
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "ifca"])
+def test_it_finds_the_groups(name, federate):
+    """IFCA does so from most starts, but not from all; see below."""
+    method, table = run(name, federate(), **OPTIONS[name])
+    assert method.labels.tolist() == TRUTH
+    assert table["ari"].iloc[-1] == 1
+
+
+@each
+def test_with_one_cluster_it_is_fedavg_to_the_bit(name, federate):
+    options, weighting = ONE_CLUSTER[name]
+    method, _ = run(name, federate(), **options)
+    fedavg, _ = run("fedavg", federate(), weighting=weighting)
+    assert torch.equal(method.models[0], fedavg.models[0])
+    assert method.labels.tolist() == [0] * 6
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("pacfl", {}), ("fedclust", {}), ("flexcfl", {"mixing": 0.0, "weighting": "samples"})],
+)
+def test_with_the_right_clusters_after_the_first_round_it_is_the_oracle(name, options, federate):
+    method, table = run(name, federate(), **OPTIONS[name] | options)
+    oracle, expected = run("oracle", federate(), truth=TRUTH)
+    assert torch.equal(method.models, oracle.models)
+    assert table["accuracy"].equals(expected["accuracy"])
+    assert table["settled"].all()
+
+
+@each
+@pytest.mark.parametrize("k", [6, 9])
+def test_as_many_clusters_as_clients_or_more(name, k, federate):
+    options = {
+        "pacfl": {"angle": 1e-9},
+        "fedclust": {"threshold": 1e-9},
+    }.get(name, {"k": k})
+    method, table = run(name, federate(), rounds=3, **options)
+    assert table["n_clusters"].max() <= 6
+    if name != "ifca":  # where some models may be chosen by no one
+        assert method.labels.tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("name", ["fedclust", "flexcfl", "fesem"])
+def test_methods_that_need_all_clients_refuse_a_part(name, federate):
+    with pytest.raises(ValueError, match="is not defined for partial participation"):
+        run(name, federate(clients_per_round=3), **OPTIONS[name])
+
+
+@pytest.mark.parametrize("name", ["ifca", "pacfl"])
+def test_absent_clients_keep_their_clusters(name, federate):
+    federation = federate(clients_per_round=3)
+    method = methods.make(name, **OPTIONS[name])
+    history = simulation.run({"method": method}, federation, 6, progress=False)
+    found = [row["clusters"].split("|") for row in history.rows]
+    for t in range(1, 6):
+        absent = set(range(6)) - set(federation.participants(t).tolist())
+        assert absent
+        assert all(found[t][client] == found[t - 1][client] for client in absent)
+    if name == "pacfl":
+        assert method.labels.tolist() == TRUTH
+
+
+@each
+def test_one_method_that_diverges_leaves_the_others_running(name, federate):
+    """Its training is made to overflow; FedAvg's is not."""
+    broken = methods.make(name, **OPTIONS[name])
+    setup = type(broken).setup
+
+    def with_infinity(server, initial):
+        setup(broken, server, initial)
+        broken.models = broken.models + 1e38
+
+    broken.setup = with_infinity
+    federation = federate(model="compact-cnn")
+    lines = {"broken": broken, "FedAvg": methods.make("fedavg")}
+    table = simulation.run(lines, federation, 3, progress=False).table()
+    assert table[table["method"] == "broken"]["diverged"].iloc[-1]
+    assert len(table[table["method"] == "FedAvg"]) == 3
+
+
+# --- IFCA ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_ifca_trains_the_model_with_the_smallest_loss(split, federate):
+    federation = federate()
+    method = methods.make("ifca", k=3, chosen_by=split)
+    method.setup(federation.server, federation.initial())
+    before = method.models.clone()
+    federation.converse(method.round(0))
+    losses = torch.tensor(
+        [
+            [
+                float(federation.losses(jobs_of(model, client), split)[0].mean())
+                for client in range(6)
+            ]
+            for model in before
+        ]
+    )
+    assert method.labels.tolist() == losses.argmin(dim=0).tolist()
+    for number, model in enumerate(before):
+        members = (method.labels == number).nonzero().flatten()
+        expected = model
+        if len(members):
+            jobs = Jobs(model[None], torch.zeros_like(members), members)
+            expected = federation.train(jobs, 0).mean(dim=0)
+        torch.testing.assert_close(method.models[number], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_ifca_finds_the_groups_from_models_of_both(federate):
+    federation = federate()
+    method = methods.make("ifca", k=2)
+    method.setup(federation.server, federation.initial())
+    for t in range(5):  # each model learns from a client of another group
+        jobs = Jobs(method.models, torch.arange(2), torch.tensor([0, 5]))
+        method.models = federation.train(jobs, t)
+    for t in range(5, 8):
+        federation.converse(method.round(t))
+        assert method.labels.tolist() == TRUTH
+
+
+def jobs_of(model, client):
+    return Jobs(model[None], torch.zeros(1).long(), torch.tensor([client]))
+
+
+def test_ifcas_models_begin_differently_and_the_first_with_the_common_one(federate):
+    federation = federate()
+    method = methods.make("ifca", k=3)
+    method.setup(federation.server, federation.initial())
+    assert torch.equal(method.models[0], federation.initial())
+    assert len(torch.unique(method.models, dim=0)) == 3
+
+
+# --- PACFL ---------------------------------------------------------------------------------------
+
+
+def test_weighted_linkage_is_the_mean_of_the_two_merged_rows():
+    """Merge by hand, as in the paper's algorithm, until no distance is below the threshold."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        points = rng.normal(size=(9, 2))
+        distance = cdist(points, points)
+        threshold = float(rng.uniform(0.5, 2))
+        groups, matrix = [{i} for i in range(9)], distance + np.diag(np.full(9, np.inf))
+        while len(groups) > 1 and matrix.min() < threshold:
+            i, j = sorted(np.unravel_index(matrix.argmin(), matrix.shape))
+            row = (matrix[i] + matrix[j]) / 2
+            matrix[i], matrix[:, i] = row, row
+            matrix[i, i] = np.inf
+            matrix = np.delete(np.delete(matrix, j, 0), j, 1)
+            groups[i] |= groups.pop(j)
+        cut = clustering.make("agglomerative", threshold=threshold, linkage="weighted")
+        labels = cut.fit_predict(distance)
+        assert {frozenset(np.flatnonzero(labels == c)) for c in set(labels)} == set(
+            map(frozenset, groups)
+        )
+
+
+def test_angles_of_opposite_vectors():
+    one, other = np.array([[1.0], [0.0]]), np.array([[-1.0], [0.0]])
+    assert principal_angles([one, other])[0, 1] == 0
+    assert principal_angles([one, other], signed=True)[0, 1] == 180
+
+
+def test_the_smallest_angle_of_single_directions_is_scipys():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        one, other = (v / np.linalg.norm(v) for v in rng.normal(size=(2, 4, 1)))
+        expected = np.degrees(subspace_angles(one, other)[0])
+        assert principal_angles([one, other])[0, 1] == pytest.approx(expected)
+
+
+def test_pacfl_clusters_before_any_training_and_starts_all_clusters_alike(federate):
+    federation = federate()
+    method = methods.make("pacfl", **OPTIONS["pacfl"])
+    method.setup(federation.server, federation.initial())
+    federation.converse(method.cluster())
+    assert method.labels.tolist() == TRUTH
+    assert torch.equal(method.models, federation.initial().repeat(2, 1))
+
+
+# --- FedClust ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("compared", "count"),
+    [("last layer", 10 * 40 + 10), ("parameters", None), ("state", None)],
+)
+def test_fedclust_compares_the_last_layer_or_more(compared, count, federate):
+    federation = federate(model="compact-bn")
+    method = methods.make("fedclust", compared=compared)
+    method.setup(federation.server, federation.initial())
+    columns = method.columns()
+    if count is None:
+        count = federation.parameters if compared == "parameters" else len(federation.initial())
+        assert torch.equal(columns, torch.arange(count))
+    names = {name for name, at in federation.layout.items() if at.start in columns}
+    if compared == "last layer":
+        assert names == {"classifier.weight", "classifier.bias"}
+        last = federation.network(federation.initial()).classifier
+        assert len(columns) == last.weight.numel() + last.bias.numel()
+
+
+def test_fedclust_as_published_stops_after_the_first_round(federate):
+    method, table = run("fedclust", federate(), stops=True, **OPTIONS["fedclust"])
+    first, _ = run("fedclust", federate(), rounds=1, **OPTIONS["fedclust"])
+    assert torch.equal(method.models, first.models)
+    assert table["bytes_up"].tolist()[1:] == [0, 0, 0]
+    assert table["accuracy"].nunique() == 1
+
+
+# --- FlexCFL -------------------------------------------------------------------------------------
+
+
+def test_similarities_are_those_with_the_singular_vectors():
+    updates = np.random.default_rng(2).normal(size=(7, 30))
+    k = 3
+    vectors = TruncatedSVD(k, algorithm="arpack", random_state=0).fit(updates).components_
+    expected = cosine_similarity(updates, vectors)
+    found = direction_similarities(torch.from_numpy(updates), k)
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-8)
+    # Each column has one sign for all clients
+    signs = np.sign(found * expected)
+    assert (np.abs(signs.sum(axis=0)) == 7).all()
+
+
+@given(arrays(float, (4, 9), elements=st.floats(-5, 5, width=32)))
+def test_coordinates_keep_all_distances(vectors):
+    points = coordinates(vectors)
+    np.testing.assert_allclose(cdist(points, points), cdist(vectors, vectors), atol=1e-5)
+    np.testing.assert_allclose(points @ points.T, vectors @ vectors.T, atol=1e-8)
+
+
+@pytest.mark.parametrize("divided", [True, False])
+def test_groups_exchange_their_directions(divided, federate):
+    """Three groups with two parameters, worked out by hand."""
+    federation = federate()
+    method = methods.make("flexcfl", mixing=0.5, divided=divided)
+    method.setup(federation.server, federation.initial())
+    method.server.parameters = 2
+    models = torch.tensor([[3.0, 4.0, 7.0], [0.0, 2.0, 8.0], [1.0, 0.0, 9.0]])
+    # Norms 5, 2 and 1, so the weights are 0.1, 0.25 and 0.5
+    sums = torch.tensor([[0.5, 0.5], [0.8, 0.4], [0.3, 0.9]])
+    totals = torch.tensor([1.75, 1.6, 1.35])
+    expected = models[:, :2] + sums
+    if divided:
+        expected = expected / totals[:, None]
+    mixed = method.mixed(models)
+    torch.testing.assert_close(mixed[:, :2], expected)
+    assert mixed[:, 2].tolist() == [7, 8, 9]  # BatchNorm's statistics are not mixed
+
+
+# --- FeSEM ---------------------------------------------------------------------------------------
+
+
+def test_clients_join_the_nearest_centre_and_centres_are_means(federate):
+    federation = federate()
+    method = methods.make("fesem", k=2, mu=0.0)
+    method.setup(federation.server, federation.initial())
+    for t in range(3):
+        federation.converse(method.round(t))
+        for centre in range(2):
+            mean = method.latest[method.labels == centre].mean(dim=0)
+            torch.testing.assert_close(method.models[centre], mean, rtol=1e-5, atol=1e-6)
+    distances = cdist(method.latest.numpy(), method.models.numpy())
+    assert method.nearest().tolist() == distances.argmin(axis=1).tolist()
+
+
+def test_a_centre_pulls_its_clients(federate):
+    spread = {}
+    for mu in (0.0, 10.0):
+        method, _ = run("fesem", federate(), rounds=1, k=1, mu=mu)
+        spread[mu] = float((method.latest - method.models[0]).norm(dim=1).mean())
+    assert spread[10.0] < 0.8 * spread[0.0]
+
+
+def test_fesem_as_published_keeps_one_cluster(federate):
+    method, table = run("fesem", federate(), k=2, zeros_first=True)
+    assert method.labels.tolist() == [0] * 6
+    assert (table["ari"] == 0).all()
+    intended, _ = run("fesem", federate(), k=2)
+    assert intended.labels.tolist() == TRUTH
