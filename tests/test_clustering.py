@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import HDBSCAN as SklearnHDBSCAN
 from sklearn.cluster import AffinityPropagation as SklearnAffinityPropagation
@@ -88,6 +88,7 @@ def test_affinity_propagation_that_does_not_settle_still_answers():
     assert adjusted_rand_score(labels, ours) == 1
 
 
+@settings(max_examples=30)  # each takes a third of a second
 @given(st.floats(0.01, 1), st.integers(0, 1000))
 def test_mean_shift_is_scikit_learns_on_the_rows(noise, seed):
     gamma, _ = blocks((5, 5, 5), noise, seed)

@@ -116,6 +116,7 @@ def test_pacs_domains(data_root):
         datasets.load("pacs")
 
 
+@pytest.mark.slow
 def test_only_the_original_images_of_pacs_are_scaled_down(tmp_path, monkeypatch):
     counts = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
     (tmp_path / "PACS").mkdir()

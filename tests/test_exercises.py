@@ -69,7 +69,9 @@ def test_the_reference_is_right(exercise, seed):
 @of_kind((Implement, Predict))
 def test_usual_mistakes_get_a_hint_of_their_own(exercise):
     assert len(exercise.mistakes) >= (3 if isinstance(exercise, Implement) else 2)
-    for seed in (0, 1, course.HIDDEN_SEED):
+    # The experiment of a prediction does not depend on the seed of the check
+    seeds = (0, 1, course.HIDDEN_SEED) if isinstance(exercise, Implement) else (0,)
+    for seed in seeds:
         for hint, wrong in exercise.mistakes.items():
             right, text = said(exercise.id, wrong, seed)
             assert not right

@@ -102,6 +102,7 @@ def slow_curves(network, images, maps, classes, step, baseline):
     return torch.tensor(insertion), torch.tensor(deletion)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", explain.BASELINES)
 @pytest.mark.parametrize("step", [1, 10, 144, 500])
 def test_curves_are_those_of_a_slow_loop(network, images, baseline, step):
@@ -287,6 +288,7 @@ def test_every_clusters_model_is_explained_on_every_source(line_up):
         assert ordered[measure].between(quantiles[:, 0], quantiles[:, -1]).all()
 
 
+@pytest.mark.slow
 def test_no_cluster_has_nobody_outside_it_but_one_that_has_all(line_up):
     found, federation, history = line_up
     explained = assessment.assess(found, federation, history, HOW)

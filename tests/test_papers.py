@@ -72,6 +72,8 @@ def test_a_record_of_no_paper_of_ours_can_be_read(tmp_path):
     assert (record.paper, record.parameters) == (None, {"seed": 1})
 
 
+SMALL = {"dataset": "digits-8x8"}
+
 # --- Line-ups ------------------------------------------------------------------------------------
 
 FEDAVG = (
@@ -172,9 +174,40 @@ def test_the_line_up_of_the_tutorial():
     assert [*found] == ["Signatures", "Signatures as published", *tutorial.METHODS[1:]]
 
 
-# --- Data and clients ----------------------------------------------------------------------------
+def test_baselines_are_in_the_line_up_of_emd_cfl_if_they_are_named():
+    usual = ledger.defaults("05_emd_cfl")
+    names = [*emd_cfl.BASELINES]
+    run = emd_cfl.Parameters.checked(usual | {"only": ["EMD-CFL", *names], "pacfl_angle": 20.0})
+    found = {n: repr(line) for n, line in emd_cfl.line_up(run, *emd_cfl.data(run)).items()}
+    twins = [f"{name} as published" for name in names]
+    assert [*found] == ["EMD-CFL", *[n for pair in zip(names, twins, strict=True) for n in pair]]
+    assert found["IFCA"] == "IFCA(k=2, chosen_by='train', weighting='samples')"
+    assert found["FeSEM as published"].replace("True", "False") == found["FeSEM"]
+    options = "FlexCFL(k=2, mixing={}, divided={}, include_buffers={}, weighting='samples')"
+    assert found["FlexCFL"] == options.format(0.1, True, False)
+    assert found["FlexCFL as published"] == options.format(5.0, False, True)
+    assert "angle=20.0" in found["PACFL"]
+    more = emd_cfl.Parameters.checked(usual | {"only": ["IFCA"], "k": 5})
+    assert emd_cfl.line_up(more, *emd_cfl.data(more))["IFCA"].k == 5
 
-SMALL = {"dataset": "digits-8x8"}
+
+def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():
+    usual = ledger.defaults("05_emd_cfl") | SMALL | {"model": "linear", "rounds": 2}
+    run = emd_cfl.Parameters.checked(
+        usual | {"only": ["EMD-CFL", *emd_cfl.BASELINES], "pacfl_angle": 20.0}
+    )
+    images, split = emd_cfl.data(run)
+    federation = emd_cfl.federation(run, images, split)
+    history = emd_cfl.PAPERS[0].play(run, federation, emd_cfl.line_up(run, images, split), 2)
+    assert history.trained < history.requested
+    record = records.write(records.run_id(run), run, history, federation)
+    for name in emd_cfl.BASELINES:
+        rows = ledger.rows_as_published(record, name)
+        assert rows["method"].tolist() == [f"{name} as published"] * 2
+        assert not rows["diverged"].any() if "diverged" in rows else True
+
+
+# --- Data and clients ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -203,6 +236,7 @@ def test_data_and_federation_are_those_of_the_notebook(paper, changed):
 FOLDERS = sorted({paper.folder for paper in PAPERS.values()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_data_of_a_committed_record_can_be_dealt_again(data_root, folder):
     """The clients get the samples that they had when the record was made."""

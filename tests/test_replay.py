@@ -49,6 +49,7 @@ def test_a_record_comes_out_the_same(made, capsys):
     assert capsys.readouterr().out == "round 1: same\n"
 
 
+@pytest.mark.slow
 def test_other_numbers_are_rounding_or_not(made, capsys):
     """A change in the last digits is rounding.
 

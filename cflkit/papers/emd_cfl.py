@@ -5,7 +5,7 @@ D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,9 @@ from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
 from cflkit.methods import Method
 from cflkit.methods.emd_cfl import Clusters, KeptShare, Sample
+from cflkit.methods.pacfl import Angle
 from cflkit.papers.base import (
+    AS_PUBLISHED,
     MINUTES,
     PERCENT,
     SCALE,
@@ -28,6 +30,7 @@ from cflkit.papers.base import (
     Results,
     Runs,
     Switch,
+    as_published,
     at,
     given,
     mean,
@@ -42,13 +45,22 @@ if TYPE_CHECKING:
 
 
 METHODS = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
+# A run has these only if it names them
+BASELINES = {
+    "CFL": "sattler",
+    "IFCA": "ifca",
+    "PACFL": "pacfl",
+    "FedClust": "fedclust",
+    "FlexCFL": "flexcfl",
+    "FeSEM": "fesem",
+}
 
 
 class Parameters(Run, Selection):
     """Parameters of ``05_emd_cfl``."""
 
     folder: ClassVar[str] = "emd-cfl"
-    line_up: ClassVar[tuple[str, ...]] = METHODS
+    line_up: ClassVar[tuple[str, ...]] = (*METHODS, *BASELINES)
 
     version: str
     clients: Annotated[int, Field(ge=2)] | None
@@ -64,9 +76,12 @@ class Parameters(Run, Selection):
     clusters: Clusters
     train_mode: bool
     mu: NonNegative
-    # This field is newer than some records, see `Training.precision`
+    # These fields are newer than some records, see `Training.precision`
     range_epochs: list[Count] = Field(default=[])
     repeats: Repeats = 1
+    k: Count | None = None
+    pacfl_angle: Angle = 12.0
+    fedclust_distance: Positive = 5.0
 
     @field_validator("version")
     @classmethod
@@ -85,17 +100,33 @@ class Parameters(Run, Selection):
 SCENARIO = {"dataset": str, "version": str, "participants": int}
 
 # The notebook has this switch as a parameter, so no method is in the line-up a second time for it
-SWITCHES = (
-    Switch(
-        "emd-cfl",
-        "train_mode",
-        published=True,
-        intended=False,
-        by="code",
-        what="embeddings with the network in training mode: batch statistics, dropout",
-        source="EMD-CFL: evaluation leaves the copied network in training mode",
-    ),
+TRAIN_MODE = Switch(
+    "emd-cfl",
+    "train_mode",
+    published=True,
+    intended=False,
+    by="code",
+    what="embeddings with the network in training mode: batch statistics, dropout",
+    source="EMD-CFL: evaluation leaves the copied network in training mode",
 )
+# Baselines that the comparison's code runs otherwise than their own authors
+OF_BASELINES = tuple(
+    Switch(where, option, published, intended, "code", what, "EMD-CFL: code of the comparison")
+    for where, option, published, intended, what in (
+        ("sattler", "min_rounds", 1, 20, "splits are allowed from the second round on"),
+        ("sattler", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
+        ("ifca", "chosen_by", "validation", "train", "clients choose by their validation loss"),
+        ("pacfl", "split", "validation", "train", "directions of the validation images"),
+        ("pacfl", "signed", True, False, "angles depend on the arbitrary signs of vectors"),
+        ("fedclust", "compared", "state", "last layer", "whole states, and not the last layer"),
+        ("fedclust", "stops", True, False, "no training after the first round"),
+        ("flexcfl", "mixing", 5.0, 0.1, "the rate of the exchange between groups"),
+        ("flexcfl", "divided", False, True, "the exchange is not divided by the total weight"),
+        ("flexcfl", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
+        ("fesem", "zeros_first", True, False, "the first k-means comes before any training"),
+    )
+)
+SWITCHES = (TRAIN_MODE, *OF_BASELINES)
 
 
 def data(run: Parameters) -> tuple[ImageSet, Partition]:
@@ -125,7 +156,9 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
 
 
 def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
-    """Make EMD-CFL and the methods with which its tables compare it, or those the run asks for.
+    """Make EMD-CFL and the three methods beside it, or those that the run names.
+
+    A baseline has a twin as published if the comparison's code differs from its authors'.
 
     Parameters
     ----------
@@ -145,7 +178,30 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
         "FedAvg": methods.make("fedavg"),
         "FedProx": methods.make("fedprox", mu=run.mu),
     }
-    return selected(lines, run.only)
+    for name, options in baseline_options(run, split).items():
+        where = BASELINES[name]
+        lines[name] = methods.make(where, **options)
+        published = as_published(where, methods.METHODS[where], options, OF_BASELINES)
+        if published != options:
+            lines[name + AS_PUBLISHED] = methods.make(where, **published)
+    return selected(lines, METHODS if run.only is None else run.only)
+
+
+def baseline_options(run: Parameters, split: Partition) -> dict[str, dict[str, Any]]:
+    """Return the options of the baselines, with the weights of EMD-CFL's comparison.
+
+    Methods that are told the number of clusters get the true one, unless the run has another.
+    """
+    k = {"k": run.k or len(np.unique(split.clusters))}
+    samples = {"weighting": "samples"}
+    return {
+        "CFL": {"eps1": 0.4, "eps2": 1.6},
+        "IFCA": k | samples,
+        "PACFL": {"angle": run.pacfl_angle} | samples,
+        "FedClust": {"threshold": run.fedclust_distance} | samples,
+        "FlexCFL": k | samples,
+        "FeSEM": k | samples,
+    }
 
 
 def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[float, float]:
@@ -192,7 +248,7 @@ PAPERS = (
         parameters=Parameters,
         scenario=SCENARIO,
         file="{dataset}_{version}.yaml",
-        methods={name: name for name in METHODS},
+        methods={name: name for name in (*METHODS, *BASELINES)},
         protocols={
             "last-accuracy": at(-1, "accuracy", PERCENT, 100),
             "last-worst-accuracy": at(-1, "worst_accuracy", PERCENT, 100),

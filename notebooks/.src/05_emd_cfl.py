@@ -88,7 +88,10 @@ mu = 0.01  # FedProx's μ
 range_epochs = [1, 3, 10]  # local epochs tried for the working range of ε; [] for none
 repeats = 3  # training seeds, from the one below
 seed = 0  # initial model, batch orders
-only = None  # names of the methods to run, such as ["EMD-CFL"]; None: all, which the figures need
+only = None  # methods to run, such as ["EMD-CFL", "IFCA"]; None: the four that the figures need
+k = None  # clusters that baselines are told, such as IFCA; None: the true number
+pacfl_angle = 12.0  # PACFL's threshold in degrees
+fedclust_distance = 5.0  # FedClust's threshold, in the units of the parameters
 until = "rounds"  # or "clusters": no more rounds once no method's clusters can change
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
