@@ -29,6 +29,8 @@ class Progress:
         lines = os.environ.get("CFLKIT_PROGRESS") == "lines" or not interactive
         self.rounds, self.lines = rounds, shown and lines
         self.begin, self.start = perf_counter(), start
+        if self.lines and start:
+            print(f"continues after round {start} of {rounds}", file=sys.stderr, flush=True)
         self.bar = tqdm(total=rounds, initial=start, disable=not shown or lines, unit="round")
 
     def __enter__(self) -> Self:

@@ -85,7 +85,7 @@ def notebook_table() -> str:
         minutes = MINUTES.search(text)
         if title is None or (minutes is None and any(c["cell_type"] == "code" for c in cells)):
             raise ValueError(f"{path.name} does not state its title and its minutes")
-        link = f"[`{path.stem}`](notebooks/{path.name})"
+        link = f"[{path.stem}](notebooks/{path.name})"
         rows.append((link, title.group(1), "" if minutes is None else minutes.group(2)))
     return markdown(("notebook", "what it shows", "minutes"), rows)
 

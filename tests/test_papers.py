@@ -187,6 +187,11 @@ def test_baselines_are_in_the_line_up_of_emd_cfl_if_they_are_named():
     assert found["FlexCFL"] == options.format(0.1, True, False)
     assert found["FlexCFL as published"] == options.format(5.0, False, True)
     assert "angle=20.0" in found["PACFL"]
+    assert "threshold=5.0" in found["FedClust"]
+    at_paper = {"dataset": "cifar10", "version": "backdoor", "only": ["PACFL", "FedClust"]}
+    _, split = emd_cfl.data(run)
+    options = emd_cfl.baseline_options(emd_cfl.Parameters.checked(usual | at_paper), split)
+    assert (options["PACFL"]["angle"], options["FedClust"]["threshold"]) == (10.5, 28.0)
     more = emd_cfl.Parameters.checked(usual | {"only": ["IFCA"], "k": 5})
     assert emd_cfl.line_up(more, *emd_cfl.data(more))["IFCA"].k == 5
 
@@ -371,7 +376,7 @@ def test_a_new_paper_needs_its_file_and_nothing_else(toy):
         f"<!-- {name}: written by python -m cflkit readme -->\nold\n<!-- end -->" for name in marks
     )
     written = readme.filled(text, made, book)
-    assert "| [`08_toy`](notebooks/08_toy.ipynb) | A toy | 0.5 |" in written
+    assert "| [08_toy](notebooks/08_toy.ipynb) | A toy | 0.5 |" in written
     assert "| toy-paper, 1 | paper's | 1 | 1 |" in written
     assert (
         f"| data | seeds | F1 |\n|---|---|---|\n| digits-8x8 | 2 | {sum(f1) / 2:.3f} |" in written

@@ -31,6 +31,8 @@
 # - A cell that only draws is collapsed. Click on its three dots to see its code.
 # - Change what you like. To bring the lessons back as they were, run `make reset` in a terminal. Your versions are then
 #   kept in `data/runs/yours`.
+# - Pages such as the README open as plain text. To read one, right-click it and choose **Open With** > **Markdown
+#   Preview**.
 # - Figures of your own runs go to `data/runs/figures`. The committed figures stay as they are.
 # - Your numbers can differ from those on this page in the last digits, because processors round in different ways. What a
 #   lesson says was therefore measured over many random seeds, and each lesson shows the counts.

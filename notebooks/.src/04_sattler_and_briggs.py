@@ -792,7 +792,8 @@ claims.check(
 # 6. **Briggs' weights.** The method averages by numbers of samples. In the papers' code all clients weigh alike, and so they
 #    do in our line-up.
 # 7. **A small network with BatchNorm** replaces ResNet34, which would take hours on two cores.
-#
+
+# %% [markdown]
 # ## Exercises
 #
 # The [exercises of this lesson](exercises/04_sattler_and_briggs_exercises.ipynb) check your

@@ -90,8 +90,8 @@ repeats = 3  # training seeds, from the one below
 seed = 0  # initial model, batch orders
 only = None  # methods to run, such as ["EMD-CFL", "IFCA"]; None: the four that the figures need
 k = None  # clusters that baselines are told, such as IFCA; None: the true number
-pacfl_angle = 12.0  # PACFL's threshold in degrees
-fedclust_distance = 5.0  # FedClust's threshold, in the units of the parameters
+pacfl_angle = None  # PACFL's threshold in degrees; None: the paper's for these data
+fedclust_distance = None  # FedClust's threshold, in units of the parameters; None: likewise
 until = "rounds"  # or "clusters": no more rounds once no method's clusters can change
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 

@@ -499,7 +499,7 @@ plots.show(
 
 # %% [markdown]
 # **With the defaults** 16 samples are enough in all six seeds, so a batch of 32 is enough, too. With fewer samples and unequal groups, Ward's
-# linkage falls behind: it prefers groups of equal size. But compare its two uses. The incorrect one is no worse than the correct one. So
+# linkage usually falls behind: it prefers groups of equal size. But compare its two uses. The incorrect one is no worse than the correct one. So
 # the fault that a reviewer would call first, a formula on the wrong distances, is harmless here. The *choice* of Ward's linkage is not.
 #
 # The first batch has another danger. Data are often stored in some order. Sorting by class does no harm here, since each cluster then
@@ -556,8 +556,8 @@ for name, both in measured.items():
 
 # %% [markdown]
 # **With the defaults** local training changes its place. On training samples it is by far the best. A model of 2,762
-# parameters can remember the hundred samples of one client. On new samples it loses to every clustered method. Whoever
-# measured on training data would conclude that clients should not cooperate. The clustered methods, too, are slightly above the
+# parameters can remember the hundred samples of one client. On new samples it loses to every clustered method. An
+# evaluation on training data would suggest that clients should not cooperate. The clustered methods, too, are slightly above the
 # ceiling there, which holds for new samples alone.
 #
 # ## A table that no code produces
@@ -849,7 +849,7 @@ claims.check(
         "without a warm-up the method is 20 points ahead when the warm-up ends": (
             gains["no warm-up"][:, max(early - 1, 0)].mean() > 20
         ),
-        "with unequal groups and 8 samples, average linkage is ahead of both uses of Ward's": (
+        "with unequal groups and 8 samples, average linkage is usually ahead of both uses of Ward's": (
             of_eight["average, cosine distances"]
             > max(of_eight["Ward, cosine distances"], of_eight["Ward, directions"])
         ),
@@ -864,7 +864,7 @@ claims.check(
             and final[name]["test"] > final["Local"]["test"] > final["FedAvg"]["test"]
             for name in cooperating
         ),
-        "reassignment brings the ARI of bad clusters to 0.5 or more": all(
+        "reassignment usually brings the ARI of bad clusters to 0.5 or more": all(
             aris[0] < 0.5 <= aris[-1] for aris in repaired.values()
         ),
         "soft shares gain with bridges, and change less than a point without": (
@@ -888,7 +888,8 @@ claims.check(
 #    round, as in its warm-up.
 # 5. **Other parts that do not work.** The tutorial's option for the similarity measure changes nothing: every value gives the gradient. Its number of
 #    clients is not used either. We built all three measures.
-#
+
+# %% [markdown]
 # ## Exercises
 #
 # The [exercises of this lesson](exercises/08_tutorial_022_exercises.ipynb) check your answers and give hints. The questions below are for playing with

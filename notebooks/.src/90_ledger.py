@@ -23,12 +23,12 @@
 #
 # **Study minutes:** 55. **Minutes on two cores:** 0.5
 #
-# **Papers.** The ledger has the tables of four papers. Two belong together: M. K. Zuziak, R. Pellungrini, S. Rinzivillo,
+# **Papers.** The ledger has the tables of four papers and of a tutorial. Two papers belong together: M. K. Zuziak, R. Pellungrini, S. Rinzivillo,
 # *One-Shot Clustered Federated Learning*, IEEE BigData 2024 (`ocfl`), and its extended version (`ocfl-extended`). The scores
 # behind the figures of the extended version are kept as `ocfl-explanations`. The third is D. Zhang, F. Toni, M. Williams,
 # *Clustered Federated Learning via Embedding Distributions*, 2025 (`emd-cfl`). The fourth is M. Nardi, L. Valerio,
 # A. Passarella, *Federated Clustering: An Unsupervised Cluster-Wise Training for Decentralized Data Distributions*, 2024
-# (`fedcref`).
+# (`fedcref`). The tutorial is Tutorial 022 of unbitrium (`tutorial-022`), which lesson [08](08_tutorial_022.ipynb) reads critically.
 
 # %%
 import shlex
@@ -407,9 +407,12 @@ def beside(table):
         ax.set_ylim(len(scenarios) - 0.5, -0.5)
         ax.grid(axis="x", color="0.9")
         ax.tick_params(axis="y", length=0)
-        ax.locator_params(axis="x", nbins=2)
+        if detail.loc[detail["measure"] == measures[y], "ours"].max() <= 1:
+            ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        else:
+            ax.locator_params(axis="x", nbins=2)
         if y == 0:
-            ax.set_title(names[x])
+            ax.set_title(names[x], fontsize=9)
         if x == 0:
             ax.set_ylabel(measures[y])
     line = {"linestyle": "none", "markeredgecolor": "0.2"}
@@ -703,7 +706,8 @@ print(wide.round(2).to_string())
 #    only, and lost five clients (exercise 1).
 # 3. **Intervals** are those of the t-distribution, as if our seeds were drawn from a normal distribution. Scores near 1 are not.
 # 4. **The print** has no interval in most tables, since it is one run. The rule treats it as exact.
-#
+
+# %% [markdown]
 # ## Exercises
 #
 # The [exercises of this notebook](exercises/90_ledger_exercises.ipynb) check your

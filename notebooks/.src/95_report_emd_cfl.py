@@ -387,7 +387,7 @@ print(f"{len(methods_there)} baselines in the paper's tables, {len(missing)} of 
 print(textwrap.fill(", ".join(missing), 90))
 
 # %% [markdown]
-# 1. **Baselines.** The paper compares with 16 methods (section 4.3). Most of them are not here; the cell above counts and names them. Only the oracle, FedAvg and
+# 1. **Baselines.** The paper compares with 16 methods (section 4.3). Most of them were not run; the cell above counts and names them. Only the oracle, FedAvg and
 #    FedProx were run beside EMD-CFL. So our figures say nothing about whether EMD-CFL is better than other clustered methods.
 # 2. **The threshold.** The paper has ε = 0.1 (section 4.2), the reduced runs have 0.02, and the evidence runs 0.02 or 0.03. The evidence is Figure 2 and the numbers below it: with 0.1, no committed run
 #    with several true clusters would be clustered right. We chose ours between the known scores, so the ARI of 1 in our runs is a best case.
@@ -411,14 +411,16 @@ print(textwrap.fill(", ".join(missing), 90))
 # 12. **Rotated CIFAR-10** keeps its 32 × 32 pixels here. The authors' images grow as they turn, with a border in version `min`. Our clients
 #     also have equally many images of each class, as in MNIST.
 # 13. **The projection's** rows have unit length here, its columns in the authors' code. Angles are nearly the same.
-#
+
+# %% [markdown]
 # ## What we saw
 #
 # - At the reduced scale, EMD-CFL, the oracle and FedAvg stand in the paper's order. EMD-CFL is level with the oracle in every seed.
 # - The paper's threshold carries over to none of our runs with several clusters. One threshold works for all of them only within a narrow interval.
 # - The backdoor's damage needs more training than the reduced runs have.
 # - Table 9 supports the theory for the last layer. For the full model, only some rows do.
-#
+
+# %% [markdown]
 # ## References
 #
 # - D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv 2506.07769, 2025.

@@ -135,7 +135,7 @@ THEIRS = {"color": plots.COLOURS[1], "markersize": 4.5, "linewidth": 1}
 OURS = {"color": plots.COLOURS[0], "markersize": 5, "linewidth": 1}
 
 
-def key(figure):
+def legend_below(figure):
     """Put the legend of both kinds of dots below a figure."""
     for label, marker, look in (
         ("published (twice if two tables have the system)", "D", THEIRS),
@@ -156,7 +156,7 @@ for ax, method in zip(axes, ("FedCRef", "Perfect associations", "Alone"), strict
     beside(ax, method, "ACC end", "accuracy")
     ax.set_xlabel("mean ACC at the end")
 axes[0].set_yticks(range(len(systems)), [named(system) for system in sorted(systems)], fontsize=8.5)
-key(figure)
+legend_below(figure)
 plots.show(
     figure,
     1,
@@ -207,7 +207,7 @@ for ax, (label, measure, short, factor) in zip(
     ax.set(xlabel=label, title=None)
 axes[0].axvline(10, color="grey", linestyle=":", linewidth=1)
 axes[0].set_yticks(range(len(systems)), [named(system) for system in sorted(systems)], fontsize=8.5)
-key(figure)
+legend_below(figure)
 plots.show(
     figure,
     2,

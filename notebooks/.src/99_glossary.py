@@ -441,8 +441,8 @@
 # test set and on the central test set. The two OCFL papers define it differently, as explained [below](#measures). See
 # [03](03_ocfl_temperature.ipynb).
 #
-# <a id="ledger"></a>**Ledger.** The ledger is the table that puts every published number beside ours. It says whether
-# the number was reproduced. A *placebo* is the same comparison with our runs of another scenario. See
+# <a id="ledger"></a>**Ledger.** The ledger is the table of all published numbers, with ours where we have run the
+# scenario. It says whether a number was reproduced. A *placebo* is the same comparison with our runs of another scenario. See
 # [90](90_ledger.ipynb).
 #
 # <a id="linkage"></a>**Linkage.** The linkage is the rule for the distance of two groups in agglomerative clustering.
