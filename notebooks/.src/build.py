@@ -81,6 +81,8 @@ def check_committed() -> None:
         record.id
         for record in records.find()
         if any(ledger.scale(record, paper) for paper in PAPERS)
+        # A record of a lesson's defaults is at a paper's scale if the paper is as small
+        and records.git("check-ignore", "--quiet", str(record.folder)) is None
     }
     if others := sorted(scaled - tracked):
         sys.exit(f"first add these records to git, or move them away: {', '.join(others)}")
