@@ -372,7 +372,7 @@ def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypat
     assert written.startswith("before\n<!-- notebooks")
     assert written.endswith("<!-- end -->\nafter\n")
     assert "TO REPLACE" not in written
-    assert "`03_ocfl_temperature`" in written
+    assert "[03_ocfl_temperature](" in written
     assert (tmp_path / "ledger.csv").exists()
 
 

@@ -17,7 +17,6 @@ from cflkit.methods import Method
 from cflkit.methods.signatures import Signatures
 from cflkit.papers.base import (
     AS_PUBLISHED,
-    MINUTES,
     PERCENT,
     SCALE,
     SEEDS,
@@ -56,7 +55,7 @@ class Parameters(Training, Selection):
     warm_up: Natural
     k: Count
     fraction: Annotated[float, Field(gt=0, le=1)]
-    repeats: Repeats
+    repeats: Repeats = 1  # no part of a record, see `bounds.Repeats`
 
     @field_validator("clients")
     @classmethod
@@ -177,7 +176,7 @@ PAPERS = (
                 mean("ARI as published", "Signatures" + AS_PUBLISHED, "ari"),
                 percent("as published", "Signatures" + AS_PUBLISHED),
                 *(percent(name, name) for name in ("Signatures", "Oracle", "FedAvg", "Local")),
-                MINUTES,
+                Column("minutes", lambda runs: f"{runs.minutes:.1f}"),
             ),
         ),
         free=frozenset({"seed", "only", "until"}),
