@@ -173,8 +173,8 @@ class Agglomerative:
         The number of clusters at which merging ends (2 for the bipartition of Sattler et al. 2021).
     linkage : {"average", "complete", "single", "weighted"}
         The distance of two clusters: the mean, largest or smallest distance between their members.
-        With ``weighted``, it is the mean of the distances of the two clusters of which the first
-        was made, whatever their sizes (PACFL).
+        With ``weighted``, a cluster's distance to others is the mean of those of the two clusters
+        that were merged into it, whatever their sizes (PACFL).
     wrong_sign : bool
         Whether to pass the cosine similarity 1 − Γ where distances are expected, as the OCFL
         authors' code does for Briggs et al. The least similar clients are then merged first.

@@ -68,9 +68,9 @@ def class_bumps(
     ends = np.cumsum([len(classes) for _, classes in (*held, *new)])
     parts = np.split(np.arange(ends[-1]), ends[:-1])
     features, own = features[:, :, None, None], int(ends[clients - 1])
-    samples = ImageSet(
-        f"class-bumps-{height:g}", features, labels, features[own:], labels[own:], CLASSES
-    )
+    # A partition's hash covers the name of the samples and not their values
+    name = f"class-bumps-{height:g}-seed{seed}"
+    samples = ImageSet(name, features, labels, features[own:], labels[own:], CLASSES)
     recipe = {"name": "class_bumps", "clients": clients, "height": height, "seed": seed}
     split = Partition(samples.name, parts[:clients], parts[clients:], clusters, recipe)
     return samples, split

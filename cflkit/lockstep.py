@@ -54,8 +54,8 @@ def converse(
                 errors[name] = of_method(error, request, where, t)
                 del waiting[name]
                 continue
-            # Each method gets answers that no other method shares, so it may change them in place
-            # One that asks alone gets them as they are, unless it has asked for a thing twice
+            # Each method gets answers that no other method shares, so it may change them in place.
+            # A method that asks alone gets them uncopied, unless it has asked for one job twice
             alone = len(asked) == 1 and len(answers) == len(where)
             own = answers if alone else copies(answers, where)
             held = None if results is None else [results[place] for place in where]

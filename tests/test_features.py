@@ -68,12 +68,13 @@ def test_numbers_of_clients_without_equal_clusters_are_refused(clients):
 def test_height_and_seed_change_the_samples_and_clients_their_number():
     base, split = features.class_bumps(clients=6, seed=1)
     higher, _ = features.class_bumps(clients=6, seed=1, height=3.0)
-    other, _ = features.class_bumps(clients=6, seed=2)
+    other, elsewhere = features.class_bumps(clients=6, seed=2)
     assert split.clusters.tolist() == [0, 0, 1, 1, 2, 2]
     raised = higher.images - base.images
     assert torch.allclose(raised.flatten(1).sum(dim=1), torch.ones(len(raised)), atol=1e-5)
     assert len(base.images) != len(other.images) or not torch.equal(base.images, other.images)
     assert base.name != higher.name
+    assert split.hash != elsewhere.hash
 
 
 def test_parameters_refuse_unequal_clusters():

@@ -232,7 +232,7 @@ def test_data_and_federation_are_those_of_the_notebook(paper, changed):
     run = paper.Parameters.checked(ledger.defaults(known.notebook) | changed)
     images, split = known.data(run)
     federation = known.federation(run, images, split)
-    assert images.name.endswith(getattr(run, "dataset", "class-bumps-2"))
+    assert images.name.endswith(getattr(run, "dataset", "class-bumps-2-seed42"))
     assert federation.clients == run.clients
     assert federation.seed == run.seed
     assert len(known.line_up(run, images, split)) >= 3

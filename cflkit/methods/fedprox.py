@@ -11,7 +11,7 @@ import dataclasses
 from pydantic.dataclasses import dataclass
 
 from cflkit.bounds import STRICT, NonNegative
-from cflkit.federation import Jobs
+from cflkit.federation import Jobs, LocalTraining, Server
 from cflkit.methods.fedavg import FedAvg
 
 
@@ -31,7 +31,15 @@ class FedProx(FedAvg):
     def broadcast(self, t: int) -> Jobs:
         """Return the jobs of federated averaging, with the proximal term in the local training."""
         jobs = super().broadcast(t)
-        if not self.mu:
-            return jobs  # unchanged, so that the lockstep shares them with federated averaging
-        training = dataclasses.replace(self.server.training, penalty="proximal", strength=self.mu)
-        return dataclasses.replace(jobs, training=training)
+        return dataclasses.replace(jobs, training=proximal_training(self.server, self.mu))
+
+
+def proximal_training(server: Server, mu: float) -> LocalTraining | None:
+    """Return the federation's local training with a proximal term of strength μ.
+
+    Without a term, this is None: jobs then have the federation's own training, and the lockstep
+    shares them with federated averaging.
+    """
+    if not mu:
+        return None
+    return dataclasses.replace(server.training, penalty="proximal", strength=mu)

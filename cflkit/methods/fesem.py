@@ -7,7 +7,6 @@ maximisation, Algorithm 1).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Generator
 from typing import Any
 
@@ -19,8 +18,9 @@ from torch import Tensor
 from cflkit.bounds import STRICT, Count, NonNegative
 from cflkit.clustering import canonical_labels
 from cflkit.divergence import coordinates
-from cflkit.federation import Jobs, LocalTraining, Request, Server, Train
+from cflkit.federation import Jobs, Request, Server, Train
 from cflkit.methods.base import Method, Weighting, average_updates, client_weights
+from cflkit.methods.fedprox import proximal_training
 
 
 @dataclass(config=STRICT)
@@ -60,19 +60,13 @@ class FeSEM(Method):
         if t > 0:
             self.labels = self.nearest()
         everyone = torch.arange(self.server.clients)
-        self.latest = yield Train(Jobs(self.models, self.labels, everyone, training=self.training))
+        training = proximal_training(self.server, self.mu)  # a pull towards the received centre
+        self.latest = yield Train(Jobs(self.models, self.labels, everyone, training=training))
         if t == 0:
             self.start()
         updates = self.latest - self.models[self.labels]
         weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models, updates, self.labels, weights)
-
-    @property
-    def training(self) -> LocalTraining:
-        """Return the local training, with the pull towards the received centre."""
-        if not self.mu:
-            return self.server.training
-        return dataclasses.replace(self.server.training, penalty="proximal", strength=self.mu)
 
     def start(self) -> None:
         """Cluster by k-means the models that all clients have trained from the same start."""

@@ -34,11 +34,36 @@ from cflkit.papers.base import (
 from cflkit.parameters import Selection, Training
 from cflkit.partition import Partition
 
+SWITCHES = tuple(
+    Switch("signatures", option, published, intended, "code", what, f"Tutorial 022, {source}")
+    for option, published, intended, what, source in (
+        (
+            "linkage",
+            "ward",
+            "average",
+            "Ward linkage, which is defined for Euclidean distances, of cosine distances",
+            "ClientClusterer",
+        ),
+        (
+            "samples",
+            32,
+            None,
+            "the gradient of a client's first 32 samples, not that of all its samples",
+            "ClientSignature",
+        ),
+        (
+            "restart",
+            True,
+            False,
+            "each cluster starts with a new random model, and the warm-up is lost",
+            "ClusteredFLServer",
+        ),
+    )
+)
+
 # One change of the method as published at a time
 CHANGES: dict[str, dict[str, Any]] = {
-    "linkage corrected": {"linkage": "average"},
-    "samples corrected": {"samples": None},
-    "restart corrected": {"restart": False},
+    **{f"{switch.option} corrected": {switch.option: switch.intended} for switch in SWITCHES},
     "no warm-up": {"warm_up": 0},
 }
 METHODS = ("Signatures", *CHANGES, "Oracle", "FedAvg", "Local")
@@ -69,34 +94,6 @@ class Parameters(Training, Selection):
     def scenario(self) -> str:
         """Return the scenario's part of a record's name."""
         return f"bumps-m{self.clients}"
-
-
-SWITCHES = tuple(
-    Switch("signatures", option, published, intended, "code", what, f"Tutorial 022, {source}")
-    for option, published, intended, what, source in (
-        (
-            "linkage",
-            "ward",
-            "average",
-            "Ward linkage, which is defined for Euclidean distances, of cosine distances",
-            "ClientClusterer",
-        ),
-        (
-            "samples",
-            32,
-            None,
-            "the gradient of a client's first 32 samples, not that of all its samples",
-            "ClientSignature",
-        ),
-        (
-            "restart",
-            True,
-            False,
-            "each cluster starts with a new random model, and the warm-up is lost",
-            "ClusteredFLServer",
-        ),
-    )
-)
 
 
 def data(run: Parameters) -> tuple[ImageSet, Partition]:

@@ -286,13 +286,14 @@ print(f"ARI of the ten gradients of the last biases, before training: {ari_of(by
 
 # %% [markdown]
 # **With the defaults** gradients and models find the groups exactly. A loss is one number, and two clients can find a
-# model equally bad for different reasons. The last lines show this. Before training, two of the three groups have almost
-# the same mean loss. After the warm-up the means differ, but single clients scatter around them, and the groups overlap.
+# model equally bad for different reasons. The last lines show this for the first seed. Before training, two of the three
+# groups have almost the same mean loss. After the warm-up the means differ, but single clients scatter around them, and
+# the groups overlap.
 #
 # The second finding is a surprise. Gradients and models show the groups after zero rounds of warm-up. The reason is in the last
 # layer. For each class, the gradient of its bias is the mean predicted probability minus the frequency of the class. A
 # new model predicts nearly the same for all clients, so the frequencies remain, and they differ between the groups. The ten
-# gradients of these biases are enough. So the warm-up is not needed here. What does it cost?
+# gradients of these biases are enough in this run. So the warm-up is not needed here. What does it cost?
 #
 # ### Where this method stands in the field
 #
@@ -442,10 +443,9 @@ plots.show(
 )
 
 # %% [markdown]
-# **With the defaults** the first two faults cost nothing, and the third costs more than ten points in
-# round 11 on average. The three seeds differ much there. In the last
-# round the differences are below one point, and every variant is about two points below the ceiling. The largest loss is not a
-# mistake in a line of code. It is the warm-up itself.
+# **With the defaults** the first two faults cost nothing, and the third costs more than ten points in round 11 on average.
+# The three seeds differ much there. In the last round the differences are below one point, and every variant is about two
+# points below the ceiling. The largest loss is not a mistake in a line of code. It is the warm-up itself.
 #
 # ### Where Ward's linkage and the first batch cost something
 #
@@ -499,8 +499,9 @@ plots.show(
 
 # %% [markdown]
 # **With the defaults** 16 samples are enough in all six seeds, so a batch of 32 is enough, too. With fewer samples and unequal groups, Ward's
-# linkage usually falls behind: it prefers groups of equal size. But compare its two uses. The incorrect one is no worse than the correct one. So
-# the fault that a reviewer would call first, a formula on the wrong distances, is harmless here. The *choice* of Ward's linkage is not.
+# linkage usually falls behind: it prefers groups of equal size. But compare its two uses. In Figure 5 the
+# incorrect one is no worse than the correct one. So the fault that a reviewer would name first, a formula on the wrong
+# distances, is harmless here. The *choice* of Ward's linkage is not.
 #
 # The first batch has another danger. Data are often stored in some order. Sorting by class does no harm here, since each cluster then
 # begins with another class. But suppose that the samples of class 3 come first, wherever a client has any. Two of the three
@@ -674,8 +675,9 @@ for number, aris in repaired.items():
 # $$s_{ik} = \frac{\exp(-f_i(\theta_k)/\tau)}{\sum_l \exp(-f_i(\theta_l)/\tau)}, \qquad
 # \theta^{(i)} = \sum_k s_{ik}\, \theta_k .$$
 #
-# We may average the parameters of the cluster models, because all began with the same initial model. The client trains its own mixture $\theta^{(i)}$. Its update goes to every cluster model, with the weight $s_{ik} n_i$. For $\tau \to 0$ this
-# is the hard choice above.
+# We may average the parameters of the cluster models, because all began with the same initial model. The client trains its
+# own mixture $\theta^{(i)}$. Its update goes to every cluster model, with the weight $s_{ik} n_i$. For $\tau \to 0$ this is
+# the hard choice above.
 
 
 # %%
@@ -746,8 +748,9 @@ for name, home in {"without bridges": federation, "with bridges": bridged}.items
 
 # %% [markdown]
 # **With the defaults** soft shares change little where the groups are clear. At the end almost all of a client's share is in its own
-# group. With bridges the bridged clients gain, and the others lose a little. A mixture of two models can serve the client in
-# between, which neither cluster model does. This is one seed; the claims below say how often it holds.
+# group. With bridges the clients with even numbers gain, and the others lose a little. A mixture of two models can serve
+# the client in between, which neither cluster model does. This is one seed. The claims below say how often the mean of all
+# clients gains.
 #
 # ### Exercise 4: merge clusters
 #
