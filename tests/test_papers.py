@@ -245,7 +245,8 @@ FOLDERS = sorted({paper.folder for paper in PAPERS.values()})
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_data_of_a_committed_record_can_be_dealt_again(data_root, folder):
     """The clients get the samples that they had when the record was made."""
-    record = next((r for r in records.committed() if r.paper == folder and "mnist" in r.id), None)
+    ours = [record for record in records.committed() if record.paper == folder]
+    record = next((r for r in ours if "mnist" in r.id or "bumps" in r.id), None)
     if record is None:
         pytest.skip("needs git, which knows the committed records")
     paper = papers.by_record(record.id)
