@@ -40,6 +40,9 @@ def converse(
             waiting[name] = conversations[name].send(value)
         except StopIteration:
             waiting.pop(name, None)
+        except Diverged as error:  # a method may see it first, for example in a gradient
+            waiting.pop(name, None)
+            errors[name] = error
 
     for name in methods:
         advance(name, None)

@@ -1,6 +1,7 @@
 """The baselines of EMD-CFL's comparison that assign clients to clusters."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from sklearn.metrics.pairwise import cosine_similarity
 from cflkit import clustering, datasets, methods, shifts, simulation
 from cflkit.divergence import coordinates, principal_angles
 from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.methods.cfl_gp import relabelled
 from cflkit.methods.flexcfl import direction_similarities
+from cflkit.methods.signatures import loss_gradient
 
 # Options with which each method finds the two groups of the data below
 OPTIONS = {
@@ -25,6 +28,7 @@ OPTIONS = {
     "fedclust": {"threshold": 0.3},
     "flexcfl": {"k": 2},
     "fesem": {"k": 2},
+    "cfl-gp": {"k": 2},
 }
 # Options with which each method is FedAvg, and the weights of that FedAvg
 ONE_CLUSTER = {
@@ -33,6 +37,7 @@ ONE_CLUSTER = {
     "fedclust": ({"threshold": 1e6}, "samples"),
     "flexcfl": ({"k": 1}, "equal"),
     "fesem": ({"k": 1, "mu": 0.0}, "equal"),
+    "cfl-gp": ({"k": 1}, "equal"),
 }
 each = pytest.mark.parametrize("name", OPTIONS)
 TRUTH = [0, 0, 0, 1, 1, 1]
@@ -101,10 +106,10 @@ def test_as_many_clusters_as_clients_or_more(name, k, federate):
     method, table = run(name, federate(), rounds=3, **options)
     assert table["n_clusters"].max() <= 6
     if name != "ifca":  # where some models may be chosen by no one
-        assert method.labels.tolist() == list(range(6))
+        assert sorted(method.labels.tolist()) == list(range(6))
 
 
-@pytest.mark.parametrize("name", ["fedclust", "flexcfl", "fesem"])
+@pytest.mark.parametrize("name", ["fedclust", "flexcfl", "fesem", "cfl-gp"])
 def test_methods_that_need_all_clients_refuse_a_part(name, federate):
     with pytest.raises(ValueError, match="is not defined for partial participation"):
         run(name, federate(clients_per_round=3), **OPTIONS[name])
@@ -344,3 +349,47 @@ def test_fesem_as_published_keeps_one_cluster(federate):
     assert (table["ari"] == 0).all()
     intended, _ = run("fesem", federate(), k=2)
     assert intended.labels.tolist() == TRUTH
+
+
+# --- CFL-GP --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("report", ["gradient", "update"])
+def test_a_profile_is_the_mean_of_the_reports_on_each_model(report, federate):
+    """Two models and five reports: three on the first and two on the second."""
+    federation = federate()
+    method = methods.make("cfl-gp", k=2, report=report, period=1)
+    method.setup(federation.server, federation.initial())
+    reports = {0: [], 1: []}
+    for t in range(5):
+        model = method.models[t % 2][None]
+        jobs = Jobs(model, torch.zeros(6).long(), EVERYONE)
+        if report == "gradient":
+            reports[t % 2].append(torch.stack(federation.ask(loss_gradient, jobs, samples=None)))
+        else:
+            reports[t % 2].append(federation.train(jobs, t) - model)
+        federation.converse(method.round(t), t)
+    for number, known in reports.items():
+        expected = torch.stack(known).mean(dim=0)
+        torch.testing.assert_close(method.profile[:, number], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_cfl_gp_reports_every_period_until_it_stops(federate):
+    _, table = run("cfl-gp", federate(), rounds=7, k=2, period=3, stops=5)
+    up = table["bytes_up"]
+    assert (up > up.min()).tolist() == [True, False, False, True, False, False, False]
+    assert table["settled"].tolist() == [False] * 3 + [True] * 4
+    assert table["clusters"].nunique() == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
+def test_relabelling_keeps_the_clusters_and_as_many_numbers_as_possible(pairs):
+    found, before = np.array(pairs).T
+    names = relabelled(found, before)
+    assert (np.equal.outer(names, names) == np.equal.outer(found, found)).all()
+    best = max((np.array(p)[found] == before).sum() for p in itertools.permutations(range(5)))
+    assert (names == before).sum() == best
+
+
+def test_two_groups_that_exchange_their_numbers_get_them_back():
+    assert relabelled([1, 1, 0, 0, 0], [0, 0, 1, 1, 0]).tolist() == [0, 0, 1, 1, 1]

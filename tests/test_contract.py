@@ -27,6 +27,7 @@ TRUTH = [0, 0, 0, 1, 1, 1]
 # Options with which each method clusters six clients within two rounds
 OPTIONS = {
     "briggs": {"rounds": 1, "threshold": 0.95},
+    "cfl-gp": {"k": 2},
     "emd-cfl": {"epsilon": 0.06},
     "emd-cfl-oracle": {"truth": TRUTH},
     "fedclust": {"threshold": 0.3},

@@ -186,14 +186,25 @@ def test_baselines_are_in_the_line_up_of_emd_cfl_if_they_are_named():
     options = "FlexCFL(k=2, mixing={}, divided={}, include_buffers={}, weighting='samples')"
     assert found["FlexCFL"] == options.format(0.1, True, False)
     assert found["FlexCFL as published"] == options.format(5.0, False, True)
+    assert "report='update', samples=None, period=1" in found["CFLGP as published"]
     assert "angle=20.0" in found["PACFL"]
+    assert "angle=12.0" in found["PACFL as published"]
     assert "threshold=5.0" in found["FedClust"]
     at_paper = {"dataset": "cifar10", "version": "backdoor", "only": ["PACFL", "FedClust"]}
     _, split = emd_cfl.data(run)
-    options = emd_cfl.baseline_options(emd_cfl.Parameters.checked(usual | at_paper), split)
+    options = emd_cfl.more_options(emd_cfl.Parameters.checked(usual | at_paper), split)
     assert (options["PACFL"]["angle"], options["FedClust"]["threshold"]) == (10.5, 28.0)
     more = emd_cfl.Parameters.checked(usual | {"only": ["IFCA"], "k": 5})
     assert emd_cfl.line_up(more, *emd_cfl.data(more))["IFCA"].k == 5
+
+
+def test_methods_that_the_paper_does_not_compare_are_in_the_line_up_if_they_are_named():
+    others = ["Briggs", "OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB", "Local"]
+    usual = ledger.defaults("05_emd_cfl")
+    run = emd_cfl.Parameters.checked(usual | {"only": others})
+    found = {n: repr(line) for n, line in emd_cfl.line_up(run, *emd_cfl.data(run)).items()}
+    assert [*found] == others
+    assert "clusterer='meanshift'" in found["OCFL-MS"]
 
 
 def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():

@@ -6,7 +6,7 @@ requests to clients.
 
 from cflkit.federation.clients import Client
 from cflkit.federation.federation import Federation
-from cflkit.federation.jobs import Diverged, Jobs, LocalTraining
+from cflkit.federation.jobs import Diverged, Jobs, LocalTraining, check_finite
 from cflkit.federation.machine import default_device, usable_cores
 from cflkit.federation.requests import Ask, Embed, Losses, Request, Train, ask_clients
 from cflkit.federation.server import Server
@@ -24,6 +24,7 @@ __all__ = [
     "Server",
     "Train",
     "ask_clients",
+    "check_finite",
     "default_device",
     "usable_cores",
 ]

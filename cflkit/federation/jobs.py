@@ -174,7 +174,7 @@ class Jobs:
 
 
 def check_finite(trained: Tensor, jobs: Jobs, round: int) -> None:
-    """Raise `Diverged` if any trained model (``[J, P + Q]``) is not finite."""
+    """Raise `Diverged` if any trained model or other answer (``[J, D]``) is not finite."""
     if not len(jobs):
         return
     # The smallest and the largest value, in one pass over the memory; both are NaN if any value is

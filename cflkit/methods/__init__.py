@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from cflkit.bounds import one_line
 from cflkit.methods.base import Method
 from cflkit.methods.briggs import Briggs
+from cflkit.methods.cfl_gp import CFLGP
 from cflkit.methods.emd_cfl import EMDCFL, EMDOracle
 from cflkit.methods.fedavg import FedAvg
 from cflkit.methods.fedclust import FedClust
@@ -26,6 +27,7 @@ from cflkit.methods.signatures import Signatures
 
 METHODS: dict[str, type[Method]] = {
     "briggs": Briggs,
+    "cfl-gp": CFLGP,
     "emd-cfl": EMDCFL,
     "emd-cfl-oracle": EMDOracle,
     "fedavg": FedAvg,
@@ -61,6 +63,7 @@ def make(name: str, **options: Any) -> Method:
 
 
 __all__ = [
+    "CFLGP",
     "EMDCFL",
     "IFCA",
     "METHODS",

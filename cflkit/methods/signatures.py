@@ -20,7 +20,17 @@ from torch import Tensor
 
 from cflkit.bounds import STRICT, Count, Natural
 from cflkit.clustering import canonical_labels
-from cflkit.federation import Ask, Client, Jobs, LocalTraining, Losses, Request, Server, Train
+from cflkit.federation import (
+    Ask,
+    Client,
+    Jobs,
+    LocalTraining,
+    Losses,
+    Request,
+    Server,
+    Train,
+    check_finite,
+)
 from cflkit.methods.base import Method, average_updates, local_updates
 
 # The distance between two signatures, by what a signature is
@@ -104,6 +114,7 @@ class Signatures(Method):
         else:
             answers = yield Train(jobs)
         self.signatures = torch.stack(list(answers)).cpu()
+        check_finite(self.signatures, jobs, self.warm_up)
         self.labels = torch.from_numpy(self.cluster(self.signatures.double().numpy()))
         clusters = int(self.labels.max()) + 1
         if self.restart:

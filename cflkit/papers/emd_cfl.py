@@ -37,6 +37,7 @@ from cflkit.papers.base import (
     play_rounds,
     selected,
 )
+from cflkit.papers.ocfl import CLUSTERERS
 from cflkit.parameters import Run, Seed, Selection
 from cflkit.partition import Partition
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 METHODS = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
-# A run has these only if it names them
+# Baselines of the paper's tables, by their names there. A run has these only if it names them
 BASELINES = {
     "CFL": "sattler",
     "IFCA": "ifca",
@@ -53,7 +54,10 @@ BASELINES = {
     "FedClust": "fedclust",
     "FlexCFL": "flexcfl",
     "FeSEM": "fesem",
+    "CFLGP": "cfl-gp",
 }
+# Methods that the paper does not compare. A run has these only if it names them
+OTHERS = {"Briggs": "briggs", **dict.fromkeys(CLUSTERERS, "ocfl"), "Local": "local"}
 
 
 # The thresholds of PACFL (degrees) and FedClust (units of the parameters), from appendix D.3
@@ -65,7 +69,7 @@ class Parameters(Run, Selection):
     """Parameters of ``05_emd_cfl``."""
 
     folder: ClassVar[str] = "emd-cfl"
-    line_up: ClassVar[tuple[str, ...]] = (*METHODS, *BASELINES)
+    line_up: ClassVar[tuple[str, ...]] = (*METHODS, *BASELINES, *OTHERS)
 
     version: str
     clients: Annotated[int, Field(ge=2)] | None
@@ -129,6 +133,9 @@ OF_BASELINES = tuple(
         ("flexcfl", "divided", False, True, "the exchange is not divided by the total weight"),
         ("flexcfl", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
         ("fesem", "zeros_first", True, False, "the first k-means comes before any training"),
+        ("cfl-gp", "report", "update", "gradient", "clients report updates, not gradients"),
+        ("cfl-gp", "period", 1, 2, "clients report in every round, not in every second round"),
+        ("cfl-gp", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
     )
 )
 SWITCHES = (TRAIN_MODE, *OF_BASELINES)
@@ -163,7 +170,8 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
 def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
     """Make EMD-CFL and the three methods beside it, or those that the run names.
 
-    A baseline has a twin as published if the comparison's code differs from its authors'.
+    A baseline has a twin as published if the comparison's code differs from its authors' code. The
+    twin has the paper's threshold.
 
     Parameters
     ----------
@@ -183,33 +191,47 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
         "FedAvg": methods.make("fedavg"),
         "FedProx": methods.make("fedprox", mu=run.mu),
     }
-    for name, options in baseline_options(run, split).items():
-        where = BASELINES[name]
+    paper = thresholds(run)
+    for name, options in more_options(run, split).items():
+        where = (BASELINES | OTHERS)[name]
         lines[name] = methods.make(where, **options)
         published = as_published(where, methods.METHODS[where], options, OF_BASELINES)
+        published |= paper.get(name, {})
         if published != options:
             lines[name + AS_PUBLISHED] = methods.make(where, **published)
     return selected(lines, METHODS if run.only is None else run.only)
 
 
-def baseline_options(run: Parameters, split: Partition) -> dict[str, dict[str, Any]]:
-    """Return the options of the baselines, with the weights of EMD-CFL's comparison.
+def more_options(run: Parameters, split: Partition) -> dict[str, dict[str, Any]]:
+    """Return the options of the baselines and the other methods.
 
-    Methods that are told the number of clusters get the true one, unless the run has another. Those
-    with a threshold get the paper's for these data, or that of MNIST for data of no table.
+    Averages have the weights of EMD-CFL's comparison. Methods that are told the number of clusters
+    get the true one, unless the run has another. Those with a threshold get the paper's, unless the
+    run has another. Briggs clusters in the second round, like OCFL at the earliest.
     """
-    known = BACKDOOR_THRESHOLDS if run.version == "backdoor" else THRESHOLDS
-    angle, distance = known.get(run.dataset.split("-")[0], known["mnist"])
+    paper = thresholds(run)
+    angle, distance = run.pacfl_angle, run.fedclust_distance
     k = {"k": run.k or len(np.unique(split.clusters))}
     samples = {"weighting": "samples"}
     return {
         "CFL": {"eps1": 0.4, "eps2": 1.6},
         "IFCA": k | samples,
-        "PACFL": {"angle": run.pacfl_angle or angle} | samples,
-        "FedClust": {"threshold": run.fedclust_distance or distance} | samples,
+        "PACFL": (paper["PACFL"] if angle is None else {"angle": angle}) | samples,
+        "FedClust": (paper["FedClust"] if distance is None else {"threshold": distance}) | samples,
         "FlexCFL": k | samples,
         "FeSEM": k | samples,
+        "CFLGP": k | samples,
+        "Briggs": {"rounds": 1, "threshold": 0.5} | samples,
+        **{name: {"clusterer": clusterer} for name, clusterer in CLUSTERERS.items()},
+        "Local": {},
     }
+
+
+def thresholds(run: Parameters) -> dict[str, dict[str, float]]:
+    """Return the paper's thresholds for the run's data, or those of MNIST for data of no table."""
+    known = BACKDOOR_THRESHOLDS if run.version == "backdoor" else THRESHOLDS
+    angle, distance = known.get(run.dataset.split("-")[0], known["mnist"])
+    return {"PACFL": {"angle": angle}, "FedClust": {"threshold": distance}}
 
 
 def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[float, float]:
