@@ -14,7 +14,7 @@ from cflkit.federation import Request, Train
 
 @dataclass
 class Traffic:
-    """The bytes that a method's clients received and sent in a round.
+    """The bytes that a method's clients received and sent in a round, and how often they trained.
 
     Models, weights of samples, embeddings and other answers count. Labels, seeds and choices do
     not. A model is not sent again to a client that has already received or trained it in this
@@ -23,6 +23,7 @@ class Traffic:
 
     down: int = 0
     up: int = 0
+    trainings: int = 0
     held: set[tuple[Hashable, Hashable]] = field(default_factory=set)
 
     def count(
@@ -33,7 +34,7 @@ class Traffic:
         results: Sequence[bytes] | None,
         layout: Mapping[str, slice],
     ) -> None:
-        """Count the bytes of a request and of its answers.
+        """Count the bytes of a request and of its answers, and the trainings.
 
         Parameters
         ----------
@@ -49,6 +50,8 @@ class Traffic:
             The position of each parameter and buffer in a model's row (`Federation.layout`).
         """
         jobs = request.jobs
+        if isinstance(request, Train):
+            self.trainings += len(jobs)
         if not request.exchanged:
             return
         size = jobs.models.shape[1] * jobs.models.element_size()

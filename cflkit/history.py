@@ -14,15 +14,17 @@ Summary = dict[str, dict[str, float | int | None]]
 MEASURES = (
     *("ari", "ami", "homogeneity", "completeness"),
     *("pf1", "gf1", "learning_gap", "accuracy", "worst_accuracy", "central_accuracy"),
-    *("clean_accuracy", "backdoor_accuracy", "bytes_down", "bytes_up"),
+    *("clean_accuracy", "backdoor_accuracy"),
 )
+COSTS = ("bytes_down", "bytes_up", "trainings")
 
 
 def of_models(table: pd.DataFrame) -> Summary:
     """Summarise a run by the measures of each method.
 
     A measure has its value after the last round. With the prefix ``mean_``, it is the mean over the
-    rounds in which it was measured. Bytes have only a sum over rounds, with the prefix ``total_``.
+    rounds in which it was measured. Costs, such as bytes, have only a sum over rounds, with the
+    prefix ``total_``.
     ``clustering_round`` is the first round (from 1) that ends with more than one cluster. For a
     method that diverged, the summary has only ``diverged_in``, the round in which this happened.
     """
@@ -37,11 +39,10 @@ def of_models(table: pd.DataFrame) -> Summary:
             measures["clustering_round"] = int(split.iloc[0]) if len(split) else None
             measures["n_clusters"] = int(rows["n_clusters"].iloc[-1])
         for name in (name for name in MEASURES if name in rows and rows[name].notna().any()):
-            if name.startswith("bytes"):
-                measures[f"total_{name}"] = int(rows[name].sum())
-                continue
             measures[name] = float(rows[name].iloc[-1])
             measures[f"mean_{name}"] = float(rows[name].mean())
+        for name in (name for name in COSTS if name in rows and rows[name].notna().any()):
+            measures[f"total_{name}"] = int(rows[name].sum())
         result[str(method)] = measures
     return result
 

@@ -102,7 +102,8 @@ def run(
     -------
     History
         The results. Rows also have ``bytes_down`` and ``bytes_up``, the bytes that the method's
-        clients received and sent in the round. A method whose training diverges gets a last row
+        clients received and sent in the round, and ``trainings``, the number of local trainings
+        that the method asked for. A method whose training diverges gets a last row
         with ``diverged``, and the other methods go on without it.
 
     Raises
@@ -149,7 +150,8 @@ def run(
             test_sets = "none" if until_settled else test_sets
             for row in measuring.rows(running, federation, t, test_sets) if running else []:
                 exchanged = traffic[row["method"]]
-                history.rows.append(row | {"bytes_down": exchanged.down, "bytes_up": exchanged.up})
+                cost = {"bytes_down": exchanged.down, "bytes_up": exchanged.up}
+                history.rows.append(row | cost | {"trainings": exchanged.trainings})
             history.minutes += (perf_counter() - begin) / 60
             shown.step(t, progress_text(running))
             running = unfinished(methods, history, until_settled)

@@ -220,6 +220,14 @@ def test_bytes_of_averaging_are_models_there_and_back(federate):
     assert history.summary()["FedAvg"]["total_bytes_up"] == 12 * model
 
 
+def test_trainings_count_for_each_method_that_asks_for_them(federate):
+    """Clients that train for themselves alone count, too."""
+    history = run(line_up(), federate(), rounds=2)
+    assert history.table()["trainings"].eq(6).all()
+    assert history.summary()["local"]["total_trainings"] == 12
+    assert history.table()["trainings"].sum() == history.requested > history.trained
+
+
 def test_bytes_of_a_buffer_count_and_absent_clients_do_not(federate, normalised):
     federation = federate(normalised, clients_per_round=2)
     history = run({"FedAvg": methods.make("fedavg")}, federation, rounds=2)

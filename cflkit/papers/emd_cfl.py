@@ -91,6 +91,7 @@ class Parameters(Run, Selection):
     k: Count | None = None
     pacfl_angle: Angle | None = None
     fedclust_distance: Positive | None = None
+    compared: list[str] = Field(default=[])
 
     @field_validator("version")
     @classmethod
@@ -99,6 +100,12 @@ class Parameters(Run, Selection):
         if name not in shifts.VERSIONS:
             raise ValueError(f"unknown version; choose from {', '.join(shifts.VERSIONS)}")
         return name
+
+    @field_validator("compared")
+    @classmethod
+    def known_compared(cls, names: list[str]) -> list[str]:
+        """Accept only names of the line-up."""
+        return cls.known_methods(names) or []
 
     @property
     def scenario(self) -> str:
