@@ -91,7 +91,7 @@ class Parameters(Run, Selection):
     k: Count | None = None
     pacfl_angle: Angle | None = None
     fedclust_distance: Positive | None = None
-    compared: list[str] = Field(default=[])
+    compared: list[str] | None = Field(default=[])
 
     @field_validator("version")
     @classmethod
@@ -103,9 +103,9 @@ class Parameters(Run, Selection):
 
     @field_validator("compared")
     @classmethod
-    def known_compared(cls, names: list[str]) -> list[str]:
+    def known_compared(cls, names: list[str] | None) -> list[str] | None:
         """Accept only names of the line-up."""
-        return cls.known_methods(names) or []
+        return cls.known_methods(names)
 
     @property
     def scenario(self) -> str:

@@ -93,10 +93,7 @@ only = None  # methods to run, such as ["EMD-CFL", "IFCA"]; None: the four that 
 k = None  # clusters that baselines are told, such as IFCA; None: the true number
 pacfl_angle = None  # PACFL's threshold in degrees; None: the paper's for these data
 fedclust_distance = None  # FedClust's threshold, in units of the parameters; None: likewise
-compared = [  # methods of the comparison at the end; [] for none
-    *("CFL", "IFCA", "PACFL", "FedClust", "FlexCFL", "FeSEM", "CFLGP"),
-    *("Briggs", "OCFL-HDB", "Local"),
-]
+compared = None  # methods of the comparison at the end; None: ten, []: none
 until = "rounds"  # or "clusters": no more rounds once no method's clusters can change
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
@@ -817,7 +814,10 @@ best = {
     "pacfl_angle": middle(on_lesson["pixels"]),
     "fedclust_distance": middle(divergence.pairwise(updates[:, -last:], "euclidean")),
 }
-several = run.model_copy(update={"only": ["EMD-CFL", "Oracle", "FedAvg", *run.compared], **best})
+names = run.compared
+if names is None:
+    names = [*papers.emd_cfl.BASELINES, "Briggs", "OCFL-HDB", "Local"]
+several = run.model_copy(update={"only": ["EMD-CFL", "Oracle", "FedAvg", *names], **best})
 
 
 def compare(home, images, dealt):
@@ -910,7 +910,7 @@ def exchanged(name):
 
 needed = {"PACFL", "FedClust", "FlexCFL", "FeSEM", "CFLGP", "Briggs", "OCFL-HDB"}
 of_all = {}
-if needed <= {*run.compared}:
+if needed <= {*names}:
     of_all = {
         "on the lesson's shift, PACFL, FedClust, FlexCFL and CFLGP find the true clusters": all(
             found_on("lesson's shift", "PACFL", "FedClust", "FlexCFL", "CFLGP")
