@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -249,6 +249,47 @@ def ocfl(
     recipe = {"name": "ocfl", "overlap": overlap, "balance": balance, "clients": clients}
     recipe |= {"draws": draws, "seed": seed}
     return images, Partition(images.name, train, test, clusters, recipe)
+
+
+def with_validation(split: Partition, share: float, seed: int = 0) -> Partition:
+    """Turn a share of each client's training samples into its validation samples.
+
+    Parameters
+    ----------
+    split : Partition
+        A partition without validation samples.
+    share : float
+        The share of the training samples, above 0 and below 1. Each client gets at least one
+        validation sample.
+    seed : int
+        The seed of the choice.
+
+    Returns
+    -------
+    Partition
+        The same clients, with one more split named ``validation``.
+
+    Raises
+    ------
+    PartitionError
+        The share is out of bounds, there are validation samples already, or a client would have no
+        training sample left.
+    """
+    if not 0 < share < 1:
+        raise PartitionError(f"the share must be above 0 and below 1, not {share}")
+    if "validation" in split.more:
+        raise PartitionError("the partition has validation samples already")
+    generator = np.random.default_rng(seed)
+    train, validation = [], []
+    for client, held in enumerate(split.train):
+        count = max(1, round(share * len(held)))
+        if count >= len(held):
+            raise PartitionError(f"client {client} would have no training samples left")
+        order = generator.permutation(len(held))
+        validation.append(np.sort(held[order[:count]]))
+        train.append(np.sort(held[order[count:]]))
+    recipe = split.recipe | {"validation": share, "validation_seed": seed}
+    return replace(split, train=train, recipe=recipe, more={**split.more, "validation": validation})
 
 
 def cluster_sizes(clients: int, balance: str) -> list[int]:

@@ -21,7 +21,7 @@ from cflkit.papers.base import (
     mean,
     play_rounds,
 )
-from cflkit.parameters import FederatedRun
+from cflkit.parameters import FederatedRun, ParameterError
 from cflkit.records import PROJECT
 
 GENERIC = ("grid", "ledger", "notebooks", "parameters", "readme", "records", "papers/base")
@@ -156,6 +156,22 @@ def test_the_line_up_of_emd_cfl():
         "FedAvg": FEDAVG.format("samples"),
         "FedProx": FEDAVG.format("samples").replace("FedAvg", "FedProx")[:-1] + ", mu=0.01)",
     }
+
+
+def test_emd_cfl_joins_ocfls_line_up_if_it_is_named_and_clients_have_validation_samples():
+    usual = ledger.defaults("03_ocfl_temperature")
+    names = ["EMD-CFL", "OCFL-HDB"]
+    with pytest.raises(ParameterError, match="needs validation samples"):
+        ocfl.Parameters.checked(usual | {"only": names})
+    run = ocfl.Parameters.checked(usual | {"only": names, "validation": 0.1, "rounds": 2})
+    images, split = ocfl.data(run)
+    whole = ocfl.data(ocfl.Parameters.checked(usual))[1]
+    assert [len(held) for held in split.test] == [len(held) for held in whole.test]
+    federation = ocfl.federation(run, images, split)
+    table = ocfl.play(run, federation, ocfl.chosen(run, images, split), 2).table()
+    assert {*table["method"]} >= {*names}
+    found = table[table["method"] == "EMD-CFL"]
+    assert found["scores"].str.len().gt(0).any()
 
 
 def test_the_line_up_of_the_tutorial():

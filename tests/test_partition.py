@@ -254,6 +254,32 @@ def test_other_recipes_that_cannot_be_followed():
         partition.dirichlet(numbers(), clients=700, alpha=1)
 
 
+# --- Validation samples --------------------------------------------------------------------------
+
+
+@given(share=st.floats(0.01, 0.9), seed=st.integers(0, 5))
+def test_validation_samples_are_taken_from_the_training_samples(share, seed):
+    _, whole = partition.iid(numbers(), clients=7, draws=30)
+    split = partition.with_validation(whole, share, seed)
+    for own, kept, held in zip(whole.train, split.train, split.more["validation"], strict=True):
+        assert len(held) == max(1, round(share * len(own)))
+        assert sorted([*kept, *held]) == own.tolist()
+    assert all(map(np.array_equal, split.test, whole.test))
+    assert split.hash != whole.hash
+    assert partition.with_validation(whole, share, seed).hash == split.hash
+
+
+def test_validation_samples_that_cannot_be_taken():
+    _, whole = partition.iid(numbers(), clients=7, draws=30)
+    for share in (0.0, 1.0):
+        with pytest.raises(PartitionError, match="above 0 and below 1"):
+            partition.with_validation(whole, share)
+    with pytest.raises(PartitionError, match="no training samples left"):
+        partition.with_validation(whole, 0.99)
+    with pytest.raises(PartitionError, match="already"):
+        partition.with_validation(partition.with_validation(whole, 0.1), 0.1)
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("clients", [15, 30])
 def test_client_sizes_on_mnist_are_those_of_the_archive(data_root, scenario, clients):

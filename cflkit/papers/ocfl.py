@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
+from pydantic import Field, model_validator
 
 from cflkit import clustering, datasets, methods, metrics, partition
-from cflkit.bounds import Count, Natural, Positive, Repeats
+from cflkit.bounds import Count, Natural, NonNegative, Positive, Repeats
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
 from cflkit.history import History
@@ -74,13 +75,25 @@ class Parameters(OCFLMethods, Selection):
     """Parameters of ``03_ocfl_temperature``."""
 
     folder: ClassVar[str] = "ocfl"
-    line_up: ClassVar[tuple[str, ...]] = ("FedAvg", *METHODS.values(), *REFERENCE_METHODS)
+    line_up: ClassVar[tuple[str, ...]] = (
+        *("FedAvg", *METHODS.values(), *REFERENCE_METHODS),
+        "EMD-CFL",  # a run has it only if it names it
+    )
 
     central_every: Count
     repeats: Repeats = 1
     # These fields are newer than some records, see `Training.precision`
     engine: Literal["threads", "stacked"] | None = None
     perturbation: Seed | None = None
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    epsilon: NonNegative = 0.1
+
+    @model_validator(mode="after")
+    def has_what_emd_cfl_needs(self) -> Parameters:
+        """Refuse EMD-CFL if clients have no validation samples."""
+        if "EMD-CFL" in (self.only or ()) and not self.validation:
+            raise ValueError("EMD-CFL needs validation samples: set validation, for example to 0.1")
+        return self
 
 
 SCENARIO = {"dataset": str, "overlap": str, "balance": str, "clients": int}
@@ -179,7 +192,7 @@ SWITCHES = (
 
 def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
     """Load the images and give each cluster of clients its classes."""
-    return partition.ocfl(
+    images, split = partition.ocfl(
         datasets.load(run.dataset),
         overlap=run.overlap,
         balance=run.balance,
@@ -187,6 +200,9 @@ def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
         draws=run.draws,
         seed=run.partition_seed,
     )
+    if isinstance(run, Parameters) and run.validation:
+        split = partition.with_validation(split, run.validation, run.partition_seed)
+    return images, split
 
 
 def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federation:
@@ -256,8 +272,15 @@ def options_as_published(
 
 
 def chosen(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
-    """Make the methods of the `line_up` that the run asks for, with their twins as published."""
-    return selected(line_up(run, images, split), run.only)
+    """Make the methods of the `line_up` that the run asks for, with their twins as published.
+
+    EMD-CFL joins them if the run names it. Clients have equal weights in its averages, too.
+    """
+    lines = line_up(run, images, split)
+    if run.only is None:
+        return lines
+    lines["EMD-CFL"] = methods.make("emd-cfl", epsilon=run.epsilon, weighting="equal")
+    return selected(lines, run.only)
 
 
 def play(

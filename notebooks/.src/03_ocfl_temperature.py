@@ -91,6 +91,8 @@ only = None  # names of the methods to run, such as ["OCFL-HDB"]; None: all, whi
 until = "rounds"  # or "clusters": no more rounds once no method's clusters can change
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 engine = None  # how local trainings are computed: "threads" or "stacked"; None: as the device needs
+validation = 0.0  # share of the training samples for validation; only EMD-CFL needs them
+epsilon = 0.1  # EMD-CFL's threshold, if `only` names this method
 perturbation = None  # a seed: perturb the last bit of what was trained, as another processor might
 
 # %% tags=["record"]
