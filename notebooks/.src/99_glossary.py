@@ -639,7 +639,7 @@
 # | <a id="fedopt"></a>FedOpt | *Adaptive federated optimization* | `fedavg` with `server_optimizer` | The server treats the mean update as a gradient, and applies an optimiser to it. The OCFL papers name FedOpt as their basis, with a server learning rate of 1. | Reddi et al., ICLR 2021 |
 # | FedProx | *Federated optimization in heterogeneous networks* | `fedprox` (FedProx) | A penalty keeps each client's model near the model that it received. | Li et al., MLSys 2020; in tables of EMD-CFL |
 # | <a id="scl"></a>SCL | *Clustered federated learning: model-agnostic distributed multitask optimization under privacy constraints* | `sattler` (Sattler) | A cluster is split in two when its mean update is small and some member's update is large. | Sattler et al., IEEE TNNLS 2021; in tables of OCFL |
-# | <a id="cfl"></a>CFL | clustered federated learning | `sattler`; lesson 05 does not run it | In EMD-CFL's tables, CFL is Sattler et al.'s method. Elsewhere, CFL is the name of the whole field. | Sattler et al., IEEE TNNLS 2021; in tables of EMD-CFL |
+# | <a id="cfl"></a>CFL | clustered federated learning | `sattler` (CFL) | In EMD-CFL's tables, CFL is Sattler et al.'s method. Elsewhere, CFL is the name of the whole field. | Sattler et al., IEEE TNNLS 2021; in tables of EMD-CFL |
 # | <a id="bcl"></a>BCL | *Federated learning with hierarchical clustering of local updates to improve training on non-IID data*; its authors write FL+HC | `briggs` (Briggs) | After some rounds of federated averaging, one cut of a dendrogram of the updates gives the clusters. The printed numbers come from "Briggs as published". | Briggs et al., IJCNN 2020; in tables of OCFL |
 # | <a id="ocfl"></a>OCFL | one-shot clustered federated learning | `ocfl` | All clients are clustered once, in the first round in which the temperature rises. | OCFL |
 # | <a id="ocfl-km"></a>OCFL-KM | OCFL with k-means | `ocfl` with `clusterer="kmeans"` (OCFL-KM) | k-means on the rows of the divergence matrix is told the true number of clusters. | OCFL |
@@ -648,11 +648,12 @@
 # | <a id="ocfl-hdb"></a>OCFL-HDB, OCFL-HDBS, OCFL-HDBSCAN | OCFL with HDBSCAN | `ocfl` with `clusterer="hdbscan"` (OCFL-HDB) | HDBSCAN works on the distances of the divergence matrix. | OCFL |
 # | <a id="emd-cfl"></a>EMD-CFL | clustered federated learning by the earth mover's distance | `emd-cfl` (EMD-CFL) | Clients are clustered once, by the earth mover's distances between their embeddings. | EMD-CFL |
 # | Oracle | oracle baseline of EMD-CFL | `emd-cfl-oracle` (Oracle) | The true clusters replace the distances of EMD-CFL. | EMD-CFL |
-# | <a id="ifca"></a>IFCA | iterative federated clustering algorithm | `ifca` | Each client tries all cluster models in every round, and trains the one with the smallest loss on its data. | Ghosh et al., NeurIPS 2020; in tables of EMD-CFL |
-# | <a id="pacfl"></a>PACFL | *Efficient distribution similarity identification in clustered federated learning via principal angles between client data subspaces* | `pacfl` | Before training, clients are clustered by angles between the main directions of their pixels. | Vahidian et al., AAAI 2023; in tables of EMD-CFL |
-# | <a id="flexcfl"></a>FlexCFL | *Flexible clustered federated learning for client-level data distribution shift* | `flexcfl` | Clients are clustered by the cosine similarities of their updates with the main directions of all updates. | Duan et al., IEEE TPDS 2022; in tables of EMD-CFL |
-# | <a id="fesem"></a>FeSEM | *Multi-center federated learning: clients clustering for better personalization* | `fesem` | Each client belongs to the cluster whose centre is nearest to its parameters, and each centre is the mean of its members. | Long et al., World Wide Web 2023; in tables of EMD-CFL |
-# | <a id="fedclust"></a>FedClust | *FedClust: Optimizing federated learning on non-IID data through weight-driven client clustering* | `fedclust` | After a short training, clients are clustered once by the distances of part of their parameters. | Islam et al., 2024; in tables of EMD-CFL |
+# | <a id="ifca"></a>IFCA | iterative federated clustering algorithm | `ifca` (IFCA) | Each client tries all cluster models in every round, and trains the one with the smallest loss on its data. | Ghosh et al., NeurIPS 2020; in tables of EMD-CFL |
+# | <a id="pacfl"></a>PACFL | *Efficient distribution similarity identification in clustered federated learning via principal angles between client data subspaces* | `pacfl` (PACFL) | Before training, clients are clustered by angles between the main directions of their pixels. | Vahidian et al., AAAI 2023; in tables of EMD-CFL |
+# | <a id="flexcfl"></a>FlexCFL | *Flexible clustered federated learning for client-level data distribution shift* | `flexcfl` (FlexCFL) | Clients are clustered by the cosine similarities of their updates with the main directions of all updates. | Duan et al., IEEE TPDS 2022; in tables of EMD-CFL |
+# | <a id="fesem"></a>FeSEM | *Multi-center federated learning: clients clustering for better personalization* | `fesem` (FeSEM) | Each client belongs to the cluster whose centre is nearest to its parameters, and each centre is the mean of its members. | Long et al., World Wide Web 2023; in tables of EMD-CFL |
+# | <a id="fedclust"></a>FedClust | *FedClust: Optimizing federated learning on non-IID data through weight-driven client clustering* | `fedclust` (FedClust) | After a short training, clients are clustered once by the distances of part of their parameters. | Islam et al., 2024; in tables of EMD-CFL |
+# | <a id="cfl-gp"></a>CFL-GP, printed CFLGP | *Clustered federated learning via gradient-based partitioning* | `cfl-gp` (CFLGP) | The server accumulates the gradients of each client, and clusters them again at intervals. | Kim et al., ICML 2024; in tables of EMD-CFL |
 # | <a id="fedcref"></a>FedCRef | federated cluster-wise refinement | `fedcref` (FedCRef) | Autoencoders of local clusters are compared between clients. Models of communities then refine the local clusters. | FedCRef |
 # | Perfect associations | upper bound of FedCRef | `fedcref` with `associations="true"` (Perfect associations) | FedCRef is given the true associations. | FedCRef |
 # | Global DEC | deep embedded clustering of all data in one place | no method; `sample_clustering.DEC` (Global DEC) | One clusterer sees the images of all clients. | Xie et al., ICML 2016; in tables of FedCRef |
@@ -664,11 +665,10 @@
 # ### Methods that the kit does not have
 #
 # All methods in this table are baseline methods of EMD-CFL. Its tables have numbers for them. The ledger marks these
-# numbers as "not run", as it does for those methods of EMD-CFL's tables that the kit has but lesson 05 does not run yet.
+# numbers as "not run".
 #
 # | abbreviation | full name or title | idea | source |
 # |---|---|---|---|
-# | <a id="cfl-gp"></a>CFL-GP, printed CFLGP | *Clustered federated learning via gradient-based partitioning* | The server accumulates the gradients of each client, and clusters them again at intervals. | Kim et al., ICML 2024 |
 # | <a id="fedem"></a>FedEM | *Federated multi-task learning under a mixture of distributions* | Each client predicts with a weighted mixture of shared models, and expectation maximisation finds the weights (soft). | Marfoq et al., NeurIPS 2021 |
 # | <a id="fedsoft"></a>FedSoft | *FedSoft: Soft clustered federated learning with proximal local updating* | Each client trains a model of its own, which proximal terms keep near several cluster models (soft). | Ruan and Joe-Wong, AAAI 2022 |
 # | <a id="fedrc"></a>FedRC | *FedRC: Tackling diverse distribution shifts challenge in federated learning by robust clustering* | A mixture of models as in FedEM, whose weights are corrected for the frequencies of classes (soft). | Guo et al., ICML 2024 |
