@@ -300,6 +300,19 @@ def test_coordinates_keep_all_distances(vectors):
     np.testing.assert_allclose(points @ points.T, vectors @ vectors.T, atol=1e-8)
 
 
+def test_the_first_round_only_groups_and_later_rounds_exchange(federate):
+    federation = federate()
+    methods_with = {mixing: methods.make("flexcfl", k=2, mixing=mixing) for mixing in (0.0, 0.5)}
+    for method in methods_with.values():
+        method.setup(federation.server, federation.initial())
+        federation.converse(method.round(0), 0)
+    plain, mixing = methods_with.values()
+    assert torch.equal(plain.models, mixing.models)
+    for method in methods_with.values():
+        federation.converse(method.round(1), 1)
+    torch.testing.assert_close(mixing.models, mixing.mixed(plain.models))
+
+
 @pytest.mark.parametrize("divided", [True, False])
 def test_groups_exchange_their_directions(divided, federate):
     """Three groups with two parameters, worked out by hand."""
@@ -335,6 +348,23 @@ def test_clients_join_the_nearest_centre_and_centres_are_means(federate):
     assert method.nearest().tolist() == distances.argmin(axis=1).tolist()
 
 
+def test_a_centre_is_the_mean_of_its_new_members_before_they_train(federate):
+    """A client that is moved to another centre by hand returns to its own, and so does its part."""
+    federation = federate()
+    method = methods.make("fesem", k=2, mu=0.0)
+    method.setup(federation.server, federation.initial())
+    federation.converse(method.round(0), 0)
+    assert method.labels.tolist() == TRUTH
+    method.labels[0] = 1
+    method.models = method.centres()
+    conversation = method.round(1)
+    sent = next(conversation).jobs
+    assert method.labels.tolist() == TRUTH
+    for number, model in enumerate(sent.models):
+        members = method.latest[torch.tensor(TRUTH) == number]
+        torch.testing.assert_close(model, members.mean(dim=0), rtol=1e-5, atol=1e-6)
+
+
 def test_a_centre_pulls_its_clients(federate):
     spread = {}
     for mu in (0.0, 10.0):
@@ -354,24 +384,40 @@ def test_fesem_as_published_keeps_one_cluster(federate):
 # --- CFL-GP --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("report", ["gradient", "update"])
-def test_a_profile_is_the_mean_of_the_reports_on_each_model(report, federate):
+def test_a_profile_is_the_mean_of_the_gradients_at_each_model(federate):
     """Two models and five reports: three on the first and two on the second."""
     federation = federate()
-    method = methods.make("cfl-gp", k=2, report=report, period=1)
+    method = methods.make("cfl-gp", k=2, period=1)
     method.setup(federation.server, federation.initial())
     reports = {0: [], 1: []}
     for t in range(5):
-        model = method.models[t % 2][None]
-        jobs = Jobs(model, torch.zeros(6).long(), EVERYONE)
-        if report == "gradient":
-            reports[t % 2].append(torch.stack(federation.ask(loss_gradient, jobs, samples=None)))
-        else:
-            reports[t % 2].append(federation.train(jobs, t) - model)
+        jobs = Jobs(method.models[t % 2][None], torch.zeros(6).long(), EVERYONE)
+        reports[t % 2].append(torch.stack(federation.ask(loss_gradient, jobs, samples=None)))
         federation.converse(method.round(t), t)
     for number, known in reports.items():
         expected = torch.stack(known).mean(dim=0)
         torch.testing.assert_close(method.profile[:, number], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_cfl_gp_as_published_keeps_each_clients_own_updates(federate):
+    """In round t, the newest report weighs 1 / (⌊(t + 1) / 2⌋ + 1)."""
+    federation = federate()
+    method = methods.make("cfl-gp", k=2, period=1, report="own update")
+    method.setup(federation.server, federation.initial())
+    expected = torch.zeros(6, 2, len(federation.initial()))
+    for t, weight in enumerate([1, 1 / 2, 1 / 2, 1 / 3]):
+        jobs = Jobs(method.models, method.labels, EVERYONE)
+        trained = federation.train(jobs, t)
+        updates = trained - method.models[method.labels]
+        for client, part in enumerate(method.labels.tolist()):
+            old = expected[client, part]
+            expected[client, part] = (1 - weight) * old + weight * updates[client]
+        federation.converse(method.round(t), t)
+        torch.testing.assert_close(method.profile, expected, rtol=1e-4, atol=1e-6)
+        for number, model in enumerate(method.models):
+            members = trained[method.labels == number]
+            torch.testing.assert_close(model, members.mean(dim=0), rtol=1e-4, atol=1e-6)
+    assert len(set(method.labels.tolist())) == 2
 
 
 def test_cfl_gp_reports_every_period_until_it_stops(federate):

@@ -80,7 +80,7 @@ FEDAVG = (
     "FedAvg(weighting='{}', server_optimizer='sgd', server_lr=1.0, beta1=0.9, beta2=0.99, "
     "tau=0.001, watch_temperature=True)"
 )
-SATTLER = "Sattler(eps1=0.5, eps2=None, min_rounds={}, include_buffers={})"
+SATTLER = "Sattler(eps1=0.5, eps2=None, min_rounds={}, include_buffers={}, weighting='equal')"
 BRIGGS = (
     "Briggs(rounds={}, threshold={}, metric='cosine', linkage='average', wrong_sign={}, "
     "include_buffers={}, weighting='equal')"
@@ -202,7 +202,7 @@ def test_baselines_are_in_the_line_up_of_emd_cfl_if_they_are_named():
     options = "FlexCFL(k=2, mixing={}, divided={}, include_buffers={}, weighting='samples')"
     assert found["FlexCFL"] == options.format(0.1, True, False)
     assert found["FlexCFL as published"] == options.format(5.0, False, True)
-    assert "report='update', samples=None, period=1" in found["CFLGP as published"]
+    assert "report='own update', samples=None, period=1" in found["CFLGP as published"]
     assert "angle=20.0" in found["PACFL"]
     assert "angle=12.0" in found["PACFL as published"]
     assert "threshold=5.0" in found["FedClust"]

@@ -3,8 +3,8 @@
 H. Kim, H. Kim, G. de Veciana: Clustered federated learning via gradient-based partitioning. ICML
 2024.
 
-This method was written from descriptions. Its authors' code weights the reports by the number of
-the round. Here each part of a profile is the mean of its reports.
+This method was written from descriptions. The code of EMD-CFL's comparison has another variant of
+it, which is an option (``report="own update"``).
 """
 
 from __future__ import annotations
@@ -37,16 +37,19 @@ from cflkit.methods.signatures import loss_gradient
 class CFLGP(Method):
     """Every few rounds, clients report how a model would change, and all reports are clustered.
 
-    The server chooses the models in turn. A client's gradient profile has one part per model.
+    A client's gradient profile has one part per model.
 
     Parameters
     ----------
     k : int
         The number of models, which is the number of clusters that the method is told; at most one
         per client. The models have different random initialisations.
-    report : {"gradient", "update"}
-        What a client reports about the chosen model: the gradient of its loss, or its change by
-        local training, as in the code of EMD-CFL's comparison.
+    report : {"gradient", "own update"}
+        What a client reports. With ``gradient``, the server chooses the models in turn, and clients
+        report the gradient of their loss at the chosen model. Each part of a profile is the mean of
+        its reports. With ``own update``, as in the code of EMD-CFL's comparison, clients train
+        first, and report the update of their own cluster's model. The weight of the newest report
+        is `weight_of_report`.
     samples : int, optional
         The number of training samples in the gradient, in the order in which the client has them.
         By default all; the authors take one batch.
@@ -69,7 +72,7 @@ class CFLGP(Method):
     """
 
     k: Count = 3
-    report: Literal["gradient", "update"] = "gradient"
+    report: Literal["gradient", "own update"] = "gradient"
     samples: Count | None = None
     period: Count = 2
     stops: Count | None = None
@@ -88,7 +91,7 @@ class CFLGP(Method):
     @property
     def compares_buffers(self) -> bool:
         """Return whether the reports contain BatchNorm's buffers."""
-        return self.include_buffers and self.report == "update"
+        return self.include_buffers and self.report == "own update"
 
     @property
     def settled(self) -> bool:
@@ -97,31 +100,40 @@ class CFLGP(Method):
         return self.stops is not None and following >= self.stops
 
     def round(self, t: int) -> Generator[Request, Any, None]:
-        """Run a round of FedAvg within each cluster, after the reports and a new clustering."""
-        if t % self.period == 0 and not self.settled:
-            yield from self.extend_profiles(t)
+        """Run a round of FedAvg within each cluster, with a new clustering if reports are due."""
+        due = t % self.period == 0 and not self.settled
+        if due and self.report == "gradient":
+            yield from self.ask_for_gradients(t)
             self.labels = torch.from_numpy(self.cluster())
-        jobs = self.broadcast(t)
-        trained = yield Train(jobs)
+        trained = yield Train(self.broadcast(t))
+        if due and self.report == "own update":
+            own = local_updates(trained.clone(), self.models, self.labels)
+            self.extend_profiles(own, self.labels, self.weight_of_report(t))
+            self.labels = torch.from_numpy(self.cluster())
+        # A client whose cluster has just changed brings the model that it has trained
         updates = local_updates(trained, self.models, self.labels)
         weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models, updates, self.labels, weights)
         self.rounds = t + 1
 
-    def extend_profiles(self, t: int) -> Generator[Request, Any, None]:
-        """Ask for the reports on one model, and add them to the mean of that model's reports."""
+    def ask_for_gradients(self, t: int) -> Generator[Request, Any, None]:
+        """Ask all clients for their gradients at one model, and add them to the profiles."""
         cycle, chosen = divmod(t // self.period, len(self.models))
         everyone = torch.arange(self.server.clients)
         jobs = Jobs(self.models[chosen][None], torch.zeros_like(everyone), everyone)
-        if self.report == "gradient":
-            options = {"samples": self.samples}
-            reports = torch.stack((yield Ask(jobs, question=loss_gradient, options=options)))
-        else:
-            trained = yield Train(jobs)
-            reports = local_updates(trained, jobs.models, jobs.model_of)
-        check_finite(reports, jobs, t)
-        part = self.profile[:, chosen]
-        part += (reports[:, : part.shape[1]].to(part.device) - part) / (cycle + 1)
+        options = {"samples": self.samples}
+        gradients = torch.stack((yield Ask(jobs, question=loss_gradient, options=options)))
+        check_finite(gradients, jobs, t)
+        self.extend_profiles(gradients, torch.full_like(everyone, chosen), 1 / (cycle + 1))
+
+    def weight_of_report(self, t: int) -> float:
+        """Return the weight of a client's newest update: 1 / (⌊(t + 1) / (k P)⌋ + 1)."""
+        return 1 / ((t + 1) // (len(self.models) * self.period) + 1)
+
+    def extend_profiles(self, reports: Tensor, parts: Tensor, weight: float) -> None:
+        """Move one part of each client's profile towards its report (``[m, D]``)."""
+        for profile, part, report in zip(self.profile, parts.tolist(), reports, strict=True):
+            profile[part].lerp_(report[: profile.shape[1]].to(profile.device), weight)
 
     def cluster(self) -> np.ndarray[Any, Any]:
         """Cluster the profiles in the space of their first k singular vectors, by k-means."""

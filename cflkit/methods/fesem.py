@@ -56,17 +56,19 @@ class FeSEM(Method):
         self.latest = initial.new_empty(0)
 
     def round(self, t: int) -> Generator[Request, Any, None]:
-        """Assign clients to centres, let them train, and move the centres to their means."""
-        if t > 0:
-            self.labels = self.nearest()
+        """Assign clients to centres, move the centres to their means, and let the clients train.
+
+        The round ends with the new means, with which the clients predict.
+        """
+        if t > 0 and not torch.equal(nearest := self.nearest(), self.labels):
+            self.labels = nearest
+            self.models = self.centres()
         everyone = torch.arange(self.server.clients)
         training = proximal_training(self.server, self.mu)  # a pull towards the received centre
         self.latest = yield Train(Jobs(self.models, self.labels, everyone, training=training))
         if t == 0:
             self.start()
-        updates = self.latest - self.models[self.labels]
-        weights = client_weights(self.server, self.weighting)
-        self.models = average_updates(self.models, updates, self.labels, weights)
+        self.models = self.centres()
 
     def start(self) -> None:
         """Cluster by k-means the models that all clients have trained from the same start."""
@@ -82,3 +84,9 @@ class FeSEM(Method):
         p = self.server.parameters
         distances = torch.stack([(self.latest[:, :p] - own[:p]).norm(dim=1) for own in self.models])
         return distances.argmin(dim=0).cpu()
+
+    def centres(self) -> Tensor:
+        """Return the means ``[K, P + Q]`` of the clients' last models (the M-step)."""
+        updates = self.latest - self.models[self.labels]
+        weights = client_weights(self.server, self.weighting)
+        return average_updates(self.models, updates, self.labels, weights)

@@ -34,19 +34,21 @@ from cflkit.methods.base import (
 class FlexCFL(Method):
     """One clustering of the first updates, FedAvg per group, and an exchange between the groups.
 
+    The first round is the method's cold start, which ends with the means of the groups.
+
     Parameters
     ----------
     k : int
         The number of groups, which the method is told; at most one per client.
     mixing : float
-        The rate η of the exchange. After each round, every group adds the other groups' models,
-        each divided by its norm and multiplied by η. Without an exchange, it is 0.
+        The rate η of the exchange. After each later round, every group adds the other groups'
+        models, each divided by its norm and multiplied by η. Without an exchange, it is 0.
     divided : bool
         Whether the sum is divided by the total weight, as in the method's own code. The code of
         EMD-CFL's comparison does not divide, and has a rate of 5.
     include_buffers : bool
-        Whether updates also contain BatchNorm's statistics and batch counters, as in the code of
-        EMD-CFL's comparison.
+        Whether updates and the exchange also contain BatchNorm's statistics and batch counters, as
+        in the code of EMD-CFL's comparison.
     weighting : {"equal", "samples"}
         The weights of clients, as in `FedAvg`. The method's authors give equal weights.
     """
@@ -68,16 +70,21 @@ class FlexCFL(Method):
         return self.grouped
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
-        """Average the updates within groups, and mix; the first round groups the clients before."""
+        """Average the updates within groups, and mix. The first round groups and does not mix."""
         updates = local_updates(trained, self.models, self.labels)
         if t == 0:
-            compared = updates if self.include_buffers else updates[:, : self.server.parameters]
-            self.labels = torch.from_numpy(self.group(compared))
+            self.labels = torch.from_numpy(self.group(updates[:, : self.compared]))
             self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
             self.grouped = True
         weights = client_weights(self.server, self.weighting)
-        averaged = average_updates(self.models, updates, self.labels, weights)
-        self.models = self.mixed(averaged) if self.mixing else averaged
+        self.models = average_updates(self.models, updates, self.labels, weights)
+        if t > 0 and self.mixing:
+            self.models = self.mixed(self.models)
+
+    @property
+    def compared(self) -> int:
+        """Return how many values of a row are compared and exchanged."""
+        return self.models.shape[1] if self.include_buffers else self.server.parameters
 
     def group(self, updates: Tensor) -> np.ndarray[Any, Any]:
         """Cluster updates ``[m, P]`` by their cosine similarities with their main directions."""
@@ -88,7 +95,7 @@ class FlexCFL(Method):
 
     def mixed(self, models: Tensor) -> Tensor:
         """Add to each group's model ``[K, P + Q]`` the directions of the others."""
-        p = self.server.parameters
+        p = self.compared
         own = models[:, :p]
         weights = (self.mixing / own.norm(dim=1)).repeat(len(own), 1).fill_diagonal_(0)
         mixed = own + weights @ own

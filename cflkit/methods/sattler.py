@@ -17,7 +17,13 @@ from cflkit import clustering
 from cflkit.bounds import STRICT, Natural, Positive
 from cflkit.divergence import cosine_divergence, finite_updates
 from cflkit.federation import Federation, Jobs, Server
-from cflkit.methods.base import Method, average_updates, client_weights, local_updates
+from cflkit.methods.base import (
+    Method,
+    Weighting,
+    average_updates,
+    client_weights,
+    local_updates,
+)
 
 
 @dataclass(config=STRICT)
@@ -39,10 +45,12 @@ class Sattler(Method):
     include_buffers : bool
         Whether updates also contain BatchNorm's statistics and batch counters, as in the OCFL
         authors' code.
+    weighting : {"equal", "samples"}
+        The weights of members in a cluster's average. The authors' code gives equal weights.
 
     Notes
     -----
-    As in the authors' code, members have equal weights in a cluster's average. The separation
+    The separation
     condition in the paper's equation on γ_max is not checked, and there is no pause after a split,
     also as in that code. A cluster of one or two clients is never split.
     """
@@ -51,6 +59,7 @@ class Sattler(Method):
     eps2: Positive | None = None
     min_rounds: Natural = 20
     include_buffers: bool = False
+    weighting: Weighting = "equal"
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, with one cluster of all clients."""
@@ -84,7 +93,7 @@ class Sattler(Method):
         }
 
         # Both halves start from their parent's model and add the updates of their own members
-        weights = client_weights(self.server, "equal")
+        weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models[parents], updates, self.labels, weights)
 
     def thresholds(self) -> tuple[float, float]:

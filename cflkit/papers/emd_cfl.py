@@ -131,6 +131,7 @@ OF_BASELINES = tuple(
     for where, option, published, intended, what in (
         ("sattler", "min_rounds", 1, 20, "splits are allowed from the second round on"),
         ("sattler", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
+        ("sattler", "weighting", "samples", "equal", "averages are weighted by numbers of samples"),
         ("ifca", "chosen_by", "validation", "train", "clients choose by their validation loss"),
         ("pacfl", "split", "validation", "train", "directions of the validation images"),
         ("pacfl", "signed", True, False, "angles depend on the arbitrary signs of vectors"),
@@ -138,9 +139,9 @@ OF_BASELINES = tuple(
         ("fedclust", "stops", True, False, "no training after the first round"),
         ("flexcfl", "mixing", 5.0, 0.1, "the rate of the exchange between groups"),
         ("flexcfl", "divided", False, True, "the exchange is not divided by the total weight"),
-        ("flexcfl", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
+        ("flexcfl", "include_buffers", True, False, "updates and exchange contain buffers"),
         ("fesem", "zeros_first", True, False, "the first k-means comes before any training"),
-        ("cfl-gp", "report", "update", "gradient", "clients report updates, not gradients"),
+        ("cfl-gp", "report", "own update", "gradient", "clients report their own model's update"),
         ("cfl-gp", "period", 1, 2, "clients report in every round, not in every second round"),
         ("cfl-gp", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
     )
