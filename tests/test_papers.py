@@ -221,6 +221,10 @@ def test_methods_that_the_paper_does_not_compare_are_in_the_line_up_if_they_are_
     found = {n: repr(line) for n, line in emd_cfl.line_up(run, *emd_cfl.data(run)).items()}
     assert [*found] == others
     assert "clusterer='meanshift'" in found["OCFL-MS"]
+    assert emd_cfl.Parameters.checked(usual | {"compared": others}).compared == others
+    for field in ("only", "compared"):
+        with pytest.raises(ParameterError, match="unknown method 'OCFL'"):
+            emd_cfl.Parameters.checked(usual | {field: ["OCFL"]})
 
 
 def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():

@@ -35,7 +35,8 @@ class FeSEM(Method):
         The strength of the pull towards the centre during local training, as in `FedProx`.
     zeros_first : bool
         Whether the first k-means comes before any training, as in the code of EMD-CFL's
-        comparison. All clients then have the same model, and form one cluster.
+        comparison. All clients then have the same model, and form one cluster here. In that code,
+        rounding errors of their distances decide, so its clusters depend on the machine.
     weighting : {"equal", "samples"}
         The weights of clients in the mean of a centre. The method's authors give equal weights.
 

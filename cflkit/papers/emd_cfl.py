@@ -140,7 +140,7 @@ OF_BASELINES = tuple(
         ("flexcfl", "mixing", 5.0, 0.1, "the rate of the exchange between groups"),
         ("flexcfl", "divided", False, True, "the exchange is not divided by the total weight"),
         ("flexcfl", "include_buffers", True, False, "updates and exchange contain buffers"),
-        ("fesem", "zeros_first", True, False, "the first k-means comes before any training"),
+        ("fesem", "zeros_first", True, False, "k-means of equal models, before any training"),
         ("cfl-gp", "report", "own update", "gradient", "clients report their own model's update"),
         ("cfl-gp", "period", 1, 2, "clients report in every round, not in every second round"),
         ("cfl-gp", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
