@@ -23,7 +23,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb). [03 OCFL](03_ocfl_temperature.ipynb) helps.
 #
-# **Study minutes:** 50. **Minutes on two cores:** 9
+# **Study minutes:** 60. **Minutes on two cores:** 3.5
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
 # paper"). The [report](95_report_emd_cfl.ipynb) compares our runs with its tables.
@@ -228,7 +228,7 @@ seen_by_first = Jobs(trained[:1], torch.zeros(3).long(), torch.tensor([0, 1, out
 part = "train" if len(split.train[0]) < 1000 else "validation"
 views = [view.cpu().numpy() for view in federation.embed(seen_by_first, part)]
 plane = PCA(2).fit(views[0])
-figure, axes = plt.subplots(1, 3, figsize=(7, 2.8), sharex=True, sharey=True)
+figure, axes = plt.subplots(1, 3, figsize=(6.4, 2.6), sharex=True, sharey=True)
 titles = [
     "client 0, its own images",
     "client 1, of its group",
@@ -323,7 +323,7 @@ together = split.clusters[:, None] == split.clusters[None]
 larger = np.maximum(scores, scores.T)
 pairs = np.triu_indices(federation.clients, 1)
 apart, alike = larger[pairs], together[pairs]
-figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), width_ratios=[1, 1.4])
+figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), width_ratios=[1, 1.4])
 plots.divergence(scores, split.clusters, left, vmax=float(scores.max()))
 left.set(xlabel="client $j$, whose images are embedded", ylabel="client $i$, owner of the model")
 figure.colorbar(left.images[0], ax=left, label="score $s_{ij}$")
@@ -388,7 +388,7 @@ curve = [
     metrics.agreement(split.clusters, emd_cfl.clusters_of(scores, e, run.clusters)[0])["ari"]
     for e in thresholds
 ]
-figure = plt.figure(figsize=(6.4, 3.8))
+figure = plt.figure(figsize=(6, 3.6))
 places = figure.subplot_mosaic([["a", "b", "c"], ["d", "d", "d"]], height_ratios=[1.8, 1])
 below = places["d"]
 for place, factor in (("a", 0.1), ("b", 1), ("c", 10)):
@@ -582,7 +582,7 @@ def separates(matrix, clusters):
 
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(2, 4, figsize=(7, 4.3))
+figure, axes = plt.subplots(2, 4, figsize=(6.4, 4.1))
 both = {"the lesson's shift": (on_lesson, split), "the hard shift": (on_hidden, hidden)}
 for row, (shift, (matrices, dealt)) in zip(axes, both.items(), strict=True):
     for (name, matrix), ax in zip(matrices.items(), row, strict=True):
@@ -657,7 +657,7 @@ for solver, strength in (("exact", None), ("Sinkhorn", 0.1)):
     ]
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 2, figsize=(8, 2.4), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(7, 2.2), sharey=True)
 for (solver, values), ax in zip(grids.items(), axes, strict=True):
     drawn = ax.imshow(values, vmin=0, vmax=1, cmap="YlGnBu", aspect="auto")
     for (row, column), value in np.ndenumerate(np.array(values)):
@@ -711,7 +711,7 @@ bars = {
 
 # %% tags=["hide-input"]
 if bars:
-    figure, ax = plt.subplots(figsize=(8, 0.3 * len(bars) + 1.1))
+    figure, ax = plt.subplots(figsize=(7, 0.27 * len(bars) + 1.1))
     plots.ranges(bars, ax)
     ax.axvline(run.epsilon, color="black", linestyle="--", label="the lesson's ε")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -755,7 +755,7 @@ for number in range(4):
     met.append((late.scores.numpy().copy(), late.labels.numpy().copy()))
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 4, figsize=(8, 2.4))
+figure, axes = plt.subplots(1, 4, figsize=(7, 2.2))
 for number, ((so_far, found), ax) in enumerate(zip(met, axes, strict=True), start=1):
     ax.set_facecolor("0.85")
     plots.divergence(so_far, split.clusters, ax, vmax=float(np.nanmax(met[-1][0])))
@@ -841,7 +841,7 @@ ends = {
 # %% tags=["hide-input"]
 costly = ends["hard shift"]
 order = sorted(costly, key=lambda name: costly[name]["accuracy"])
-figure, axes = plt.subplots(1, 2, figsize=(7, 3.7), sharey=True, width_ratios=[2, 1])
+figure, axes = plt.subplots(1, 2, figsize=(6.4, 3.5), sharey=True, width_ratios=[2, 1])
 for number, (shift, found_by) in enumerate(ends.items()):
     look = {"color": plots.COLOURS[number], "marker": plots.MARKERS[number], "linestyle": ""}
     axes[0].plot([], [], label=shift, **look)
@@ -876,13 +876,16 @@ asked = {found["total_trainings"] // hard.clients for found in costly.values()}
 print("trainings per client that a method asks for:", *sorted(asked))
 
 # %% [markdown]
-# **With the defaults**, the hard shift separates the methods by *what they compare*. Pixels and parameters fail, as Figure 7 said. But the
-# angles of updates are enough: FlexCFL, CFL-GP, Briggs and OCFL find the groups, and send much less than EMD-CFL. So this shift is no reason
-# for embeddings. The paper's reason is another: on Rotated CIFAR-10 with a large network, updates did not show the groups. The lesson cannot
-# repeat that.
+# **With the defaults**, the hard shift separates the methods by *what they compare*. PACFL compares pixels, and FedClust and FeSEM compare
+# parameters. These three find the groups of the lesson's shift and not those of the hard one. This depends on the seed: in 14 of 20 seeds, at
+# least one of the three found them. With the seeds 0 to 3, that was only FeSEM, in two of four.
 #
-# Two methods depend on luck. IFCA begins with random models, and all clients may prefer the same one. Then the others are never trained.
-# Sattler's method waits until the common model has nearly converged, which takes more than three rounds.
+# The angles of updates and gradients are enough. FlexCFL, CFLGP, Briggs and OCFL found the groups of the hard shift in all 20 seeds, and they
+# exchange much less than EMD-CFL. With the lesson's ε, EMD-CFL found them in 18. So this shift is **no reason for embeddings**. The paper has
+# another one: on Rotated CIFAR-10, with a large network, updates did not show the groups. This lesson cannot repeat that.
+#
+# Two methods find nothing here, for reasons of their own. IFCA begins with random models. All clients may prefer the same one, and then the
+# others are never trained. With the seeds 1, 2 and 3, it did find the groups of the hard shift. Sattler's method waits until the common model has nearly converged, which takes more than three rounds.
 #
 # ## What we saw
 #
@@ -908,17 +911,14 @@ def exchanged(name):
     return ends["hard shift"][name]["total_bytes_down"] + ends["hard shift"][name]["total_bytes_up"]
 
 
-needed = {"PACFL", "FedClust", "FlexCFL", "FeSEM", "CFLGP", "Briggs", "OCFL-HDB"}
+needed = {"PACFL", "FedClust", "FlexCFL", "CFLGP", "Briggs", "OCFL-HDB"}
 of_all = {}
 if needed <= {*names}:
     of_all = {
         "on the lesson's shift, PACFL, FedClust, FlexCFL and CFLGP find the true clusters": all(
             found_on("lesson's shift", "PACFL", "FedClust", "FlexCFL", "CFLGP")
         ),
-        "on the hard shift, PACFL, FedClust and FeSEM do not find them": not any(
-            found_on("hard shift", "PACFL", "FedClust", "FeSEM")
-        ),
-        "on the hard shift, EMD-CFL finds them": all(found_on("hard shift", "EMD-CFL")),
+        "on the hard shift, EMD-CFL usually finds them": all(found_on("hard shift", "EMD-CFL")),
         "on the hard shift, FlexCFL, CFLGP and Briggs find them": all(
             found_on("hard shift", "FlexCFL", "CFLGP", "Briggs")
         ),
@@ -976,6 +976,7 @@ claims.check(
 # - Edges need both directions, and clusters need identical neighbourhoods. The method would rather split than join.
 # - With the right clusters, everything after is federated averaging.
 # - Parameters and pixels can fail for reasons that have nothing to do with the groups. The updates also lose room on the hard shift.
+# - The angles of updates found the groups of both shifts, at a third of the bytes. A shift on which only embeddings work was not found.
 #
 # The numbered deviations from the paper and our runs beside its tables stand in the [report](95_report_emd_cfl.ipynb).
 

@@ -375,7 +375,7 @@ print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *
 # %% [markdown]
 # A black bar is a printed number, and a coloured mark is our mean with its interval. The shape of the mark is the answer of the
 # rule. A dash at the right edge says that the paper prints a dash. Look for columns with many crosses, and for wide
-# intervals. The measure AMI is left out of the figures, since it moves with RAND; `data/ledger.csv` has it.
+# intervals. The measures AMI and COM are left out of the figures, since they move with RAND. `data/ledger.csv` has them.
 
 # %% tags=["hide-input"]
 looks = {"reproduced": "o", "close": "^", "differs": "X", "inconclusive": "D", "single run": "s"}
@@ -383,7 +383,7 @@ looks = {"reproduced": "o", "close": "^", "differs": "X", "inconclusive": "D", "
 
 def beside(table):
     rows = detail[detail["table"] == table]
-    rows = rows[rows["measure"] != "AMI"]
+    rows = rows[~rows["measure"].isin(["AMI", "COM"])]
     measures, scenarios = list(rows["measure"].unique()), list(rows["label"].unique())
     names = list(rows["method"].unique())
     size = (8, 1.2 + len(measures) * (0.5 + 0.17 * len(scenarios)))
