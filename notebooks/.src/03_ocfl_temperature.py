@@ -374,7 +374,7 @@ def ocfl_from_scratch(federation, rounds, window=1):
 # round of a method of the package: it trains whatever the method asks for.
 
 # %% tags=["nbval-check-output"]
-few = min(6, run.rounds)
+few = min(3, run.rounds)
 own_labels, own_models = ocfl_from_scratch(federation, few, run.window)
 package = methods.make("ocfl", clusterer="hdbscan", window=run.window)
 package.setup(federation.server, federation.initial())
