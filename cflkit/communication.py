@@ -16,9 +16,9 @@ from cflkit.federation import Request, Train
 class Traffic:
     """The bytes that a method's clients received and sent in a round, and how often they trained.
 
-    Models, weights of samples, embeddings and other answers count. Labels, seeds and choices do
-    not. A model is not sent again to a client that has already received or trained it in this
-    round.
+    Models, embeddings and other answers count. Labels, seeds and choices do not, and neither do
+    weights of samples, which clients compute themselves. A model is not sent again to a client that
+    has already received or trained it in this round.
     """
 
     down: int = 0
@@ -52,15 +52,12 @@ class Traffic:
         jobs = request.jobs
         if isinstance(request, Train):
             self.trainings += len(jobs)
-        if not request.exchanged:
-            return
         size = jobs.models.shape[1] * jobs.models.element_size()
-        for model, client, _, _, anchor in keys:
+        for model, client, _, _, anchor in keys if request.sent else ():
             for row in (model, anchor):
                 if row is not None and (row, client) not in self.held:
                     self.held.add((row, client))
                     self.down += size
-        self.down += sum(weights.nbytes for weights in jobs.weights or ())
         if isinstance(request, Train):
             assert results is not None
             clients = jobs.client_of.tolist()
@@ -69,7 +66,8 @@ class Traffic:
             if jobs.training is not None and jobs.training.layers:
                 sent = (part for name, part in layout.items() if jobs.training.trains(name))
                 values = sum(part.stop - part.start for part in sent)
-            self.up += len(jobs) * values * jobs.models.element_size()
+            if request.reported:
+                self.up += len(jobs) * values * jobs.models.element_size()
         elif request.reported:
             self.up += sum(map(num_bytes, answers))
 

@@ -79,6 +79,8 @@ def loss_by_hand(network, pixels, labels, weights, anchor, training):
         loss = loss + training.strength / 2 * (theta - anchor).square().sum()
     elif training.penalty == "cosine":
         loss = loss + training.strength * (anchor @ theta) / theta.norm()
+    elif training.penalty == "linear":
+        loss = loss + training.strength * (anchor @ theta)
     return loss
 
 
@@ -90,9 +92,10 @@ def loss_by_hand(network, pixels, labels, weights, anchor, training):
         {"penalty": "proximal", "strength": 0.5},
         {"penalty": "cosine", "strength": -0.7},
         {"penalty": "cosine", "strength": 0.3, "layers": ("classifier",)},
+        {"penalty": "linear", "strength": 0.2},
         {"layers": ("features.0", "classifier")},
     ],
-    ids=["weights", "proximal", "cosine", "cosine, head", "two layers"],
+    ids=["weights", "proximal", "cosine", "cosine, head", "linear", "two layers"],
 )
 def test_weights_penalties_and_layers_do_what_their_formulas_say(
     float64, federate, small, engine, options

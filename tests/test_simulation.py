@@ -10,7 +10,17 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from cflkit import checkpoints, datasets, methods, metrics, partition, revision, simulation
 from cflkit.checkpoints import CheckpointMismatch
-from cflkit.federation import Ask, Diverged, Embed, Federation, Jobs, LocalTraining, Losses, Train
+from cflkit.federation import (
+    Ask,
+    Diverged,
+    Embed,
+    Federation,
+    Jobs,
+    LocalTraining,
+    Losses,
+    Send,
+    Train,
+)
 from cflkit.methods.fedavg import FedAvg
 
 
@@ -245,6 +255,7 @@ class Talkative(FedAvg):
 
     def round(self, t):
         jobs = self.broadcast(t)
+        assert (yield Send(jobs)) == [None] * len(jobs)
         yield Losses(jobs, split="test")
         yield Losses(jobs)
         yield Losses(jobs, reported=False)

@@ -8,7 +8,7 @@ from cflkit.federation.clients import Client
 from cflkit.federation.federation import Federation
 from cflkit.federation.jobs import Diverged, Jobs, LocalTraining, check_finite
 from cflkit.federation.machine import default_device, usable_cores
-from cflkit.federation.requests import Ask, Embed, Losses, Request, Train, ask_clients
+from cflkit.federation.requests import Ask, Embed, Losses, Request, Send, Train, ask_clients
 from cflkit.federation.server import Server
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "LocalTraining",
     "Losses",
     "Request",
+    "Send",
     "Server",
     "Train",
     "ask_clients",

@@ -51,10 +51,11 @@ class LocalTraining:
         The learning rate, which is positive, and the weight decay, which is not negative.
     momentum : float
         The momentum of SGD, in [0, 1).
-    penalty : {"none", "proximal", "cosine"}
-        A term that is added to the loss: μ/2 ‖θ − c‖² (``proximal``, FedProx) or μ ⟨c, θ⟩ / ‖θ‖
-        (``cosine``, pFedGraph; a negative μ pulls θ towards the direction of c). Here θ are the
-        trained parameters, c are those of the job's anchor (`Jobs.anchor`), and μ is the strength.
+    penalty : {"none", "proximal", "cosine", "linear"}
+        A term that is added to the loss: μ/2 ‖θ − c‖² (``proximal``, FedProx), μ ⟨c, θ⟩ / ‖θ‖
+        (``cosine``, pFedGraph; a negative μ pulls θ towards the direction of c), or μ ⟨c, θ⟩
+        (``linear``, SCAFFOLD). Here θ are the trained parameters, c are those of the job's anchor
+        (`Jobs.anchor`), and μ is the strength.
     strength : float
         The strength μ of the penalty.
     layers : tuple of str
@@ -68,7 +69,7 @@ class LocalTraining:
     lr: Positive = 0.01
     momentum: Momentum = 0.0
     weight_decay: NonNegative = 0.0
-    penalty: Literal["none", "proximal", "cosine"] = "none"
+    penalty: Literal["none", "proximal", "cosine", "linear"] = "none"
     strength: float = 0.0
     layers: tuple[str, ...] = ()
 

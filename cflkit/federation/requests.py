@@ -28,9 +28,9 @@ class Request:
     ----------
     jobs : Jobs
         The clients, and the models with which they compute.
-    exchanged : bool
-        Whether models and answers are sent between server and clients. Clients that train their own
-        models and keep the results exchange nothing.
+    sent : bool
+        Whether the server sends the models to the clients. Otherwise the clients compute with
+        models that they have kept or made themselves.
     reported : bool
         Whether clients send their answers to the server. In some methods clients only act on them:
         in IFCA, a client picks the model with the smallest loss. The rest that such clients send is
@@ -38,7 +38,7 @@ class Request:
     """
 
     jobs: Jobs
-    exchanged: bool = field(default=True, kw_only=True)
+    sent: bool = field(default=True, kw_only=True)
     reported: bool = field(default=True, kw_only=True)
 
     def kind(self) -> tuple[Any, ...]:
@@ -75,6 +75,17 @@ class Train(Request):
     def answered_by(self, federation: Federation, round: int) -> Tensor:
         """Return the trained models; raise `Diverged` if one of them is not finite."""
         return federation.train(self.jobs, round if self.order is None else self.order)
+
+
+@dataclass(frozen=True)
+class Send(Request):
+    """A message with each job's model for its client, who answers nothing; the answers are None."""
+
+    reported: bool = field(default=False, kw_only=True)
+
+    def answered_by(self, federation: Federation, round: int) -> list[None]:
+        """Return J times None."""
+        return [None] * len(self.jobs)
 
 
 @dataclass(frozen=True)

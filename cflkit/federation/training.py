@@ -124,7 +124,7 @@ def penalty_directions(
         The trained parameters θ by name.
     centre : mapping of str to Tensor
         The anchor c by the same names, in the same shapes. It may have further parameters.
-    penalty : {"none", "proximal", "cosine"}
+    penalty : {"none", "proximal", "cosine", "linear"}
         The penalty, as in `LocalTraining`.
     """
     if penalty == "none":
@@ -132,6 +132,8 @@ def penalty_directions(
     theta = {name: value.detach() for name, value in values.items()}
     if penalty == "proximal":
         return {name: value - centre[name] for name, value in theta.items()}
+    if penalty == "linear":
+        return {name: centre[name] for name in theta}
     # The gradient of ⟨c, θ⟩ / ‖θ‖ is c / ‖θ‖ − ⟨c, θ⟩ θ / ‖θ‖³
     squares = torch.stack([value.square().sum() for value in theta.values()])
     products = torch.stack([(centre[name] * value).sum() for name, value in theta.items()])

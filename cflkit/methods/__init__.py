@@ -10,11 +10,17 @@ from cflkit.bounds import one_line
 from cflkit.methods.base import Method
 from cflkit.methods.briggs import Briggs
 from cflkit.methods.cfl_gp import CFLGP
+from cflkit.methods.ditto import Ditto
 from cflkit.methods.emd_cfl import EMDCFL, EMDOracle
 from cflkit.methods.fedavg import FedAvg
+from cflkit.methods.fedce import FedCE
 from cflkit.methods.fedclust import FedClust
 from cflkit.methods.fedcref import FedCRef
+from cflkit.methods.fedem import FedEM
 from cflkit.methods.fedprox import FedProx
+from cflkit.methods.fedrc import FedRC
+from cflkit.methods.fedsac import FedSaC
+from cflkit.methods.fedsoft import FedSoft
 from cflkit.methods.fesem import FeSEM
 from cflkit.methods.flexcfl import FlexCFL
 from cflkit.methods.ifca import IFCA
@@ -22,18 +28,26 @@ from cflkit.methods.local import Local
 from cflkit.methods.ocfl import OCFL
 from cflkit.methods.oracle import Oracle
 from cflkit.methods.pacfl import PACFL
+from cflkit.methods.pfedgraph import PFedGraph
 from cflkit.methods.sattler import Sattler
+from cflkit.methods.scaffold import Scaffold
 from cflkit.methods.signatures import Signatures
 
 METHODS: dict[str, type[Method]] = {
     "briggs": Briggs,
     "cfl-gp": CFLGP,
+    "ditto": Ditto,
     "emd-cfl": EMDCFL,
     "emd-cfl-oracle": EMDOracle,
     "fedavg": FedAvg,
+    "fedce": FedCE,
     "fedclust": FedClust,
     "fedcref": FedCRef,
+    "fedem": FedEM,
     "fedprox": FedProx,
+    "fedrc": FedRC,
+    "fedsac": FedSaC,
+    "fedsoft": FedSoft,
     "fesem": FeSEM,
     "flexcfl": FlexCFL,
     "ifca": IFCA,
@@ -41,7 +55,9 @@ METHODS: dict[str, type[Method]] = {
     "ocfl": OCFL,
     "oracle": Oracle,
     "pacfl": PACFL,
+    "pfedgraph": PFedGraph,
     "sattler": Sattler,
+    "scaffold": Scaffold,
     "signatures": Signatures,
 }
 
@@ -70,17 +86,25 @@ __all__ = [
     "OCFL",
     "PACFL",
     "Briggs",
+    "Ditto",
     "EMDOracle",
     "FeSEM",
     "FedAvg",
+    "FedCE",
     "FedCRef",
     "FedClust",
+    "FedEM",
     "FedProx",
+    "FedRC",
+    "FedSaC",
+    "FedSoft",
     "FlexCFL",
     "Local",
     "Method",
     "Oracle",
+    "PFedGraph",
     "Sattler",
+    "Scaffold",
     "Signatures",
     "make",
 ]

@@ -89,8 +89,8 @@ class Method:
 
     @property
     def settled(self) -> bool:
-        """Return whether no later round can change the labels."""
-        return False
+        """Return whether no later round can change the labels; True if there are no labels."""
+        return self.labels is None
 
     def client_models(self) -> tuple[Tensor, Tensor]:
         """Return the models with which clients predict.
@@ -133,6 +133,24 @@ def client_weights(server: Server, weighting: Weighting) -> Tensor:
     return torch.ones_like(server.sizes) if weighting == "equal" else server.sizes
 
 
+def all_pairs(models: Tensor, clients: Tensor) -> Jobs:
+    """Return one job per client and model, with the jobs of a client next to each other."""
+    count = len(models)
+    return Jobs(models, torch.arange(count).repeat(len(clients)), clients.repeat_interleave(count))
+
+
+def per_client(losses: Sequence[Tensor], count: int) -> list[Tensor]:
+    """Group the losses of `all_pairs` of ``count`` models; return ``[count, n]`` per client."""
+    return [
+        torch.stack(list(losses[start : start + count])) for start in range(0, len(losses), count)
+    ]
+
+
+def each_its_own(models: Tensor) -> tuple[Tensor, Tensor]:
+    """Return models and mixture as `Method.client_models` does; each client has its own model."""
+    return models, torch.eye(len(models))
+
+
 def local_updates(trained: Tensor, models: Tensor, labels: Tensor) -> Tensor:
     """Turn ``trained`` (``[m, D]``) into the clients' updates: minus the model that each received.
 
@@ -170,3 +188,27 @@ def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Te
             shares = (weights[members] / weights[members].sum()).to(updates.device)
             averaged[cluster] += shares @ updates[members]
     return averaged
+
+
+def weighted_means(models: Tensor, trained: Tensor, weights: Tensor) -> Tensor:
+    """Return weighted means of the trained models, each as a step from a model of before.
+
+    The step is the mean of differences, which are smaller than models. So it has smaller rounding
+    errors than the mean of the models themselves.
+
+    Parameters
+    ----------
+    models : Tensor
+        ``[K, D]``, the models of before.
+    trained : Tensor
+        ``[n, D]``, the models that clients have trained.
+    weights : Tensor
+        ``[K, n]``, the weights of the trained models in each mean. A model whose weights are all
+        zero stays as it is.
+    """
+    means = models.clone()
+    for mean, own in zip(means, weights, strict=True):
+        if own.any():
+            shares = (own / own.sum()).to(trained)
+            mean += shares @ (trained - mean)
+    return means

@@ -210,7 +210,7 @@ class FedCRef(Method):
     def train_local_models(self) -> Generator[Request, Any, None]:
         """Train a new autoencoder for each cluster of the active clients, and compare them."""
         if self.iteration and not self.errors:  # after a restart from a checkpoint
-            yield from self.compare(range(self.server.clients), exchanged=False)
+            yield from self.compare(range(self.server.clients), sent=False)
         mine = np.flatnonzero(self.active[self.clusters.owner])
         if not len(mine):
             return
@@ -229,12 +229,12 @@ class FedCRef(Method):
         yield from self.compare(np.flatnonzero(self.active))
 
     def compare(
-        self, owners: Sequence[int] | Labels, exchanged: bool = True
+        self, owners: Sequence[int] | Labels, sent: bool = True
     ) -> Generator[Request, Any, None]:
         """Compute the errors of some clients' autoencoders on the samples of all clients."""
         self.errors = self.errors or [[] for _ in range(self.server.clients)]
         models = torch.cat([self.local_models[owner] for owner in owners])
-        errors = yield from reconstruction_errors(self.server, models, exchanged)
+        errors = yield from reconstruction_errors(self.server, models, sent)
         ends = np.cumsum([len(self.local_models[owner]) for owner in owners])
         parts = [np.split(of_client, ends[:-1]) for of_client in errors]
         for place, owner in enumerate(owners):
@@ -376,7 +376,7 @@ def as_arrays(value: Any) -> Any:
 
 
 def reconstruction_errors(
-    server: Server, models: Tensor, exchanged: bool = True
+    server: Server, models: Tensor, sent: bool = True
 ) -> Generator[Request, Any, list[Matrix]]:
     """Ask each client for the errors ``[M, n]`` of M models on its samples.
 
@@ -385,7 +385,7 @@ def reconstruction_errors(
     """
     count, m = len(models), server.clients
     jobs = Jobs(models, torch.arange(count).repeat(m), torch.arange(m).repeat_interleave(count))
-    answers = yield Losses(jobs, reported=False, exchanged=exchanged)
+    answers = yield Losses(jobs, reported=False, sent=sent)
     found = [error.cpu().double().numpy() for error in answers]
     return [
         np.array(found[i * count : (i + 1) * count]).reshape(count, server.num_samples(i))

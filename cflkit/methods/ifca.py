@@ -18,6 +18,7 @@ from cflkit.federation import Jobs, Losses, Request, Server, Train
 from cflkit.methods.base import (
     Method,
     Weighting,
+    all_pairs,
     average_updates,
     client_weights,
     local_updates,
@@ -58,11 +59,7 @@ class IFCA(Method):
         The clients that are absent keep their clusters. A model that nobody chooses stays as it is.
         """
         present = self.server.participants(t)
-        pairs = Jobs(
-            self.models,
-            torch.arange(self.k).repeat(len(present)),
-            present.repeat_interleave(self.k),
-        )
+        pairs = all_pairs(self.models, present)
         # A client keeps its losses to itself
         losses = yield Losses(pairs, split=self.chosen_by, reported=False)
         means = torch.stack([loss.mean() for loss in losses]).view(-1, self.k)

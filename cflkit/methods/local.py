@@ -38,7 +38,7 @@ class Local(Method):
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Let each participant train its own model, which never leaves the client."""
         jobs = self.broadcast(t)
-        self.aggregate(t, jobs, (yield Train(jobs, exchanged=False)))
+        self.aggregate(t, jobs, (yield Train(jobs, sent=False, reported=False)))
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Keep the model that each client trained."""

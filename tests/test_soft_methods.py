@@ -1,0 +1,532 @@
+"""Methods without clusters of clients: mixtures of components, and personal models."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.optimize import minimize
+
+from cflkit import datasets, methods, shifts, simulation
+from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.methods.base import weighted_means
+from cflkit.methods.fedsac import closeness
+from cflkit.methods.pfedgraph import nearest_shares
+from cflkit.methods.scaffold import length_of_steps
+
+MIXTURES = ("fedem", "fedrc")
+# Options with which each method is FedAvg, and the weights of that FedAvg
+ONE_COMPONENT = {
+    "fedem": ({"k": 1}, "samples"),
+    "fedrc": ({"k": 1}, "samples"),
+    "fedsoft": ({"k": 1, "mu": 0.0, "start": "mixture"}, "samples"),
+    "fedce": ({"k": 1}, "equal"),
+}
+EVERYONE = torch.arange(6)
+FINITE = st.floats(-5, 5, width=32)
+
+
+@pytest.fixture(scope="module")
+def turned():
+    """Make six clients, of whom three have images that are turned by 90°, with unequal sizes."""
+    images, split = shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6, samples=60)
+    smaller = [own[: len(own) - 3 * client] for client, own in enumerate(split.train)]
+    return images, dataclasses.replace(split, train=smaller)
+
+
+@pytest.fixture
+def federate(turned):
+    def build(**options):
+        options = {"model": "linear", "training": LocalTraining(2, 16, lr=0.05)} | options
+        return Federation(*turned, device="cpu", **options)
+
+    return build
+
+
+def run(name, federation, rounds=3, **options):
+    method = methods.make(name, **options)
+    history = simulation.run({"method": method}, federation, rounds, progress=False)
+    return method, history.table()
+
+
+def begin(name, federation, **options):
+    method = methods.make(name, **options)
+    method.setup(federation.server, federation.initial())
+    return method
+
+
+@pytest.mark.parametrize("name", ONE_COMPONENT)
+def test_with_one_component_it_is_fedavg_to_the_bit(name, federate):
+    options, weighting = ONE_COMPONENT[name]
+    method, _ = run(name, federate(), **options)
+    fedavg, _ = run("fedavg", federate(), weighting=weighting)
+    assert torch.equal(method.models[0], fedavg.models[0])
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_weights_of_one_are_no_weights(federate, engine):
+    federation = federate(engine=engine)
+    jobs = Jobs(federation.initial()[None], torch.zeros(6).long(), EVERYONE)
+    ones = [torch.ones(federation.num_samples(c)) for c in range(6)]
+    weighted = federation.train(dataclasses.replace(jobs, weights=ones), 0)
+    assert torch.equal(weighted, federation.train(jobs, 0))
+
+
+@pytest.mark.parametrize("name", ["fedem", "fedrc", "fedsoft", "pfedgraph", "fedsac", "ditto"])
+def test_absent_clients_keep_what_is_theirs(name, federate):
+    federation = federate(clients_per_round=3)
+    method = begin(name, federation)
+    for t in range(4):
+        before = {key: value.clone() for key, value in personal(method).items()}
+        federation.converse(method.round(t), t)
+        absent = sorted(set(range(6)) - set(federation.participants(t).tolist()))
+        assert before
+        for key, value in personal(method).items():
+            assert torch.equal(value[absent], before[key][absent]), key
+
+
+def personal(method):
+    """Return the parts of a method's state that belong to single clients."""
+    names = ("shares", "importance", "personal") + ("models",) * hasattr(method, "graph")
+    return {name: value for name, value in vars(method).items() if name in names}
+
+
+def test_fedce_refuses_rounds_without_all_clients(federate):
+    with pytest.raises(ValueError, match="is not defined for partial participation"):
+        run("fedce", federate(clients_per_round=3))
+
+
+@pytest.mark.parametrize("name", [*ONE_COMPONENT, "pfedgraph", "fedsac", "scaffold", "ditto"])
+def test_one_method_that_diverges_leaves_the_others_running(name, federate):
+    broken = methods.make(name)
+    setup = type(broken).setup
+
+    def with_infinity(server, initial):
+        setup(broken, server, initial + 1e38)
+
+    broken.setup = with_infinity
+    lines = {"broken": broken, "FedAvg": methods.make("fedavg")}
+    history = simulation.run(lines, federate(model="compact-cnn"), 3, progress=False)
+    table = history.table()
+    assert table[table["method"] == "broken"]["diverged"].iloc[-1]
+    assert len(table[table["method"] == "FedAvg"]) == 3
+
+
+@given(arrays("float32", (3, 4), elements=FINITE), arrays("float32", 4, elements=st.floats(0, 1)))
+def test_weighted_means_are_numpys(trained, weights):
+    models = torch.ones(2, 4)
+    rows = torch.from_numpy(np.stack([weights[:3], np.zeros(3, "float32")]))
+    found = weighted_means(models, torch.from_numpy(trained), rows)
+    assert torch.equal(found[1], models[1]), "without weights a model stays as it is"
+    if weights[:3].sum() > 1e-3:
+        expected = np.average(trained, axis=0, weights=weights[:3])
+        np.testing.assert_allclose(found[0], expected, atol=1e-4)
+
+
+# --- FedEM and FedRC ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+@given(losses=arrays("float32", (3, 7), elements=st.floats(0, 30, width=32)))
+@settings(max_examples=30)
+def test_responsibilities_sum_to_one_for_each_sample(name, losses):
+    method = methods.make(name)
+    method.shares = torch.tensor([[0.2, 0.5, 0.3]])
+    if name == "fedrc":
+        method.classes = [torch.tensor([0, 1, 0, 1, 0, 1, 1])]
+        method.class_shares = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.3, 0.7]])
+    q = method.e_step(0, torch.from_numpy(losses))
+    torch.testing.assert_close(q.sum(dim=0), torch.ones(7))
+    assert (q >= 0).all()
+
+
+def test_responsibilities_by_hand():
+    """Bayes' rule for two components: weights 1/4 and 3/4, likelihoods exp(−loss)."""
+    losses = torch.tensor([[0.0, 1.0], [1.0, 1.0]])
+    method = methods.make("fedem", k=2)
+    method.shares = torch.tensor([[0.25, 0.75]])
+    joint = torch.tensor([[0.25], [0.75]]) * (-losses).exp()
+    torch.testing.assert_close(method.e_step(0, losses), joint / joint.sum(dim=0))
+    robust = methods.make("fedrc", k=2)
+    robust.shares, robust.classes = method.shares, [torch.tensor([1, 0])]
+    robust.class_shares = torch.tensor([[0.2, 0.8], [0.6, 0.4]])
+    joint = joint / torch.tensor([[0.8, 0.2], [0.4, 0.6]])
+    torch.testing.assert_close(robust.e_step(0, losses), joint / joint.sum(dim=0))
+    robust.class_shares = torch.full((2, 2), 0.5)  # equal shares of classes change nothing
+    torch.testing.assert_close(robust.e_step(0, losses), method.e_step(0, losses))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_likelihood_never_falls_when_the_m_step_is_exact(seed):
+    """Two clients have different mixtures of the same two Gaussians, whose means are learnt."""
+    rng = np.random.default_rng(seed)
+    samples = [
+        torch.from_numpy(np.concatenate([rng.normal(-2, 1, own), rng.normal(2, 1, 40 - own)]))
+        for own in (30, 10)
+    ]
+    method = methods.make("fedem", k=2)
+    method.shares = torch.full((2, 2), 0.5, dtype=torch.float64)
+    means = torch.from_numpy(rng.normal(size=2))
+    likelihoods = []
+    for _ in range(20):
+        losses = [(own[None] - means[:, None]).square() / 2 for own in samples]
+        log_joint = [
+            shares.log()[:, None] - own for shares, own in zip(method.shares, losses, strict=True)
+        ]
+        likelihoods.append(float(sum(own.logsumexp(dim=0).sum() for own in log_joint)))
+        q = [method.e_step(client, own) for client, own in enumerate(losses)]
+        method.m_step(torch.arange(2), q)
+        weights = torch.cat(q, dim=1)
+        means = weights @ torch.cat(samples) / weights.sum(dim=1)
+    assert (np.diff(likelihoods) > -1e-9).all()
+    assert likelihoods[-1] > likelihoods[0] + 1
+
+
+def test_one_hot_responsibilities_are_ifca(federate):
+    """A component moves as IFCA's model, times the share of samples of the clients that chose it.
+
+    IFCA averages over these clients alone; FedEM averages over all of them.
+    """
+    federation = federate()
+    ifca = begin("ifca", federation, k=2, weighting="samples")
+    fedem = begin("fedem", federation, k=2)
+    assert torch.equal(ifca.models, fedem.models)
+    start = ifca.models.clone()
+
+    def one_hot(client, losses):
+        chosen = F.one_hot(losses.mean(dim=1).argmin(), 2).float()
+        return chosen[:, None].expand_as(losses).clone()
+
+    fedem.e_step = one_hot
+    federation.converse(ifca.round(0))
+    federation.converse(fedem.round(0))
+    assert fedem.shares.argmax(dim=1).tolist() == ifca.labels.tolist()
+    assert set(fedem.shares.flatten().tolist()) == {0, 1}
+    sizes = federation.sizes
+    for k in range(2):
+        share = sizes[ifca.labels == k].sum() / sizes.sum()
+        expected = share * (ifca.models[k] - start[k])
+        torch.testing.assert_close(fedem.models[k] - start[k], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_shares_of_components_are_mean_responsibilities_and_of_classes_sums(federate):
+    federation = federate()
+    method = begin("fedrc", federation, k=2)
+    seen = {}
+    e_step = method.e_step
+
+    def watched(client, losses):
+        seen[client] = e_step(client, losses)
+        return seen[client]
+
+    method.e_step = watched
+    federation.converse(method.round(0))
+    sums = torch.zeros(2, 10)
+    for client, q in seen.items():
+        torch.testing.assert_close(method.shares[client], q.mean(dim=1))
+        for label, column in zip(federation.targets(client, "train"), q.T, strict=True):
+            sums[:, label] += column
+    torch.testing.assert_close(method.class_shares, sums / sums.sum(dim=1, keepdim=True))
+    torch.testing.assert_close(method.class_shares.sum(dim=1), torch.ones(2))
+
+
+def test_as_published_clients_predict_with_their_last_component(federate):
+    federation = federate()
+    method = begin("fedem", federation, k=2, predicts="last component")
+    sent = {}
+    conversation, answer = method.round(0), None
+    while True:
+        try:
+            request = conversation.send(answer)
+        except StopIteration:
+            break
+        answer = request.answered_by(federation, 0)
+        sent[type(request).__name__] = (request.jobs, answer.clone() if len(sent) else None)
+    jobs, trained = sent["Train"]
+    models, mixture = method.client_models()
+    assert torch.equal(mixture, torch.eye(6))
+    assert torch.equal(models, trained[jobs.model_of == 1])
+    _, mixture = begin("fedem", federation, k=2).client_models()
+    assert mixture.shape == (6, 2)
+
+
+# --- FedSoft --------------------------------------------------------------------------------------
+
+
+def test_importance_counts_samples_or_batches(federate):
+    """Five samples, of which three are best explained by centre 0, in batches of four and one."""
+    federation = federate(training=LocalTraining(1, 4))
+    losses = torch.tensor([[1.0, 1.0, 1.0, 9.0, 5.0], [2.0, 2.0, 2.0, 1.0, 1.0], [9.0] * 5])
+    method = begin("fedsoft", federation, smoother=0.1)
+    torch.testing.assert_close(method.estimate(losses), torch.tensor([0.6, 0.4, 0.1]) / 1.1)
+    # The first batch has means 3 and 1.75, so both batches belong to centre 1
+    batches = begin("fedsoft", federation, smoother=0.1, counted="batches")
+    torch.testing.assert_close(batches.estimate(losses), torch.tensor([0.1, 1.0, 0.1]) / 1.2)
+
+
+def test_personal_models_are_pulled_to_their_mixture_and_centres_are_their_means(federate):
+    distance = {}
+    for mu in (0.0, 10.0):
+        federation = federate()
+        method = begin("fedsoft", federation, k=2, mu=mu, start="mixture")
+        start = method.models.clone()
+        federation.converse(method.round(0))
+        mixtures = method.importance @ start
+        distance[mu] = float((method.personal - mixtures).norm(dim=1).mean())
+        weights = method.importance * federation.sizes[:, None]
+        for k in range(2):
+            expected = (weights[:, k : k + 1] * method.personal).sum(dim=0) / weights[:, k].sum()
+            torch.testing.assert_close(method.models[k], expected, rtol=1e-4, atol=1e-6)
+    assert distance[10.0] < 0.8 * distance[0.0]
+
+
+def test_centres_are_sent_in_every_round_and_one_model_comes_back(federate):
+    federation = federate()
+    _, table = run("fedsoft", federation, k=3, interval=2)
+    model = 4 * federation.parameters
+    assert table["bytes_down"].tolist() == [18 * model] * 3
+    assert table["bytes_up"].tolist() == [6 * model] * 3
+
+
+def test_the_pull_to_a_mixture_is_the_sum_of_pulls():
+    """The two differ by a constant, so they have the same gradient."""
+    u, centres, theta = torch.tensor([0.3, 0.7]), torch.randn(2, 5), torch.randn(5)
+    theta.requires_grad_(True)
+    one = (u * (theta - centres).square().sum(dim=1)).sum()
+    other = (theta - u @ centres).square().sum()
+    gradients = [torch.autograd.grad(loss, theta)[0] for loss in (one, other)]
+    torch.testing.assert_close(*gradients)
+
+
+# --- FedCE ----------------------------------------------------------------------------------------
+
+
+def test_associations_by_hand(federate):
+    """Two batches of two samples; the means of the batches are (2, 4), (1, 1) and (4, 1)."""
+    losses = torch.tensor([[1.0, 3.0, 4.0, 4.0], [1.0, 1.0, 1.0, 1.0], [4.0, 4.0, 1.0, 1.0]])
+    federation = federate(training=LocalTraining(1, 2))
+    gained = [np.exp(-0.5 * np.sqrt(1 + 9)), 1, np.exp(-0.5 * 3)]
+    method = begin("fedce", federation, k=3)
+    method.associate(2, losses)
+    assert method.best[2] == 1
+    assert method.association[2].tolist() == pytest.approx(gained)
+    slip = begin("fedce", federation, k=3, counted="prefixes")
+    slip.associate(2, losses)  # the first model is the best of one, the second of two and three
+    assert slip.association[2].tolist() == pytest.approx([gained[0] + 1, 2, gained[2]])
+
+
+def test_every_model_is_a_mean_of_all_clients_with_weights_from_the_associations(federate):
+    federation = federate()
+    method = begin("fedce", federation, k=2)
+    start = method.models.clone()
+    federation.converse(method.round(0))
+    trained = federation.train(Jobs(start, method.best, EVERYONE), 0)
+    odds = method.association.exp()
+    for k in range(2):
+        expected = (odds[:, k : k + 1] * trained).sum(dim=0) / odds[:, k].sum()
+        torch.testing.assert_close(method.models[k], expected, rtol=1e-4, atol=1e-6)
+
+
+# --- pFedGraph and FedSaC -------------------------------------------------------------------------
+
+
+@given(arrays(float, 5, elements=st.floats(0.1, 1)), arrays(float, 5, elements=st.floats(-2, 2)))
+@settings(max_examples=25, deadline=None)
+def test_the_projection_solves_the_quadratic_programme(sizes, costs):
+    p = sizes / sizes.sum()
+    found = nearest_shares(p, np.stack([costs, 0 * costs]))
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
+    np.testing.assert_allclose(found[1], p, atol=1e-12)
+    solved = minimize(
+        lambda g: ((g - p) ** 2).sum() + costs @ g,
+        p,
+        jac=lambda g: 2 * (g - p) + costs,
+        bounds=[(0, None)] * 5,
+        constraints={"type": "eq", "fun": lambda g: g.sum() - 1, "jac": np.ones_like},
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    np.testing.assert_allclose(found[0], solved.x, atol=1e-5)
+
+
+def test_similar_clients_by_hand(federate):
+    """Three clients, of whom two have the same update and the third an orthogonal one."""
+    method = begin("pfedgraph", federate())
+    method.server.parameters = 2
+    method.initial = torch.zeros(3)
+    trained = torch.tensor([[1.0, 0.0, 5.0], [2.0, 0.0, 5.0], [0.0, 1.0, 5.0]])
+    present = torch.arange(3)
+    expected = -np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1.0]])
+    np.testing.assert_allclose(method.dissimilarity(present, trained), expected, atol=1e-6)
+    # Minus half the costs is 0.625 for similar clients: a third is pushed out of the simplex
+    weights = nearest_shares(np.full(3, 1 / 3), method.costs(present, trained))
+    np.testing.assert_allclose(weights, [[0.5, 0.5, 0], [0.5, 0.5, 0], [0.125, 0.125, 0.75]])
+
+
+def test_a_cosine_above_the_limit_counts_as_one(federate):
+    trained = torch.tensor([[1.0, 0.0], [0.95, np.sqrt(1 - 0.95**2)]])
+    for clipped, expected in ((True, -1), (False, -0.95)):
+        method = begin("pfedgraph", federate(), clipped=clipped)
+        method.server.parameters, method.initial = 2, torch.zeros(2)
+        found = method.dissimilarity(torch.arange(2), trained)
+        assert found[0, 1] == pytest.approx(expected)
+
+
+def test_equal_costs_are_fedavg_and_large_ones_local_training(federate, monkeypatch):
+    name = "pfedgraph"
+    monkeypatch.setattr(methods.METHODS[name], "costs", lambda *_: np.zeros((6, 6)))
+    method, _ = run(name, federate(), mu=0.0)
+    fedavg, _ = run("fedavg", federate())
+    assert torch.equal(method.models, fedavg.models.repeat(6, 1))
+    monkeypatch.setattr(methods.METHODS[name], "costs", lambda *_: 9 * (1 - np.eye(6)))
+    method, _ = run(name, federate(), mu=0.0)
+    local, _ = run("local", federate())
+    assert torch.equal(method.graph, torch.eye(6).double())
+    torch.testing.assert_close(method.models, local.models, rtol=1e-5, atol=1e-6)
+
+
+def test_pfedgraph_learns_the_groups(federate):
+    method, _ = run("pfedgraph", federate(), rounds=6)
+    truth = torch.tensor([0, 0, 0, 1, 1, 1])
+    same = truth[:, None] == truth[None]
+    assert method.graph[same].min() > 0.2
+    assert method.graph[~same].max() < 0.05
+
+
+def test_the_term_pulls_towards_its_anchor_or_pushes_away(federate):
+    turned = {}
+    for term in ("pull", "push"):
+        federation = federate()
+        method = begin("pfedgraph", federation, mu=20.0, term=term, anchor="own")
+        start = method.models.clone()
+        trained = federation.converse(training_of(method), 0)
+        turned[term] = F.cosine_similarity(trained, start).mean()
+    assert turned["pull"] > turned["push"] + 1e-3
+
+
+def training_of(method):
+    conversation = method.round(0)
+    return (yield next(conversation))
+
+
+def test_the_first_round_has_no_term_unless_the_anchor_is_the_own_model(federate):
+    method = begin("pfedgraph", federate())
+    assert method.broadcast(0).training is None
+    federate().converse(method.round(0))
+    assert method.broadcast(1).training.penalty == "cosine"
+    norms = method.anchors.norm(dim=1)
+    assert (norms <= 1 + 1e-5).all(), "an anchor is a mean of directions"
+    own = begin("pfedgraph", federate(), anchor="own")
+    assert own.broadcast(0).training.strength == -0.01
+
+
+def test_closeness_of_feature_spaces_by_hand():
+    x, y, z = torch.eye(3).double()
+    spaces = [torch.stack(axes) for axes in ((x, y), (y, x), (-x, y), (x, z))]
+    # Axes in another order or direction span the same space; one axis in common gives 45°
+    half = np.cos(np.pi / 4)
+    np.testing.assert_allclose(closeness(spaces, signed=False)[0], [1, 1, 1, half], atol=1e-12)
+    # With signs, −x is matched to nothing better than 180°
+    assert closeness(spaces, signed=True)[0, 2] == pytest.approx(np.cos(np.pi / 2), abs=1e-12)
+
+
+def test_fedsac_without_complementarity_is_pfedgraph(federate):
+    """Then λ₂ is 1/α in the programme of pFedGraph."""
+    fedsac, _ = run("fedsac", federate(), lambda1=0.0, lambda2=1.25)
+    other, _ = run("pfedgraph", federate(), alpha=0.8)
+    torch.testing.assert_close(fedsac.graph, other.graph)
+    torch.testing.assert_close(fedsac.models, other.models, rtol=1e-4, atol=1e-6)
+
+
+def test_a_feature_space_is_that_of_the_clients_own_model(federate):
+    federation = federate(model="compact-cnn")
+    method, _ = run("fedsac", federation, rounds=1)
+    trained = federation.train(Jobs(federation.initial()[None], torch.zeros(6).long(), EVERYONE), 0)
+    features = federation.embed(Jobs(trained, EVERYONE, EVERYONE), "train")
+    for axes, own in zip(method.axes, features, strict=True):
+        centred = (own - own.mean(dim=0)).double()
+        basis = torch.linalg.svd(centred, full_matrices=False)[2][:3]
+        alignment = basis @ axes.T.double()
+        np.testing.assert_allclose(alignment.abs(), np.eye(3), atol=5e-3)
+
+
+# --- SCAFFOLD and Ditto ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_length_of_steps_is_that_of_torchs_optimiser(momentum):
+    training = LocalTraining(3, 16, lr=0.1, momentum=momentum)
+    value = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimizer = training.build([value])
+    for _ in range(3 * 4):  # 50 samples are four batches
+        value.grad = -torch.ones_like(value)
+        optimizer.step()
+    assert float(length_of_steps(training, 50)) == pytest.approx(value.item())
+
+
+def test_scaffold_by_hand(federate):
+    """Follow Algorithm 1 for two rounds, with one full batch per epoch."""
+    federation = federate(training=LocalTraining(3, 100, lr=0.1))
+    method = begin("scaffold", federation)
+    x, common = federation.initial(), torch.zeros(federation.parameters)
+    own = torch.zeros(6, federation.parameters)
+    for t in range(2):
+        federation.converse(method.round(t), t)
+        ends = []
+        for client in range(6):
+            inputs, labels = federation.inputs(federation.partition.train[client])
+            y = x.clone()
+            for _ in range(3):
+                y = y - 0.1 * (gradient(federation, y, inputs, labels) - own[client] + common)
+            ends.append(y)
+        updates = torch.stack(ends) - x
+        new = own - common - updates / 0.3
+        common = common + (new - own).mean(dim=0)
+        own, x = new, x + updates.mean(dim=0)
+        torch.testing.assert_close(method.models[0], x, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(method.own, own, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(method.common, method.own.mean(dim=0), rtol=1e-4, atol=1e-5)
+
+
+def gradient(federation, row, inputs, labels):
+    network = federation.network(row)
+    loss = F.cross_entropy(network(inputs), labels)
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(network.parameters()))])
+
+
+def test_the_first_round_of_scaffold_is_fedavgs_with_equal_weights(federate):
+    method, _ = run("scaffold", federate(), rounds=1)
+    fedavg, _ = run("fedavg", federate(), rounds=1, weighting="equal")
+    torch.testing.assert_close(method.models, fedavg.models, rtol=1e-5, atol=1e-6)
+    half, _ = run("scaffold", federate(), rounds=1, server_lr=0.5)
+    middle = (federate().initial() + fedavg.models) / 2
+    torch.testing.assert_close(half.models, middle, rtol=1e-5, atol=1e-6)
+
+
+def test_scaffold_refuses_adam(federate):
+    with pytest.raises(ValueError, match="defined for local training by sgd"):
+        begin("scaffold", federate(training=LocalTraining(optimizer="adam", lr=1e-3)))
+
+
+def test_ditto_has_fedavg_and_without_pull_local_training(federate):
+    method, _ = run("ditto", federate(), mu=0.0)
+    fedavg, _ = run("fedavg", federate())
+    local, _ = run("local", federate())
+    assert torch.equal(method.models, fedavg.models)
+    assert torch.equal(method.personal, local.models)
+    pulled, _ = run("ditto", federate(), mu=10.0)
+    assert torch.equal(pulled.models, fedavg.models)
+    far = [(other.personal - fedavg.models).norm(dim=1).mean() for other in (method, pulled)]
+    assert far[1] < 0.8 * far[0]
+
+
+def test_dittos_personal_models_never_leave_their_clients(federate):
+    _, table = run("ditto", federate())
+    _, usual = run("fedavg", federate())
+    assert table["bytes_up"].equals(usual["bytes_up"])
+    assert table["bytes_down"].equals(usual["bytes_down"])
+    assert table["trainings"].tolist() == [12, 12, 12]
