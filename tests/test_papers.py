@@ -214,8 +214,25 @@ def test_baselines_are_in_the_line_up_of_emd_cfl_if_they_are_named():
     assert emd_cfl.line_up(more, *emd_cfl.data(more))["IFCA"].k == 5
 
 
+def test_the_baselines_without_clusters_are_in_the_line_up_if_they_are_named():
+    run = emd_cfl.Parameters.checked(
+        ledger.defaults("05_emd_cfl") | {"only": [*emd_cfl.SOFT, "SCAFFOLD", "Ditto"]}
+    )
+    found = {n: repr(line) for n, line in emd_cfl.line_up(run, *emd_cfl.data(run)).items()}
+    twins = [f"{name} as published" for name in emd_cfl.SOFT]
+    pairs = [n for pair in zip(emd_cfl.SOFT, twins, strict=True) for n in pair]
+    assert [*found] == [*pairs, "SCAFFOLD", "Ditto"]
+    assert found["FedEM"] == "FedEM(k=2, predicts='mixture')"
+    assert found["FedRC as published"] == "FedRC(k=2, predicts='last component')"
+    assert "mu=0.1, interval=2" in found["FedSoft"]
+    assert "mu=0.0, interval=1, smoother=0.001, split='validation'" in found["FedSoft as published"]
+    assert "delta=0.5, split='validation', counted='prefixes'" in found["FedCE as published"]
+    assert "anchor='own', since='received', clipped=False" in found["pFedGraph as published"]
+    assert "mu=1.0" in found["FedSaC as published"]
+
+
 def test_methods_that_the_paper_does_not_compare_are_in_the_line_up_if_they_are_named():
-    others = ["Briggs", "OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB", "Local"]
+    others = [*emd_cfl.OTHERS]
     usual = ledger.defaults("05_emd_cfl")
     run = emd_cfl.Parameters.checked(usual | {"only": others})
     found = {n: repr(line) for n, line in emd_cfl.line_up(run, *emd_cfl.data(run)).items()}
@@ -229,8 +246,9 @@ def test_methods_that_the_paper_does_not_compare_are_in_the_line_up_if_they_are_
 
 def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():
     usual = ledger.defaults("05_emd_cfl") | SMALL | {"model": "linear", "rounds": 2}
+    names = [*emd_cfl.BASELINES, *emd_cfl.SOFT]
     run = emd_cfl.Parameters.checked(
-        usual | {"only": ["EMD-CFL", *emd_cfl.BASELINES], "pacfl_angle": 20.0}
+        usual | {"only": [*emd_cfl.METHODS, *names], "pacfl_angle": 20.0}
     )
     images, split = emd_cfl.data(run)
     federation = emd_cfl.federation(run, images, split)
@@ -238,7 +256,7 @@ def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():
     assert history.trained < history.requested
     record = records.write(records.run_id(run), run, history, federation)
     assert "diverged" not in record.rounds
-    for name in emd_cfl.BASELINES:
+    for name in names:
         rows = ledger.rows_as_published(record, name)
         assert rows["method"].tolist() == [f"{name} as published"] * 2
 

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 
 METHODS = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
-# Baselines of the paper's tables, by their names there. A run has these only if it names them
+# Baselines of the paper's tables that find clusters, by their names there. A run has these only if
+# it names them
 BASELINES = {
     "CFL": "sattler",
     "IFCA": "ifca",
@@ -56,8 +57,23 @@ BASELINES = {
     "FeSEM": "fesem",
     "CFLGP": "cfl-gp",
 }
+# Its baselines that find no clusters of clients. A run has these, too, only if it names them
+SOFT = {
+    "FedEM": "fedem",
+    "FedSoft": "fedsoft",
+    "FedRC": "fedrc",
+    "FedCE": "fedce",
+    "pFedGraph": "pfedgraph",
+    "FedSaC": "fedsac",
+}
 # Methods that the paper does not compare. A run has these only if it names them
-OTHERS = {"Briggs": "briggs", **dict.fromkeys(CLUSTERERS, "ocfl"), "Local": "local"}
+OTHERS = {
+    "Briggs": "briggs",
+    **dict.fromkeys(CLUSTERERS, "ocfl"),
+    "Local": "local",
+    "SCAFFOLD": "scaffold",
+    "Ditto": "ditto",
+}
 
 
 # The thresholds of PACFL (degrees) and FedClust (units of the parameters), from appendix D.3
@@ -69,7 +85,7 @@ class Parameters(Run, Selection):
     """Parameters of ``05_emd_cfl``."""
 
     folder: ClassVar[str] = "emd-cfl"
-    line_up: ClassVar[tuple[str, ...]] = (*METHODS, *BASELINES, *OTHERS)
+    line_up: ClassVar[tuple[str, ...]] = (*METHODS, *BASELINES, *SOFT, *OTHERS)
 
     version: str
     clients: Annotated[int, Field(ge=2)] | None
@@ -125,6 +141,7 @@ TRAIN_MODE = Switch(
     what="embeddings with the network in training mode: batch statistics, dropout",
     source="EMD-CFL: evaluation leaves the copied network in training mode",
 )
+LAST_COMPONENT = "a client predicts with its own last component, without the mixture"
 # Baselines that the comparison's code runs otherwise than their own authors
 OF_BASELINES = tuple(
     Switch(where, option, published, intended, "code", what, "EMD-CFL: code of the comparison")
@@ -144,6 +161,28 @@ OF_BASELINES = tuple(
         ("cfl-gp", "report", "own update", "gradient", "clients report their own model's update"),
         ("cfl-gp", "period", 1, 2, "clients report in every round, not in every second round"),
         ("cfl-gp", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
+        ("fedem", "predicts", "last component", "mixture", LAST_COMPONENT),
+        ("fedrc", "predicts", "last component", "mixture", LAST_COMPONENT),
+        ("fedsoft", "mu", 0.0, 0.1, "no pull to the centres"),
+        ("fedsoft", "interval", 1, 2, "weights are estimated in every round"),
+        ("fedsoft", "split", "validation", "train", "weights by the validation loss"),
+        ("fedsoft", "counted", "batches", "samples", "a batch as a whole is assigned to a centre"),
+        ("fedsoft", "start", "mixture", "own", "local training begins at the mixture of centres"),
+        ("fedsoft", "smoother", 1e-3, 1e-4, "the smallest weight of a centre is about 0.001"),
+        ("fedce", "split", "validation", "train", "associations by the validation loss"),
+        ("fedce", "counted", "prefixes", "best", "a model that is best so far gains 1, too"),
+        *(
+            (where, option, published, intended, what)
+            for where in ("pfedgraph", "fedsac")
+            for option, published, intended, what in (
+                ("anchor", "own", "neighbours", "the cosine term has the received model"),
+                ("since", "received", "initial", "updates are those of the last round alone"),
+                ("clipped", False, True, "a cosine above 0.9 does not count as 1"),
+                ("include_buffers", True, False, "updates contain BatchNorm's buffers"),
+            )
+        ),
+        ("fedsac", "mu", 1.0, 0.01, "a strong cosine term"),
+        ("fedsac", "signed", True, False, "opposite feature axes count as distant"),
     )
 )
 SWITCHES = (TRAIN_MODE, *OF_BASELINES)
@@ -201,7 +240,7 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     }
     paper = thresholds(run)
     for name, options in more_options(run, split).items():
-        where = (BASELINES | OTHERS)[name]
+        where = (BASELINES | SOFT | OTHERS)[name]
         lines[name] = methods.make(where, **options)
         published = as_published(where, methods.METHODS[where], options, OF_BASELINES)
         published |= paper.get(name, {})
@@ -232,6 +271,14 @@ def more_options(run: Parameters, split: Partition) -> dict[str, dict[str, Any]]
         "Briggs": {"rounds": 1, "threshold": 0.5} | samples,
         **{name: {"clusterer": clusterer} for name, clusterer in CLUSTERERS.items()},
         "Local": {},
+        "FedEM": k,
+        "FedSoft": k,
+        "FedRC": k,
+        "FedCE": k,
+        "pFedGraph": {},
+        "FedSaC": {},
+        "SCAFFOLD": {},
+        "Ditto": {},
     }
 
 
@@ -286,7 +333,7 @@ PAPERS = (
         parameters=Parameters,
         scenario=SCENARIO,
         file="{dataset}_{version}.yaml",
-        methods={name: name for name in (*METHODS, *BASELINES)},
+        methods={name: name for name in (*METHODS, *BASELINES, *SOFT)},
         protocols={
             "last-accuracy": at(-1, "accuracy", PERCENT, 100),
             "last-worst-accuracy": at(-1, "worst_accuracy", PERCENT, 100),
