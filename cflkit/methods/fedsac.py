@@ -81,11 +81,12 @@ def closeness(axes: Sequence[Tensor], signed: bool) -> Matrix:
 
     Axes are matched greedily: the two with the largest cosine first, and then of the rest.
     """
-    found = np.empty((len(axes), len(axes)))
-    for i, one in enumerate(axes):
-        for j, other in enumerate(axes):
-            cosines = (one @ other.T).numpy()
-            cosines = np.clip(cosines if signed else np.abs(cosines), -1, 1)
+    spaces = [own.double().numpy() for own in axes]
+    found = np.empty((len(spaces), len(spaces)))
+    for i, one in enumerate(spaces):
+        for j, other in enumerate(spaces):
+            cosines = np.clip(one @ other.T, -1, 1)
+            cosines = cosines if signed else np.abs(cosines)
             angles = []
             for _ in range(min(cosines.shape)):
                 row, column = np.unravel_index(np.argmax(cosines), cosines.shape)

@@ -503,7 +503,8 @@ print(
 for number, found_by in enumerate(summaries):
     for name, found in found_by.items():
         print(
-            f"seed {run.seed + number}  {name:18s} {found['n_clusters']:8d} {found['ari']:6.2f} "
+            f"seed {run.seed + number}  {name:18s} {found.get('n_clusters', '–'):>8} "
+            f"{found.get('ari', np.nan):6.2f} "
             f"{found.get('accuracy', np.nan):9.3f} {found.get('worst_accuracy', np.nan):6.3f}"
         )
 print(f"\nrecord    {records.display_path(record.folder)}")
