@@ -19,6 +19,7 @@ LESSONS = {
     "06": "fedcref",
     "07": "explanations",
     "08": "tutorial",
+    "09": "map_of_the_methods",
     "90": "ledger",
     "L1": "labs_data",
     "L2": "labs_clusters",

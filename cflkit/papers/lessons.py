@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from cflkit.bounds import Count, Positive, Repeats
+from cflkit.bounds import Count, Momentum, Positive, Repeats
 from cflkit.parameters import FederatedRun, Parameters, Scenario, Seed
 
 
@@ -49,6 +49,19 @@ class SattlerAndBriggs(FederatedRun):
     repeats: Repeats
 
 
+class MapOfTheMethods(Parameters):
+    """Parameters of ``09_a_map_of_the_methods``; ``clients`` is a multiple of four."""
+
+    clients: Annotated[int, Field(ge=8, multiple_of=4)]
+    samples: Annotated[int, Field(ge=20)]
+    local_epochs: Count
+    batch_size: Count
+    lr: Positive
+    momentum: Momentum
+    rounds: Annotated[int, Field(ge=2)]
+    seed: Seed
+
+
 class Report(Parameters):
     """Parameters of the reports, ``93_report_ocfl`` and so on: which committed runs they show."""
 
@@ -76,6 +89,7 @@ LESSONS: dict[str, type[Parameters]] = {
     "01_federated_averaging": FederatedAveraging,
     "02_when_clients_disagree": ClientsDisagree,
     "04_sattler_and_briggs": SattlerAndBriggs,
+    "09_a_map_of_the_methods": MapOfTheMethods,
     "90_ledger": LedgerView,
     "93_report_ocfl": Report,
     "95_report_emd_cfl": Report,

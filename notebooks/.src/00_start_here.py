@@ -309,6 +309,7 @@ claims.check(
 # | [06 FedCRef](06_fedcref.ipynb) | What if nobody has labels? |
 # | [07 Explanations](07_explaining_cluster_models.ipynb) | What do the models of clusters look at? |
 # | [08 Tutorial 022](08_tutorial_022.ipynb) | Does a tutorial's code produce its table, and what do its faults cost? |
+# | [09 A map of the methods](09_a_map_of_the_methods.ipynb) | What do all these methods have in common, and which one should I use? |
 # | [90 Ledger](90_ledger.ipynb) | Which published numbers do our runs reproduce? |
 # | [93 Report: OCFL](93_report_ocfl.ipynb) | How do our runs compare with the two OCFL papers? |
 # | [95 Report: EMD-CFL](95_report_emd_cfl.ipynb) | How do our runs compare with the EMD-CFL paper? |
@@ -321,7 +322,7 @@ claims.check(
 # %% [markdown]
 # ## Three paths
 #
-# - **Students** read 00 to 03 in order. Then they choose one of 04, 05 and 06, and finish with 07 or 08. The
+# - **Students** read 00 to 03 in order. Then they choose one of 04, 05 and 06, and finish with 07, 08 or 09. The
 #   [glossary](99_glossary.ipynb) stands beside all of them.
 # - **Instructors** find a [course](course.md) of six weeks, with quizzes, exercises that check themselves and failure labs.
 #   Figures and "What we saw" are there before anything runs. Each lesson can be a session of its own after 01 and 02.

@@ -914,5 +914,5 @@ claims.check(
 # - Y. Mansour, M. Mohri, J. Ro, A. T. Suresh: Three approaches for personalization with applications to federated learning. arXiv 2002.10619, 2020 (not NeurIPS).
 # - T. Li, S. Hu, A. Beirami, V. Smith: Ditto: fair and robust federated learning through personalization. ICML 2021.
 #
-# **Previous:** [07 Explaining cluster models](07_explaining_cluster_models.ipynb) · **Next:** [90 The ledger](90_ledger.ipynb) ·
+# **Previous:** [07 Explaining cluster models](07_explaining_cluster_models.ipynb) · **Next:** [09 A map of the methods](09_a_map_of_the_methods.ipynb) ·
 # [Glossary](99_glossary.ipynb)

@@ -143,6 +143,9 @@
 # | $s_{ik}$, $\tau$ | In 08, the share of client $i$ in cluster $k$, and the temperature of these shares. | number in $[0, 1]$; positive number | [08](08_tutorial_022.ipynb) |
 # | $\theta^{(i)}$ | In 08, the mixture of models of client $i$. | $[P]$ | [08](08_tutorial_022.ipynb) |
 # | $F_{kl}$, $d_{kl}$ | In 08, the mean loss of model $k$ on the clients of cluster $l$, and the larger excess of two such losses. | losses | [08](08_tutorial_022.ipynb) |
+# | $W$, $W_{ij}$ | In 09, the [mixing matrix](#mixing-matrix) of a round, and the weight of client $j$'s trained model in the model of client $i$. In 05, $W$ is a distance. | $[m, m]$ | [09](09_a_map_of_the_methods.ipynb) |
+# | $\tilde\theta_j$ | In 09, the model that client $j$ has just trained. | $[P]$ | [09](09_a_map_of_the_methods.ipynb) |
+# | $\pi_k$, $q_k(x)$ | In the exercises of 09, the share of model $k$ at a client, and its [responsibility](#responsibility) for the image $x$. | numbers in $[0, 1]$ | [09](exercises/09_a_map_of_the_methods_exercises.ipynb) |
 # | $p$, $\bar o$ | In 90, a published number, and our mean over seeds. | as printed | [90](90_ledger.ipynb) |
 # | $h$ | Half the width of the 90 % t-interval of our mean. | as printed | [90](90_ledger.ipynb) |
 # | $s$, $n$ | In 90, the standard deviation of our seeds, and their number. | as printed; whole number | [90](90_ledger.ipynb) |
@@ -184,6 +187,7 @@
 # | $\gamma$, $\Gamma$ | cosine distances and their matrix (03); $\gamma_{max}$ of Sattler et al. (04); the graph of local clusters in the FedCRef paper |
 # | $\varepsilon$ | with an index, Sattler's thresholds (03, 04); without one, the threshold of EMD-CFL (05) |
 # | $\tau$ | FedCRef's threshold of stability (06); the temperature of soft shares (08); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedAvg |
+# | $W$ | the earth mover's distance (05); the mixing matrix (09) |
 # | $\zeta$ | a data-generating process (02); the sample size in Algorithm 2 of the extended OCFL paper (07) |
 
 # %% [markdown]
@@ -478,6 +482,10 @@
 # <a id="mean-shift"></a>**Mean shift.** Mean shift is a clusterer that moves each point repeatedly to the mean of its
 # surroundings. Points that end at the same place form a cluster. See [03](03_ocfl_temperature.ipynb).
 #
+# <a id="mixing-matrix"></a>**Mixing matrix.** The mixing matrix of a round has one row per client. Row $i$ has the weights
+# with which the trained models of all clients enter the model that client $i$ predicts with. The rows sum to 1. See
+# [09](09_a_map_of_the_methods.ipynb).
+#
 # <a id="neighbourhood"></a>**Neighbourhood** (EMD-CFL). The neighbourhood of a client consists of all clients with
 # which it agrees. Clients with identical neighbourhoods share a model. See [05](05_emd_cfl.ipynb).
 #
@@ -560,6 +568,10 @@
 #
 # <a id="refinement"></a>**Refinement** (FedCRef). In a refinement, a client sorts its images into local clusters again.
 # It uses its own networks and those of the communities. See [06](06_fedcref.ipynb).
+#
+# <a id="responsibility"></a>**Responsibility** (FedEM). The responsibility of a model for a sample is the probability that
+# the sample belongs to the model, given the sample's losses. The responsibilities of all models sum to 1. See
+# [09](09_a_map_of_the_methods.ipynb).
 #
 # <a id="round"></a>**Round.** A round is one cycle of federated training. The server sends models, clients train, and
 # the server averages. The EMD-CFL paper calls it a global epoch, and the OCFL papers also write "iteration". An
@@ -654,6 +666,14 @@
 # | <a id="fesem"></a>FeSEM | *Multi-center federated learning: clients clustering for better personalization* | `fesem` (FeSEM) | Each client belongs to the cluster whose centre is nearest to its parameters, and each centre is the mean of its members. | Long et al., World Wide Web 2023; in tables of EMD-CFL |
 # | <a id="fedclust"></a>FedClust | *FedClust: Optimizing federated learning on non-IID data through weight-driven client clustering* | `fedclust` (FedClust) | After a short training, clients are clustered once by the distances of part of their parameters. | Islam et al., 2024; in tables of EMD-CFL |
 # | <a id="cfl-gp"></a>CFL-GP, printed CFLGP | *Clustered federated learning via gradient-based partitioning* | `cfl-gp` (CFLGP) | The server accumulates the gradients of each client, and clusters them again at intervals. | Kim et al., ICML 2024; in tables of EMD-CFL |
+# | <a id="fedem"></a>FedEM | *Federated multi-task learning under a mixture of distributions* | `fedem` (FedEM) | Each client predicts with a weighted mixture of shared models, and expectation maximisation finds the weights (soft). | Marfoq et al., NeurIPS 2021; in tables of EMD-CFL |
+# | <a id="fedrc"></a>FedRC | *FedRC: Tackling diverse distribution shifts challenge in federated learning by robust clustering* | `fedrc` (FedRC) | A mixture of models as in FedEM, whose weights are corrected for the frequencies of classes (soft). | Guo et al., ICML 2024; in tables of EMD-CFL |
+# | <a id="fedsoft"></a>FedSoft | *FedSoft: Soft clustered federated learning with proximal local updating* | `fedsoft` (FedSoft) | Each client trains a model of its own, which proximal terms keep near several cluster models (soft). | Ruan and Joe-Wong, AAAI 2022; in tables of EMD-CFL |
+# | <a id="fedce"></a>FedCE | *FedCE: Personalized federated learning method based on clustering ensembles* | `fedce` (FedCE) | Each client has a degree of membership in every cluster, from the losses of the cluster models (soft). | Cai et al., ACM Multimedia 2023; in tables of EMD-CFL |
+# | <a id="pfedgraph"></a>pFedGraph | *Personalized federated learning with inferred collaboration graphs* | `pfedgraph` (pFedGraph) | Each client has a model of its own: a mean of all models, in which similar clients weigh more (no clusters). | Ye et al., ICML 2023; in tables of EMD-CFL |
+# | <a id="fedsac"></a>FedSaC | *Balancing similarity and complementarity for federated learning* | `fedsac` (FedSaC) | As pFedGraph, but clients whose features complement each other also weigh more (no clusters). | Yan et al., ICML 2024; in tables of EMD-CFL |
+# | <a id="scaffold"></a>SCAFFOLD | *SCAFFOLD: Stochastic controlled averaging for federated learning* | `scaffold` (SCAFFOLD) | One model for all clients. A correction of each local step keeps clients from drifting apart. | Karimireddy et al., ICML 2020 |
+# | <a id="ditto"></a>Ditto | *Ditto: Fair and robust federated learning through personalization* | `ditto` (Ditto) | Beside the model of federated averaging, each client trains a personal model that is pulled to it. | Li et al., ICML 2021 |
 # | <a id="fedcref"></a>FedCRef | federated cluster-wise refinement | `fedcref` (FedCRef) | Autoencoders of local clusters are compared between clients. Models of communities then refine the local clusters. | FedCRef |
 # | Perfect associations | upper bound of FedCRef | `fedcref` with `associations="true"` (Perfect associations) | FedCRef is given the true associations. | FedCRef |
 # | Global DEC | deep embedded clustering of all data in one place | no method; `sample_clustering.DEC` (Global DEC) | One clusterer sees the images of all clients. | Xie et al., ICML 2016; in tables of FedCRef |
@@ -662,22 +682,8 @@
 # | – | – | `local` (local) | Each client trains alone. It is a comparison of the kit, and no table of a paper has it. | the kit |
 # | – | – | `fedcref` with `associations="none"` (Alone) | Clients refine their local clusters with their own networks only. It is a comparison of the kit, and no table of a paper has it. | the kit |
 #
-# ### Methods that the kit does not have
-#
-# All methods in this table are baseline methods of EMD-CFL. Its tables have numbers for them. The ledger marks these
-# numbers as "not run".
-#
-# | abbreviation | full name or title | idea | source |
-# |---|---|---|---|
-# | <a id="fedem"></a>FedEM | *Federated multi-task learning under a mixture of distributions* | Each client predicts with a weighted mixture of shared models, and expectation maximisation finds the weights (soft). | Marfoq et al., NeurIPS 2021 |
-# | <a id="fedsoft"></a>FedSoft | *FedSoft: Soft clustered federated learning with proximal local updating* | Each client trains a model of its own, which proximal terms keep near several cluster models (soft). | Ruan and Joe-Wong, AAAI 2022 |
-# | <a id="fedrc"></a>FedRC | *FedRC: Tackling diverse distribution shifts challenge in federated learning by robust clustering* | A mixture of models as in FedEM, whose weights are corrected for the frequencies of classes (soft). | Guo et al., ICML 2024 |
-# | <a id="fedce"></a>FedCE | *FedCE: Personalized federated learning method based on clustering ensembles* | Each client has a degree of membership in every cluster, from the losses of the cluster models (soft). | Cai et al., ACM Multimedia 2023 |
-# | <a id="pfedgraph"></a>pFedGraph | *Personalized federated learning with inferred collaboration graphs* | Each client has a model of its own: a mean of all models, in which similar clients weigh more (no clusters). | Ye et al., ICML 2023 |
-# | <a id="fedsac"></a>FedSaC | *Balancing similarity and complementarity for federated learning* | As pFedGraph, but clients whose features complement each other also weigh more (no clusters). | Yan et al., 2024 |
-#
-# The papers mention further methods that none of their tables has: SCAFFOLD (OCFL), and K-Fed, SR-FCA and UIFCA
-# (FedCRef). The kit does not have these either.
+# The papers mention further methods that none of their tables has: K-Fed, SR-FCA and UIFCA (FedCRef). The kit does not
+# have them.
 
 # %% [markdown]
 # <a id="measures"></a>
