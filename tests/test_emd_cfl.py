@@ -18,6 +18,7 @@ from cflkit.checkpoints import CheckpointMismatch
 from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
 from cflkit.federation import Client, Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl
+from cflkit.papers.emd_cfl import working_range
 from cflkit.partition import Partition
 
 
@@ -549,3 +550,9 @@ def test_class_directions_span_what_a_class_varies_in():
     found = class_directions(images, np.repeat([0, 1], 30), p=2)
     assert found.shape == (20, 4)
     np.testing.assert_allclose(found @ found.T, basis @ basis.T, atol=1e-9)
+
+
+def test_the_working_range_has_the_units_of_the_distances():
+    angles = np.array([[0.0, 10.0, 40.0], [12.0, 0.0, 35.0], [41.0, 30.0, 0.0]])
+    assert working_range(angles, [0, 0, 1]) == (12.0, 35.0)
+    assert working_range(angles / 90, [0, 0, 0]) == pytest.approx((41 / 90, 2.0))

@@ -69,9 +69,9 @@ def losses_and_shares(rng: np.random.Generator) -> Arguments:
 # --- 09.4 ----------------------------------------------------------------------------------------
 
 
-def row_of_pfedgraph(sizes: Array, distances: Array, alpha: float) -> Array:
+def row_of_pfedgraph(sizes: Array, distances: Array, strength: float) -> Array:
     """Minimise pFedGraph's cost for one client over weights that are not negative and sum to 1."""
-    wanted = sizes / sizes.sum() - alpha * distances / 2
+    wanted = sizes / sizes.sum() - strength * distances / 2
     row: Array = proj_simplex(wanted)
     return row
 
@@ -83,16 +83,16 @@ def sizes_and_distances(rng: np.random.Generator) -> Arguments:
     return rng.integers(40, 80, m).astype(float), distances, float(rng.uniform(0.3, 0.6))
 
 
-def cut_and_divided(sizes: Array, distances: Array, alpha: float) -> Array:
+def cut_and_divided(sizes: Array, distances: Array, strength: float) -> Array:
     """Make the mistake of cutting negative weights off and dividing by the sum."""
-    wanted = np.clip(sizes / sizes.sum() - alpha * distances / 2, 0, None)
+    wanted = np.clip(sizes / sizes.sum() - strength * distances / 2, 0, None)
     found: Array = wanted / wanted.sum()
     return found
 
 
-def only_shifted(sizes: Array, distances: Array, alpha: float) -> Array:
+def only_shifted(sizes: Array, distances: Array, strength: float) -> Array:
     """Make the mistake of shifting the weights to the sum 1, with negative ones left."""
-    wanted = sizes / sizes.sum() - alpha * distances / 2
+    wanted = sizes / sizes.sum() - strength * distances / 2
     found: Array = wanted + (1 - wanted.sum()) / len(wanted)
     return found
 
@@ -200,15 +200,15 @@ EXERCISES = (
             "Some weights are negative. They must be at least 0.": only_shifted,
             "You cut negative weights off and divide. The sum is 1, but the cost is not minimal: "
             "all weights that stay must be shifted by the same amount.": cut_and_divided,
-            "Some shares of samples are missing: far from all others, a client's weights follow "
-            "the numbers of samples.": lambda sizes, distances, alpha: row_of_pfedgraph(
-                np.ones_like(sizes), distances, alpha
+            "The term p is missing. If all distances are equal, the weights are the shares of the "
+            "samples.": lambda sizes, distances, strength: row_of_pfedgraph(
+                np.ones_like(sizes), distances, strength
             ),
             "The sign of the distances is wrong: clients that are far away weigh more.": (
-                lambda sizes, distances, alpha: row_of_pfedgraph(sizes, -distances, alpha)
+                lambda sizes, distances, strength: row_of_pfedgraph(sizes, -distances, strength)
             ),
             "A factor 2 is missing. The derivative of a square has one.": (
-                lambda sizes, distances, alpha: row_of_pfedgraph(sizes, 2 * distances, alpha)
+                lambda sizes, distances, strength: row_of_pfedgraph(sizes, 2 * distances, strength)
             ),
         },
     ),

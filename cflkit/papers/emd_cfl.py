@@ -303,12 +303,14 @@ def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[flo
     within, between : float
         The largest score within a true cluster and the smallest between two, each the larger of
         the pair's two directions. There is a working ε exactly if ``within < between``. With one
-        true cluster ``between`` is 2, the largest cosine distance.
+        true cluster ``between`` is 2, the largest cosine distance. The scores may also be distances
+        of other methods, in their own units.
     """
     truth = np.asarray(clusters)
     pair = np.maximum(scores, scores.T)
     same = truth[:, None] == truth[None]
-    return float(pair[same].max()), float(pair[~same].min(initial=2.0))
+    between = pair[~same]
+    return float(pair[same].max()), float(between.min()) if len(between) else 2.0
 
 
 def recorded_range(record: Record) -> tuple[float, float]:

@@ -7,7 +7,7 @@
 # ---
 
 # %% [markdown]
-# # A map of the methods
+# # A map of the methods: a round of training is a matrix
 #
 # **Question.** There are dozens of methods for clients that differ. What do they have in common, where does each of them
 # fail, and which one should you use?
@@ -23,7 +23,7 @@
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb) and
 # [02 When clients disagree](02_when_clients_disagree.ipynb). The lessons 03, 04, 05 and 08 explain some of the methods.
 #
-# **Study minutes:** 45. **Minutes on two cores:** 2.5
+# **Study minutes:** 45. **Minutes on two cores:** 3
 #
 # **Source.** The idea of a matrix of collaboration between clients stands behind pFedGraph (Ye et al., 2023). Measuring it for
 # all methods is ours.
@@ -91,7 +91,10 @@ federation = home(images, split)
 truth = split.clusters
 everyone = torch.arange(run.clients)
 print(f"{run.clients} clients in {truth.max() + 1} groups")
-print(f"{len(split.train[0])} training and {len(split.test[0])} test images per client")
+tests = sorted(map(len, split.test))
+print(
+    f"{len(split.train[0])} training images per client, and {tests[0]} to {tests[-1]} test images"
+)
 print(f"{federation.parameters:,} parameters per model")
 
 # %% [markdown]
@@ -139,9 +142,49 @@ print("residual below a millionth:", residual < 1e-6)
 # %% [markdown]
 # ## The methods
 #
-# Here are all methods of the kit that train classifiers. (FedCRef, in lesson [06](06_fedcref.ipynb), has no labels.) Most of them must be
-# told something. Those that need the number of groups get the true number, $k = 4$. Three need a threshold, and for them we take the middle of the thresholds that
-# work in the first round. So the methods get help that a real server does not have.
+# Here are all methods of the kit that train classifiers. (FedCRef, in lesson [06](06_fedcref.ipynb), has no labels.) They answer three
+# questions in different ways: what do they compare, when do they do it, and what must they be told? You do not have to know them yet.
+#
+# | method | what is compared | when | told | lesson |
+# |---|---|---|---|---|
+# | FedAvg, FedProx, SCAFFOLD | nothing | – | – | [01](01_federated_averaging.ipynb) |
+# | Sattler (CFL) | updates, by angle | in every round | two norms, which it can choose itself | [04](04_sattler_and_briggs.ipynb) |
+# | Briggs | updates, by angle | once, after a given round | a distance | [04](04_sattler_and_briggs.ipynb) |
+# | OCFL | updates, by angle | once, when the temperature rises | nothing ($k$ for k-means) | [03](03_ocfl_temperature.ipynb) |
+# | EMD-CFL | embeddings of images | once, after the first training | ε | [05](05_emd_cfl.ipynb) |
+# | PACFL | images, by principal angles | once, before any training | an angle | [05](05_emd_cfl.ipynb) |
+# | FedClust | parameters of the last layer | once, after the first training | a distance | [05](05_emd_cfl.ipynb) |
+# | FlexCFL | updates, by their main directions | once, after the first training | $k$ | [05](05_emd_cfl.ipynb) |
+# | Signatures | gradients, losses or models | once, after a warm-up | $k$ | [08](08_tutorial_022.ipynb) |
+# | IFCA | losses of $k$ models | in every round | $k$ | [05](05_emd_cfl.ipynb) |
+# | FeSEM | parameters | in every round | $k$ | [05](05_emd_cfl.ipynb) |
+# | CFLGP | gradients, accumulated | in every second round | $k$ | [05](05_emd_cfl.ipynb) |
+# | FedEM, FedRC | losses of $k$ models, image by image | in every round | $k$ | |
+# | FedCE | losses of $k$ models | in every round | $k$ | |
+# | FedSoft | losses of $k$ models, image by image | in every second round | $k$ and a pull μ | |
+# | pFedGraph | updates, by angle | in every round | two weights | |
+# | FedSaC | updates, and spaces of features | in every round | three weights | |
+# | Ditto | nothing | – | a pull λ | |
+#
+# Two more are for comparison: the **Oracle** knows the true groups, and **Local** means that each client trains alone. OCFL comes with four clustering algorithms:
+# HDBSCAN (HDB), k-means (KM), affinity propagation (AFF) and mean shift (MS).
+#
+# A few words about the methods that no other lesson has:
+#
+# - **FedEM** treats every image as a draw from one of $k$ distributions. For each image, a client computes how probable each of the $k$ models is. These are its
+#   **responsibilities**. Then it trains all $k$ models, with the responsibilities as weights. **FedRC** also divides by how frequent each class is.
+# - **FedCE** keeps a score per client and model. The best model's score rises most. Each model is then a mean over all clients, with weights from the scores.
+# - **FedSoft** counts for how many images each of the $k$ models is best. A client trains *one* model, with a pull to the $k$ models by these counts.
+# - **pFedGraph** chooses a client's row of $W$ directly. It minimises a sum of two terms: rows should be close to the shares of samples, and similar clients should weigh more.
+#   **FedSaC** adds a term for clients whose features are different.
+# - **Ditto** trains two models per client: one for FedAvg, and a personal one that is pulled to it with weight λ.
+# - **SCAFFOLD** corrects the local steps, so that clients that differ do not drift apart. It still has one model.
+#
+# ## Thresholds
+#
+# Methods that need the number of groups get the true number, $k = 4$. Four methods need a threshold. For Briggs we take a cosine distance of 0.5. For EMD-CFL, PACFL and FedClust we take the middle between the
+# largest distance within a group and the smallest between two groups, in the first round. If the first is larger than the second, no threshold is right, and the middle is a compromise. So the methods get help that a real server does not
+# have. (EMD-CFL subtracts a reference from its distances. So they can be negative.)
 
 
 # %%
@@ -178,9 +221,9 @@ BY_SAMPLES = {"weighting": "samples"}  # otherwise some methods give all clients
 
 def with_clusters(truth, k):
     return {
-        "Sattler": methods.make("sattler", **BY_SAMPLES),
+        "Sattler": methods.make("sattler", min_rounds=0, **BY_SAMPLES),
         "Briggs": methods.make("briggs", rounds=1, threshold=0.5, **BY_SAMPLES),
-        "OCFL-KM": methods.make("ocfl", clusterer="kmeans"),
+        "OCFL-KM": methods.make("ocfl", clusterer="kmeans", options={"n_clusters": k}),
         "OCFL-AFF": methods.make("ocfl", clusterer="affinity"),
         "OCFL-MS": methods.make("ocfl", clusterer="meanshift"),
         "OCFL-HDB": methods.make("ocfl", clusterer="hdbscan"),
@@ -222,7 +265,7 @@ def line_up(truth, k=4):
 
 
 # %% [markdown]
-# All of them run [in lockstep](99_glossary.ipynb#lockstep): every client has the same initial model and the same order of batches in all methods. Where two
+# All of them run [in lockstep](99_glossary.ipynb#lockstep). They have the same first initial model, and a client has the same order of batches in all of them. (Methods with $k$ models draw $k - 1$ more.) Where two
 # methods ask for the same training, the kit runs it once. `mixing.watched` wraps a method. The method works as before, and its matrices are measured on the
 # way.
 
@@ -236,16 +279,30 @@ print(f"peak memory of this notebook so far: {records.peak_memory(federation.dev
 print(f"largest residual of all matrices: {max(max(w.residuals) for w in watched.values()):.0e}")
 
 # %% [markdown]
-# The residual says that the idea holds for all of them: up to rounding, a round *is* a mixing matrix. (SCAFFOLD and Ditto also change how clients train. That
-# happens before the averaging, so $W$ does not show it.)
+# The residual says that the idea holds for all of them: up to rounding, each new model is a mean of the trained ones. Two things are *not* in the matrix. Many methods also change how a client trains: by a pull, a correction, or weights for its images.
+# That happens before the averaging. And a client with a mixture averages the *predictions* of its models, while $W$ describes the mean of the models.
 #
-# Figure 1 has the matrices of twelve methods in four of the rounds. White is no weight and black is all of it. The orange lines separate the true groups. Choose a
+# Figure 1 has the matrices of twelve methods in four of the rounds. White is no weight and black is all of it. The clients are sorted, and green lines separate the true groups. Choose a
 # method, read its row from left to right, and say in one sentence what it does.
 
 # %% tags=["hide-input"]
 shown = {
-    "one cluster per client": ["FedAvg", "Sattler", "OCFL-HDB", "IFCA", "FeSEM", "EMD-CFL"],
-    "no clusters": ["Local", "FedSoft", "FedEM", "FedCE", "pFedGraph", "FedSaC"],
+    "one model for all, or one per cluster": [
+        "FedAvg",
+        "Sattler",
+        "OCFL-HDB",
+        "IFCA",
+        "FeSEM",
+        "EMD-CFL",
+    ],
+    "mixtures, and models of one's own": [
+        "Local",
+        "FedSoft",
+        "FedEM",
+        "FedCE",
+        "pFedGraph",
+        "FedSaC",
+    ],
 }
 times = sorted({1, 2, 3, run.rounds} & {*range(1, run.rounds + 1)})
 figure, axes = plt.subplots(
@@ -264,15 +321,15 @@ for (title, names), half in zip(
             weights = watched[name].matrices[t - 1]
             drawn = ax.imshow(weights, cmap="Greys", norm=PowerNorm(0.5, 0, 1))
             for border in plots.cluster_borders(truth):
-                ax.axhline(border, color=plots.COLOURS[4], linewidth=0.8)
-                ax.axvline(border, color=plots.COLOURS[4], linewidth=0.8)
+                ax.axhline(border, color=plots.COLOURS[2], linewidth=0.8)
+                ax.axvline(border, color=plots.COLOURS[2], linewidth=0.8)
             ax.set(xticks=[], yticks=[])
         row[0].set_ylabel(name)
     for t, ax in zip(times, half[0], strict=True):
         ax.set_title(f"round {t}", fontsize=9)
     head = half[0, 0].annotate(title, (0, 1.5), xycoords="axes fraction", fontsize=10)
     head.set_in_layout(False)
-figure.get_layout_engine().set(rect=(0, 0, 1, 0.96))  # room for the heads
+figure.get_layout_engine().set(rect=(0, 0, 1, 0.95))  # room for the heads
 figure.colorbar(
     drawn,
     ax=axes,
@@ -287,7 +344,7 @@ plots.show(
     figure,
     1,
     "Mixing matrices, as measured. Rows of a matrix are clients that predict, and columns are clients that "
-    "have trained. Orange lines separate the true groups.",
+    "have trained. Green lines separate the true groups. Grey levels follow the square root of the weight.",
     "Two columns of small square matrices in grey, six methods each, over four rounds. FedAvg, Sattler and "
     "FedEM are evenly grey. OCFL-HDB is grey at first and then has four dark blocks. Local and FedSoft have a "
     "black diagonal. pFedGraph has four blocks from the first round. FedSaC has dark cells outside the blocks.",
@@ -297,21 +354,23 @@ plots.show(
 # With the defaults, the figure tells these stories:
 #
 # - **FedAvg** is evenly grey: everybody has the same mean. **Sattler**'s method looks the same, as it has not split yet.
-# - **OCFL** waits, and then its blocks appear at once. They never change again. **FeSEM** has them after the first round.
-# - **IFCA** begins with random models, and its clients try them all. After some rounds the choice settles. Two groups may share one model
-#   for good.
-# - **EMD-CFL** has no good threshold on these data, as we saw. It joins clients whose images are turned by half a turn against each other.
+# - **OCFL** waits, and then its blocks appear at once. They never change again. **FeSEM** has them from the first round on.
+# - **IFCA** begins with random models. A client computes the loss of all $k$ models and trains the best one. In the first rounds, the choice changes. In the last
+#   round, the first and the last group share one model.
+# - **EMD-CFL** has no good threshold on these data, as we saw. It joins clients whose images are rotated by 180° relative to each other. (To a network, many
+#   digits look alike upside down.) Its clusters need not be blocks: a client gets the mean of all clients that it agrees with, and this may leave out itself.
 # - **Local** is the identity. **FedSoft** is, too: a client predicts with its own model, which is only *pulled* to a mixture.
-# - **FedEM** has four models, and it is grey by construction. Each of the four is a mean over all clients, so each mixture of them is one, too. A client
-#   has influence in another way: through the weights of its images while it trains. $W$ does not show these.
+# - **FedEM** has four models, and it is grey by construction. Each of the four is a mean over all clients, so each mixture of them is such a mean, too. A client
+#   has influence in another way: through the weights of its images while it trains.
+# - **FedCE** is nearly FedAvg in these rounds, as its scores differ little.
 # - **pFedGraph** learns the weights by itself, and finds the blocks without being told that there are groups.
-# - **FedSaC** looks for clients that *complement* each other. It begins with the blocks. Then the weight moves to groups that are half a
-#   turn away.
+# - **FedSaC** looks for clients that *complement* each other. It begins with the blocks. Then the weight moves to groups that are
+#   rotated by 180°.
 #
 # ## Whose models do you get?
 #
-# Figure 2 shows one number triple per method: how the weight of a client's last model is divided among the client itself, the rest of its group,
-# and other groups. The right panel has the accuracy. Cover it with your hand, and try to guess it from the bars.
+# Figure 2 shows three shares per method: how much of a client's model in the last round comes from the client itself, from the rest of its group,
+# and from other groups. The right panel has the accuracy. How far do the bars explain it?
 
 # %%
 same = truth[:, None] == truth[None]
@@ -364,48 +423,28 @@ plots.show(
 # %% [markdown]
 # With the defaults, there are three layers:
 #
-# - At the top, there is no orange, and much dark blue. These clients share with their own group, and *only* with it.
-# - In the middle, there is light blue alone. Such a client has nobody else's data, and nobody else's distribution either.
-# - At the bottom, there is much orange. On these data, a mean over all groups is worse than training alone.
+# - At the top, there is almost no orange, and much dark blue. These clients share with their own group and, up to a little mixing by FlexCFL, *only* with it.
+# - In the middle, there are two kinds. Some bars are light blue alone: nobody else's model enters. Others have a quarter to a third of orange. There, what a client gains from its
+#   own group and what it loses to the others nearly cancel.
+# - At the bottom, there is more orange than blue.
 #
-# So the first question about any method is not how clever its criterion is. It is: *how much orange is left?* The top methods have nearly the same accuracy, as they
-# have nearly the same matrix.
+# So a first question about any method is: *how much orange is left?* The matrix is not everything, though. SCAFFOLD, FedAvg and FedEM have the same bar, and quite different accuracies. They differ in the training. (There are about 1,400 test images. Differences below one point, such as
+# that between the first method and the oracle, are noise.)
 #
-# ## The axes of the field
+# ## Is this only the beginning?
 #
-# The matrix says *what* comes out. The methods differ in how they get there:
-#
-# | method | what is compared | when | told | lesson |
-# |---|---|---|---|---|
-# | FedAvg, FedProx, SCAFFOLD | nothing | – | – | [01](01_federated_averaging.ipynb) |
-# | Sattler (CFL) | updates, by angle | in every round | two norms | [04](04_sattler_and_briggs.ipynb) |
-# | Briggs | updates, by distance | once, after a given round | a distance | [04](04_sattler_and_briggs.ipynb) |
-# | OCFL | updates, by angle | once, when the temperature rises | nothing ($k$ for OCFL-KM) | [03](03_ocfl_temperature.ipynb) |
-# | EMD-CFL | embeddings of images | once, after the first training | ε | [05](05_emd_cfl.ipynb) |
-# | PACFL | images, by principal angles | once, before any training | an angle | [05](05_emd_cfl.ipynb) |
-# | FedClust | parameters of the last layer | once, after the first training | a distance | [05](05_emd_cfl.ipynb) |
-# | FlexCFL | updates, by their main directions | once, after the first training | $k$ | [05](05_emd_cfl.ipynb) |
-# | Signatures | gradients, losses or models | once, after a warm-up | $k$ | [08](08_tutorial_022.ipynb) |
-# | IFCA | losses of $k$ models | in every round | $k$ | [05](05_emd_cfl.ipynb) |
-# | FeSEM | parameters | in every round | $k$ | [05](05_emd_cfl.ipynb) |
-# | CFLGP | gradients, accumulated | in every second round | $k$ | [05](05_emd_cfl.ipynb) |
-# | FedEM, FedRC | losses of $k$ models, image by image | in every round | $k$ | |
-# | FedCE | losses of $k$ models | in every round | $k$ | |
-# | FedSoft | losses of $k$ models, image by image | in every second round | $k$ and a pull μ | |
-# | pFedGraph | updates, by angle | in every round | two weights | |
-# | FedSaC | updates, and spaces of features | in every round | three weights | |
-# | Ditto | nothing | – | a pull λ | |
-#
-# A few words about the methods that no other lesson has:
-#
-# - **FedEM** treats every image as a draw from one of $k$ distributions. For each image, a client computes how probable each of the $k$ models is. These are its
-#   **responsibilities**. Then it trains all $k$ models, with the responsibilities as weights. **FedRC** also divides by how frequent each class is.
-# - **FedCE** keeps a score per client and model. The best model's score rises most. Each model is then a mean over all clients, with weights from the scores.
-# - **FedSoft** counts for how many images each of the $k$ models is best. A client trains *one* model, with a pull to the $k$ models by these counts.
-# - **pFedGraph** chooses a client's row of $W$ directly. It minimises a sum of two terms: rows should be close to the shares of samples, and similar clients should weigh more.
-#   **FedSaC** adds a term for clients whose features are different.
-# - **Ditto** trains two models per client: one for FedAvg, and a personal one that is pulled to it with weight λ.
-# - **SCAFFOLD** corrects the local steps, so that clients that differ do not drift apart. It still has one model.
+# Six rounds are few. So we train some of the methods five times as long.
+
+# %%
+PATIENT = ["Oracle", "FedCE", "Local", "FedAvg"]
+lines = {name: line for name, line in line_up(truth).items() if name in PATIENT}
+long = simulation.run(lines, federation, 5 * run.rounds, progress=False).table()
+after = long.pivot(index="method", columns="round", values="accuracy").loc[PATIENT]
+print(after[[run.rounds, 2 * run.rounds, 5 * run.rounds]].round(3).to_string())
+
+# %% [markdown]
+# With the defaults, FedAvg comes near Local, but does not pass it. FedCE, which was at the bottom, comes near the oracle: a method that searches step by
+# step needs time. The order in Figure 2 is an order for short training. What lasts is the lead of those who know the groups over those who train alone or all together.
 #
 # ## What does it cost?
 #
@@ -467,13 +506,13 @@ for name, row in table.sort_values("accuracy", ascending=False).iterrows():
     print(f"{name:12s}{numbers}".replace("nan", "  –"))
 
 # %% [markdown]
-# With the defaults, bytes buy nothing here. The cheapest methods with clusters send what FedAvg sends, since clients send their models anyway, and the clustering happens at the server.
-# The expensive ones send $k$ models (IFCA, FedEM, FedRC, FedCE, FedSoft), or the models of other clients for the distances (EMD-CFL). EMD-CFL pays once, in the first
-# round. Over 100 rounds its surcharge would nearly vanish, and that of the others would stay.
+# With the defaults, the first bytes buy five points: that is the step from Local to the methods at the top. More bytes than FedAvg's buy nothing. These methods cluster by what the server has anyway, the clients' models.
+# The expensive ones send $k$ models to each client (IFCA, FedEM, FedRC, FedCE, FedSoft), or the models of other clients for the distances (EMD-CFL). In between, pFedGraph, FedSaC and SCAFFOLD send one more vector for the training, and CFLGP also
+# sends gradients. EMD-CFL pays only once, in the first round. Over 100 rounds, its total would fall from 3.8 times FedAvg's bytes to about 1.2, and that of the others would stay.
 #
 # ## Make them fail
 #
-# So far, the data had four clear groups of three. Now we change one thing at a time, and look at the clients that are affected:
+# So far, the data had four clear groups of three. Now we change one thing at a time, and look at the clients that are affected. The thresholds stay as they are.
 #
 # - **IID**: no groups at all. All clients draw from one distribution.
 # - **Alone**: a group with one client only. We look at this client.
@@ -538,7 +577,7 @@ situations = {
 def tried_in(pictures, dealt, k, affected):
     """The mean accuracy of the affected clients, by method."""
     place = home(pictures, dealt)
-    names = TRIED if k == 4 else [*TOLD, "FedAvg", "Local"]
+    names = TRIED if k == 4 else TOLD
     lines = {name: line_up(dealt.clusters, k)[name] for name in names}
     simulation.run(lines, place, run.rounds, progress=False)
     return {name: accuracies(place, line)[affected].mean() for name, line in lines.items()}
@@ -549,18 +588,19 @@ outcome = pd.DataFrame(
     | {name: pd.Series(tried_in(*given)) for name, given in situations.items()}
 )
 simple = outcome.loc[["FedAvg", "Local"]].max()
+simple[["k = 2", "k = 8"]] = simple["four\ngroups"]  # neither is told k
 
 # %% [markdown]
 # Each cell of Figure 4 compares a method with the better of the two simplest ones, FedAvg and Local. Purple means that the method is worth its trouble. Orange
-# means that you would better have done nothing clever. Is there a method without an orange cell?
+# means that one of the two would have been better. Is there a method without an orange cell?
 
 # %% tags=["hide-input"]
 gain = 100 * (outcome - simple).reindex(TRIED)
 figure, ax = plt.subplots(figsize=(6.6, 4.6))
-drawn = ax.imshow(gain, cmap="PuOr", vmin=-15, vmax=15, aspect="auto")
+drawn = ax.imshow(gain, cmap="PuOr", vmin=-30, vmax=30, aspect="auto")
 for (row, column), value in np.ndenumerate(gain.to_numpy()):
     if not np.isnan(value):
-        colour = "white" if abs(value) > 10 else "black"
+        colour = "white" if abs(value) > 18 else "black"
         ax.text(column, row, f"{value:+.0f}", ha="center", va="center", color=colour, fontsize=9)
 ax.set_xticks(range(len(gain.columns)), [f"{n}\n{simple[n]:.2f}" for n in gain.columns])
 ax.set_yticks(range(len(gain)), gain.index)
@@ -572,40 +612,42 @@ plots.show(
     "How much better or worse a method is for the affected clients than the better of FedAvg and Local. "
     "Empty cells: the method is not told a number of clusters.",
     "A table of coloured cells, methods by situations. With the defaults, the column of four groups has "
-    "positive numbers for most methods. In the columns alone and between, several methods have large negative "
-    "ones. Most entries under k = 2 are negative.",
+    "+4 or +5 for seven methods. In the column alone, four methods have -24 or less. All entries under k = 2 "
+    "are negative.",
 )
 
 # %% [markdown]
 # With the defaults:
 #
-# - **IID.** FedAvg is the best you can have, and clusters only take data away from each other. Methods that
-#   are told $k = 4$ make four clusters, whether there are groups or not. Without such an order, pFedGraph and EMD-CFL lose nearly nothing.
-# - **Alone.** Nobody can gain much for a client that has no partner. The best is to leave it alone. FlexCFL, FeSEM and CFLGP do so, because
-#   they look for four clusters, and one of the four is this client. HDBSCAN needs at least two members for a cluster, so the client gets a model with others. pFedGraph
-#   gives it a model with others, too.
-# - **Between.** One cluster per client is the wrong description here. A client with two distributions needs two models, or one of its own. Even the oracle is no help,
+# - **IID.** FedAvg is the best you can have, and clusters only leave each model less data. FeSEM, FlexCFL and CFLGP must make four clusters, and lose 2 to 4 points. IFCA leaves models unused, and loses less. pFedGraph, PACFL and the
+#   oracle lose nothing. Not being told $k$ is no guarantee, though: HDBSCAN also finds clusters where there are none.
+# - **Alone.** Nobody can gain much for a client that has no partner. The best is to leave it alone. FlexCFL, FeSEM and CFLGP do so: they look for four clusters, and one of the four is this client. HDBSCAN needs at least two members
+#   for a cluster, and puts the client into the group that is rotated by 180° from it. pFedGraph moves its weight to the same group, round by round. IFCA's client has chosen the model of another group. EMD-CFL gives it the model of a client that sees the digits upside down.
+# - **Between.** One cluster per client is the wrong description for a client with two distributions. No method in the figure is better than Local for it. Even the oracle is not,
 #   as it puts the client into the group of its first half.
-# - **Wrong $k$.** Too few clusters cost more than too many. With $k = 2$, groups must share a model. With $k = 8$, groups are split, which only takes some data away. IFCA even gains, since more random models
-#   make it less likely that two groups choose the same one.
+# - **Wrong $k$.** With $k = 2$, groups must share a model. FlexCFL, FeSEM and CFLGP then lose about ten points against the right $k$. With $k = 8$, groups are split, and they lose 2 to 4. IFCA even gains, since with more random models
+#   two groups less often choose the same one.
+#
+# Is there a method without an orange cell? With the defaults, PACFL has none. But we chose its threshold with the truth at hand, and only angles between 10.4° and 10.5° are right.
+#
+# Do not read too much into small numbers. In the columns *alone* and *between*, there is one client with little more than a hundred test images. Five points are six images there.
 #
 # ## Which method should I use?
 #
 # No federation of yours is this one. But the figures suggest questions, and an order for them:
 #
-# 1. **Do the clients differ at all?** Train FedAvg and Local, both of which are cheap. If FedAvg is clearly better, stay with it (Figure 4, IID). If Local is better, models from other clients do harm
-#    (Figure 2, orange).
-# 2. **Are there groups?** Draw the matrix of cosine distances of the first updates. It is free, since the server has the updates anyway. Blocks mean groups.
-# 3. **Groups, and you do not know how many?** Take a method that is not told $k$ and clusters once by updates: OCFL, or Briggs if you can see a threshold in the matrix. It sends no more than FedAvg (Figure 3).
-# 4. **You know $k$?** FlexCFL, CFLGP or the signatures are as good. If you are in doubt, choose $k$ too large rather than too small (Figure 4).
-# 5. **Singles, or clients between groups?** Take a method in which a client keeps a model of its own, such as FedSoft or Ditto, and compare it with Local (Figure 4, alone and between).
-# 6. **Clients that change?** Clusters that are found once do not follow. IFCA, FeSEM and CFLGP ask again.
+# 1. **Do the clients differ at all?** Train FedAvg and Local, both of which are cheap, and look at every client. Where Local is better, models from other clients do harm
+#    (Figure 2, orange). If FedAvg is better for everybody, clusters may still help, but less is at stake (Figure 4, IID).
+# 2. **Are there groups?** Draw the matrix of cosine distances of the first updates, and sort it by a hierarchical clustering. It costs nothing, since the server has the updates anyway. Dark blocks mean groups.
+# 3. **Groups, and you do not know how many?** Take a method that is not told $k$ and compares updates: OCFL with HDBSCAN or affinity propagation, or pFedGraph. If you see a threshold in the matrix, Briggs is as good. They send at most half more than FedAvg (Figure 3).
+# 4. **You know $k$?** FlexCFL, CFLGP, FeSEM or the signatures are as good. If you are in doubt, choose $k$ too large rather than too small (Figure 4).
+# 5. **Singles, or clients between groups?** Compare each client's model with one that it trains alone, on validation images, and let it keep the better one. Among the methods in Figure 4, FedSoft is never more than 4 points worse than the better of FedAvg and Local, and never more than 1 better.
+# 6. **Clients that change?** Clusters that are found once do not follow. IFCA, FeSEM, CFLGP and pFedGraph ask again.
 # 7. **Is it private enough?** Look at what else is sent. PACFL sends directions in the space of images, EMD-CFL sends embeddings, and models travel between clients.
 #
 # Whatever you choose, run FedAvg, Local and your method with several seeds. One seed is an anecdote.
 #
-# What the map does not show: other networks, other shifts, and long training. Six rounds are few for methods that search step by step. With the defaults and `rounds = 30`, FedAvg has an accuracy of
-# 0.86, FedEM 0.84 and FedCE 0.92: FedCE has come from the bottom to the top. In the tables of EMD-CFL's paper,
+# What the map does not show: other networks, other shifts, and methods with the settings of their papers. In the tables of EMD-CFL's paper,
 # many of the methods here are within a point of each other on Rotated MNIST (see the [report](95_report_emd_cfl.ipynb)).
 
 # %% [markdown]
@@ -642,10 +684,12 @@ claims.check(
         "FedEM and FedRC mix like FedAvg, up to 0.02 per weight": all(
             np.allclose(final[name], final["FedAvg"], atol=0.02) for name in ("FedEM", "FedRC")
         ),
-        "no threshold works for EMD-CFL and PACFL, and one does for FedClust": (
+        "no threshold works for EMD-CFL, and one does for FedClust": (
             ranges["EMD-CFL"][0] > ranges["EMD-CFL"][1]
-            and ranges["PACFL"][0] > ranges["PACFL"][1]
             and ranges["FedClust"][0] < ranges["FedClust"][1]
+        ),
+        "after five times the rounds, FedCE has passed Local, and FedAvg has not": (
+            after.iloc[:, -1]["FedCE"] > after.iloc[:, -1]["Local"] > after.iloc[:, -1]["FedAvg"]
         ),
         "every method that shares, by 95 % within groups, is at least 2 points above Local": (
             accuracy[blocks].min() > alone + 0.02
@@ -661,8 +705,8 @@ claims.check(
             outcome[iid]["FedAvg"] > outcome[iid]["Local"] + 0.03
             and outcome[iid].max() < outcome[iid]["FedAvg"] + 0.02
         ),
-        "alone: with OCFL-HDB, the client is at least 10 points below Local": (
-            outcome[single]["OCFL-HDB"] < outcome[single]["Local"] - 0.1
+        "alone: OCFL-HDB and pFedGraph leave the client at least 10 points below Local": (
+            outcome[single][["OCFL-HDB", "pFedGraph"]].max() < outcome[single]["Local"] - 0.1
         ),
         "between: the oracle's model is no better than the client's own, up to 1 point": (
             outcome[mixed]["Oracle"] < outcome[mixed]["Local"] + 0.01
@@ -679,8 +723,8 @@ claims.check(
 # The [exercises of this lesson](exercises/09_a_map_of_the_methods_exercises.ipynb) check your
 # answers and give hints. The questions below are for playing with the code above.
 #
-# 1. Draw the matrices of the methods that Figure 1 leaves out. Which two are equal, and why must they be?
-# 2. Set `rounds = 30`. Which methods climb, and what do their matrices look like now? Does the method of Sattler split?
+# 1. Draw the matrices of the methods that Figure 1 leaves out. Which of them are equal in every round, and for which must it be so?
+# 2. Set `rounds = 30`. Which methods climb, and what do their matrices look like now? Does Sattler's method split?
 # 3. Give FedSaC `lambda1=0.0`, which removes the complementarity. What becomes of its matrix?
 # 4. What is the product of the matrices of all rounds of one method? What do its entries mean, and why is it not the whole story?
 # 5. Add your own situation: a group of nine and a group of three.

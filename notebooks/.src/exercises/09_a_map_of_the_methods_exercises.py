@@ -74,20 +74,20 @@ check("09.3", responsibilities)
 # ## 09.4
 #
 # pFedGraph chooses the row $w$ of a client. The shares of the samples are $p_j = n_j / \sum_l n_l$, and $d_j$ is the distance to client $j$. In this exercise,
-# distances may be negative. The row minimises
+# distances may be negative, and $\lambda$ is their weight. (The package has `alpha`, which is $1 / \lambda$.) The row minimises
 #
-# $$\lVert w - p \rVert^2 + \alpha\, d \cdot w \qquad \text{with } w_j \ge 0 \text{ and } \sum_j w_j = 1 .$$
+# $$\lVert w - p \rVert^2 + \lambda\, d \cdot w \qquad \text{with } w_j \ge 0 \text{ and } \sum_j w_j = 1 .$$
 #
-# Without the two conditions, the minimum would be at $v = p - \alpha d / 2$. With them, it has the form $w_j = \max(v_j - \tau, 0)$. One number
+# Without the two conditions, the minimum would be at $v = p - \lambda d / 2$. With them, it has the form $w_j = \max(v_j - \tau, 0)$. One number
 # $\tau$ makes the sum 1. (Hint: sort $v$ in descending order. If the $r$ largest entries stay, $\tau$ is their sum minus 1, divided by $r$. The right $r$ is the
-# largest one for which the $r$-th entry is still above $\tau$.)
+# largest one for which the $r$-th entry is still above the $\tau$ of this $r$.)
 
 
 # %%
-def row_of_pfedgraph(sizes, distances, alpha):
-    """Return the weights [m] of one client for numbers of samples [m] and distances [m]."""
+def row_of_pfedgraph(sizes, distances, strength):
+    """Return the weights [m] of one client for samples [m], distances [m] and the weight λ."""
     ### BEGIN SOLUTION
-    v = sizes / sizes.sum() - alpha * distances / 2
+    v = sizes / sizes.sum() - strength * distances / 2
     descending = np.sort(v)[::-1]
     taus = (np.cumsum(descending) - 1) / np.arange(1, len(v) + 1)
     tau = taus[np.flatnonzero(descending > taus)[-1]]
@@ -116,8 +116,8 @@ check("09.5", prediction)
 # ## 09.6
 #
 # Four clients have equally many samples. In round 1, the clusters are {0, 1}, {2} and {3}. In round 2 they are {0}, {1, 2} and {3}.
-# Suppose that the training in round 2 changes nothing. Which share does the model that client 0 has trained in round 1 have in client 2's
-# model after round 2?
+# Suppose that the training in round 2 changes nothing. What is the share of
+# client 0's model from round 1 in client 2's model after round 2?
 
 # %%
 ### BEGIN SOLUTION
@@ -140,6 +140,6 @@ check("09.6", prediction)
 # 2. *What we know.* The number of groups is unknown, so methods that must be told $k$ need a guess. The connection is slow, so that methods
 #    with several models per round cost too much (Figure 3).
 # 3. *The method.* OCFL clusters once, by updates that the server has anyway, and sends nothing more than FedAvg. With HDBSCAN it would put the
-#    hospital with its own machine into a group (Figure 4, "alone"). So this hospital compares the group's model with its own, and keeps the better one.
+#    hospital with its own machine into a group (Figure 4, "alone"). So this hospital compares the group's model with its own on validation images, and keeps the better one.
 # 4. *Measures.* Each hospital reports the accuracy on its own test images, under FedAvg, its group's model and local training. The worst one
-#    counts, and not the mean alone. If clusters differ between seeds, there are perhaps no groups, and we would take personal models instead, such as Ditto.
+#    counts, and not the mean alone. If clusters differ between seeds, there are perhaps no groups, and we would take personal models instead, such as those of FedSoft.
