@@ -82,7 +82,7 @@ def small_grid(tmp_path, monkeypatch):
 
 def test_the_grid_of_table_1_holds_every_scenario_at_both_scales():
     jobs = grid.read(TABLE)
-    assert len(jobs) == 3 * (40 + 8)
+    assert len(jobs) == 3 * (40 + 16)
     assert len({job.run for job in jobs}) == len(jobs)
     assert {job.file for job in jobs} == set((grid.PARAMS / "ocfl").glob("*/*.yaml"))
     for job in jobs:
@@ -98,7 +98,7 @@ def test_every_committed_record_of_a_table_is_a_run_of_its_grid():
 
 def test_where_chooses():
     chosen = grid.read(TABLE, {"scale": "reduced", "dataset": "mnist", "seed": "1"})
-    assert len(chosen) == 4
+    assert len(chosen) == 8
     assert all("-mnist-" in job.run and "-seed1-" in job.run for job in chosen)
     clean = grid.read("fedcref/tables", {"scale": "reduced", "dirtiness": "0"})
     assert {"-dirty0-" in job.run or "-dec-" in job.run for job in clean} == {True}

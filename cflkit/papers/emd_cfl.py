@@ -313,13 +313,18 @@ def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[flo
     return float(pair[same].max()), float(between.min()) if len(between) else 2.0
 
 
-def recorded_range(record: Record) -> tuple[float, float]:
-    """Compute the `working_range` of a run from the scores that its record keeps."""
+def recorded_scores(record: Record) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the scores ``[m, m]`` of a run's first round and the true clusters ``[m]``."""
     rows = record.rounds[record.rounds["method"] == "EMD-CFL"]
     matrix = np.array(rows["scores"].iloc[0].split("|"), dtype=float)
     oracle = record.rounds[record.rounds["method"] == "Oracle"]
     truth = np.array(oracle["clusters"].iloc[0].split("|"), dtype=int)
-    return working_range(matrix.reshape(len(truth), -1), truth)
+    return matrix.reshape(len(truth), -1), truth
+
+
+def recorded_range(record: Record) -> tuple[float, float]:
+    """Compute the `working_range` of a run from the scores that its record keeps."""
+    return working_range(*recorded_scores(record))
 
 
 def own_minutes(runs: Runs) -> str:
