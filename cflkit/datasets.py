@@ -71,11 +71,53 @@ class ImageSet:
     domains: Tensor | None = None
     files: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Refuse tensors that would fail later, or would train something else.
+
+        Raises
+        ------
+        DatasetError
+            A tensor has a wrong type, shape or value; the message says what to do.
+        """
+        size = tuple(self.images.shape[1:])
+        for what, images, labels in (
+            ("images", self.images, self.labels),
+            ("test images", self.test_images, self.test_labels),
+        ):
+            if fault := fault_of(images, labels, size, self.classes):
+                raise DatasetError(f"{self.name}: {what} {fault}")
+        if self.domains is not None and len(self.domains) != len(self.images):
+            raise DatasetError(
+                f"{self.name}: {len(self.domains)} domains for {len(self.images)} images"
+            )
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """Return ``(channels, height, width)`` of one image."""
         channels, height, width = self.images.shape[1:]
         return channels, height, width
+
+
+def fault_of(images: Tensor, labels: Tensor, size: tuple[int, ...], classes: int) -> str | None:
+    """Return what is wrong with images of this size and their labels, or None."""
+    if not isinstance(images, Tensor) or not isinstance(labels, Tensor):
+        return "and labels must be tensors; torch.from_numpy makes them from arrays"
+    if images.ndim != 4 or images.shape[1:] != size:
+        return (
+            f"have the shape {tuple(images.shape)}; all must have the shape [N, channels, height, "
+            "width] and the same size. images[:, None] adds a channel"
+        )
+    if images.dtype != torch.uint8 and not images.is_floating_point():
+        return f"have the type {images.dtype}; images must be uint8, and features floating-point"
+    if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+        return (
+            f"have labels of the type {labels.dtype} and the shape {tuple(labels.shape)}; each of "
+            f"the {len(images)} samples needs one label of type int64, as by labels.long()"
+        )
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        found = f"from {int(labels.min())} to {int(labels.max())}"
+        return f"have labels {found}; they must be from 0 to {classes - 1}"
+    return None
 
 
 def as_inputs(images: Tensor) -> Tensor:
@@ -84,18 +126,27 @@ def as_inputs(images: Tensor) -> Tensor:
     return inputs if images.is_floating_point() else inputs.div_(255)
 
 
+def fifth_for_test(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Divide samples into a pool and a test set with a fifth of each class, always the same."""
+    from sklearn.model_selection import train_test_split
+
+    places = np.arange(len(labels))
+    pool, test = train_test_split(places, test_size=0.2, stratify=labels, random_state=0)
+    return pool, test
+
+
 def names() -> list[str]:
     """Return every name that `load` knows."""
     return sorted(LOADERS)
 
 
 def load(name: str) -> ImageSet:
-    """Load an image set by name.
+    """Load an image set by name, or one's own by its path.
 
     Parameters
     ----------
     name : str
-        One of `names`.
+        One of `names`, or the path of an ``.npz`` file or a folder of images (see `own_data`).
 
     Returns
     -------
@@ -107,9 +158,16 @@ def load(name: str) -> ImageSet:
         The name is unknown, the files were not found and cannot be downloaded, or a file does not
         have its checksum. Incomplete data sets are never returned.
     """
-    if name not in LOADERS:
-        raise DatasetError(f"unknown data set {name!r}; choose from {', '.join(names())}")
-    return LOADERS[name](name)
+    from cflkit import own_data  # here, since that module needs this one
+
+    if name in LOADERS:
+        return LOADERS[name](name)
+    if own_data.is_own(name):
+        return own_data.load(name)
+    raise DatasetError(
+        f"unknown data set {name!r}; choose from {', '.join(names())}, or give the path of an .npz "
+        "file or of a folder of images"
+    )
 
 
 # --- Loaders, one per file format ----------------------------------------------------------------
@@ -122,16 +180,13 @@ def load_digits(name: str) -> ImageSet:
     ``digits``, the images are enlarged to 28×28 pixels, which the papers' networks expect.
     """
     from sklearn.datasets import load_digits as read_digits
-    from sklearn.model_selection import train_test_split
     from torchvision.transforms.v2.functional import resize
 
     images, labels = read_digits(return_X_y=True)
     grey = torch.from_numpy(np.rint(images.reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8))
     if name == "digits":
         grey = resize(grey, [28, 28], antialias=True)
-    train, test = train_test_split(
-        np.arange(len(labels)), test_size=0.2, stratify=labels, random_state=0
-    )
+    train, test = fifth_for_test(labels)
     targets = torch.from_numpy(labels).long()
     return ImageSet(name, grey[train], targets[train], grey[test], targets[test], classes=10)
 

@@ -9,8 +9,10 @@ with the defaults. The models of the notebooks are in `papers`.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -185,12 +187,22 @@ class Images(Parameters):
     @field_validator("dataset")
     @classmethod
     def known(cls, name: str) -> str:
-        """Accept only names that `datasets.load` knows."""
-        from cflkit import datasets
+        """Accept what `datasets.load` knows; return the whole path of one's own data."""
+        from cflkit import datasets, own_data
 
-        if name not in datasets.names():
-            raise ValueError(f"unknown data set; choose from {', '.join(datasets.names())}")
-        return name
+        if name in datasets.names():
+            return name
+        if own_data.is_own(name):
+            return str(Path(name).expanduser().resolve())
+        raise ValueError(
+            f"unknown data set; choose from {', '.join(datasets.names())}, or give the path of an "
+            ".npz file or of a folder of images"
+        )
+
+    @property
+    def data_name(self) -> str:
+        """Return the name of the data in a record's name: for one's own data, that of the file."""
+        return re.sub(r"[^\w-]+", "-", Path(self.dataset).stem)
 
 
 class Scenario(Images):
@@ -205,7 +217,7 @@ class Scenario(Images):
     @property
     def scenario(self) -> str:
         """Return the scenario's part of a record's name."""
-        return f"{self.dataset}-{self.overlap}-{self.balance}-m{self.clients}"
+        return f"{self.data_name}-{self.overlap}-{self.balance}-m{self.clients}"
 
 
 class Training(Parameters):

@@ -165,9 +165,9 @@ def test_reset_brings_a_lesson_back_and_keeps_the_readers(tmp_path):
 
 @pytest.mark.slow
 def test_the_readmes_python_runs():
-    """Run both examples one after the other, as a reader would paste them."""
+    """Run the examples one after the other, as a reader would paste them."""
     blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.S)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     namespace = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), namespace)

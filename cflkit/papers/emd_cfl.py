@@ -125,7 +125,7 @@ class Parameters(Run, Selection):
     @property
     def scenario(self) -> str:
         """Return the scenario's part of a record's name."""
-        return f"{self.dataset}-{self.version}" + (f"-m{self.clients}" if self.clients else "")
+        return f"{self.data_name}-{self.version}" + (f"-m{self.clients}" if self.clients else "")
 
 
 SCENARIO = {"dataset": str, "version": str, "participants": int}

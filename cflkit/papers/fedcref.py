@@ -91,7 +91,7 @@ class Parameters(Images):
         start = (
             f"dirty{self.dirtiness:g}" if self.clustering == "dirty-uniform" else self.clustering
         )
-        return f"{self.dataset}-{start}-overlap{self.overlap_fraction:g}-m{self.clients}"
+        return f"{self.data_name}-{start}-overlap{self.overlap_fraction:g}-m{self.clients}"
 
     def training(self, epochs: int) -> LocalTraining:
         """Build the local training of autoencoders for a number of epochs."""

@@ -1,0 +1,233 @@
+"""Data of one's own: an ``.npz`` file with arrays, or a folder with images sorted by class.
+
+An ``.npz`` file has ``labels`` and either ``images`` or ``features``. It may have a test set, whose
+arrays have the prefix ``test_``, and ``domains``. A folder has one folder of images per class. It
+may instead have the folders ``train`` and ``test``, each with the same classes. Where there is no
+test set, a fifth of each class becomes one.
+
+Every error says what is wrong with the data, and what to do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cflkit.datasets import ImageSet, fifth_for_test
+from cflkit.files import DataFiles, DatasetError, md5_of
+
+Array = NDArray[Any]
+
+
+def is_own(name: str) -> bool:
+    """Return whether a data set's name is the path of a file or folder, and not a known name."""
+    path = Path(name).expanduser()
+    return path.is_dir() if path.suffix != ".npz" else path.is_file()
+
+
+def load(name: str) -> ImageSet:
+    """Load one's own images or features.
+
+    Parameters
+    ----------
+    name : str
+        The path of an ``.npz`` file or of a folder. Records list the set under the file's name
+        without its ending, or the folder's name, together with an MD5.
+
+    Returns
+    -------
+    ImageSet
+
+    Raises
+    ------
+    DatasetError
+        Arrays or images are missing, damaged, or have a type, a shape or values that do not fit.
+    """
+    path = Path(name).expanduser()
+    return from_folder(path) if path.is_dir() else from_arrays(path)
+
+
+# --- Arrays --------------------------------------------------------------------------------------
+
+
+def from_arrays(path: Path) -> ImageSet:
+    """Load an ``.npz`` file without unpickling anything."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path} cannot be read as an .npz file of arrays: {error}") from error
+    kinds = [kind for kind in ("images", "features") if kind in arrays]
+    if len(kinds) != 1 or "labels" not in arrays:
+        raise DatasetError(
+            f"{path} has {', '.join(arrays) or 'no arrays'}; it must have 'labels' and either "
+            "'images' or 'features'"
+        )
+    [kind] = kinds
+    convert = as_images if kind == "images" else as_features
+    pool = convert(arrays[kind], f"{path}: {kind}")
+    labels = as_labels(arrays["labels"], f"{path}: labels")
+    if len(pool) != len(labels):
+        raise DatasetError(f"{path} has {len(pool)} {kind} and {len(labels)} labels")
+    given = [key for key in (f"test_{kind}", "test_labels") if key in arrays]
+    if len(given) == 1:
+        raise DatasetError(f"{path} has {given[0]}, but a test set needs {kind} and labels")
+    domains = arrays.get("domains")
+    places = None if domains is None else as_labels(domains, f"{path}: domains")
+    files = {path.name: md5_of(path)}
+    if given:
+        test = convert(arrays[f"test_{kind}"], f"{path}: test_{kind}")
+        test_labels = as_labels(arrays["test_labels"], f"{path}: test_labels", every=False)
+        classes = 1 + int(max(labels.max(), test_labels.max(initial=-1)))
+        return ImageSet(
+            path.stem,
+            pool,
+            torch.from_numpy(labels),
+            test,
+            torch.from_numpy(test_labels),
+            classes,
+            None if places is None else torch.from_numpy(places),
+            files,
+        )
+    return with_test_fifth(path.stem, pool, labels, places, files)
+
+
+def with_test_fifth(
+    name: str, pool: Tensor, labels: NDArray[np.int64], domains: Array | None, files: dict[str, str]
+) -> ImageSet:
+    """Build a set whose test images are a fifth of each class, which is always the same fifth."""
+    counts = np.bincount(labels)
+    if counts.min() < 2:
+        raise DatasetError(
+            f"{name}: class {counts.argmin()} has one sample, which cannot be both in the pool and "
+            "in the test set; give a test set of your own, or more samples"
+        )
+    train, test = fifth_for_test(labels)
+    targets = torch.from_numpy(labels)
+    return ImageSet(
+        name,
+        pool[train],
+        targets[train],
+        pool[test],
+        targets[test],
+        len(counts),
+        None if domains is None else torch.from_numpy(domains[train]),
+        files,
+    )
+
+
+def as_images(images: Array, what: str) -> Tensor:
+    """Convert ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``; floats stay in [0, 1]."""
+    if images.ndim == 3:
+        images = images[:, None]
+    elif images.ndim == 4 and images.shape[3] in (1, 3):
+        images = images.transpose(0, 3, 1, 2)
+    elif images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise DatasetError(
+            f"{what} have the shape {images.shape}; give [N, height, width], or four dimensions "
+            "with 1 or 3 channels, second or last"
+        )
+    if images.dtype == np.uint8:
+        return torch.from_numpy(np.ascontiguousarray(images))
+    if not np.issubdtype(images.dtype, np.floating):
+        raise DatasetError(
+            f"{what} have the type {images.dtype}; give uint8 from 0 to 255 (astype(np.uint8)), or "
+            "floats from 0 to 1"
+        )
+    if not np.isfinite(images).all() or images.min() < 0 or images.max() > 1:
+        raise DatasetError(
+            f"{what} are floats from {images.min():g} to {images.max():g}; they must be from 0 to "
+            "1. Divide them, or give them as 'features', which networks get as they are"
+        )
+    return torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
+
+
+def as_features(features: Array, what: str) -> Tensor:
+    """Convert features ``[N, d]`` to the shape of images, ``[N, d, 1, 1]``."""
+    if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):
+        raise DatasetError(
+            f"{what} have the shape {features.shape} and the type {features.dtype}; give numbers "
+            "of the shape [N, d]"
+        )
+    if not np.isfinite(features).all():
+        rows = np.flatnonzero(~np.isfinite(features).all(axis=1))
+        raise DatasetError(f"{what} have NaN or infinity in {len(rows)} rows, first in {rows[0]}")
+    return torch.from_numpy(features.astype(np.float32))[:, :, None, None]
+
+
+def as_labels(labels: Array, what: str, every: bool = True) -> NDArray[np.int64]:
+    """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing."""
+    flat = labels.reshape(-1) if labels.size == len(labels) else labels
+    if flat.ndim != 1 or not len(flat) or not np.issubdtype(flat.dtype, np.integer):
+        raise DatasetError(
+            f"{what} have the shape {labels.shape} and the type {labels.dtype}; give one whole "
+            "number per sample. np.unique(labels, return_inverse=True)[1] makes numbers of names"
+        )
+    found = np.unique(flat)
+    if found[0] < 0 or (every and (found != np.arange(len(found))).any()):
+        raise DatasetError(
+            f"{what} have {len(found)} values from {found[0]} to {found[-1]}; number them from 0 "
+            "without gaps. np.unique(labels, return_inverse=True)[1] does this"
+        )
+    return flat.astype(np.int64)
+
+
+# --- Folders of images ---------------------------------------------------------------------------
+
+
+def from_folder(folder: Path) -> ImageSet:
+    """Load images from one folder per class, or from ``train`` and ``test`` with such folders."""
+    entries = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    split = entries == ["test", "train"]
+    pool, labels, names = images_by_class(folder / "train" if split else folder)
+    files = DataFiles(folder.name)
+    kinds = {".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
+    members = [path for path in folder.rglob("*") if path.suffix.lower() in kinds]
+    files.note_folder(folder.name, folder, members)
+    if not split:
+        return with_test_fifth(folder.name, pool, labels, None, files.md5)
+    test, test_labels, test_names = images_by_class(folder / "test")
+    if test_names != names:
+        raise DatasetError(
+            f"{folder}: 'train' has the classes {', '.join(names)}, and 'test' has "
+            f"{', '.join(test_names)}; they must be the same"
+        )
+    return ImageSet(
+        folder.name,
+        pool,
+        torch.from_numpy(labels),
+        test,
+        torch.from_numpy(test_labels),
+        len(names),
+        files=files.md5,
+    )
+
+
+def images_by_class(folder: Path) -> tuple[Tensor, NDArray[np.int64], list[str]]:
+    """Read the images ``[N, 3, H, W]`` of a folder of classes, their labels and the class names."""
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms.v2.functional import pil_to_tensor
+
+    try:
+        found = ImageFolder(str(folder))
+    except FileNotFoundError as error:
+        raise DatasetError(f"{folder} must have one folder of images per class: {error}") from error
+    images: list[Tensor] = []
+    for path, _ in found.samples:
+        try:
+            image = pil_to_tensor(found.loader(path))
+        except OSError as error:
+            raise DatasetError(f"{path} is damaged ({error})") from error
+        if images and image.shape != images[0].shape:
+            (height, width), (other, wide) = images[0].shape[1:], image.shape[1:]
+            raise DatasetError(
+                f"{path} has {wide}×{other} pixels, and the images before have {width}×{height}; "
+                "scale all images to one size first"
+            )
+        images.append(image)
+    return torch.stack(images), np.array(found.targets, dtype=np.int64), found.classes

@@ -1,0 +1,193 @@
+"""Data of one's own: files and folders that the kit accepts, and what it says of others."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cflkit import datasets, own_data
+from cflkit.__main__ import main
+from cflkit.datasets import DatasetError, ImageSet
+from cflkit.papers import emd_cfl, ocfl
+from cflkit.records import PROJECT
+
+RNG = np.random.default_rng(0)
+GREY = RNG.integers(0, 256, (60, 6, 5), dtype=np.uint8)
+LABELS = np.repeat([0, 1, 2], 20)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Save arrays as an .npz file, by default 60 grey images of three classes."""
+
+    def save(**arrays):
+        path = tmp_path / "mine.npz"
+        np.savez(path, **({"images": GREY, "labels": LABELS} | arrays))
+        return str(path)
+
+    return save
+
+
+def pictures(folder, sizes):
+    """Save one picture per class and size (width, height)."""
+    for label in ("cat", "dog"):
+        (folder / label).mkdir(parents=True)
+        for number, size in enumerate(sizes):
+            pixels = RNG.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / label / f"{number}.png")
+
+
+# --- What is accepted ----------------------------------------------------------------------------
+
+
+def test_grey_images_get_a_channel_and_a_fifth_becomes_the_test_set(saved):
+    images = datasets.load(saved())
+    assert (images.name, images.classes, images.shape) == ("mine", 3, (1, 6, 5))
+    assert len(images.images) == 48
+    assert np.bincount(images.test_labels).tolist() == [4, 4, 4]
+    together = torch.cat([images.images, images.test_images])[:, 0].numpy()
+    assert sorted(together.sum(axis=(1, 2))) == sorted(GREY.sum(axis=(1, 2), dtype=int))
+    again = datasets.load(saved())
+    assert torch.equal(images.images, again.images)
+    assert images.files == again.files
+    assert list(images.files) == ["mine.npz"]
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_channels_may_come_second_or_last(saved, last):
+    colour = RNG.integers(0, 256, (60, 6, 5, 3), dtype=np.uint8)
+    given = colour if last else colour.transpose(0, 3, 1, 2)
+    found = datasets.load(saved(images=given, test_images=given, test_labels=LABELS))
+    assert found.shape == (3, 6, 5)
+    np.testing.assert_array_equal(found.images.permute(0, 2, 3, 1), colour)
+
+
+def test_floats_from_0_to_1_are_what_networks_get(saved):
+    bytes_, floats = (
+        datasets.load(saved(images=i, test_images=i, test_labels=LABELS))
+        for i in (GREY, GREY / 255)
+    )
+    torch.testing.assert_close(datasets.as_inputs(bytes_.images), datasets.as_inputs(floats.images))
+
+
+def test_features_stay_as_they_are(tmp_path):
+    path, features = tmp_path / "bumps.npz", 100 * RNG.normal(size=(60, 7))
+    np.savez(path, features=features, labels=LABELS, domains=LABELS)
+    found = datasets.load(str(path))
+    assert found.shape == (7, 1, 1)
+    assert set(found.images.flatten().tolist()) <= set(np.float32(features).flatten().tolist())
+    torch.testing.assert_close(found.domains, found.labels)
+
+
+def test_a_folder_has_one_folder_per_class(tmp_path):
+    pictures(tmp_path / "pets", [(5, 6)] * 5)
+    found = datasets.load(str(tmp_path / "pets"))
+    assert (found.name, found.classes, found.shape) == ("pets", 2, (3, 6, 5))
+    assert (len(found.images), len(found.test_images)) == (8, 2)
+    assert list(found.files) == ["pets"]
+
+
+def test_a_folder_may_have_a_test_set(tmp_path):
+    for part, count in (("train", 3), ("test", 1)):
+        pictures(tmp_path / "pets" / part, [(5, 6)] * count)
+    found = datasets.load(str(tmp_path / "pets"))
+    assert (len(found.images), len(found.test_images)) == (6, 2)
+
+
+# --- What is refused, and what is said -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"images": GREY.astype(np.int32)}, "give uint8 from 0 to 255"),
+        ({"images": GREY.astype(float)}, "must be from 0 to 1"),
+        ({"images": GREY[:, 0]}, "the shape"),
+        ({"images": GREY[:50]}, "50 images and 60 labels"),
+        ({"features": GREY[:, 0]}, "either 'images' or 'features'"),
+        ({"labels": LABELS + 1}, "number them from 0"),
+        ({"labels": 2 * LABELS}, "without gaps"),
+        ({"labels": LABELS.astype(float)}, "one whole number per sample"),
+        ({"labels": np.array(list("abc") * 20)}, "return_inverse"),
+        ({"labels": np.r_[LABELS[:-1], 3]}, "class 3 has one sample"),
+        ({"test_labels": LABELS}, "a test set needs images and labels"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused_with_advice(saved, arrays, said):
+    with pytest.raises(DatasetError, match=said):
+        datasets.load(saved(**arrays))
+
+
+def test_what_is_no_archive_is_refused(tmp_path):
+    path = tmp_path / "mine.npz"
+    path.write_text("images, labels")
+    with pytest.raises(DatasetError, match="cannot be read as an"):
+        datasets.load(str(path))
+
+
+def test_folders_that_do_not_fit_are_refused_with_advice(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DatasetError, match="one folder of images per class"):
+        datasets.load(str(tmp_path / "empty"))
+    pictures(tmp_path / "pets", [(5, 6), (6, 6)])
+    with pytest.raises(DatasetError, match="scale all images to one size"):
+        datasets.load(str(tmp_path / "pets"))
+    pictures(tmp_path / "wild" / "train", [(5, 6)])
+    (tmp_path / "wild" / "test" / "cat").mkdir(parents=True)
+    Image.new("RGB", (5, 6)).save(tmp_path / "wild" / "test" / "cat" / "0.png")
+    with pytest.raises(DatasetError, match="they must be the same"):
+        datasets.load(str(tmp_path / "wild"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"images": GREY}, "must be tensors"),
+        ({"images": torch.from_numpy(GREY)}, "adds a channel"),
+        ({"images": torch.from_numpy(GREY)[:, None].int()}, "images must be uint8"),
+        ({"labels": torch.from_numpy(LABELS).int()}, "labels.long()"),
+        ({"labels": torch.from_numpy(LABELS[:9])}, "needs one label"),
+        ({"classes": 2}, "from 0 to 2; they must be from 0 to 1"),
+        ({"domains": torch.zeros(3)}, "3 domains for 60 images"),
+    ],
+)
+def test_an_image_set_refuses_tensors_that_would_fail_later(changes, said):
+    images, labels = torch.from_numpy(GREY)[:, None], torch.from_numpy(LABELS)
+    given = {"images": images, "labels": labels, "test_images": images[:0], "classes": 3}
+    given |= {"test_labels": labels[:0], "name": "mine"}
+    ImageSet(**given)
+    with pytest.raises(DatasetError, match=said):
+        ImageSet(**(given | changes))
+
+
+# --- By command ----------------------------------------------------------------------------------
+
+
+def test_a_path_is_a_parameter_and_the_files_name_stands_in_the_records(saved):
+    path = saved()
+    known = {"dataset": path, "overlap": "overlapping", "balance": "balanced", "clients": 6}
+    run = ocfl.Parameters.model_construct(**known)
+    assert run.scenario == "mine-overlapping-balanced-m6"
+    assert emd_cfl.Parameters.known(path) == path
+    assert own_data.is_own(path)
+    assert not own_data.is_own("mnist")
+    with pytest.raises(ValueError, match=r"the path of an \.npz file"):
+        emd_cfl.Parameters.known("minst")
+
+
+@pytest.mark.slow
+def test_a_lesson_runs_on_ones_own_images(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CFLKIT_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("CFLKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    digits = datasets.load("digits-8x8")
+    chosen = digits.labels < 5
+    np.savez("five.npz", images=digits.images[chosen][:, 0], labels=digits.labels[chosen])
+    lesson = str(PROJECT / "notebooks" / "05_emd_cfl.ipynb")
+    short = (
+        "-p dataset five.npz -p rounds 1 -p clients 4 -p samples 60 -p local_epochs 1 -p repeats 1"
+    )
+    main(["run", lesson, *short.split(), "--record-only"])
+    [record] = (tmp_path / "results").iterdir()
+    assert record.name.startswith("emd-cfl-five-")
+    assert '"five.npz"' in (record / "record.json").read_text(encoding="utf-8")
