@@ -197,7 +197,7 @@ def ocfl(
     Parameters
     ----------
     images : ImageSet
-        The images, whose pool has 8, 9 or 10 classes.
+        The images, with at least three classes (see `class_sets`).
     overlap : {"nonoverlapping", "overlapping"}
         Whether the clusters' class sets are disjoint.
     balance : {"balanced", "imbalanced"}
@@ -223,24 +223,17 @@ def ocfl(
     Raises
     ------
     PartitionError
-        The scenario is unknown, there are too few clients or samples, or the data have another
-        number of classes.
+        The scenario is unknown, or there are too few clients, samples or classes.
     """
     labels = images.labels.numpy()
     classes = int(labels.max()) + 1 if labels.size else 0
-    layouts = {"nonoverlapping": NON_OVERLAPPING, "overlapping": OVERLAPPING}
-    if overlap not in layouts:
-        raise PartitionError(f"overlap is {overlap!r}, not one of {', '.join(layouts)}")
+    sets = class_sets(overlap, classes)
     if balance not in ("balanced", "imbalanced"):
         raise PartitionError(f"balance is {balance!r}, not one of balanced, imbalanced")
-    if classes not in NON_OVERLAPPING:
-        raise PartitionError(
-            f"the OCFL scenarios are defined for 8, 9 or 10 classes; {images.name} has {classes}"
-        )
     sizes = cluster_sizes(clients, balance)
     train, test, clusters = by_class_sets(
         labels,
-        layouts[overlap][classes],
+        sets,
         sizes,
         draws=draws,
         dirichlet=balance == "imbalanced",
@@ -249,6 +242,31 @@ def ocfl(
     recipe = {"name": "ocfl", "overlap": overlap, "balance": balance, "clients": clients}
     recipe |= {"draws": draws, "seed": seed}
     return images, Partition(images.name, train, test, clusters, recipe)
+
+
+def class_sets(overlap: str, classes: int) -> list[list[int]]:
+    """Return the classes of the three clusters of an OCFL scenario.
+
+    For 8, 9 and 10 classes, they are those of the papers' authors. Other numbers of classes have no
+    scenario in the papers. Then the classes are divided into thirds, as equal as possible. Disjoint
+    clusters have one third each, and overlapping ones two.
+
+    Raises
+    ------
+    PartitionError
+        The overlap is unknown, or there are fewer than three classes.
+    """
+    layouts = {"nonoverlapping": NON_OVERLAPPING, "overlapping": OVERLAPPING}
+    if overlap not in layouts:
+        raise PartitionError(f"overlap is {overlap!r}, not one of {', '.join(layouts)}")
+    if classes < 3:
+        raise PartitionError(f"three clusters need at least three classes; there are {classes}")
+    if classes in layouts[overlap]:
+        return [*layouts[overlap][classes]]
+    thirds = [part.tolist() for part in np.array_split(np.arange(classes), 3)]
+    if overlap == "nonoverlapping":
+        return thirds
+    return [sorted(third + thirds[place - 1]) for place, third in enumerate(thirds)]
 
 
 def with_validation(split: Partition, share: float, seed: int = 0) -> Partition:

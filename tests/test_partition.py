@@ -233,8 +233,8 @@ def test_dirichlet_is_even_for_a_large_alpha():
         ({"clients": 3001, "draws": 10}, "use fewer clients or more draws"),
         ({"o": "disjoint"}, "overlap is 'disjoint'"),
         ({"b": "even"}, "balance is 'even'"),
-        ({"labels": LABELS % 7}, "8, 9 or 10 classes; numbers has 7"),
-        ({"labels": np.zeros(0, dtype=int)}, "8, 9 or 10 classes; numbers has 0"),
+        ({"labels": LABELS % 2}, "at least three classes; there are 2"),
+        ({"labels": np.zeros(0, dtype=int)}, "at least three classes; there are 0"),
         ({"labels": np.where(LABELS == 5, 6, LABELS)}, "no sample has class 5"),
     ],
 )
@@ -310,3 +310,14 @@ def test_client_sizes_on_mnist_are_those_of_the_archive(data_root, scenario, cli
             assert ours[members].mean() == pytest.approx(totals[members].mean(), rel=0.2)
     shares = theirs[theirs["partition"] == "train_set"]["total_samples"].sum() / totals.sum()
     assert sum(map(len, split.train)) / ours.sum() == pytest.approx(shares, abs=0.002)
+
+
+@given(st.integers(3, 60))
+def test_other_numbers_of_classes_are_divided_into_thirds(classes):
+    apart = partition.class_sets("nonoverlapping", classes)
+    shared = partition.class_sets("overlapping", classes)
+    assert sorted(label for part in apart for label in part) == [*range(classes)]
+    if classes not in partition.OVERLAPPING:
+        assert max(map(len, apart)) - min(map(len, apart)) <= 1
+        counts = np.bincount([label for part in shared for label in part])
+        assert counts.tolist() == [2] * classes
