@@ -22,7 +22,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb).
 #
-# **Study minutes:** 40. **Minutes on two cores:** 3
+# **Study minutes:** 40. **Minutes on two cores:** 2
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning* (OCFL), extended
 # version, section 3.1.
