@@ -328,8 +328,12 @@ def recorded_range(record: Record) -> tuple[float, float]:
 
 
 def own_minutes(runs: Runs) -> str:
-    """Format the mean minutes of the runs that have EMD-CFL; other runs have baselines alone."""
-    own = [record for record in runs.records if "EMD-CFL" in record.summary]
+    """Format the mean minutes of whole runs with EMD-CFL; other runs have baselines alone."""
+    own = [
+        record
+        for record in runs.records
+        if "EMD-CFL" in record.summary and record.parameters["until"] == "rounds"
+    ]
     return f"{Runs(runs.scale, own).minutes:.0f}" if own else "–"
 
 

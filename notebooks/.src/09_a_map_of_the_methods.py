@@ -507,7 +507,7 @@ for name, row in table.sort_values("accuracy", ascending=False).iterrows():
     print(f"{name:12s}{numbers}".replace("nan", "  –"))
 
 # %% [markdown]
-# With the defaults, the first bytes buy five points: that is the step from Local to the methods at the top. More bytes than FedAvg's buy nothing. These methods cluster by what the server has anyway, the clients' models.
+# With the defaults, the first bytes buy five points: that is the step from Local to the methods at the top. More bytes than FedAvg's buy nothing. The methods at the top cluster by what the server has anyway, the clients' models.
 # The expensive ones send $k$ models to each client (IFCA, FedEM, FedRC, FedCE, FedSoft), or the models of other clients for the distances (EMD-CFL). In between, pFedGraph, FedSaC and SCAFFOLD send one more vector for the training, and CFLGP also
 # sends gradients. EMD-CFL pays only once, in the first round. Over 100 rounds, its total would fall from 3.8 times FedAvg's bytes to about 1.2, and that of the others would stay.
 #
