@@ -452,25 +452,25 @@ for share in (0.25, 0.5, 0.75):
 # on the digit. A model that is trained with the third group can learn to read the shade instead of the digit. Somebody who later sends a digit in another digit's shade fools
 # that model.
 #
-# Figure 5 shows the same six digits in all four ways. The poisoned shades are told by their lightness, which stands below each digit. Compare the rows *poisoned*
+# Figure 5 shows the same five digits in all four ways. The poisoned shades are told by their lightness, which stands below each digit. Compare the rows *poisoned*
 # and *to fool*.
 
 # %% tags=["hide-input"]
 digits = datasets.load("digits")
-six_labels = [0, 2, 4, 5, 7, 9]
-places = [int((digits.labels == label).nonzero()[0]) for label in six_labels]
+five_labels = [0, 2, 5, 7, 9]
+places = [int((digits.labels == label).nonzero()[0]) for label in five_labels]
 dyes = {
     "clean": shifts.GREEN,
     "poisoned": shifts.SHADES,
     "to fool": shifts.SHADES[::-1],
     "purple": shifts.PURPLE,
 }
-figure, axes = plt.subplots(4, 6, figsize=(5.4, 4.8))
+figure, axes = plt.subplots(4, 5, figsize=(4.6, 4.8))
 for (title, colours), row in zip(dyes.items(), axes, strict=True):
     dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
     table = np.broadcast_to(np.array(colours), (10, 3))
     lightness = table @ [0.2126, 0.7152, 0.0722]  # the weights of Rec. 709
-    for image, label, ax in zip(dyed, six_labels, row, strict=True):
+    for image, label, ax in zip(dyed, five_labels, row, strict=True):
         ax.imshow(image.permute(1, 2, 0))
         ax.set(xticks=[], yticks=[])
         rgb = " ".join(f"{255 * value:.0f}" for value in table[label])
@@ -479,9 +479,9 @@ for (title, colours), row in zip(dyes.items(), axes, strict=True):
 plots.show(
     figure,
     5,
-    "Six digits as clean, poisoned and purple clients have them, and as test images that shall fool "
+    "Five digits as clean, poisoned and purple clients have them, and as test images that shall fool "
     "clean clients. Below each: red, green and blue (0 to 255), and the lightness.",
-    "Four rows of six coloured digits. The clean row has one green, with lightness 0.53. In the "
+    "Four rows of five coloured digits. The clean row has one green, with lightness 0.53. In the "
     "poisoned row, the lightness rises with the digit from 0.39 to 0.52, in the row to fool it falls, "
     "and the purple row has one purple.",
 )
