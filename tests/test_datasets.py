@@ -150,7 +150,7 @@ def test_the_subset_of_cifar10_is_cut_from_the_whole(nowhere, monkeypatch):
     parts = []
     for size in (20_000, 5_000):
         labels = torch.randint(10, (size,), generator=generator)
-        parts += [torch.arange(size, dtype=torch.int32)[:, None, None, None], labels]
+        parts += [torch.arange(size, dtype=torch.float32)[:, None, None, None], labels]
     whole = datasets.ImageSet("cifar10", *parts, classes=10)
     monkeypatch.setattr(datasets, "load_cifar10", lambda name: whole)
     images = datasets.load("cifar10-subset")
@@ -158,7 +158,7 @@ def test_the_subset_of_cifar10_is_cut_from_the_whole(nowhere, monkeypatch):
     assert images.test_labels.bincount().tolist() == [400] * 10
     for k in range(10):
         official = (whole.labels == k).nonzero().flatten()[:1600]
-        assert torch.equal(images.images[images.labels == k].flatten(), official.int())
+        assert torch.equal(images.images[images.labels == k].flatten(), official.float())
     assert (images.images.flatten().diff() > 0).all()
 
 

@@ -23,7 +23,9 @@ def bumps():
     features[np.arange(len(labels)), labels] += 3
     images = torch.from_numpy(features).float()[:, :, None, None]
     held = np.arange(len(labels)).reshape(9, 60)
-    pool = datasets.ImageSet("bumps", images, torch.from_numpy(labels), images, images[:0], 10)
+    pool = datasets.ImageSet(
+        "bumps", images, torch.from_numpy(labels), images[:0], torch.from_numpy(labels)[:0], 10
+    )
     return pool, Partition("bumps", list(held[:, :40]), list(held[:, 40:]), clusters, {})
 
 
