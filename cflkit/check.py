@@ -19,7 +19,7 @@ import numpy as np
 from cflkit.exercises import find
 from cflkit.exercises.base import Implement, Predict
 
-SECONDS = 10
+SECONDS = 30
 
 
 def check(exercise: str, answer: Any, seed: int = 0) -> bool:
