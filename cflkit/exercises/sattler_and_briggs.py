@@ -19,6 +19,7 @@ from cflkit import clustering
 from cflkit.clustering import Labels
 from cflkit.divergence import cosine_divergence
 from cflkit.exercises.base import Arguments, Explain, Implement, Predict, same_groups
+from cflkit.federation.machine import threads_per_operation
 from cflkit.methods import sattler
 
 Array = NDArray[np.float64]
@@ -187,7 +188,9 @@ def described(labels: Labels) -> str:
 def norm_of_the_counters() -> float:
     """Train a network with four BatchNorm layers on 16 clients; measure the mean of counters."""
     moved = []
-    with torch.random.fork_rng(devices=[]):  # the random numbers of a notebook stay as they were
+    # Many threads for tiny networks wait for each other on a busy machine. The random numbers of a
+    # notebook stay as they were
+    with threads_per_operation(1), torch.random.fork_rng(devices=[]):
         layers = [nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(5)) for _ in range(4)]
         initial = nn.Sequential(*layers)
         for _ in range(16):
