@@ -22,6 +22,7 @@ from cflkit.datasets import ImageSet, fifth_for_test
 from cflkit.files import DataFiles, DatasetError, md5_of
 
 Array = NDArray[Any]
+Labels = NDArray[np.int64]
 
 
 def is_own(name: str) -> bool:
@@ -69,54 +70,53 @@ def from_arrays(path: Path) -> ImageSet:
             "'images' or 'features'"
         )
     [kind] = kinds
+    given = [key for key in (f"test_{kind}", "test_labels") if key in arrays]
+    if len(given) == 1:
+        raise DatasetError(f"{path} has {given[0]}, but a test set needs {kind} and labels")
     convert = as_images if kind == "images" else as_features
     pool = convert(arrays[kind], f"{path}: {kind}")
     labels = as_labels(arrays["labels"], f"{path}: labels")
     if len(pool) != len(labels):
         raise DatasetError(f"{path} has {len(pool)} {kind} and {len(labels)} labels")
-    given = [key for key in (f"test_{kind}", "test_labels") if key in arrays]
-    if len(given) == 1:
-        raise DatasetError(f"{path} has {given[0]}, but a test set needs {kind} and labels")
-    domains = arrays.get("domains")
-    places = None if domains is None else as_labels(domains, f"{path}: domains")
-    files = {path.name: md5_of(path)}
+    test = None
     if given:
-        test = convert(arrays[f"test_{kind}"], f"{path}: test_{kind}")
-        test_labels = as_labels(arrays["test_labels"], f"{path}: test_labels", every=False)
-        classes = 1 + int(max(labels.max(), test_labels.max(initial=-1)))
-        return ImageSet(
-            path.stem,
-            pool,
-            torch.from_numpy(labels),
-            test,
-            torch.from_numpy(test_labels),
-            classes,
-            None if places is None else torch.from_numpy(places),
-            files,
-        )
-    return with_test_fifth(path.stem, pool, labels, places, files)
+        held = convert(arrays[f"test_{kind}"], f"{path}: test_{kind}")
+        test = held, as_labels(arrays["test_labels"], f"{path}: test_labels", every=False)
+    domains = None
+    if "domains" in arrays:
+        domains = as_labels(arrays["domains"], f"{path}: domains")
+    return assembled(path.stem, pool, labels, test, {path.name: md5_of(path)}, domains)
 
 
-def with_test_fifth(
-    name: str, pool: Tensor, labels: NDArray[np.int64], domains: Array | None, files: dict[str, str]
+def assembled(
+    name: str,
+    pool: Tensor,
+    labels: Labels,
+    test: tuple[Tensor, Labels] | None,
+    files: dict[str, str],
+    domains: Labels | None = None,
 ) -> ImageSet:
-    """Build a set whose test images are a fifth of each class, which is always the same fifth."""
-    counts = np.bincount(labels)
-    if counts.min() < 2:
-        raise DatasetError(
-            f"{name}: class {counts.argmin()} has one sample, which cannot be both in the pool and "
-            "in the test set; give a test set of your own, or more samples"
-        )
-    train, test = fifth_for_test(labels)
-    targets = torch.from_numpy(labels)
+    """Build the set; without test samples, a fifth of each class becomes the test set."""
+    classes = int(labels.max()) + 1
+    if test is None:
+        counts = np.bincount(labels)
+        if counts.min() < 2:
+            raise DatasetError(
+                f"{name}: class {counts.argmin()} has one sample, which cannot be both in the pool "
+                "and in the test set; give a test set of your own, or more samples"
+            )
+        kept, held = fifth_for_test(labels)
+        test = pool[held], labels[held]
+        pool, labels = pool[kept], labels[kept]
+        domains = None if domains is None else domains[kept]
     return ImageSet(
         name,
-        pool[train],
-        targets[train],
-        pool[test],
-        targets[test],
-        len(counts),
-        None if domains is None else torch.from_numpy(domains[train]),
+        pool,
+        torch.from_numpy(labels),
+        test[0],
+        torch.from_numpy(test[1]),
+        classes,
+        None if domains is None else torch.from_numpy(domains),
         files,
     )
 
@@ -160,7 +160,7 @@ def as_features(features: Array, what: str) -> Tensor:
     return torch.from_numpy(features.astype(np.float32))[:, :, None, None]
 
 
-def as_labels(labels: Array, what: str, every: bool = True) -> NDArray[np.int64]:
+def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
     """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing."""
     flat = labels.reshape(-1) if labels.size == len(labels) else labels
     if flat.ndim != 1 or not len(flat) or not np.issubdtype(flat.dtype, np.integer):
@@ -189,26 +189,19 @@ def from_folder(folder: Path) -> ImageSet:
     kinds = {".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
     members = [path for path in folder.rglob("*") if path.suffix.lower() in kinds]
     files.note_folder(folder.name, folder, members)
-    if not split:
-        return with_test_fifth(folder.name, pool, labels, None, files.md5)
-    test, test_labels, test_names = images_by_class(folder / "test")
-    if test_names != names:
-        raise DatasetError(
-            f"{folder}: 'train' has the classes {', '.join(names)}, and 'test' has "
-            f"{', '.join(test_names)}; they must be the same"
-        )
-    return ImageSet(
-        folder.name,
-        pool,
-        torch.from_numpy(labels),
-        test,
-        torch.from_numpy(test_labels),
-        len(names),
-        files=files.md5,
-    )
+    test = None
+    if split:
+        held, held_labels, held_names = images_by_class(folder / "test")
+        if held_names != names:
+            raise DatasetError(
+                f"{folder}: 'train' has the classes {', '.join(names)}, and 'test' has "
+                f"{', '.join(held_names)}; they must be the same"
+            )
+        test = held, held_labels
+    return assembled(folder.name, pool, labels, test, files.md5)
 
 
-def images_by_class(folder: Path) -> tuple[Tensor, NDArray[np.int64], list[str]]:
+def images_by_class(folder: Path) -> tuple[Tensor, Labels, list[str]]:
     """Read the images ``[N, 3, H, W]`` of a folder of classes, their labels and the class names."""
     from torchvision.datasets import ImageFolder
     from torchvision.transforms.v2.functional import pil_to_tensor

@@ -428,6 +428,26 @@ def ranges(bars: Mapping[str, tuple[float, float]], axes: Axes | None = None) ->
     return axes
 
 
+def thresholds(
+    aris: ArrayLike, steps: Sequence[float], shares: Sequence[float], axes: Axes | None = None
+) -> Axes:
+    """Draw an ARI ``[R, S]`` for R shares of the dimensions and S thresholds of EMD-CFL.
+
+    Cells with the true clusters have a 1.
+    """
+    axes = axes or plt.gca()
+    values = np.asarray(aris, dtype=float).reshape(len(shares), len(steps))
+    if len(shares):
+        axes.imshow(values, vmin=0, vmax=1, cmap="YlGnBu", aspect="auto")
+    for row, column in np.argwhere(values == 1):
+        axes.text(column, row, "1", ha="center", va="center", color="white", fontsize=8)
+    places = range(0, len(steps), max(1, len(steps) // 4))
+    axes.set_xticks(places, [f"{steps[place]:.2g}" for place in places])
+    axes.set_yticks(range(len(shares)), [f"{share:.0%}" for share in shares])
+    axes.set(xlabel="threshold ε", ylabel="dimensions kept")
+    return axes
+
+
 def associations_key(figure: Figure, beside: bool = False) -> None:
     """Put the legend of `associations` below a figure, or to its right."""
     dot: dict[str, Any] = {"linestyle": "", "color": "none"}

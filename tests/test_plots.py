@@ -73,6 +73,23 @@ def test_over_rounds_draws_the_mean_and_the_range_over_seeds():
     assert (band.get_paths()[0].vertices[:, 1].min(), axes.get_ylabel()) == (0, "ARI")
 
 
+def test_thresholds_marks_the_true_clusters():
+    axes = plt.figure().add_subplot()
+    plots.thresholds([0.2, 1, 0.999, 1, 1, 0], [0.1, 0.2, 0.3], [1.0, 0.1], axes)
+    marked = {text.get_position() for text in axes.texts}
+    assert marked == {(1, 0), (0, 1), (1, 1)}, "columns are thresholds, rows are shares"
+    np.testing.assert_allclose(axes.images[0].get_array(), [[0.2, 1, 0.999], [1, 1, 0]])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["100%", "10%"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.1", "0.2", "0.3"]
+    plt.close(axes.figure)
+
+
+def test_thresholds_without_any_run_draws_empty_axes():
+    axes = plots.thresholds([], [], [], plt.figure().add_subplot())
+    assert not axes.images and not axes.texts
+    plt.close(axes.figure)
+
+
 def test_frequent_colours_are_stored_exactly():
     """Among them pale bands, which a palette chosen by coverage would recolour."""
     plots.style()

@@ -63,7 +63,7 @@ plots.style()
 # stops the notebook before anything trains.
 
 # %% tags=["parameters"]
-dataset = "digits-8x8"  # a name that cflkit.datasets knows
+dataset = "digits-8x8"  # a name that cflkit.datasets knows, or the path of your own data
 overlap = "nonoverlapping"  # or "overlapping": whether clusters share classes
 balance = "balanced"  # or "imbalanced": clients and classes unevenly spread
 clients = 15  # m; the papers have 15 and 30

@@ -63,7 +63,7 @@ plots.style()
 # We compare trainable parameters alone, unless we say otherwise.
 
 # %% tags=["parameters"]
-dataset = "digits-8x8"  # a name that cflkit.datasets knows
+dataset = "digits-8x8"  # a name that cflkit.datasets knows, or the path of your own data
 overlap = "nonoverlapping"  # or "overlapping": whether clusters share classes
 balance = "balanced"  # or "imbalanced": clients and classes unevenly spread
 clients = 15  # m

@@ -23,7 +23,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb). [03 OCFL](03_ocfl_temperature.ipynb) helps.
 #
-# **Study minutes:** 60. **Minutes on two cores:** 4
+# **Study minutes:** 60. **Minutes on two cores:** 4.5
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
 # paper"). The [report](95_report_emd_cfl.ipynb) compares our runs with its tables.
@@ -63,7 +63,7 @@ plots.style()
 # pixels. Each client gets a few hundred of them.
 
 # %% tags=["parameters"]
-dataset = "digits-8x8"  # a name that cflkit.datasets knows
+dataset = "digits-8x8"  # a name that cflkit.datasets knows, or the path of your own data
 version = "quarter-turn"  # the difference between clients: a name that cflkit.shifts knows
 clients = 8  # m in all, split evenly over the groups; None where the data decide (domains)
 samples = None  # training and validation images per client; None: all there are
@@ -660,15 +660,10 @@ for solver, strength in (("exact", None), ("Sinkhorn", 0.1)):
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(7, 2.2), sharey=True)
 for (solver, values), ax in zip(grids.items(), axes, strict=True):
-    drawn = ax.imshow(values, vmin=0, vmax=1, cmap="YlGnBu", aspect="auto")
-    for (row, column), value in np.ndenumerate(np.array(values)):
-        if value == 1:
-            ax.text(column, row, "1", ha="center", va="center", color="white", fontsize=9)
-    ax.set_xticks(range(len(steps))[::3], [f"{step:g}" for step in steps[::3]])
-    ax.set_yticks(range(len(shares)), [f"{share:.0%}" for share in shares])
-    ax.set(title=solver, xlabel="threshold ε")
-axes[0].set_ylabel("dimensions kept")
-figure.colorbar(drawn, ax=axes, label="ARI")
+    plots.thresholds(values, steps, shares, ax)
+    ax.set_title(solver)
+axes[1].set_ylabel("")
+figure.colorbar(axes[0].images[0], ax=axes, label="ARI")
 plots.show(
     figure,
     8,

@@ -59,7 +59,7 @@ plots.style()
 # they share none in most of the paper's experiments. The threshold θ is larger; a figure below shows why. Training is shorter.
 
 # %% tags=["parameters"]
-dataset = "digits-8x8"  # a name that cflkit.datasets knows
+dataset = "digits-8x8"  # a name that cflkit.datasets knows, or the path of your own data
 clients = 12  # how many; the paper's N
 samples = 120  # images that a client holds of each of its classes; S
 at_least = 0  # classes with fewer images are left out

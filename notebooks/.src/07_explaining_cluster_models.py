@@ -46,7 +46,7 @@ plots.style()
 # digits are enlarged to 28 × 28 pixels here, because a map needs pixels.
 
 # %% tags=["parameters"]
-dataset = "digits"  # a name that cflkit.datasets knows
+dataset = "digits"  # a name that cflkit.datasets knows, or the path of your own data
 overlap = "nonoverlapping"  # or "overlapping": whether clusters share classes
 balance = "balanced"  # or "imbalanced": clients and classes unevenly spread
 clients = 15  # m

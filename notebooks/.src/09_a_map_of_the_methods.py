@@ -17,7 +17,7 @@
 # - learn one idea that orders the field: a round of training is a matrix;
 # - measure this matrix for 26 methods, which run side by side;
 # - compare what the methods exchange, and what they gain from it;
-# - make each of them fail, in five situations;
+# - see where they fail, in five situations;
 # - choose a method for a federation of your own.
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb) and
@@ -184,7 +184,7 @@ print("residual below a millionth:", residual < 1e-6)
 # ## Thresholds
 #
 # Methods that need the number of groups get the true number, $k = 4$. Four methods need a threshold. For Briggs we take a cosine distance of 0.5. For EMD-CFL, PACFL and FedClust we take the middle between the
-# largest distance within a group and the smallest between two groups, in the first round. If the first is larger than the second, no threshold is right, and the middle is a compromise. So the methods get help that a real server does not
+# largest distance within a group and the smallest between two groups, in the first round. If the first is larger than the second, there is no gap. Then no ε is right for EMD-CFL, and the middle is a compromise. So the methods get help that a real server does not
 # have. (EMD-CFL subtracts a reference from its distances. So they can be negative.)
 
 
@@ -209,8 +209,8 @@ def best_thresholds():
 ranges = best_thresholds()
 middle = {name: float(np.mean(ends)) for name, ends in ranges.items()}
 for name, (low, high) in ranges.items():
-    works = "some threshold separates the groups" if low < high else "no threshold does"
-    print(f"{name:9s} within groups up to {low:.2f}, between from {high:.2f}: {works}")
+    gap = "a gap" if low < high else "no gap"
+    print(f"{name:9s} within groups up to {low:.2f}, between from {high:.2f}: {gap}")
 
 
 # %% [markdown]
@@ -358,8 +358,8 @@ plots.show(
 # - **OCFL** waits, and then its blocks appear at once. They never change again. **FeSEM** has them from the first round on.
 # - **IFCA** begins with random models. A client computes the loss of all $k$ models and trains the best one. In the first rounds, the choice changes. In the last
 #   round, the first and the last group share one model.
-# - **EMD-CFL** has no good threshold on these data, as we saw. It joins clients whose images are rotated by 180° relative to each other. (To a network, many
-#   digits look alike upside down.) Its clusters need not be blocks: a client gets the mean of all clients that it agrees with, and this may leave out itself.
+# - **EMD-CFL** has no good threshold on these data, as we saw. It joins clients whose images are rotated by 180° relative to each other. Some
+#   digits look alike upside down, which may be the reason. Its clusters need not be blocks: a client gets the mean of all clients that it agrees with, and this may leave out itself.
 # - **Local** is the identity. **FedSoft** is, too: a client predicts with its own model, which is only *pulled* to a mixture.
 # - **FedEM** has four models, and it is grey by construction. Each of the four is a mean over all clients, so each mixture of them is such a mean, too. A client
 #   has influence in another way: through the weights of its images while it trains.
@@ -592,8 +592,8 @@ simple = outcome.loc[["FedAvg", "Local"]].max()
 simple[["k = 2", "k = 8"]] = simple["four\ngroups"]  # neither is told k
 
 # %% [markdown]
-# Each cell of Figure 4 compares a method with the better of the two simplest ones, FedAvg and Local. Purple means that the method is worth its trouble. Orange
-# means that one of the two would have been better. Is there a method without an orange cell?
+# Each cell of Figure 4 compares a method with the better of the two simplest ones, FedAvg and Local. Purple means that the method is better. Orange
+# means that one of the two simple ones is. Is there a method without an orange cell?
 
 # %% tags=["hide-input"]
 gain = 100 * (outcome - simple).reindex(TRIED)
@@ -626,10 +626,10 @@ plots.show(
 #   for a cluster, and puts the client into the group that is rotated by 180° from it. pFedGraph moves its weight to the same group, round by round. IFCA's client has chosen the model of another group. EMD-CFL gives it the model of a client that sees the digits upside down.
 # - **Between.** One cluster per client is the wrong description for a client with two distributions. No method in the figure is better than Local for it. Even the oracle is not,
 #   as it puts the client into the group of its first half. (With other seeds, it sometimes is.)
-# - **Wrong $k$.** With $k = 2$, groups must share a model. FlexCFL, FeSEM and CFLGP then lose about ten points against the right $k$. With $k = 8$, groups are split, and they lose 2 to 4. IFCA even gains, since with more random models
-#   two groups less often choose the same one.
+# - **Wrong $k$.** With $k = 2$, groups must share a model. FlexCFL, FeSEM and CFLGP then lose about ten points against the right $k$. With $k = 8$, groups are split, and they lose 2 to 4. IFCA even gains. With more random models, two groups may
+#   choose the same one less often.
 #
-# Is there a method without an orange cell? With the defaults, PACFL has none. But we chose its threshold with the truth at hand, and only angles between 10.4° and 10.5° are right.
+# Is there a method without an orange cell? With the defaults, PACFL has none. But we chose its threshold with the truth at hand.
 #
 # Do not read too much into small numbers. In the columns *alone* and *between*, there is one client with little more than a hundred test images. Five points are six images there.
 #
@@ -642,11 +642,11 @@ plots.show(
 # 2. **Are there groups?** Draw the matrix of cosine distances of the first updates, and sort it by a hierarchical clustering. It costs nothing, since the server has the updates anyway. Dark blocks mean groups.
 # 3. **Groups, and you do not know how many?** Take a method that is not told $k$ and compares updates: OCFL with HDBSCAN or affinity propagation, or pFedGraph. If you see a threshold in the matrix, Briggs is as good. They send at most half more than FedAvg (Figure 3).
 # 4. **You know $k$?** FlexCFL, CFLGP, FeSEM or the signatures are as good. If you are in doubt, choose $k$ too large rather than too small (Figure 4).
-# 5. **Singles, or clients between groups?** Compare each client's model with one that it trains alone, on validation images, and let it keep the better one. Among the methods in Figure 4, FedSoft is never more than 4 points worse than the better of FedAvg and Local, and never more than 1 better.
+# 5. **Singles, or clients between groups?** Compare each client's model with one that it trains alone, on validation images, and let it keep the better one. With the defaults, FedSoft is never more than 4 points worse than the better of FedAvg and Local in Figure 4, and never more than 1 better.
 # 6. **Clients that change?** Clusters that are found once do not follow. IFCA, FeSEM, CFLGP and pFedGraph ask again.
 # 7. **Is it private enough?** Look at what else is sent. PACFL sends directions in the space of images, EMD-CFL sends embeddings, and models travel between clients.
 #
-# Whatever you choose, run FedAvg, Local and your method with several seeds. One seed is an anecdote.
+# Whatever you choose, run FedAvg, Local and your method with several seeds. One seed proves little.
 #
 # What the map does not show: other networks, other shifts, and methods with the settings of their papers. In the tables of EMD-CFL's paper,
 # many of the methods here are within a point of each other on Rotated MNIST (see the [report](95_report_emd_cfl.ipynb)).
@@ -685,7 +685,7 @@ claims.check(
         "FedEM and FedRC mix like FedAvg, up to 0.02 per weight": all(
             np.allclose(final[name], final["FedAvg"], atol=0.02) for name in ("FedEM", "FedRC")
         ),
-        "no threshold works for EMD-CFL, and one does for FedClust": (
+        "there is a gap for a threshold for FedClust, and none for EMD-CFL": (
             ranges["EMD-CFL"][0] > ranges["EMD-CFL"][1]
             and ranges["FedClust"][0] < ranges["FedClust"][1]
         ),
