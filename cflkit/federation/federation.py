@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor, nn
+from torch import Tensor
 
-from cflkit import models
+from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.clients import CENTRAL, Clients, answers_of
 from cflkit.federation.jobs import Jobs, LocalTraining, check_finite
 from cflkit.federation.machine import (
@@ -30,8 +30,6 @@ from cflkit.federation.machine import (
 from cflkit.federation.memory import kept_per_sample
 from cflkit.federation.outputs import embedding_of, evaluate, loss_of, prediction_of
 from cflkit.federation.requests import Request
-from cflkit.federation.rows import RowModel
-from cflkit.federation.seeds import initialised
 from cflkit.federation.server import Server
 from cflkit.federation.stacked import train_in_stacks
 from cflkit.federation.threads import train_in_threads
@@ -87,6 +85,8 @@ class Federation:
         P and Q, the parts of a model's row.
     layout : dict of str to slice
         Where each parameter and buffer of the network lies in a row.
+    initial, initials, network : callable
+        The methods of `Blueprint`, which build initial models and networks.
     data : Clients
         The clients' samples.
     networks : list of RowModel
@@ -127,35 +127,16 @@ class Federation:
         self.clusters = torch.from_numpy(partition.clusters)
         self.sizes = torch.tensor([len(i) for i in partition.train], dtype=torch.float32)
 
-        def build() -> RowModel:
-            network = models.make(model, images.shape, images.classes, weights)
-            return RowModel(network.to(self.device))
-
-        self._build = build
-        first = initialised(build, seed)
-        self._initial = first.row
+        shape, classes = images.shape, images.classes
+        self.blueprint = Blueprint(model, shape, classes, seed, self.device, weights)
+        self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
+        self.layout = self.blueprint.layout
+        self.initial, self.initials = self.blueprint.initial, self.blueprint.initials
+        self.network = self.blueprint.network
         cores = min(usable_cores(), self.clients) if self.device.type == "cpu" else 1
-        with torch.random.fork_rng(devices=[]):  # building draws
-            self.networks = [first, *(build() for _ in range(cores - 1))]
-        self.parameters, self.buffers = first.parameters, len(first.row) - first.parameters
-        self.layout = first.layout
+        others = (self.blueprint.row_model() for _ in range(cores - 1))
+        self.networks = [self.blueprint.first, *others]
         self.server = Server(self)
-
-    def initial(self) -> Tensor:
-        """``[P + Q]``: the model that every client starts from, the same for the same seed."""
-        return self._initial.clone()
-
-    def initials(self, count: int, *key: int) -> Tensor:
-        """``[count, P + Q]``: models initialised one by one, the same for the same seed and key."""
-        rows = initialised(lambda: [self._build().row for _ in range(count)], self.seed, *key)
-        return torch.stack(rows) if rows else self._initial[None][:0]
-
-    def network(self, model: Tensor) -> nn.Module:
-        """Return a network of its own that computes with a model (``[P + Q]``), for evaluation."""
-        with torch.random.fork_rng(devices=[]):  # building draws
-            row_model = self._build()
-        row_model.load(model)
-        return row_model.network.eval()
 
     def participants(self, round: int) -> Tensor:
         """Return the clients that train in a round, ascending."""

@@ -1,0 +1,79 @@
+"""The network that a federation trains: from it, models and networks are built."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cflkit import models
+from cflkit.federation.rows import RowModel
+from cflkit.federation.seeds import initialised
+
+
+class Blueprint:
+    """A network's architecture, and the seed of the models that are built from it.
+
+    Parameters
+    ----------
+    model : str
+        A name that `models.make` knows.
+    shape : tuple of int
+        ``(channels, height, width)`` of an image.
+    classes : int
+        The number of classes.
+    seed : int
+        The seed of initialisation.
+    device : torch.device
+        The device on which networks compute.
+    weights : {"imagenet"}, optional
+        What initial models start from, see `models.make`.
+
+    Attributes
+    ----------
+    parameters, buffers : int
+        P and Q, the parts of a model's row.
+    layout : dict of str to slice
+        Where each parameter and buffer of the network lies in a row.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        shape: tuple[int, int, int],
+        classes: int,
+        seed: int,
+        device: torch.device,
+        weights: str | None = None,
+    ) -> None:
+        self.seed = seed
+        self._options = (model, shape, classes, weights)
+        self._device = device
+        self.first = initialised(self._build, seed)
+        self._initial = self.first.row
+        self.layout = self.first.layout
+        self.parameters = self.first.parameters
+        self.buffers = len(self._initial) - self.parameters
+
+    def _build(self) -> RowModel:
+        """Build a network with values drawn from torch's global generator."""
+        return RowModel(models.make(*self._options).to(self._device))
+
+    def row_model(self) -> RowModel:
+        """Return a further network to compute with; its values are arbitrary."""
+        with torch.random.fork_rng(devices=[]):  # building draws
+            return self._build()
+
+    def initial(self) -> Tensor:
+        """``[P + Q]``: the model that every client starts from, the same for the same seed."""
+        return self._initial.clone()
+
+    def initials(self, count: int, *key: int) -> Tensor:
+        """``[count, P + Q]``: models initialised one by one, the same for the same seed and key."""
+        rows = initialised(lambda: [self._build().row for _ in range(count)], self.seed, *key)
+        return torch.stack(rows) if rows else self._initial[None][:0]
+
+    def network(self, model: Tensor) -> nn.Module:
+        """Return a network of its own that computes with a model (``[P + Q]``), for evaluation."""
+        row_model = self.row_model()
+        row_model.load(model)
+        return row_model.network.eval()
