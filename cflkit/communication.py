@@ -53,7 +53,7 @@ class Traffic:
         if isinstance(request, Train):
             self.trainings += len(jobs)
         size = jobs.models.shape[1] * jobs.models.element_size()
-        for model, client, _, _, anchor in keys if request.sent else ():
+        for model, client, _, _, anchor, _ in keys if request.sent else ():
             for row in (model, anchor):
                 if row is not None and (row, client) not in self.held:
                     self.held.add((row, client))

@@ -11,21 +11,18 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from cflkit import metrics
-from cflkit.federation import Federation, Jobs
+from cflkit.federation import Federation
 from cflkit.federation.rows import digests
+from cflkit.federation.scoring import Mixture, Scores
 from cflkit.history import Summary
 from cflkit.methods import FedCRef, Method
 from cflkit.methods.fedcref import Edges, Labels, true_classes
 
-# The models that a client predicts with, as pairs of a digest and the model's weight
-Mixture = tuple[tuple[bytes, float], ...]
 TestSets = Literal["all", "own", "none"]
-Scores = dict[tuple[Mixture, int], tuple[float, float]]
 
 
 # --- Models on test sets --------------------------------------------------------------------------
@@ -73,7 +70,8 @@ def models_on_test_sets(
 
         The measures on the central test set and the gap are NaN where this set was skipped or does
         not exist. Without test sets, there are no columns about models. Methods without clusters
-        have no columns about clusters. Only federations with a backdoor have the two measures of a
+        have no columns about clusters, and without true clusters there are no measures of
+        agreement. Only federations with a backdoor have the two measures of a
         backdoor.
     """
     measured: Mapping[str, Mapping[str, float]] = {}
@@ -98,16 +96,15 @@ def performances(
     """Evaluate the clients' models; return each method's measures."""
     models, held = models_of(methods)
     pairs = sorted({(mixture, c) for own in held.values() for c, mixture in enumerate(own)})
-    own = scores(federation, models, pairs, "test")
+    own = federation.scores(models, pairs, "test")
     targets = [pair for pair in pairs if federation.num_samples(pair[1], "backdoor")]
-    on_backdoor = scores(federation, models, targets, "backdoor")
+    on_backdoor = federation.scores(models, targets, "backdoor")
     general: Scores = {}
-    if central and len(federation.targets(0, "central")):
+    if central and federation.num_samples(0, "central"):
         everywhere = sorted({(mixture, 0) for mixture, _ in pairs})
-        general = scores(federation, models, everywhere, "central")
+        general = federation.scores(models, everywhere, "central")
     return {
-        name: performance(list(enumerate(mixtures)), own, on_backdoor, general)
-        for name, mixtures in held.items()
+        name: performance(mixtures, own, on_backdoor, general) for name, mixtures in held.items()
     }
 
 
@@ -129,53 +126,25 @@ def models_of(
     return models, held
 
 
-def scores(
-    federation: Federation,
-    models: Mapping[bytes, Tensor],
-    pairs: Sequence[tuple[Mixture, int]],
-    split: str,
-) -> Scores:
-    """Compute macro-F1 and accuracy of mixtures of models on clients' samples of a split."""
-    alone = list(dict.fromkeys((key, client) for own, client in pairs for key, _ in own))
-    if not alone:
-        return {}
-    number = {key: place for place, key in enumerate(models)}
-    jobs = Jobs(
-        torch.stack(list(models.values())),
-        torch.tensor([number[key] for key, _ in alone]),
-        torch.tensor([client for _, client in alone]),
-    )
-    predicted = dict(zip(alone, federation.predict(jobs, split), strict=True))
-
-    def probabilities(mixture: Mixture, client: int) -> Tensor:
-        if len(mixture) == 1:
-            return predicted[mixture[0][0], client]
-        return torch.stack([share * predicted[key, client] for key, share in mixture]).sum(dim=0)
-
-    return {
-        (own, client): metrics.scores(federation.targets(client, split), probabilities(own, client))
-        for own, client in pairs
-    }
-
-
 def agreement(federation: Federation, method: Method) -> dict[str, Any]:
-    """Compare a method's clusters with the true ones, if it has clusters."""
+    """Count a method's clusters, if it has any, and compare them with the true ones, if known."""
     if method.labels is None:
         return {}
     labels = method.labels.tolist()
-    return {
-        "n_clusters": len(set(labels)),
-        **metrics.agreement(federation.clusters.numpy(), labels),
-    }
+    count = {"n_clusters": len(set(labels))}
+    if federation.clusters is None:
+        return count
+    return count | metrics.agreement(federation.clusters.numpy(), labels)
 
 
 def performance(
-    held: Sequence[tuple[int, Mixture]], own: Scores, on_backdoor: Scores, general: Scores
+    mixtures: Sequence[Mixture], own: Scores, on_backdoor: Scores, general: Scores
 ) -> dict[str, float]:
-    """Average the scores of the clients' mixtures of models over the clients."""
-    pf1, accuracy = np.array([own[mixture, client] for client, mixture in held]).T
+    """Average the scores of the clients' mixtures of models over the clients that have scores."""
+    held = [(mixture, c) for c, mixture in enumerate(mixtures) if (mixture, c) in own]
+    pf1, accuracy = np.array([own[pair] for pair in held]).T
     missing = (np.nan, np.nan)
-    gf1, central = np.array([general.get((mixture, 0), missing) for _, mixture in held]).T
+    gf1, central = np.array([general.get((mixture, 0), missing) for mixture, _ in held]).T
     measures = {
         "pf1": float(pf1.mean()),
         "gf1": float(gf1.mean()),
@@ -184,7 +153,7 @@ def performance(
         "worst_accuracy": float(accuracy.min()),
         "central_accuracy": float(central.mean()),
     }
-    targets = [(mixture, c) for c, mixture in held if (mixture, c) in on_backdoor]
+    targets = [pair for pair in held if pair in on_backdoor]
     if targets:
         measures["clean_accuracy"] = float(np.mean([own[pair][1] for pair in targets]))
         measures["backdoor_accuracy"] = float(np.mean([on_backdoor[pair][1] for pair in targets]))

@@ -203,7 +203,7 @@ def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
     """
     parts = [
         *(f"{name}: {method!r}" for name, method in methods.items()),
-        federation.partition.hash,
+        federation.identity,
         repr(asdict(federation.training)),
         f"{federation.seed}, {federation.server.clients_per_round} per round",
         f"{federation.engine} on {federation.device.type} in {federation.precision}",

@@ -8,7 +8,16 @@ from cflkit.federation.clients import Client
 from cflkit.federation.federation import Federation
 from cflkit.federation.jobs import Diverged, Jobs, LocalTraining, check_finite
 from cflkit.federation.machine import default_device, usable_cores
-from cflkit.federation.requests import Ask, Embed, Losses, Request, Send, Train, ask_clients
+from cflkit.federation.requests import (
+    Ask,
+    Embed,
+    Losses,
+    Request,
+    Send,
+    Train,
+    ask_clients,
+    question,
+)
 from cflkit.federation.server import Server
 
 __all__ = [
@@ -27,5 +36,6 @@ __all__ = [
     "ask_clients",
     "check_finite",
     "default_device",
+    "question",
     "usable_cores",
 ]

@@ -15,7 +15,7 @@ from cflkit.federation.jobs import Jobs, LocalTraining
 from cflkit.federation.machine import matmul_precision
 from cflkit.federation.outputs import embedding_of, evaluate_client, loss_of
 from cflkit.federation.rows import RowModel
-from cflkit.federation.seeds import BATCHES, PARTICIPATION, SAMPLES, stream
+from cflkit.federation.seeds import BATCHES, SAMPLES, stream
 from cflkit.federation.threads import run_in_threads
 
 if TYPE_CHECKING:
@@ -101,17 +101,10 @@ class Clients:
         """Return ``(channels, height, width)`` of an image."""
         return self._pool[0].shape[1:]
 
-    def sampled(self, round: int) -> Tensor:
-        """Return the clients that take part in a round, in ascending order."""
-        return self.drawn(torch.arange(self.count), self.per_round, round)
-
-    def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
-        """Draw some of the clients, in ascending order; the same for the same seed and key."""
-        generator = np.random.default_rng(stream(self.seed, PARTICIPATION, *key))
-        return torch.from_numpy(np.sort(generator.choice(clients.numpy(), count, replace=False)))
-
     def num_samples(self, client: int, split: str = "train") -> int:
         """Return how many samples a client has in a split; 0 if there is no such split."""
+        if split == CENTRAL:
+            return len(self._central[1])
         return len(self._indices[split][client]) if split in self._indices else 0
 
     def batches(
@@ -234,7 +227,8 @@ def answers_of(
 
     def ask_one(network: RowModel, job: int) -> Any:
         client = Client(federation, int(jobs.client_of[job]), network)
-        return question(client, jobs.models[jobs.model_of[job]], **options)
+        about = () if jobs.about is None else (jobs.about[job],)
+        return question(client, jobs.models[jobs.model_of[job]], *about, **options)
 
     with matmul_precision(federation.precision, federation.device):
         return run_in_threads(ask_one, range(len(jobs)), federation.networks)

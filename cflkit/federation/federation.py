@@ -7,7 +7,7 @@ batch of `Jobs` and runs it in *threads*, the default on a CPU, with clients sid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ from cflkit.federation.machine import (
 from cflkit.federation.memory import kept_per_sample
 from cflkit.federation.outputs import embedding_of, evaluate, loss_of, prediction_of
 from cflkit.federation.requests import Request
+from cflkit.federation.scoring import Pair, Scores, scores
+from cflkit.federation.seeds import drawn
 from cflkit.federation.server import Server
 from cflkit.federation.stacked import train_in_stacks
 from cflkit.federation.threads import train_in_threads
@@ -138,12 +140,34 @@ class Federation:
         self.networks = [self.blueprint.first, *others]
         self.server = Server(self)
 
+    @property
+    def per_round(self) -> int:
+        """Return how many clients take part in a round."""
+        return self.data.per_round
+
+    @property
+    def partial(self) -> bool:
+        """Return whether a round can leave out clients."""
+        return self.per_round < self.clients
+
+    @property
+    def identity(self) -> str:
+        """Return the identity of the clients' data, for checkpoints."""
+        return self.partition.hash
+
     def participants(self, round: int) -> Tensor:
         """Return the clients that train in a round, ascending."""
-        return self.data.sampled(round)
+        return self.drawn(torch.arange(self.clients), self.per_round, round)
+
+    def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
+        """Draw some of the clients, in ascending order; the same for the same seed and key."""
+        return drawn(clients, count, self.seed, *key)
 
     def num_samples(self, client: int, split: str = "train") -> int:
-        """Return how many samples a client has in a split; 0 if there is no such split."""
+        """Return how many samples a client has in a split; 0 if there is no such split.
+
+        The split ``central`` is the central test set, the same one for all clients.
+        """
         return self.data.num_samples(client, split)
 
     def inputs(self, index: ArrayLike, central: bool = False) -> tuple[Tensor, Tensor]:
@@ -218,6 +242,20 @@ class Federation:
         ``central`` test set, for which the client does not matter.
         """
         return evaluate(self, jobs, split, prediction_of(self))
+
+    def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
+        """Return macro-F1 and accuracy of mixtures of models, by mixture and client.
+
+        Parameters
+        ----------
+        models : mapping of bytes to Tensor
+            The models ``[P + Q]`` by digest.
+        pairs : sequence
+            Mixtures of these models, and the client that predicts with each of them.
+        split : str
+            The samples, as in `predict`.
+        """
+        return scores(self, models, pairs, split)
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let each job's client answer a question, see `Ask`; J answers."""

@@ -128,6 +128,9 @@ class Jobs:
         ``[J]``, int64: the row of ``anchor`` of each job.
     training : LocalTraining, optional
         The local training of these jobs; by default that of the federation.
+    about : sequence of hashable, optional
+        J values: for each job, what a question to its client is about (`Ask`), for example another
+        client.
     """
 
     models: Tensor
@@ -138,6 +141,7 @@ class Jobs:
     anchor: Tensor | None = None
     anchor_of: Tensor | None = None
     training: LocalTraining | None = None
+    about: Sequence[Hashable] | None = None
 
     def __len__(self) -> int:
         return len(self.client_of)
@@ -152,6 +156,7 @@ class Jobs:
             subset=None if self.subset is None else [self.subset[job] for job in which],
             weights=None if self.weights is None else [self.weights[job] for job in which],
             anchor_of=None if self.anchor_of is None else self.anchor_of[index],
+            about=None if self.about is None else [self.about[job] for job in which],
         )
 
     def anchored_to(self, job: int) -> Tensor:
@@ -170,8 +175,9 @@ class Jobs:
             anchors = [known[row] for row in self.anchor_of.tolist()]
         subsets = nothing if self.subset is None else [contents(part) for part in self.subset]
         weights = nothing if self.weights is None else [contents(part) for part in self.weights]
+        about = nothing if self.about is None else self.about
         rows = [models[row] for row in self.model_of.tolist()]
-        return list(zip(rows, clients, subsets, weights, anchors, strict=True))
+        return list(zip(rows, clients, subsets, weights, anchors, about, strict=True))
 
 
 def check_finite(trained: Tensor, jobs: Jobs, round: int) -> None:
@@ -209,6 +215,7 @@ def joined(parts: Sequence[Jobs]) -> Jobs:
         anchor,
         anchor_of,
         parts[0].training,
+        None if parts[0].about is None else [own for jobs in parts for own in jobs.about or ()],
     )
 
 

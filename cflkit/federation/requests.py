@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class Request:
 
     def kind(self) -> tuple[Any, ...]:
         """Return a key; requests with equal keys differ only in their jobs and can be joined."""
-        optional = (self.jobs.subset, self.jobs.weights, self.jobs.anchor)
+        optional = (self.jobs.subset, self.jobs.weights, self.jobs.anchor, self.jobs.about)
         return type(self), self.jobs.training, *(value is None for value in optional)
 
     def answered_by(self, federation: Federation, round: int) -> Any:
@@ -140,8 +140,8 @@ class Ask(Request):
     ----------
     question : callable
         The function that runs at each client. Its arguments are the client itself (`Client`), the
-        job's model (``[P + Q]``) and the options. The client and the server exchange only the
-        model, the options and the result.
+        job's model (``[P + Q]``), what the job is about if it says so (`Jobs.about`), and the
+        options. The client and the server exchange only these values and the result.
     options : mapping of str to object
         Further arguments, which are hashable and the same for all jobs.
     with_model : bool
@@ -159,6 +159,20 @@ class Ask(Request):
     def answered_by(self, federation: Federation, round: int) -> list[Any]:
         """Return the answers."""
         return federation.ask(self.question, self.jobs, **self.options)
+
+
+Question = TypeVar("Question", bound=Callable[..., Any])
+# The questions that clients answer over a network, by name
+QUESTIONS: dict[str, Callable[..., Any]] = {}
+
+
+def question(ask: Question) -> Question:
+    """Declare a function to be a question that clients answer over a network (`cflkit.flower`).
+
+    Its answer must be safe to send: it must not contain samples or labels.
+    """
+    QUESTIONS[f"{ask.__module__}.{ask.__name__}"] = ask
+    return ask
 
 
 def ask_clients(question: Callable[..., Any], clients: Tensor, **options: Hashable) -> Ask:

@@ -27,6 +27,12 @@ def integer(seed: int, *key: int) -> int:
     return int(stream(seed, *key).generate_state(1, np.uint64)[0])
 
 
+def drawn(clients: Tensor, count: int, seed: int, *key: int) -> Tensor:
+    """Draw some of the clients, in ascending order; the same for the same seed and key."""
+    generator = np.random.default_rng(stream(seed, PARTICIPATION, *key))
+    return torch.from_numpy(np.sort(generator.choice(clients.numpy(), count, replace=False)))
+
+
 def dropout_seeds(seed: int, clients: Sequence[int], round: int) -> Tensor:
     """Return one seed per client, ``[J]``, int64, for its dropout masks in a round."""
     seeds = [integer(seed, DROPOUT, client, round) for client in clients]

@@ -21,6 +21,8 @@ class Server:
         The number of clients m.
     clients_per_round : int
         The number of clients that take part in a round.
+    partial : bool
+        Whether a round can leave out clients.
     sizes : Tensor
         ``[m]``, float: the number of training samples of each client.
     parameters : int
@@ -33,7 +35,8 @@ class Server:
 
     def __init__(self, federation: Federation) -> None:
         self.clients = federation.clients
-        self.clients_per_round = federation.data.per_round
+        self.clients_per_round = federation.per_round
+        self.partial = federation.partial
         self.sizes = federation.sizes.clone()
         self.parameters = federation.parameters
         self.layout = dict(federation.layout)
@@ -41,4 +44,4 @@ class Server:
         self.initials = federation.initials
         self.participants = federation.participants
         self.num_samples = federation.num_samples
-        self.drawn = federation.data.drawn
+        self.drawn = federation.drawn

@@ -57,7 +57,7 @@ class Method:
         ValueError
             Only some clients take part in a round, but the method is not defined for this case.
         """
-        if server.clients_per_round < server.clients and not self.partial:
+        if server.partial and not self.partial:
             raise ValueError(f"{type(self).__name__} is not defined for partial participation")
         self.server = server
         self.models = initial[None]

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from cflkit.bounds import STRICT, NonNegative, Positive
 from cflkit.divergence import earth_movers_distance
-from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, usable_cores
+from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, question, usable_cores
 from cflkit.federation.seeds import PROJECTION, stream
 from cflkit.methods.base import (
     Method,
@@ -43,6 +43,8 @@ KeptShare = Annotated[float, Field(gt=0, le=1)]
 Sample = Annotated[int, Field(ge=2)]
 
 Embeddings = NDArray[np.float64]
+# How many pairs of clients send their embeddings at once, which limits the server's memory
+PAIRS_AT_ONCE = 256
 
 
 @dataclass(config=STRICT)
@@ -115,7 +117,7 @@ class EMDCFL(Method):
         # Row i is the first model that client i has trained; it embeds data with this model
         self.embedders: Tensor | None = initial.new_zeros(m, len(initial))
         # The last model that each client has trained, needed only if rounds leave clients out
-        self.latest = initial.repeat(m if server.clients_per_round < m else 0, 1)
+        self.latest = initial.repeat(m if server.partial else 0, 1)
 
     @property
     def settled(self) -> bool:
@@ -147,38 +149,52 @@ class EMDCFL(Method):
 
     def measure(self, new: set[int]) -> Generator[Request, Any, None]:
         """Measure the scores of all pairs of seen clients with a new client (lines 11 to 16)."""
-        assert self.embedders is not None
         seen = self.seen.nonzero().flatten().tolist()
+        partners = {owner: [c for c in seen if owner in new or c in new] for owner in seen}
+        at_once = max(1, PAIRS_AT_ONCE // len(seen))
+        for start in range(0, len(seen), at_once):
+            owners = seen[start : start + at_once]
+            yield from self.measure_from(owners, [partners[owner] for owner in owners])
+
+    def measure_from(
+        self, owners: Sequence[int], partners: Sequence[Sequence[int]]
+    ) -> Generator[Request, Any, None]:
+        """Measure the scores of pairs, in whose direction each owner's model embeds both sides."""
+        assert self.embedders is not None
+        models = self.embedders[owners]
+        rows = [row for row, others in enumerate(partners) for _ in others]
+        pairs = [(owner, c) for owner, own in zip(owners, partners, strict=True) for c in own]
         sampling = {"max_samples": self.max_samples, "train_mode": self.train_mode}
-        for owner in seen:
-            others = [c for c in seen if owner in new or c in new]
-            model = self.embedders[owner : owner + 1]
-            [(reference, own)] = yield Ask(
-                jobs_of(model, [owner]),
-                question=owner_sends,
-                options=sampling
-                | {
-                    "others": tuple(others),
-                    "projection": self.projection,
-                    "sinkhorn": self.sinkhorn,
-                },
-            )
-            theirs = yield Ask(
-                jobs_of(model, others),
-                question=other_sends,
-                options=sampling | {"owner": owner, "projection": self.projection},
-            )
-            with ThreadPoolExecutor(usable_cores()) as pool:
-                found = list(
-                    pool.map(
-                        lambda one, other, reference=reference: server_sees(
-                            one, other, reference, self.sinkhorn
-                        ),
-                        own,
-                        theirs,
-                    )
-                )
-            self.scores[owner, others] = torch.tensor(found, dtype=torch.float64)
+        sent = yield Ask(
+            Jobs(
+                models,
+                torch.arange(len(owners)),
+                torch.tensor(owners),
+                about=[tuple(others) for others in partners],
+            ),
+            question=owner_sends,
+            options=sampling | {"projection": self.projection, "sinkhorn": self.sinkhorn},
+        )
+        theirs = yield Ask(
+            Jobs(
+                models,
+                torch.tensor(rows),
+                torch.tensor([c for _, c in pairs]),
+                about=[owner for owner, _ in pairs],
+            ),
+            question=other_sends,
+            options=sampling | {"projection": self.projection},
+        )
+        mine = [(own, reference) for reference, all_own in sent for own in all_own]
+
+        def score(pair: int) -> float:
+            own, reference = mine[pair]
+            return server_sees(own, theirs[pair], reference, self.sinkhorn)
+
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            found = list(pool.map(score, range(len(pairs))))
+        for (owner, other), value in zip(pairs, found, strict=True):
+            self.scores[owner, other] = value
 
     def average(self, present: Tensor, trained: Tensor) -> None:
         """Average the models of each neighbourhood (lines 18 to 21)."""
@@ -234,15 +250,10 @@ class EMDOracle(EMDCFL):
         yield from ()
 
 
-def jobs_of(model: Tensor, clients: Sequence[int]) -> Jobs:
-    """Build the jobs of one model (``[1, P + Q]``) for some clients."""
-    client_of = torch.tensor(clients)
-    return Jobs(model, torch.zeros_like(client_of), client_of)
-
-
 # --- What a client sends, and what the server sees ------------------------------------------------
 
 
+@question
 def owner_sends(
     client: Client,
     model: Tensor,
@@ -274,6 +285,7 @@ def owner_sends(
     return reference, [project(own, matrix) for matrix in matrices]
 
 
+@question
 def other_sends(
     client: Client,
     model: Tensor,

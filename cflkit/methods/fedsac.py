@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cflkit.bounds import STRICT, Count, NonNegative
 from cflkit.divergence import Matrix
-from cflkit.federation import Ask, Client, Jobs, Request, Server, Train
+from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, question
 from cflkit.methods.pfedgraph import Collaboration
 
 
@@ -69,6 +69,7 @@ class FedSaC(Collaboration):
         return self.lambda1 * closeness(self.axes, self.signed) + self.lambda2 * similar
 
 
+@question
 def feature_axes(client: Client, model: Tensor, components: int) -> Tensor:
     """Return the main principal components ``[components, d]`` of a client's embeddings."""
     features = client.embed(model, "train").cpu().numpy()

@@ -18,7 +18,7 @@ from torch import Tensor
 from cflkit import clustering
 from cflkit.bounds import STRICT, Count
 from cflkit.divergence import Matrix, class_directions, principal_angles
-from cflkit.federation import Client, Request, Train, ask_clients
+from cflkit.federation import Client, Request, Train, ask_clients, question
 from cflkit.methods.base import (
     Method,
     Weighting,
@@ -90,6 +90,7 @@ class PACFL(Method):
         self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
 
 
+@question
 def directions(client: Client, model: Tensor, p: int, split: str) -> Matrix:
     """Compute what a client sends: the main directions ``[d, p · classes]`` of its pixels."""
     images, labels = client.samples(split)

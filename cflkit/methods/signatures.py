@@ -30,6 +30,7 @@ from cflkit.federation import (
     Server,
     Train,
     check_finite,
+    question,
 )
 from cflkit.methods.base import Method, average_updates, local_updates
 
@@ -147,6 +148,7 @@ class Signatures(Method):
         return Jobs(self.models, self.labels[present], present)
 
 
+@question
 def loss_gradient(client: Client, model: Tensor, samples: int | None) -> Tensor:
     """Return the gradient ``[P]`` of a client's mean loss on its first training samples."""
     inputs, labels = client.samples()
