@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from cflkit.communication import Traffic
-from cflkit.federation import Diverged, Federation, Request, Train
+from cflkit.federation import ClientsAbsent, Diverged, Federation, Request, Train
 from cflkit.federation.jobs import joined
 from cflkit.federation.rows import digests
 from cflkit.history import History
@@ -66,6 +66,31 @@ def converse(
             advance(name, own)
             del own  # before the next copy is made
     return traffic, errors
+
+
+def converse_with_present(
+    methods: Mapping[str, Method], federation: Federation, t: int, history: History
+) -> tuple[dict[str, Traffic], dict[str, Diverged]]:
+    """Converse; if clients do not answer, begin the round again with those that are present.
+
+    Raises
+    ------
+    ClientsAbsent
+        The federation allows no absence, or a method asks clients that are absent.
+    """
+    if not federation.absent_allowed:
+        return converse(methods, federation, t, history)
+    before = {name: copy.deepcopy(method.state()) for name, method in methods.items()}
+    counts = history.requested, history.trained
+    while True:
+        try:
+            return converse(methods, federation, t, history)
+        except ClientsAbsent as error:
+            if error.asked_again:
+                raise
+        for name, method in methods.items():
+            method.restore(copy.deepcopy(before[name]))
+        history.requested, history.trained = counts
 
 
 def next_to_answer(waiting: Mapping[str, Request]) -> dict[str, Request]:

@@ -22,7 +22,7 @@ from cflkit import checkpoints, evaluation
 from cflkit.federation import Federation
 from cflkit.federation.rows import digests
 from cflkit.history import History, Summary, of_models
-from cflkit.lockstep import converse
+from cflkit.lockstep import converse_with_present
 from cflkit.methods.base import Method
 from cflkit.progress import Progress
 from cflkit.revision import revision
@@ -110,6 +110,8 @@ def run(
     ------
     Diverged
         Every method has diverged.
+    ClientsAbsent
+        Clients did not answer, and the round cannot go on without them.
     ValueError
         ``rounds`` or ``central_every`` is below 1, or there is no method.
     checkpoints.CheckpointMismatch
@@ -139,7 +141,7 @@ def run(
             if not running:
                 break
             begin = perf_counter()
-            traffic, errors = converse(running, federation, t, history)
+            traffic, errors = converse_with_present(running, federation, t, history)
             for name, error in errors.items():
                 history.rows.append({"method": name, "round": t + 1, "diverged": True})
                 if all(diverged(history, other) for other in methods):

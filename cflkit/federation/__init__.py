@@ -4,6 +4,7 @@
 requests to clients.
 """
 
+from cflkit.federation.absence import ClientsAbsent
 from cflkit.federation.clients import Client
 from cflkit.federation.federation import Federation
 from cflkit.federation.jobs import Diverged, Jobs, LocalTraining, check_finite
@@ -23,6 +24,7 @@ from cflkit.federation.server import Server
 __all__ = [
     "Ask",
     "Client",
+    "ClientsAbsent",
     "Diverged",
     "Embed",
     "Federation",

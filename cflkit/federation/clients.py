@@ -217,7 +217,7 @@ class Client:
     @property
     def shared_seed(self) -> int:
         """Return a seed that the clients share and the server does not know."""
-        return self.federation.seed
+        return self.federation.shared_seed
 
 
 def answers_of(

@@ -95,7 +95,13 @@ class Federation:
         What computes, one per core.
     server : Server
         What a method may know.
+    shared_seed : int
+        The secret that clients share (`Client.shared_seed`); in the simulation, the seed.
+    absent_allowed : bool
+        Whether rounds go on without clients that do not answer; nobody is absent in the simulation.
     """
+
+    absent_allowed = False
 
     def __init__(
         self,
@@ -120,6 +126,7 @@ class Federation:
         check_precision(precision, self.device)
         check_task(task, model)
         self.task, self.precision, self.seed = task, precision, seed
+        self.shared_seed = seed
         self.perturbation = perturbation_to_use(perturbation)
         self.training = training or LocalTraining()
         self.data = Clients(images, partition, self.device, seed, clients_per_round)

@@ -1,0 +1,218 @@
+"""The client's side: its data, and its answers to requests.
+
+A node has one client's data in a file of its own. It builds a `Federation` with this one client,
+under the number that the client has in the whole federation. Batch orders depend on this number and
+the seed, so the node trains exactly as the simulation does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cflkit import methods  # so that `QUESTIONS` has the questions of all methods
+from cflkit.datasets import DatasetError, ImageSet
+from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation.requests import QUESTIONS
+from cflkit.flower.setting import Setting
+from cflkit.own_data import as_features, as_images, as_labels
+from cflkit.partition import Partition
+
+__all__ = ["KINDS", "answer", "federation_of", "jobs_from", "methods", "read", "save"]
+
+# The order of the splits matters: which samples are drawn from a split depends on its place
+SPLITS = ("train", "test", "validation", "backdoor")
+NOTHING: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+
+def save(path: Path, images: ImageSet, partition: Partition, client: int) -> Path:
+    """Write the file of one client of a partition, which `read` reads."""
+    arrays: dict[str, NDArray[Any]] = {}
+    kind = "images" if images.images.dtype == torch.uint8 else "features"
+    for split, indices in partition.splits.items():
+        index = torch.from_numpy(indices[client])
+        samples = images.images[index].numpy()
+        arrays[f"{split}_{kind}"] = samples if kind == "images" else samples.reshape(len(index), -1)
+        arrays[f"{split}_labels"] = images.labels[index].numpy()
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
+    """Read a client's file: for each split, the images (or features) and the labels.
+
+    Parameters
+    ----------
+    path : path
+        An ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
+        perhaps for ``validation``. Images have the types of one's own data (`cflkit.own_data`).
+        Instead of images there may be features ``[n, d]``.
+
+    Raises
+    ------
+    DatasetError
+        The file cannot be read, or lacks an array, or an array does not fit.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path} cannot be read: {error}") from error
+    found: dict[str, tuple[Tensor, Tensor]] = {}
+    for split in SPLITS:
+        kinds: dict[str, Callable[[NDArray[Any], str], Tensor]]
+        kinds = {"images": as_images, "features": as_features}
+        given = [kind for kind in kinds if f"{split}_{kind}" in arrays]
+        if not given and f"{split}_labels" not in arrays and split not in ("train", "test"):
+            continue
+        if len(given) != 1 or f"{split}_labels" not in arrays:
+            raise DatasetError(
+                f"{path} needs {split}_labels, and either {split}_images or {split}_features"
+            )
+        name = f"{split}_{given[0]}"
+        labels = arrays[f"{split}_labels"]
+        count = len(arrays[name])
+        if count != len(labels):
+            raise DatasetError(f"{path}: {name} has {count} rows for {len(labels)} labels")
+        samples = kinds[given[0]](arrays[name], f"{path}: {name}")
+        if count:
+            labels = as_labels(labels, f"{path}: {split}_labels", every=False)
+        found[split] = samples, torch.from_numpy(labels)
+    return found
+
+
+def federation_of(
+    setting: Setting, data: Path, client: int, shared_seed: int | None = None
+) -> Federation:
+    """Build the federation as one client sees it: the other clients have no samples.
+
+    Parameters
+    ----------
+    setting : Setting
+        The facts on which all agree.
+    data : path
+        The client's file.
+    client : int
+        The number of the client, from 0.
+    shared_seed : int, optional
+        The secret that the clients share and the server does not know (`Client.shared_seed`); by
+        default the seed of the federation, which the server knows.
+    """
+    splits = read(data)
+    pool = torch.cat([images for images, _ in splits.values()])
+    labels = torch.cat([targets for _, targets in splits.values()])
+    images = ImageSet(data.stem, pool, labels, pool[:0], labels[:0], setting.classes, files={})
+    if images.shape != setting.shape:
+        raise DatasetError(
+            f"{data} has images of the shape {images.shape}; the server expects {setting.shape}"
+        )
+    held: dict[str, list[NDArray[np.int64]]] = {}
+    start = 0
+    for split, (_, targets) in splits.items():
+        held[split] = [NOTHING] * setting.clients
+        held[split][client] = np.arange(start, start + len(targets))
+        start += len(targets)
+    partition = Partition(
+        images.name,
+        held.pop("train"),
+        held.pop("test"),
+        np.zeros(setting.clients, dtype=np.int64),
+        {"name": "one client"},
+        held,
+    )
+    federation = Federation(
+        images,
+        partition,
+        setting.model,
+        setting.training,
+        seed=setting.seed,
+        device="cpu",
+        engine="threads",
+    )
+    if shared_seed is not None:
+        federation.shared_seed = shared_seed
+    return federation
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+def sent_jobs(jobs: Jobs) -> dict[str, Any]:
+    """Return one client's jobs in a form that can be sent, with only the models that they need."""
+    used, model_of = jobs.model_of.unique(return_inverse=True)
+    sent: dict[str, Any] = {"models": jobs.models[used], "model_of": model_of}
+    if jobs.anchor is not None and jobs.anchor_of is not None:
+        used, anchor_of = jobs.anchor_of.unique(return_inverse=True)
+        sent |= {"anchor": jobs.anchor[used], "anchor_of": anchor_of}
+    for name in ("subset", "weights", "about"):
+        if getattr(jobs, name) is not None:
+            sent[name] = list(getattr(jobs, name))
+    if jobs.training is not None:
+        sent["training"] = asdict(jobs.training)
+    return sent
+
+
+def jobs_from(sent: dict[str, Any], client: int) -> Jobs:
+    """Return the jobs of one client that `sent_jobs` describes."""
+    more = dict(sent)
+    if "training" in more:
+        more["training"] = LocalTraining(**more["training"])
+    client_of = torch.full_like(more["model_of"], client)
+    return Jobs(more.pop("models"), more.pop("model_of"), client_of, **more)
+
+
+def hello(federation: Federation, client: int, request: dict[str, Any]) -> Any:
+    """Return the number of the client, and how many samples it has in each split."""
+    samples = {name: federation.num_samples(client, name) for name in federation.partition.splits}
+    return {"client": client, "samples": samples}
+
+
+def train(federation: Federation, client: int, request: dict[str, Any]) -> Any:
+    """Return the trained models ``[J, P + Q]``."""
+    return federation.train(jobs_from(request["jobs"], client), request["order"])
+
+
+def losses(federation: Federation, client: int, request: dict[str, Any]) -> Any:
+    """Return the loss of each job's model on each sample."""
+    return federation.losses(jobs_from(request["jobs"], client), request["split"])
+
+
+def embed(federation: Federation, client: int, request: dict[str, Any]) -> Any:
+    """Return embeddings of samples by each job's model."""
+    return federation.embed(jobs_from(request["jobs"], client), **request["options"])
+
+
+def ask(federation: Federation, client: int, request: dict[str, Any]) -> Any:
+    """Return the answers to a question that the kit knows by name."""
+    question = QUESTIONS[request["question"]]
+    return federation.ask(question, jobs_from(request["jobs"], client), **request["options"])
+
+
+def scores(federation: Federation, client: int, request: dict[str, Any]) -> Any:
+    """Return macro-F1 and accuracy of each mixture of models on the samples of a split."""
+    pairs = [(mixture, client) for mixture in request["mixtures"]]
+    models = dict(zip(request["keys"], request["models"], strict=True))
+    found = federation.scores(models, pairs, request["split"])
+    return [found[pair] for pair in pairs]
+
+
+KINDS: dict[str, Callable[[Federation, int, dict[str, Any]], Any]] = {
+    "hello": hello,
+    "train": train,
+    "losses": losses,
+    "embed": embed,
+    "ask": ask,
+    "scores": scores,
+}
+
+
+def answer(federation: Federation, client: int, request: dict[str, Any]) -> dict[str, Any]:
+    """Answer a request that the server has sent."""
+    return {"answer": KINDS[request["kind"]](federation, client, request)}

@@ -1,0 +1,411 @@
+"""The server's side: a federation whose clients are Flower nodes.
+
+`RemoteFederation` has the primitives of `cflkit.federation.Federation`, so that methods, lockstep
+and evaluation run on it unchanged. It has no sample: each primitive sends messages and collects
+the answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from logging import INFO, WARNING
+from typing import Any
+
+import torch
+from flwr.app import Message
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from cflkit.federation import Jobs, Server, check_finite
+from cflkit.federation.absence import ClientsAbsent
+from cflkit.federation.blueprint import Blueprint
+from cflkit.federation.requests import QUESTIONS
+from cflkit.federation.scoring import Pair, Scores
+from cflkit.federation.seeds import drawn
+from cflkit.flower.messages import num_bytes, packed, unpacked
+from cflkit.flower.node import sent_jobs
+from cflkit.flower.setting import Setting
+
+# Flower's type of each kind of message
+TYPES = {"train": "train", "scores": "evaluate"}
+# How often the server asks for answers, in seconds
+POLL = 0.2
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message that crossed the wire, for the log.
+
+    Attributes
+    ----------
+    round : int
+        The round, from 1; 0 before the first one.
+    client : int
+        The number of the client; -1 if the server does not know it yet.
+    kind : str
+        The kind of the request.
+    direction : {"down", "up"}
+        From the server to the client, or back.
+    contents : str
+        The names and shapes of the arrays.
+    bytes : int
+        The size of the message's records.
+    """
+
+    round: int
+    client: int
+    kind: str
+    direction: str
+    contents: str
+    bytes: int
+
+
+class RemoteFederation:
+    """Clients that are elsewhere.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's connection to the nodes.
+    setting : Setting
+        The facts on which server and nodes agree.
+    per_round : int, optional
+        The number of clients that take part in a round; by default all.
+    timeout : float
+        How long to wait for answers, in seconds, and for all clients at the start.
+    absent_allowed : bool
+        Whether rounds go on without clients that do not answer. Otherwise, such a client ends the
+        run.
+
+    Attributes
+    ----------
+    log : list of Sent
+        Every message.
+    nodes : dict of int to int
+        The node of each client that is present.
+    faults : dict of int to str
+        Why each absent client is absent.
+
+    Raises
+    ------
+    ClientsAbsent
+        Not all clients have said hello in time.
+    """
+
+    task = "classification"
+    engine = "flower"
+    precision = "float32"
+    perturbation = None
+    clusters = None
+
+    def __init__(
+        self,
+        grid: Grid,
+        setting: Setting,
+        *,
+        per_round: int | None = None,
+        timeout: float = 600.0,
+        absent_allowed: bool = False,
+    ) -> None:
+        self.grid, self.setting, self.timeout = grid, setting, timeout
+        self.absent_allowed = absent_allowed
+        self.clients, self.seed, self.training = setting.clients, setting.seed, setting.training
+        self.per_round = per_round or self.clients
+        self.partial = absent_allowed or self.per_round < self.clients
+        self.device = torch.device("cpu")
+        blueprint = Blueprint(setting.model, setting.shape, setting.classes, self.seed, self.device)
+        self.parameters, self.buffers = blueprint.parameters, blueprint.buffers
+        self.layout = blueprint.layout
+        self.initial, self.initials = blueprint.initial, blueprint.initials
+        self.log: list[Sent] = []
+        self.faults: dict[int, str] = {}
+        self.nodes: dict[int, int] = {}
+        self.samples: dict[int, dict[str, int]] = {}
+        self._round = -1
+        # The hellos without an answer: the node and the time of each message
+        self._greeted: dict[str, tuple[int, float]] = {}
+        self._answers: dict[tuple[int, str], Any] = {}
+        self._wait_for_all()
+        self.sizes = torch.tensor(
+            [self.samples[client]["train"] for client in range(self.clients)],
+            dtype=torch.float32,
+        )
+        self.server = Server(self)  # type: ignore[arg-type]
+
+    @property
+    def identity(self) -> str:
+        """Return the identity of the clients' data, for checkpoints: their numbers of samples."""
+        return sha256(repr(sorted(self.samples.items())).encode()).hexdigest()
+
+    # --- Who is there -----------------------------------------------------------------------------
+
+    def _wait_for_all(self) -> None:
+        """Wait until every client has said hello."""
+        end = time.monotonic() + self.timeout
+        while True:
+            self._greet()
+            missing = [client for client in range(self.clients) if client not in self.nodes]
+            if not missing:
+                return
+            if time.monotonic() > end:
+                for client in missing:
+                    self.faults.setdefault(client, "it has not said hello")
+                raise ClientsAbsent(missing, self.faults)
+            time.sleep(POLL)
+
+    def _greet(self) -> None:
+        """Ask connected nodes that are not known which client they are; do not wait for answers.
+
+        Their answers are read when this is called again.
+        """
+        connected = set(self.grid.get_node_ids())
+        for client, node in list(self.nodes.items()):
+            if node not in connected:
+                self._lose(client, "its node has disconnected")
+        asked = {node for node, _ in self._greeted.values()}
+        unknown = sorted(connected - set(self.nodes.values()) - asked)
+        sent = self._push({node: {"kind": "hello"} for node in unknown}, {})
+        self._greeted |= {message: (node, time.monotonic()) for message, node in sent.items()}
+        for reply in self.grid.pull_messages(list(self._greeted)) if self._greeted else ():
+            node, _ = self._greeted.pop(reply.metadata.reply_to_message_id)
+            self._admit(node, self._answer_of(reply, -1, "hello"))
+        for message, (_, since) in list(self._greeted.items()):
+            if time.monotonic() - since > self.timeout:  # a node that has come back is asked again
+                del self._greeted[message]
+
+    def _admit(self, node: int, said: Any) -> None:
+        """Read the hello of a node."""
+        if isinstance(said, str):
+            log(WARNING, "node %s does not take part: %s", node, said)
+            return
+        client, samples = said["client"], said["samples"]
+        if not 0 <= client < self.clients or client in self.nodes:
+            log(WARNING, "node %s says that it is client %s; it is ignored", node, client)
+        elif samples != self.samples.setdefault(client, samples):
+            log(WARNING, "client %s has come back with other data; it is ignored", client)
+        else:
+            self.nodes[client] = node
+            if self.faults.pop(client, None):
+                log(INFO, "client %s is back", client)
+
+    def _lose(self, client: int, reason: str) -> None:
+        """Note that a client is absent."""
+        del self.nodes[client]
+        self.faults[client] = reason
+        log(WARNING, "client %s is absent: %s", client, reason)
+
+    def participants(self, round: int) -> Tensor:
+        """Return the clients that take part in a round, ascending: those drawn that are present."""
+        if round != self._round:
+            self._round, self._answers = round, {}
+            self._greet()
+        chosen = self.drawn(torch.arange(self.clients), self.per_round, round)
+        return torch.tensor([client for client in chosen.tolist() if client in self.nodes])
+
+    def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
+        """Draw some of the clients, in ascending order; the same for the same seed and key."""
+        return drawn(clients, count, self.seed, *key)
+
+    def num_samples(self, client: int, split: str = "train") -> int:
+        """Return how many samples a client has in a split; 0 if there is no such split."""
+        return self.samples[client].get(split, 0)
+
+    # --- The primitives ---------------------------------------------------------------------------
+
+    def train(self, jobs: Jobs, round: int) -> Tensor:
+        """Let clients train (`Federation.train`)."""
+        width = jobs.models.shape[1]
+
+        def fault(answer: Any, count: int) -> str | None:
+            if not isinstance(answer, Tensor) or answer.shape != (count, width):
+                return f"it sent something else than {count} models of {width} values"
+            if self.absent_allowed and not bool(torch.isfinite(answer).all()):
+                return "it sent a model that is not finite"
+            return None
+
+        answers = self._ask_all(jobs, {"kind": "train", "order": round}, fault)
+        trained = torch.stack(answers) if answers else torch.empty(0, width)
+        check_finite(trained, jobs, round)
+        return trained
+
+    def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
+        """Let clients compute losses (`Federation.losses`)."""
+        return self._ask_all(jobs, {"kind": "losses", "split": split}, tensors)
+
+    def embed(self, jobs: Jobs, *options: Any) -> list[Tensor]:
+        """Let clients embed samples (`Federation.embed`)."""
+        named = dict(zip(("split", "max_samples", "train_mode"), options, strict=False))
+        return self._ask_all(jobs, {"kind": "embed", "options": named}, tensors)
+
+    def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
+        """Let clients answer a question (`Federation.ask`).
+
+        Raises
+        ------
+        ValueError
+            Answers to this question are not safe to send (`question`).
+        """
+        names = [name for name, known in QUESTIONS.items() if known is question]
+        if not names:
+            raise ValueError(
+                f"clients do not answer {question.__name__!r} over a network, since the answer "
+                "would contain their samples or labels"
+            )
+        request = {"kind": "ask", "question": names[0], "options": dict(options)}
+        return self._ask_all(jobs, request, sequences)
+
+    def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
+        """Let clients evaluate models (`Federation.scores`); absent clients have no scores."""
+        own: dict[int, list[Pair]] = {}
+        for mixture, client in pairs:
+            if client in self.nodes:
+                own.setdefault(client, []).append((mixture, client))
+        requests = {}
+        for client, held in own.items():
+            keys = sorted({key for mixture, _ in held for key, _ in mixture})
+            requests[client] = {
+                "kind": "scores",
+                "keys": keys,
+                "models": torch.stack([models[key] for key in keys]),
+                "mixtures": [mixture for mixture, _ in held],
+                "split": split,
+            }
+        found: Scores = {}
+        counts = {client: len(held) for client, held in own.items()}
+        for client, answer in self._collect(requests, counts, sequences, must=False).items():
+            found |= zip(own[client], map(tuple, answer), strict=True)
+        return found
+
+    # --- Messages ---------------------------------------------------------------------------------
+
+    def _ask_all(
+        self,
+        jobs: Jobs,
+        request: dict[str, Any],
+        fault: Callable[[Any, int], str | None],
+    ) -> list[Any]:
+        """Send each client its jobs, and return the answers in the order of all jobs."""
+        own: dict[int, list[int]] = {}
+        for job, client in enumerate(jobs.client_of.tolist()):
+            own.setdefault(client, []).append(job)
+        requests = {
+            client: request | {"jobs": sent_jobs(jobs.part(which))} for client, which in own.items()
+        }
+        counts = {client: len(which) for client, which in own.items()}
+        answers: list[Any] = [None] * len(jobs)
+        for client, answer in self._collect(requests, counts, fault).items():
+            for job, part in zip(own[client], answer, strict=True):
+                answers[job] = part
+        return answers
+
+    def _collect(
+        self,
+        requests: Mapping[int, dict[str, Any]],
+        counts: Mapping[int, int],
+        fault: Callable[[Any, int], str | None],
+        must: bool = True,
+    ) -> dict[int, Any]:
+        """Send each client its request and return the answers.
+
+        ``fault`` says what is wrong with an answer, if something is; its arguments are the answer
+        and how many values are expected.
+
+        Answers are kept until the round ends: if it begins again without an absent client, the
+        others do not compute again.
+
+        Raises
+        ------
+        ClientsAbsent
+            A client is absent or its answer is of no use, and ``must`` holds or rounds may not go
+            on without clients.
+        """
+        known = [client for client in requests if client not in self.nodes]
+        if known:
+            raise ClientsAbsent(known, self.faults, asked_again=True)
+        records = {client: self._packed(request) for client, request in requests.items()}
+        keys = {client: (client, record.object_id) for client, record in records.items()}
+        new = [client for client in requests if keys[client] not in self._answers]
+        clients = {self.nodes[client]: client for client in new}
+        raw = self._exchange({self.nodes[client]: requests[client] for client in new}, clients)
+        lost = []
+        for node, answer in raw.items():
+            client = clients[node]
+            reason = answer if isinstance(answer, str) else fault(answer, counts[client])
+            if reason is None:
+                self._answers[keys[client]] = answer
+            else:
+                self._lose(client, reason)
+                lost.append(client)
+        if lost and (must or not self.absent_allowed):
+            raise ClientsAbsent(lost, self.faults)
+        return {client: self._answers[key] for client, key in keys.items() if key in self._answers}
+
+    def _packed(self, request: dict[str, Any]) -> Any:
+        return packed(request | {"setting": self.setting.sent()})
+
+    def _exchange(
+        self, requests: Mapping[int, dict[str, Any]], clients: Mapping[int, int]
+    ) -> dict[int, Any]:
+        """Send each node its request; return its answer, or as text why there is none."""
+        waiting = self._push(requests, clients)
+        answers: dict[int, Any] = {}
+        end = time.monotonic() + self.timeout
+        while waiting and time.monotonic() < end:
+            for reply in self.grid.pull_messages(list(waiting)):
+                node = waiting.pop(reply.metadata.reply_to_message_id)
+                kind = requests[node]["kind"]
+                answers[node] = self._answer_of(reply, clients[node], kind)
+            time.sleep(POLL if waiting else 0)
+        late = f"it did not answer within {self.timeout:g} seconds"
+        return answers | dict.fromkeys(waiting.values(), late)
+
+    def _push(
+        self, requests: Mapping[int, dict[str, Any]], clients: Mapping[int, int]
+    ) -> dict[str, int]:
+        """Send each node its request; return the node of each message."""
+        messages = []
+        for node, request in requests.items():
+            kind, content = request["kind"], self._packed(request)
+            group = str(self._round + 1)
+            messages.append(Message(content, node, TYPES.get(kind, "query"), group_id=group))
+            self._note(clients.get(node, -1), kind, "down", content)
+        if not messages:
+            return {}
+        return dict(zip(self.grid.push_messages(messages), requests, strict=True))
+
+    def _answer_of(self, reply: Message, client: int, kind: str) -> Any:
+        """Return the answer in a reply, or as text what is wrong with it."""
+        if reply.has_error():
+            return f"it failed: {reply.error.reason}"
+        self._note(client, kind, "up", reply.content)
+        try:
+            return unpacked(reply.content)["answer"]
+        except (KeyError, ValueError, TypeError) as error:
+            return f"its answer cannot be read: {error!r}"
+
+    def _note(self, client: int, kind: str, direction: str, content: Any) -> None:
+        arrays = content.get("arrays", {})
+        names = [f"{name} {'×'.join(map(str, a.shape)) or 'scalar'}" for name, a in arrays.items()]
+        self.log.append(
+            Sent(self._round + 1, client, kind, direction, ", ".join(names), num_bytes(content))
+        )
+
+
+def tensors(answer: Any, count: int) -> str | None:
+    """Return what is wrong with an answer that should be ``count`` tensors."""
+    if sequences(answer, count) or not all(isinstance(part, Tensor) for part in answer):
+        return f"it sent something else than {count} tensors"
+    if not all(bool(torch.isfinite(part).all()) for part in answer):
+        return "it sent a value that is not finite"
+    return None
+
+
+def sequences(answer: Any, count: int) -> str | None:
+    """Return what is wrong with an answer that should be a list of ``count`` values."""
+    if not isinstance(answer, list) or len(answer) != count:
+        return f"it sent something else than a list of {count} answers"
+    return None

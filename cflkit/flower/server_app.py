@@ -1,0 +1,112 @@
+"""The Flower ``ServerApp``: it runs methods in lockstep on the clients that are connected.
+
+Its settings are the values of ``[tool.flwr.app.config]`` in the app's ``pyproject.toml``:
+
+- ``output``: a folder for the results and the checkpoint. A run that ended early goes on from
+  there when it is started again with the same settings.
+- ``clients``: the number of clients; the run waits until all have connected.
+- ``clients-per-round``: how many of them take part in a round; 0 for all.
+- ``rounds``: the number of rounds.
+- ``methods``: YAML; for each row of the results, the name of a method and its options, such as
+  ``{IFCA: {method: ifca, k: 4}}``.
+- ``model``, ``shape``, ``classes``, ``seed``: see `cflkit.flower.setting.Setting`.
+- ``epochs``, ``batch-size``, ``optimizer``, ``lr``, ``momentum``: the local training.
+- ``timeout``: how long to wait for an answer, in seconds.
+- ``absent``: ``end`` to end the run when a client does not answer, or ``leave`` to go on without it
+  where all methods allow this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import yaml
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from cflkit import methods, simulation
+from cflkit.federation import LocalTraining
+from cflkit.flower.remote import RemoteFederation
+from cflkit.flower.setting import Setting
+from cflkit.methods import Method
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the methods, and write the results into the folder ``output``."""
+    config = dict(context.run_config)
+    output = Path(str(config["output"]))
+    output.mkdir(parents=True, exist_ok=True)
+    if config["absent"] not in ("end", "leave"):
+        raise ValueError(f"absent must be end or leave, not {config['absent']!r}")
+    federation = RemoteFederation(
+        grid,
+        setting_of(config),
+        per_round=int(config["clients-per-round"]) or None,
+        timeout=float(config["timeout"]),
+        absent_allowed=config["absent"] == "leave",
+    )
+    line_up = line_up_of(str(config["methods"]))
+    try:
+        history = simulation.run(
+            line_up,
+            federation,  # type: ignore[arg-type]
+            int(config["rounds"]),
+            checkpoint=output / "checkpoint.pt",
+        )
+    finally:
+        pd.DataFrame(map(asdict, federation.log)).to_csv(output / "messages.csv", index=False)
+    history.table().to_csv(output / "rounds.csv", index=False)
+    (output / "summary.json").write_text(json.dumps(history.summary(), indent=1) + "\n")
+    save_models(output / "models.pt", line_up)
+
+
+def setting_of(config: Mapping[str, Any]) -> Setting:
+    """Read the setting from the values of the run."""
+    channels, height, width = (int(part) for part in str(config["shape"]).split(","))
+    training = LocalTraining(
+        epochs=int(config["epochs"]),
+        batch_size=int(config["batch-size"]),
+        optimizer=config["optimizer"],
+        lr=float(config["lr"]),
+        momentum=float(config["momentum"]),
+    )
+    return Setting(
+        clients=int(config["clients"]),
+        model=str(config["model"]),
+        shape=(channels, height, width),
+        classes=int(config["classes"]),
+        training=training,
+        seed=int(config["seed"]),
+    )
+
+
+def line_up_of(text: str) -> dict[str, Method]:
+    """Build the methods that the setting ``methods`` describes."""
+    described = yaml.safe_load(text)
+    if not isinstance(described, dict) or not described:
+        raise ValueError("methods must be YAML such as {OCFL: {method: ocfl}}")
+    found = {}
+    for name, options in described.items():
+        if not isinstance(options, dict) or "method" not in options:
+            raise ValueError(f"{name} needs the name of a method, as {{{name}: {{method: ocfl}}}}")
+        own = dict(options)
+        found[name] = methods.make(own.pop("method"), **own)
+    return found
+
+
+def save_models(path: Path, line_up: Mapping[str, Method]) -> None:
+    """Write the models of each method, and the model of each client as weights of these."""
+    held = {}
+    for name, method in line_up.items():
+        models, mixture = method.client_models()
+        held[name] = {"models": models, "mixture": mixture}
+    torch.save(held, path)
