@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,6 +98,39 @@ def parser() -> argparse.ArgumentParser:
     )
     data.add_argument("name", nargs="*", help="load these, downloading what is missing")
     data.set_defaults(command=show_data)
+
+    real = commands.add_parser(
+        "federate",
+        help="run methods on clients that are processes, through Flower",
+        description="Start a whole federation on this machine: a server and one node per client, "
+        "which talk over TLS, and each of which has the data of its client alone. Run methods, and "
+        "compare their models with those of the simulation. notebooks/a_real_federation.md tells "
+        "how to do it on several machines. Needs the extra 'flower'.",
+    )
+    real.add_argument(
+        "folder",
+        type=Path,
+        nargs="?",
+        default=notebooks.RUNS / "federation",
+        help="where data, keys, logs and results go (default: data/runs/federation)",
+    )
+    real.add_argument(
+        "-m",
+        "--methods",
+        nargs="+",
+        default=["fedavg", "ocfl:clusterer=kmeans"],
+        help="methods, each with its options, as ifca:k=4 (default: fedavg ocfl:clusterer=kmeans)",
+    )
+    real.add_argument("--clients", type=int, default=4, help="how many clients (default: 4)")
+    real.add_argument("--rounds", type=int, default=3, help="how many rounds (default: 3)")
+    real.add_argument("--dataset", default="digits-8x8", help="the data (default: digits-8x8)")
+    real.add_argument(
+        "--version",
+        default="quarter-turn",
+        help="how clients differ, a name that cflkit.shifts knows (default: quarter-turn)",
+    )
+    real.add_argument("--samples", type=int, default=200, help="samples per client (default: 200)")
+    real.set_defaults(command=federate)
 
     book = commands.add_parser(
         "ledger",
@@ -367,6 +401,39 @@ def write_course(options: argparse.Namespace) -> int:
     for path in course.write(options.out, not options.without_solutions):
         print(records.display_path(path.resolve()))
     return 0
+
+
+def federate(options: argparse.Namespace) -> int:
+    """Do ``federate``: run methods on processes, and compare them with the simulation."""
+    try:
+        from cflkit.flower import demo
+    except ImportError as error:
+        print(f"error: {error}; install the extra: pip install 'cflkit[flower]'", file=sys.stderr)
+        return 2
+    # A terminal that closes, or a batch system that ends us, must not leave processes behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    own = demo.Demo(
+        options.folder.resolve(),
+        options.dataset,
+        options.version,
+        options.clients,
+        options.samples,
+        {"rounds": options.rounds, "methods": demo.line_up_text(options.methods)},
+    )
+    print(f"starting a server and {options.clients} nodes; their logs are in {own.folder}")
+    try:
+        table = demo.run(own)
+    except demo.DemoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    for row in table.itertuples():
+        equal = "equal to" if row.equal else "NOT equal to"
+        print(
+            f"{row.method}: accuracy {row.accuracy:.3f}; the models are {equal} those of the "
+            f"simulation{', bit for bit' if row.equal else ''}"
+        )
+    print(f"every message: {own.output / 'messages.csv'}")
+    return 0 if table["equal"].all() else 1
 
 
 def show_data(options: argparse.Namespace) -> int:

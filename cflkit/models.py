@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
-import torchvision
 from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock, ResNet
 
 from cflkit.hashing import numbered, uniform
 
@@ -145,6 +143,8 @@ def resnet34(shape: Shape, classes: int) -> nn.Module:
     It is torchvision's network (He et al. 2016) with the changes of the OCFL authors: a 3×3 stem of
     stride 1, no first pooling, and PyTorch's default initialisation of convolutions.
     """
+    from torchvision.models.resnet import BasicBlock, ResNet
+
     network = ResNet(BasicBlock, [3, 4, 6, 3], num_classes=classes)
     network.conv1 = nn.Conv2d(shape[0], 64, kernel_size=3, padding=1, bias=False)
     network.maxpool = nn.Identity()
@@ -259,6 +259,8 @@ def from_torchvision(name: str, shape: Shape, classes: int, weights: str | None)
     ConvNeXt's normalisation and EfficientNet's dropout before the last layer are kept. The authors
     of EMD-CFL remove them.
     """
+    import torchvision
+
     try:
         network = torchvision.models.get_model(name, weights="DEFAULT" if weights else None)
     except (OSError, RuntimeError) as error:  # no connection, or a damaged download

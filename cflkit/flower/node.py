@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from flwr.app import RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cflkit import methods  # so that `QUESTIONS` has the questions of all methods
 from cflkit.datasets import DatasetError, ImageSet
-from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation import Diverged, Federation, Jobs, LocalTraining
 from cflkit.federation.requests import QUESTIONS
+from cflkit.flower.messages import packed, unpacked
 from cflkit.flower.setting import Setting
 from cflkit.own_data import as_features, as_images, as_labels
 from cflkit.partition import Partition
 
-__all__ = ["KINDS", "answer", "federation_of", "jobs_from", "methods", "read", "save"]
+__all__ = ["KINDS", "answered", "federation_of", "methods", "read", "save", "sent_jobs"]
 
 # The order of the splits matters: which samples are drawn from a split depends on its place
 SPLITS = ("train", "test", "validation", "backdoor")
@@ -88,6 +91,7 @@ def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
     return found
 
 
+@lru_cache(maxsize=1)
 def federation_of(
     setting: Setting, data: Path, client: int, shared_seed: int | None = None
 ) -> Federation:
@@ -175,8 +179,11 @@ def hello(federation: Federation, client: int, request: dict[str, Any]) -> Any:
 
 
 def train(federation: Federation, client: int, request: dict[str, Any]) -> Any:
-    """Return the trained models ``[J, P + Q]``."""
-    return federation.train(jobs_from(request["jobs"], client), request["order"])
+    """Return the trained models ``[J, P + Q]``; the server sees whether they are finite."""
+    try:
+        return federation.train(jobs_from(request["jobs"], client), request["order"])
+    except Diverged as error:
+        return error.trained
 
 
 def losses(federation: Federation, client: int, request: dict[str, Any]) -> Any:
@@ -213,6 +220,11 @@ KINDS: dict[str, Callable[[Federation, int, dict[str, Any]], Any]] = {
 }
 
 
-def answer(federation: Federation, client: int, request: dict[str, Any]) -> dict[str, Any]:
-    """Answer a request that the server has sent."""
-    return {"answer": KINDS[request["kind"]](federation, client, request)}
+def answered(
+    content: RecordDict, client: int, data: Path, shared_seed: int | None = None
+) -> RecordDict:
+    """Answer the content of a message; the other arguments are those of `federation_of`."""
+    request = unpacked(content)
+    setting = Setting.received(request["setting"])
+    federation = federation_of(setting, data, client, shared_seed)
+    return packed({"answer": KINDS[request["kind"]](federation, client, request)})

@@ -1,0 +1,435 @@
+"""A whole federation on one machine: a SuperLink, one SuperNode per client, and a run.
+
+All of them are processes of their own, which talk over TLS. Each node has a key, which the
+SuperLink knows, and a file with the data of its client alone. Afterwards, the models are compared
+with those of the simulation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from cflkit import datasets, shifts, simulation
+from cflkit.federation import Federation
+from cflkit.flower import node
+from cflkit.flower.server_app import line_up_of, setting_of
+
+# How long processes may take to start, in seconds
+PATIENCE = 120.0
+CONNECTION = "cflkit"
+
+
+class DemoError(Exception):
+    """A process of the demonstration failed; the message says which, and where its log lies."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demonstration runs.
+
+    Attributes
+    ----------
+    folder : Path
+        Where data, keys, logs and results lie.
+    dataset, version, clients, samples
+        The data, how they differ between clients, the number of clients, and the samples of each
+        (`shifts.make`).
+    config : dict
+        Settings of the run, see `cflkit.flower.server_app`.
+    """
+
+    folder: Path
+    dataset: str = "digits-8x8"
+    version: str = "quarter-turn"
+    clients: int = 4
+    samples: int | None = 200
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def output(self) -> Path:
+        """Return the folder of the results."""
+        return self.folder / "output"
+
+
+@contextlib.contextmanager
+def app_folder() -> Iterator[Path]:
+    """Give the folder of the Flower app, which `flwr run` sends to the nodes."""
+    with as_file(files("cflkit.flower") / "app") as folder:
+        yield folder
+
+
+# --- Preparation ----------------------------------------------------------------------------------
+
+
+def prepare(demo: Demo) -> tuple[Federation, dict[str, Any]]:
+    """Write the clients' files, keys and certificates.
+
+    Returns
+    -------
+    federation : Federation
+        The federation of the simulation.
+    settings : dict
+        All settings of the run: those of the app, with those of the demonstration.
+    """
+    demo.folder.mkdir(parents=True, exist_ok=True)
+    with app_folder() as app:
+        project = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
+    settings = project["tool"]["flwr"]["app"]["config"] | demo.config
+    images, partition = shifts.make(
+        datasets.load(demo.dataset),
+        demo.version,
+        clients=demo.clients,
+        samples=demo.samples,
+        seed=int(settings["seed"]),
+    )
+    settings |= {
+        "output": str(demo.output),
+        "clients": demo.clients,
+        "shape": ", ".join(map(str, images.shape)),
+        "classes": images.classes,
+    }
+    for client in range(demo.clients):
+        node.save(demo.folder / f"client-{client:02d}.npz", images, partition, client)
+    setting = setting_of(settings)
+    federation = Federation(
+        images,
+        partition,
+        setting.model,
+        setting.training,
+        seed=setting.seed,
+        engine="threads",
+        clients_per_round=int(settings["clients-per-round"]) or None,
+    )
+    keys = demo.folder / "keys"
+    if not keys.exists():
+        keys.mkdir()
+        keys.chmod(0o700)
+        write_certificates(keys, ["localhost"], ["127.0.0.1"])
+        for client in range(demo.clients):
+            write_key_pair(keys / f"client-{client:02d}")
+    return federation, settings
+
+
+def write_certificates(folder: Path, names: Sequence[str], addresses: Sequence[str]) -> None:
+    """Write an authority (``ca.crt``), and a server's certificate and key signed by it.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder; it gets ``ca.crt``, ``ca.key``, ``server.crt`` and ``server.key``.
+    names, addresses : sequence of str
+        The names and the addresses by which nodes reach the server.
+    """
+    authority = ec.generate_private_key(ec.SECP384R1())
+    server = ec.generate_private_key(ec.SECP384R1())
+    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "cflkit demonstration")])
+    now = datetime.datetime.now(datetime.UTC)
+
+    def builder(subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(days=30))
+        )
+
+    own = (
+        builder(issuer, authority.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(authority, hashes.SHA384())
+    )
+    reached = [
+        *map(x509.DNSName, names),
+        *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
+    ]
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
+    signed = (
+        builder(subject, server.public_key())
+        .add_extension(x509.SubjectAlternativeName(reached), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(authority, hashes.SHA384())
+    )
+    for name, certificate, key in (("ca", own, authority), ("server", signed, server)):
+        (folder / f"{name}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        write_private_key(folder / f"{name}.key", key)
+
+
+def write_key_pair(path: Path) -> None:
+    """Write a node's private key, and its public key as ``.pub``, as Flower reads them."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    write_private_key(path.with_suffix(".key"), key, serialization.PrivateFormat.OpenSSH)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    path.with_suffix(".pub").write_bytes(public)
+
+
+def write_private_key(
+    path: Path,
+    key: ec.EllipticCurvePrivateKey,
+    form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
+) -> None:
+    """Write a private key that only its owner can read."""
+    path.touch(mode=0o600)
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    )
+
+
+# --- Processes ------------------------------------------------------------------------------------
+
+
+class Running:
+    """The processes of a demonstration.
+
+    Parameters
+    ----------
+    demo : Demo
+        The demonstration, already prepared.
+    settings : dict
+        The settings of its run, from `prepare`.
+
+    Attributes
+    ----------
+    processes : dict of str to Popen
+        The SuperLink (``server``), and per client its node (``client-00``) and the process with its
+        data (``client-00-data``).
+    """
+
+    def __init__(self, demo: Demo, settings: Mapping[str, Any]) -> None:
+        self.demo, self.settings, self.keys = demo, settings, demo.folder / "keys"
+        self.port, *self.node_ports = free_ports(1 + demo.clients)
+        self.address = f"127.0.0.1:{self.port}"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        home = demo.folder / "flower"
+        home.mkdir(exist_ok=True)
+        self.environment = os.environ | {
+            "FLWR_HOME": str(home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "CFLKIT_THREADS": "1",
+            # The commands of the environment that runs this
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
+            f'address = "{self.address}"\nroot-certificates = "{self.keys / "ca.crt"}"\n'
+        )
+
+    def start(self) -> None:
+        """Start the SuperLink and all nodes, and wait for the SuperLink."""
+        self.start_server()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(self.register, range(self.demo.clients)))
+        for client in range(self.demo.clients):
+            self.start_node(client)
+
+    def start_server(self) -> None:
+        """Start the SuperLink, and wait until it answers."""
+        self.launch(
+            "server",
+            "flower-superlink",
+            *("--ssl-ca-certfile", str(self.keys / "ca.crt")),
+            *("--ssl-certfile", str(self.keys / "server.crt")),
+            *("--ssl-keyfile", str(self.keys / "server.key")),
+            "--enable-supernode-auth",
+            "--disable-runtime-dependency-installation",
+            *("--host", "127.0.0.1"),
+            *("--port", str(self.port)),
+            *("--database", str(self.demo.folder / "server.db")),
+        )
+        address, end = ("127.0.0.1", self.port), time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError), socket.create_connection(address, 1):
+                return
+            if self.processes["server"].poll() is not None:
+                break
+            time.sleep(0.2)
+        raise DemoError(f"the SuperLink did not start; see {self.demo.folder / 'server.log'}")
+
+    def register(self, client: int) -> None:
+        """Tell the SuperLink the public key of a node."""
+        key = self.keys / f"client-{client:02d}.pub"
+        self.flwr("supernode", "register", str(key), CONNECTION)
+
+    def start_node(self, client: int) -> None:
+        """Start the two processes of a client: one with its data, and one that talks to Flower."""
+        name = f"client-{client:02d}"
+        data, own = self.demo.folder / f"{name}.npz", self.demo.folder / f"{name}.socket"
+        given = ("--client", str(client), "--data", str(data))
+        self.launch(
+            f"{name}-data", sys.executable, "-m", "cflkit.flower.resident", str(own), *given
+        )
+        self.launch(
+            name,
+            "flower-supernode",
+            *("--root-certificates", str(self.keys / "ca.crt")),
+            *("--superlink", self.address),
+            *("--auth-supernode-private-key", str(self.keys / f"{name}.key")),
+            *("--node-config", f'client={client} socket="{own}"'),
+            *("--host", "127.0.0.1"),
+            *("--port", str(self.node_ports[client])),
+        )
+
+    def launch(self, name: str, *command: str) -> None:
+        """Start a process whose output goes to a log."""
+        with (self.demo.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,  # so that `kill` also ends its children
+            )
+
+    def kill(self, name: str) -> None:
+        """End a process and its children at once, as a power cut would."""
+        process = self.processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def stop(self) -> None:
+        """End all processes."""
+        for name in list(self.processes):
+            self.kill(name)
+
+    def flwr(self, *command: str) -> str:
+        """Run a command of Flower; return its output."""
+        done = subprocess.run(
+            ["flwr", *command], env=self.environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise DemoError(f"flwr {' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def submit(self) -> int:
+        """Start the run; return its number."""
+        settings = self.demo.folder / "settings.toml"
+        settings.write_text(toml(self.settings))
+        with app_folder() as app:
+            given = ("--run-config", str(settings), "--format", "json")
+            said = self.flwr("run", str(app), CONNECTION, *given)
+        answer = json.loads(said[said.index("{") :])
+        if not answer["success"]:
+            raise DemoError(f"Flower refuses the run: {answer['error-message']}")
+        return int(answer["run-id"])
+
+    def status(self, run: int) -> str:
+        """Return the status of a run, such as ``running`` or ``finished:completed``."""
+        said = self.flwr("ls", CONNECTION, "--run-id", str(run), "--format", "json")
+        [found] = json.loads(said[said.index("{") :])["runs"]
+        return str(found["status"])
+
+    def wait(self, run: int, limit: float) -> str:
+        """Wait until a run has ended; return its status."""
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            status = self.status(run)
+            if status.startswith("finished"):
+                return status
+            time.sleep(1)
+        raise DemoError(f"the run did not end within {limit:g} seconds")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that no process uses."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for own in sockets:
+            own.bind(("127.0.0.1", 0))
+        return [own.getsockname()[1] for own in sockets]
+
+
+def toml(values: Mapping[str, Any]) -> str:
+    """Write flat settings as TOML; JSON has the same forms for texts, numbers and truth values."""
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+
+
+# --- The demonstration ----------------------------------------------------------------------------
+
+
+def run(demo: Demo, limit: float = 3600.0) -> pd.DataFrame:
+    """Run the demonstration, and compare its models with those of the simulation.
+
+    Returns
+    -------
+    DataFrame
+        One row per method: ``accuracy`` after the last round, ``clusters``, and ``equal``: whether
+        the models of all clients are those of the simulation, bit for bit.
+
+    Raises
+    ------
+    DemoError
+        A process failed, or the run took longer than ``limit`` seconds.
+    """
+    shutil.rmtree(demo.output, ignore_errors=True)
+    federation, settings = prepare(demo)
+    running = Running(demo, settings)
+    try:
+        running.start()
+        status = running.wait(running.submit(), limit)
+    finally:
+        running.stop()
+    if status != "finished:completed":
+        raise DemoError(f"the run ended as {status}; see {demo.folder / 'server.log'}")
+    return compared(demo, federation, settings)
+
+
+def compared(demo: Demo, federation: Federation, settings: Mapping[str, Any]) -> pd.DataFrame:
+    """Run the simulation, and compare its models with those of the federation."""
+    line_up = line_up_of(str(settings["methods"]))
+    simulation.run(line_up, federation, int(settings["rounds"]), progress=False)
+    found = torch.load(demo.output / "models.pt", weights_only=True)
+    rounds = pd.read_csv(demo.output / "rounds.csv")
+    rows = []
+    for name, method in line_up.items():
+        models, mixture = method.client_models()
+        last = rounds[rounds["method"] == name].iloc[-1]
+        equal = torch.equal(found[name]["models"], models)
+        rows.append(
+            {
+                "method": name,
+                "accuracy": last["accuracy"],
+                "clusters": last.get("n_clusters"),
+                "equal": equal and torch.equal(found[name]["mixture"], mixture),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def line_up_text(given: Sequence[str]) -> str:
+    """Write methods, given as ``NAME`` or ``NAME:OPTION=VALUE,…``, as the setting ``methods``."""
+    line_up = {}
+    for text in given:
+        name, _, options = text.partition(":")
+        pairs = (option.split("=", 1) for option in options.split(",") if option)
+        line_up[text] = {"method": name} | {key: yaml.safe_load(value) for key, value in pairs}
+    return json.dumps(line_up)

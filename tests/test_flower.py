@@ -1,0 +1,490 @@
+"""Methods on clients that are elsewhere: equality with the simulation, messages, and faults.
+
+Most tests replace Flower's network by a grid in this process, which answers with the kit's own
+``ClientApp``. The last ones start real processes, which talk over TLS.
+"""
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("flwr", reason='needs Flower: pip install "cflkit[flower]"')
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from cflkit import datasets, methods, shifts, simulation
+from cflkit.datasets import DatasetError
+from cflkit.federation import ClientsAbsent, Diverged, Federation, LocalTraining
+from cflkit.federation.requests import QUESTIONS
+from cflkit.flower import demo, node
+from cflkit.flower import remote as remote_module
+from cflkit.flower.client_app import answer
+from cflkit.flower.messages import packed, unpacked
+from cflkit.flower.remote import RemoteFederation
+from cflkit.flower.setting import Setting
+from tests.test_contract import OPTIONS
+
+CLIENTS = 6
+TRAINING = LocalTraining(epochs=1, batch_size=16)
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory):
+    """The simulation's federation, and a folder with one file per client."""
+    images, split = shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=8, samples=40)
+    split = type(split)(
+        split.dataset,
+        split.train[:CLIENTS],
+        split.test[:CLIENTS],
+        split.clusters[:CLIENTS],
+        split.recipe,
+        {name: parts[:CLIENTS] for name, parts in split.more.items()},
+    )
+    folder = tmp_path_factory.mktemp("clients")
+    for client in range(CLIENTS):
+        node.save(folder / f"{client}.npz", images, split, client)
+    return Federation(images, split, "linear", TRAINING, engine="threads"), folder
+
+
+class Grid:
+    """Nodes in this process. ``spoil`` may replace or remove the reply of a client."""
+
+    def __init__(self, folder):
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+        self.configs = {
+            100 + c: {"client": c, "data": str(folder / f"{c}.npz")} for c in range(CLIENTS)
+        }
+        self.spoil = lambda client, request, reply: reply
+        self.replies, self.numbers, self.trainings = {}, itertools.count(), []
+
+    def get_node_ids(self):
+        return list(self.configs)
+
+    def push_messages(self, messages):
+        sent = []
+        for message in messages:
+            name = f"message {next(self.numbers)}"
+            message.metadata.__dict__["_message_id"] = name
+            sent.append(name)
+            config = self.configs[message.metadata.dst_node_id]
+            request = unpacked(message.content)
+            if request["kind"] == "train":
+                self.trainings.append(config["client"])
+            try:
+                reply = answer(message, Context(0, 0, config, RecordDict(), {}))
+            except Exception as error:  # as Flower does
+                reply = Message(Error(code=0, reason=repr(error)), reply_to=message)
+            reply = self.spoil(config["client"], request, reply)
+            if reply is not None:
+                self.replies[name] = reply
+        return sent
+
+    def pull_messages(self, names):
+        return [self.replies.pop(name) for name in list(names) if name in self.replies]
+
+
+def remote(folder, grid=None, **options):
+    """Build a federation of nodes."""
+    setting = Setting(CLIENTS, "linear", (1, 8, 8), 10, TRAINING)
+    options = {"timeout": 1.0} | options
+    return RemoteFederation(grid or Grid(folder), setting, **options)
+
+
+def same(one, other):
+    """Whether all clients of two methods have the same models, bit for bit."""
+    return all(
+        torch.equal(a, b) for a, b in zip(one.client_models(), other.client_models(), strict=True)
+    )
+
+
+# --- Equality with the simulation -----------------------------------------------------------------
+
+# FedCRef has another task, and clients do not send the labels that FedRC needs
+ELSEWHERE = sorted(set(methods.METHODS) - {"fedcref", "fedrc"})
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_nodes_give_the_models_of_the_simulation_to_the_bit(clients, name):
+    federation, folder = clients
+    lines = [{name: methods.make(name, **OPTIONS.get(name, {}))} for _ in range(2)]
+    here = simulation.run(lines[0], federation, 2, progress=False).table()
+    there = simulation.run(lines[1], remote(folder), 2, progress=False).table()
+    assert same(lines[0][name], lines[1][name])
+    assert not set(there) - set(here)
+    # A real federation has no true clusters and no central test set
+    missing = {"ari", "ami", "homogeneity", "completeness"}
+    central = ["gf1", "learning_gap", "central_accuracy"]
+    common = [column for column in here if column not in (*missing, *central)]
+    pd.testing.assert_frame_equal(here[common], there[common])
+    assert there[central].isna().all(axis=None)
+
+
+def test_a_part_of_the_clients_is_the_same_part_as_in_the_simulation(clients):
+    federation, folder = clients
+    images, _ = shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=8, samples=40)
+    partial = Federation(
+        images,
+        federation.partition,
+        "linear",
+        TRAINING,
+        engine="threads",
+        clients_per_round=2,
+    )
+    lines = [{"IFCA": methods.make("ifca", k=2)} for _ in range(2)]
+    simulation.run(lines[0], partial, 3, progress=False)
+    simulation.run(lines[1], remote(folder, per_round=2), 3, progress=False)
+    assert same(lines[0]["IFCA"], lines[1]["IFCA"])
+
+
+def test_a_run_goes_on_from_its_checkpoint_with_other_nodes(clients, tmp_path, monkeypatch):
+    # These rounds are so short that a checkpoint would not be written after each of them
+    monkeypatch.setattr(simulation, "CHECKPOINT_SHARE", np.inf)
+    federation, folder = clients
+    whole = {"OCFL": methods.make("ocfl")}
+    simulation.run(whole, federation, 4, progress=False)
+    path = tmp_path / "checkpoint.pt"
+
+    class Killed(Exception):
+        pass
+
+    grid = Grid(folder)
+
+    def kill(client, request, reply):
+        if request["kind"] == "train" and request["order"] == 2:
+            raise Killed
+        return reply
+
+    grid.spoil = kill
+    begun = {"OCFL": methods.make("ocfl")}
+    with pytest.raises(Killed):
+        simulation.run(begun, remote(folder, grid), 4, checkpoint=path, progress=False)
+    again, fresh = {"OCFL": methods.make("ocfl")}, Grid(folder)
+    simulation.run(again, remote(folder, fresh), 4, checkpoint=path, progress=False)
+    assert same(whole["OCFL"], again["OCFL"])
+    assert len(fresh.trainings) == 2 * CLIENTS, "two rounds were already done"
+
+
+# --- What crosses the wire ------------------------------------------------------------------------
+
+
+def test_no_message_has_samples_or_labels(clients):
+    federation, folder = clients
+    nodes = remote(folder)
+    names = {"ocfl": {}, "ifca": {"k": 2}, "emd-cfl": {"epsilon": 0.1}}
+    line_up = {name: methods.make(name, **options) for name, options in names.items()}
+    simulation.run(line_up, nodes, 2, progress=False)
+    up = {(sent.kind, sent.contents) for sent in nodes.log if sent.direction == "up"}
+    size = nodes.parameters
+    trained = {contents for kind, contents in up if kind == "train"}
+    assert trained <= {f"answer {jobs}×{size}" for jobs in (1, 2, 3)}, "models and nothing else"
+    assert {contents for kind, contents in up if kind in ("hello", "scores")} == {""}, "numbers"
+    # IFCA's losses: one number per training sample and model
+    counts = {len(own) for own in federation.partition.train}
+    assert {c for kind, c in up if kind == "losses"} <= {
+        f"answer.0 {n}, answer.1 {n}" for n in counts
+    }
+    # EMD-CFL's embeddings: projected, for each other client
+    asked = [contents for kind, contents in up if kind == "ask"]
+    assert asked and all(part.startswith("answer.") for text in asked for part in text.split(", "))
+
+
+def test_samples_never_lie_in_a_message(clients):
+    """The bytes of images and labels are looked for in all that the nodes send."""
+    _, folder = clients
+    grid, sent = Grid(folder), []
+
+    def watch(client, request, reply):
+        sent.append(
+            (client, b"".join(a.numpy().tobytes() for a in reply.content["arrays"].values()))
+        )
+        return reply
+
+    grid.spoil = watch
+    line_up = {"OCFL": methods.make("ocfl"), "IFCA": methods.make("ifca", k=2)}
+    simulation.run(line_up, remote(folder, grid), 2, progress=False)
+    assert sent
+    for client, content in sent:
+        held = node.read(folder / f"{client}.npz")
+        for images, labels in held.values():
+            for form in (images.float(), images.float() / 255, images):
+                assert not any(one.numpy().tobytes() in content for one in form[:20])
+            assert labels.numpy().tobytes() not in content
+
+
+def test_labels_are_not_sent_for_a_question(clients):
+    _, folder = clients
+    line_up = {"FedRC": methods.make("fedrc", k=2)}
+    with pytest.raises(ValueError, match=r"labels_of.* samples or labels"):
+        simulation.run(line_up, remote(folder), 1, progress=False)
+
+
+def test_a_node_answers_only_questions_that_are_declared():
+    assert not any(name.startswith("cflkit.methods.fedrc") for name in QUESTIONS)
+    assert "cflkit.methods.emd_cfl.owner_sends" in QUESTIONS
+
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(max_size=8),
+    lambda parts: (
+        st.lists(parts, max_size=3)
+        | st.lists(parts, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=4), parts, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=5), plain, max_size=3))
+def test_values_come_back_as_they_were_sent(values):
+    assert unpacked(packed(values)) == values
+
+
+def test_arrays_come_back_with_their_types_and_shapes():
+    values = {
+        "tensors": [torch.tensor(3), torch.arange(6).view(2, 3), torch.empty(0, 4), torch.rand(2)],
+        "arrays": (np.float64(1.5), np.ones((2, 1), dtype=np.float64)),
+    }
+    back = unpacked(packed(values))
+    for own, other in zip(values["tensors"], back["tensors"], strict=True):
+        assert own.dtype == other.dtype and torch.equal(own, other)
+    assert back["arrays"][0] == 1.5
+    np.testing.assert_array_equal(back["arrays"][1], values["arrays"][1])
+
+
+def test_what_cannot_be_sent_is_refused():
+    with pytest.raises(TypeError, match=r"question is a function, which cannot be sent"):
+        packed({"question": lambda: None})
+
+
+# --- Faults ---------------------------------------------------------------------------------------
+
+
+def silent(client, rounds):
+    """Nothing comes from a client in some rounds."""
+    return lambda c, request, reply: (
+        None if c == client and request.get("order") in rounds else reply
+    )
+
+
+def spoiled(client, change):
+    """The models of a client are changed in the second round."""
+
+    def spoil(c, request, reply):
+        if c != client or request.get("order") != 1:
+            return reply
+        own = change(unpacked(reply.content)["answer"])
+        return Message(packed({"answer": own}), reply_to=FakeRequest(reply))
+
+    return spoil
+
+
+def FakeRequest(reply):
+    """A message to which another reply can be written in place of ``reply``."""
+    original = Message(RecordDict(), reply.metadata.src_node_id, "train")
+    original.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
+    return original
+
+
+def run_with(clients, spoil, rounds=3, name="ifca", absent_allowed=True, **options):
+    """Run a method while a node misbehaves."""
+    _, folder = clients
+    grid = Grid(folder)
+    nodes = remote(folder, grid, absent_allowed=absent_allowed, timeout=0.5)
+    grid.spoil = spoil
+    line_up = {name: methods.make(name, **options)}
+    history = simulation.run(line_up, nodes, rounds, progress=False)
+    return grid, nodes, history.table(), line_up[name]
+
+
+@pytest.mark.parametrize(
+    "spoil, reason",
+    [
+        (silent(2, {1}), "did not answer"),
+        (spoiled(2, lambda models: models * np.nan), "not finite"),
+        (spoiled(2, lambda models: models[:, :-1]), "something else than"),
+        (spoiled(2, lambda models: "model"), "something else than"),
+        (spoiled(2, lambda models: None), "something else than"),
+    ],
+    ids=["silent", "NaN", "shape", "text", "nothing"],
+)
+def test_a_round_goes_on_without_a_node_that_fails(clients, monkeypatch, spoil, reason):
+    told = []
+    monkeypatch.setattr(remote_module, "log", lambda level, *text: told.append(str(text)))
+    grid, nodes, table, method = run_with(clients, spoil, k=2)
+    assert table["round"].tolist() == [1, 2, 3]
+    assert table["accuracy"].notna().all() and torch.isfinite(method.models).all()
+    assert any(reason in fault for fault in told), told
+    # The others train once in the second round, although it began again; client 2 is back later
+    assert sorted(grid.trainings).count(0) == 3
+    assert 2 in nodes.nodes
+
+
+def test_a_node_that_fails_ends_the_run_where_a_method_needs_everyone(clients):
+    with pytest.raises(ClientsAbsent, match=r"client 2: it did not answer within 0.5 seconds"):
+        run_with(clients, silent(2, {1}), name="ocfl", absent_allowed=False)
+
+
+def test_methods_that_need_everyone_are_refused_where_clients_may_be_absent(clients):
+    with pytest.raises(ValueError, match="not defined for partial participation"):
+        run_with(clients, lambda c, q, r: r, name="sattler")
+
+
+def test_an_error_at_a_node_is_told(clients):
+    def fail(client, request, reply):
+        if client == 1 and request["kind"] == "losses":
+            return Message(Error(code=0, reason="the disk is full"), reply_to=FakeRequest(reply))
+        return reply
+
+    with pytest.raises(ClientsAbsent, match=r"client 1: it failed: the disk is full"):
+        run_with(clients, fail, absent_allowed=False, k=2)
+
+
+def test_training_that_diverges_everywhere_is_an_error_as_in_the_simulation(clients):
+    _, folder = clients
+    setting = Setting(CLIENTS, "linear", (1, 8, 8), 10, LocalTraining(epochs=4, lr=1e38))
+    nodes = RemoteFederation(Grid(folder), setting, timeout=1.0)
+    with pytest.raises(Diverged, match="no longer finite"):
+        simulation.run({"FedAvg": methods.make("fedavg")}, nodes, 2, progress=False)
+
+
+def test_a_federation_that_is_not_complete_says_who_is_missing(clients):
+    _, folder = clients
+    grid = Grid(folder)
+    del grid.configs[104]
+    with pytest.raises(ClientsAbsent, match=r"client 4: it has not said hello"):
+        remote(folder, grid, timeout=0.5)
+
+
+def test_two_nodes_cannot_be_the_same_client(clients):
+    _, folder = clients
+    grid = Grid(folder)
+    grid.configs[104] = grid.configs[103]
+    with pytest.raises(ClientsAbsent, match=r"client 4"):
+        remote(folder, grid, timeout=0.5)
+
+
+def test_a_file_that_does_not_fit_is_refused_with_its_reason(clients, tmp_path):
+    _, folder = clients
+    images, _ = node.read(folder / "0.npz")["train"]
+    path = tmp_path / "own.npz"
+    np.savez(path, train_images=images.numpy(), train_labels=np.arange(3))
+    with pytest.raises(DatasetError, match=r"train_images has \d+ rows for 3 labels"):
+        node.read(path)
+    np.savez(path, train_images=images.numpy())
+    with pytest.raises(DatasetError, match=r"needs train_labels"):
+        node.read(path)
+    setting = Setting(CLIENTS, "linear", (1, 9, 9), 10, TRAINING)
+    with pytest.raises(DatasetError, match=r"\(1, 8, 8\); the server expects \(1, 9, 9\)"):
+        node.federation_of(setting, folder / "0.npz", 0)
+
+
+# --- Real processes -------------------------------------------------------------------------------
+
+METHODS = {
+    "OCFL": {"method": "ocfl"},
+    "Sattler": {"method": "sattler"},
+    "IFCA": {"method": "ifca", "k": 4},
+    "EMD-CFL": {"method": "emd-cfl", "epsilon": 0.1},
+}
+
+
+def settings(line_up, **more):
+    """The settings of a short run."""
+    return {"methods": json.dumps(line_up), "model": "linear", "epochs": 1} | more
+
+
+@pytest.mark.slow
+def test_fifteen_processes_give_the_models_of_the_simulation(tmp_path):
+    more = settings(METHODS, rounds=2)
+    own = demo.Demo(tmp_path / "run", version="backdoor", clients=15, samples=30, config=more)
+    table = demo.run(own, limit=1200)
+    assert table["method"].tolist() == list(METHODS)
+    assert table["equal"].all(), table.to_string()
+    messages = pd.read_csv(own.output / "messages.csv", keep_default_na=False)
+    assert set(messages["kind"]) == {"hello", "losses", "train", "ask", "scores"}
+    counts = messages.groupby(["client", "direction"]).size().unstack()
+    assert (counts.loc[0:, "down"] == counts.loc[0:, "up"]).all()
+
+
+@pytest.mark.slow
+def test_killed_processes_cost_a_round_at_most(tmp_path):
+    """A node is killed and comes back; the whole server is killed, and a new one goes on."""
+    line_up = {"IFCA": {"method": "ifca", "k": 2}}
+    own = demo.Demo(
+        tmp_path / "run",
+        clients=4,
+        samples=40,
+        config=settings(line_up, rounds=5, absent="leave", timeout=12.0),
+    )
+    _, given = demo.prepare(own)
+    running = demo.Running(own, given)
+    done = own.output / "checkpoint.pt"
+    try:
+        running.start()
+        run = running.submit()
+        wait_for(done.exists, 120)
+        running.kill("client-03")
+        running.kill("client-03-data")
+        before = done.stat().st_mtime
+        wait_for(lambda: done.stat().st_mtime > before, 120)
+        running.kill("server")
+        running.start_server()
+        running.start_node(3)
+        run = running.submit()
+        assert running.wait(run, 300) == "finished:completed"
+    finally:
+        running.stop()
+    table = pd.read_csv(own.output / "rounds.csv")
+    assert table["round"].tolist() == [1, 2, 3, 4, 5] and table["accuracy"].notna().all()
+    messages = pd.read_csv(own.output / "messages.csv")
+    last = messages[(messages["round"] == 5) & (messages["kind"] == "train")]
+    assert set(last["client"]) == {0, 1, 2, 3}, "the node that was killed takes part again"
+
+
+def wait_for(condition, limit):
+    """Wait until something is true."""
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.5)
+
+
+@pytest.mark.slow
+def test_the_command_runs_a_federation(tmp_path):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "cflkit",
+            "federate",
+            str(tmp_path / "run"),
+            "--clients",
+            "4",
+            "--rounds",
+            "1",
+            "--methods",
+            "fedavg",
+            "--samples",
+            "40",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the models are equal to those of the simulation, bit for bit" in done.stdout
