@@ -15,6 +15,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SEED",
         help="perturb the last bit of every trained parameter, as another processor might",
     )
+    parser.addoption(
+        "--network",
+        action="store_true",
+        help="also run federations of many processes, which take ten minutes",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,6 +37,15 @@ def pytest_configure(config: pytest.Config) -> None:
         share = max(1, cpu_count() // config.workerinput["workercount"])
         for name in ("CFLKIT_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(name, str(share))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip the tests of large federations unless they are asked for."""
+    if not config.getoption("--network"):
+        skip = pytest.mark.skip(reason="ten minutes: give --network")
+        for item in items:
+            if "network" in item.keywords:
+                item.add_marker(skip)
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

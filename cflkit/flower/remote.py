@@ -36,6 +36,10 @@ TYPES = {"train": "train", "scores": "evaluate"}
 POLL = 0.2
 
 
+class Fault(str):
+    """Why a client has no answer, in place of its answer."""
+
+
 @dataclass(frozen=True)
 class Sent:
     """A message that crossed the wire, for the log.
@@ -76,7 +80,9 @@ class RemoteFederation:
     per_round : int, optional
         The number of clients that take part in a round; by default all.
     timeout : float
-        How long to wait for answers, in seconds, and for all clients at the start.
+        How long to wait for an answer, in seconds.
+    wait : float
+        How long to wait for all clients at the start, in seconds.
     absent_allowed : bool
         Whether rounds go on without clients that do not answer. Otherwise, such a client ends the
         run.
@@ -109,6 +115,7 @@ class RemoteFederation:
         *,
         per_round: int | None = None,
         timeout: float = 600.0,
+        wait: float = 600.0,
         absent_allowed: bool = False,
     ) -> None:
         self.grid, self.setting, self.timeout = grid, setting, timeout
@@ -129,7 +136,7 @@ class RemoteFederation:
         # The hellos without an answer: the node and the time of each message
         self._greeted: dict[str, tuple[int, float]] = {}
         self._answers: dict[tuple[int, str], Any] = {}
-        self._wait_for_all()
+        self._wait_for_all(wait)
         self.sizes = torch.tensor(
             [self.samples[client]["train"] for client in range(self.clients)],
             dtype=torch.float32,
@@ -143,9 +150,9 @@ class RemoteFederation:
 
     # --- Who is there -----------------------------------------------------------------------------
 
-    def _wait_for_all(self) -> None:
+    def _wait_for_all(self, wait: float) -> None:
         """Wait until every client has said hello."""
-        end = time.monotonic() + self.timeout
+        end = time.monotonic() + wait
         while True:
             self._greet()
             missing = [client for client in range(self.clients) if client not in self.nodes]
@@ -179,7 +186,7 @@ class RemoteFederation:
 
     def _admit(self, node: int, said: Any) -> None:
         """Read the hello of a node."""
-        if isinstance(said, str):
+        if isinstance(said, Fault):
             log(WARNING, "node %s does not take part: %s", node, said)
             return
         client, samples = said["client"], said["samples"]
@@ -334,7 +341,7 @@ class RemoteFederation:
         lost = []
         for node, answer in raw.items():
             client = clients[node]
-            reason = answer if isinstance(answer, str) else fault(answer, counts[client])
+            reason = answer if isinstance(answer, Fault) else fault(answer, counts[client])
             if reason is None:
                 self._answers[keys[client]] = answer
             else:
@@ -350,7 +357,7 @@ class RemoteFederation:
     def _exchange(
         self, requests: Mapping[int, dict[str, Any]], clients: Mapping[int, int]
     ) -> dict[int, Any]:
-        """Send each node its request; return its answer, or as text why there is none."""
+        """Send each node its request; return its answer, or the reason why there is none."""
         waiting = self._push(requests, clients)
         answers: dict[int, Any] = {}
         end = time.monotonic() + self.timeout
@@ -360,7 +367,7 @@ class RemoteFederation:
                 kind = requests[node]["kind"]
                 answers[node] = self._answer_of(reply, clients[node], kind)
             time.sleep(POLL if waiting else 0)
-        late = f"it did not answer within {self.timeout:g} seconds"
+        late = Fault(f"it did not answer within {self.timeout:g} seconds")
         return answers | dict.fromkeys(waiting.values(), late)
 
     def _push(
@@ -378,14 +385,14 @@ class RemoteFederation:
         return dict(zip(self.grid.push_messages(messages), requests, strict=True))
 
     def _answer_of(self, reply: Message, client: int, kind: str) -> Any:
-        """Return the answer in a reply, or as text what is wrong with it."""
+        """Return the answer in a reply, or what is wrong with it."""
         if reply.has_error():
-            return f"it failed: {reply.error.reason}"
+            return Fault(f"it failed: {reply.error.reason}")
         self._note(client, kind, "up", reply.content)
         try:
             return unpacked(reply.content)["answer"]
         except (KeyError, ValueError, TypeError) as error:
-            return f"its answer cannot be read: {error!r}"
+            return Fault(f"its answer cannot be read: {error!r}")
 
     def _note(self, client: int, kind: str, direction: str, content: Any) -> None:
         arrays = content.get("arrays", {})

@@ -11,6 +11,7 @@ Its settings are the values of ``[tool.flwr.app.config]`` in the app's ``pyproje
   ``{IFCA: {method: ifca, k: 4}}``.
 - ``model``, ``shape``, ``classes``, ``seed``: see `cflkit.flower.setting.Setting`.
 - ``epochs``, ``batch-size``, ``optimizer``, ``lr``, ``momentum``: the local training.
+- ``wait``: how long to wait for all clients at the start, in seconds.
 - ``timeout``: how long to wait for an answer, in seconds.
 - ``absent``: ``end`` to end the run when a client does not answer, or ``leave`` to go on without it
   where all methods allow this.
@@ -52,6 +53,7 @@ def main(grid: Grid, context: Context) -> None:
         setting_of(config),
         per_round=int(config["clients-per-round"]) or None,
         timeout=float(config["timeout"]),
+        wait=float(config["wait"]),
         absent_allowed=config["absent"] == "leave",
     )
     line_up = line_up_of(str(config["methods"]))
