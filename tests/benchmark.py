@@ -27,6 +27,7 @@ from cflkit import (
     datasets,
     explain,
     methods,
+    metrics,
     models,
     notebooks,
     papers,
@@ -196,9 +197,14 @@ def peak(model, clients):
     _, federation = federate(model, int(clients), 32, 1, 32, (1, 28, 28))
     line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans", before=-np.inf)}
     simulation.run(line_up, federation, 2, progress=False)
+    print(peak_gib())
+
+
+def peak_gib():
+    """Return the largest memory that this process has had, in GiB."""
     # getrusage would be wrong: a process inherits its maximum from the parent
     [line] = [x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x]
-    print(float(line.split()[1]) / 2**20)
+    return float(line.split()[1]) / 2**20
 
 
 def transport():
@@ -321,6 +327,57 @@ def lockstep():
     return table.assign(ratio=table["trainings"] / alone["trainings"])
 
 
+# Clients, and how many of them the clusterer sees; `None` is all
+MANY = [
+    *((clients, None) for clients in (100, 1000, 10_000)),
+    *((10_000, sample) for sample in (100, 300, 1000, 3000)),
+    *((100_000, sample) for sample in (100, 300, 1000, 3000, 10_000)),
+]
+
+
+def many():
+    """Measure a round of OCFL with up to 100,000 clients, of whom a sample is clustered.
+
+    Each client has eight digits of 8×8 pixels, from the classes of one of three groups. The groups
+    share classes, so a sample can cost something.
+    """
+    rows = []
+    for clients, sample in MANY:
+        said = command("--many", str(clients), str(sample or clients)).splitlines()[-1]
+        rows.append(dict(zip(MANY_COLUMNS, map(float, said.split()), strict=True)))
+    return pd.DataFrame(rows)
+
+
+MANY_COLUMNS = ["clients", "sample", "training", "clustering", "peak GiB", "ARI"]
+
+
+def one_of_many(clients, sample):
+    """Print the seconds of two rounds' training, the seconds of clustering, the peak and ARI."""
+    clients, sample = int(clients), int(sample)
+    images = datasets.load("digits-8x8")
+    generator = np.random.default_rng(0)
+    truth = generator.integers(3, size=clients)
+    classes = partition.OVERLAPPING[10]
+    pools = [np.flatnonzero(np.isin(images.labels.numpy(), own)) for own in classes]
+    held = [np.sort(generator.choice(pools[group], 8, replace=False)) for group in truth]
+    none = np.empty(0, dtype=np.int64)
+    split = partition.Partition(images.name, held, [none] * clients, truth, {"name": "many"})
+    federation = Federation(
+        images, split, "perceptron", LocalTraining(1, 8, lr=0.1), engine="stacked"
+    )
+    three = {"clusterer": "kmeans", "options": {"n_clusters": 3}}
+    method = methods.make("ocfl", **three, sample=sample, before=-np.inf)
+    method.setup(federation.server, federation.initial())
+    jobs = method.broadcast(0)
+    begin = perf_counter()
+    trained = federation.train(jobs, 0)
+    middle = perf_counter()
+    method.aggregate(0, jobs, trained)
+    end = perf_counter()
+    found = metrics.agreement(truth, method.labels)["ari"]
+    print(clients, sample, middle - begin, end - middle, peak_gib(), found)
+
+
 def draw(tables):
     """Draw the ways for each network side by side, and the growth with the number of clients."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
@@ -345,6 +402,7 @@ def main(wanted) -> None:
         "autoencoders": autoencoders,
         "explanations": explanations,
         "lockstep": lockstep,
+        "many": many,
     }
     tables = {name: parts[name]() for name in wanted or parts}
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else records.processor()
@@ -365,5 +423,7 @@ def main(wanted) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--peak"]:
         peak(*sys.argv[2:])
+    elif sys.argv[1:2] == ["--many"]:
+        one_of_many(*sys.argv[2:])
     else:
         main(sys.argv[1:])

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -28,6 +29,8 @@ from cflkit.methods.base import (
     local_updates,
 )
 
+# How many updates are converted to float64 at once
+ROWS = 1024
 Norm = Annotated[float, Field(ge=1)]
 # Infinite values are allowed; NaN is refused, since no temperature exceeds it
 Temperature = Annotated[float, Field(allow_inf_nan=True, ge=-math.inf)]
@@ -63,8 +66,21 @@ class OCFL(Method):
         authors' code.
     weighting : {"equal", "samples"}
         The weights of a cluster's members; equal weights in Algorithm 1, line 28.
+    sample : int, optional
+        The number of clients whose updates the temperature and the clusterer see. They are drawn at
+        random from those that take part in the round. All others are attributed to the clusters
+        (extended paper, section 6.2). By default there is no limit. The matrix of 100,000 clients
+        would need 80 GB.
+
+    Notes
+    -----
+    The papers have no rounds in which only some clients take part. Here, the clients of the round
+    that clusters are clustered. The server keeps the model with which they began this round. A
+    client that comes later first trains this model, and is attributed by its update. Until then, it
+    has the kept model, which is in the last row of ``models``.
     """
 
+    partial: ClassVar[bool] = True
     clusterer: str = "hdbscan"
     options: dict[str, Any] = field(default_factory=dict)
     p: Norm = 2
@@ -74,6 +90,7 @@ class OCFL(Method):
     before: Temperature = math.inf
     include_buffers: bool = False
     weighting: Weighting = "equal"
+    sample: Count | None = None
 
     @model_validator(mode="after")
     def known_clusterer(self) -> OCFL:
@@ -86,29 +103,79 @@ class OCFL(Method):
         super().setup(server, initial)
         self.clustered = False
         self.temperatures: list[float] = []
+        # The mean direction of each cluster's updates, as long as clients are not attributed
+        self.directions: Tensor | None = None
 
     @property
     def settled(self) -> bool:
-        """Return whether the trigger has fired."""
-        return self.clustered
+        """Return whether the trigger has fired and every client has its cluster."""
+        return self.clustered and self.directions is None
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Run lines 14 to 28 of Algorithm 1."""
-        updates = local_updates(trained, self.models, self.labels)
+        present = jobs.client_of
+        updates = local_updates(trained, self.models, self.labels[present])
+        compared = updates if self.include_buffers else updates[:, : self.server.parameters]
         self.scalars = {}
         if not self.clustered:
-            compared = updates if self.include_buffers else updates[:, : self.server.parameters]
-            gamma = cosine_divergence(compared)
+            seen = self.seen_by_clusterer(len(present))
+            gamma = cosine_divergence(compared if seen is None else compared[seen])
             self.temperatures.append(temperature(gamma, self.p, self.scale))
             self.scalars["temperature"] = self.temperatures[-1]
             if rises(self.temperatures, self.window, self.strict, self.before):
                 found = clustering.make(self.clusterer, **self.options).fit_predict(gamma)
-                self.labels = torch.from_numpy(found)
-                # Each cluster starts from the global model and adds the updates of its own members
-                self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
-                self.clustered = True
-        weights = client_weights(self.server, self.weighting)
-        self.models = average_updates(self.models, updates, self.labels, weights)
+                self.form_clusters(present, compared, seen, torch.from_numpy(found))
+            members = self.labels[present]
+        else:
+            members = self.attribute_newcomers(present, compared)
+        weights = client_weights(self.server, self.weighting)[present]
+        self.models = average_updates(self.models, updates, members, weights)
+
+    def seen_by_clusterer(self, count: int) -> Tensor | None:
+        """Draw which of the participants the clusterer sees; None for all of them."""
+        if self.sample is None or count <= self.sample:
+            return None
+        # The same draw in each round, so that temperatures can be compared
+        return self.server.drawn(torch.arange(count), self.sample, 0, 0, 0)
+
+    def form_clusters(
+        self, present: Tensor, compared: Tensor, seen: Tensor | None, found: Tensor
+    ) -> None:
+        """Give each client of this round its cluster, and each cluster its first model."""
+        self.clustered = True
+        labels, directions = found, None
+        if seen is not None or len(present) < len(self.labels):
+            own = compared if seen is None else compared[seen]
+            directions = mean_directions(own, found)
+        if seen is not None and directions is not None:
+            labels = nearest(compared, directions)
+            labels[seen] = found
+        count = int(found.max()) + 1
+        waiting = len(present) < len(self.labels)
+        self.labels = torch.full_like(self.labels, count)
+        self.labels[present] = labels
+        # Each cluster starts from the global model and adds the updates of its own members
+        self.models = self.models.repeat(count + waiting, 1)
+        self.directions = directions if waiting else None
+
+    def attribute_newcomers(self, present: Tensor, compared: Tensor) -> Tensor:
+        """Attribute clients that are here for the first time since the clustering.
+
+        Returns
+        -------
+        Tensor
+            The cluster of each participant whose update counts in this round. For newcomers it is
+            −1, since they have trained the kept model and not that of their cluster.
+        """
+        members = self.labels[present]
+        if self.directions is None:
+            return members
+        new = members == len(self.directions)
+        if new.any():
+            self.labels[present[new]] = nearest(compared[new], self.directions)
+            if not (self.labels == len(self.directions)).any():
+                self.directions = None
+        return torch.where(new, -1, members)
 
 
 def rises(
@@ -163,7 +230,37 @@ def attribute(update: Tensor, updates: Tensor, labels: Tensor) -> int:
     int
         The cluster whose members' updates are nearest by mean cosine distance.
     """
-    distances = torch.from_numpy(cosine_divergence(torch.cat([updates, update[None]]))[-1, :-1])
-    clusters = labels.unique()
-    nearest = torch.stack([distances[labels == cluster].mean() for cluster in clusters]).argmin()
-    return int(clusters[nearest])
+    clusters, rows = labels.unique(return_inverse=True)
+    return int(clusters[nearest(update[None], mean_directions(updates, rows))[0]])
+
+
+def mean_directions(updates: Tensor, labels: Tensor) -> Tensor:
+    """Compute the mean of the updates of each cluster, each divided by its norm.
+
+    The mean cosine distance of an update from a cluster's members is one minus the inner product of
+    its direction and this mean. So no matrix of all pairs is needed.
+
+    Parameters
+    ----------
+    updates : Tensor
+        ``[m, P]``, the updates.
+    labels : Tensor
+        ``[m]``, their clusters from 0 to K − 1.
+
+    Returns
+    -------
+    Tensor
+        ``[K, P]``, float64. An update of zeros has no direction, and counts as zeros.
+    """
+    count = int(labels.max()) + 1
+    means = torch.zeros(count, updates.shape[1], dtype=torch.float64, device=updates.device)
+    owners = labels.to(updates.device)
+    for part, own in zip(updates.split(ROWS), owners.split(ROWS), strict=True):
+        means.index_add_(0, own, F.normalize(part.double(), dim=1))
+    return means / torch.bincount(owners, minlength=count)[:, None]
+
+
+def nearest(updates: Tensor, directions: Tensor) -> Tensor:
+    """Return the cluster ``[n]`` whose members are nearest to each update, by `mean_directions`."""
+    found = [(part.double() @ directions.T).argmax(dim=1) for part in updates.split(ROWS)]
+    return torch.cat(found).cpu()

@@ -1,0 +1,143 @@
+"""OCFL where the clusterer sees some of the clients: samples, partial participation, newcomers."""
+
+import copy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+from torch.nn.functional import normalize
+
+from cflkit import methods, simulation
+from cflkit.divergence import cosine_divergence
+from cflkit.federation import Jobs
+from cflkit.federation.seeds import drawn
+from cflkit.methods.ocfl import attribute, mean_directions, nearest
+
+AT_ONCE = {"clusterer": "kmeans", "options": {"n_clusters": 3}, "before": -np.inf}
+
+
+def server(clients, parameters=40, partial=False):
+    """What a method knows about a federation without data."""
+    return SimpleNamespace(
+        clients=clients,
+        partial=partial,
+        parameters=parameters,
+        sizes=torch.ones(clients),
+        drawn=lambda those, count, *key: drawn(those, count, 0, *key),
+    )
+
+
+def grouped(clients, groups=3, noise=1.0, parameters=40, seed=0):
+    """Updates in some groups, and the group of each client."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = 3 * torch.randn(groups, parameters, generator=generator)
+    truth = torch.arange(clients) % groups
+    return centres[truth] + noise * torch.randn(clients, parameters, generator=generator), truth
+
+
+def one_round(method, updates, present):
+    """Let some clients send models that differ from what they received by their updates."""
+    jobs = Jobs(method.models, method.labels[present], present)
+    method.aggregate(0, jobs, jobs.models[jobs.model_of] + updates[present])
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 1000), st.integers(2, 12), st.integers(1, 3))
+def test_the_nearest_cluster_has_the_smallest_mean_cosine_distance(seed, clients, groups):
+    updates, truth = grouped(clients + 3, groups, noise=5.0, parameters=6, seed=seed)
+    updates[0] = 0  # no direction: distance 1 from everybody
+    labels = (truth[:clients] % groups).unique(return_inverse=True)[1]
+    gamma = cosine_divergence(updates)[clients:, :clients]
+    by_hand = np.stack([gamma[:, labels == c].mean(axis=1) for c in range(int(labels.max()) + 1)])
+    own = updates[:clients]
+    distances = 1 - normalize(updates[clients:].double()) @ mean_directions(own, labels).T
+    np.testing.assert_allclose(distances.T, by_hand, atol=1e-6)
+    found = nearest(updates[clients:], mean_directions(own, labels))
+    np.testing.assert_allclose(
+        by_hand[found, range(3)], by_hand.min(axis=0), atol=1e-6, err_msg="ties may differ"
+    )
+    assert attribute(updates[clients], own, labels + 5) == 5 + int(found[0])
+
+
+def test_a_sample_of_everybody_changes_nothing(federate):
+    federation = federate()
+    lines = {
+        name: methods.make("ocfl", **AT_ONCE, sample=sample)
+        for name, sample in (("all", None), ("six of six", 6), ("more", 100))
+    }
+    simulation.run(lines, federation, 3, progress=False)
+    for name in ("six of six", "more"):
+        assert torch.equal(lines[name].labels, lines["all"].labels)
+        assert torch.equal(lines[name].models, lines["all"].models)
+
+
+def test_clients_outside_the_sample_join_the_clusters_of_those_inside():
+    updates, truth = grouped(600)
+    method = methods.make("ocfl", **AT_ONCE, sample=60)
+    method.setup(server(600), torch.zeros(40))
+    one_round(method, updates, torch.arange(600))
+    assert adjusted_rand_score(truth, method.labels) == 1
+    assert method.settled
+    for cluster in range(3):  # everyone counts in the mean, not only the sample
+        expected = updates[method.labels == cluster].mean(dim=0)
+        torch.testing.assert_close(method.models[cluster], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_every_round_draws_the_same_sample():
+    method = methods.make("ocfl", sample=5)
+    method.setup(server(50), torch.zeros(40))
+    assert torch.equal(method.seen_by_clusterer(50), method.seen_by_clusterer(50))
+    assert len(method.seen_by_clusterer(50).unique()) == 5
+    assert method.seen_by_clusterer(5) is None
+
+
+def test_newcomers_train_the_kept_model_once_and_then_that_of_their_cluster():
+    updates, truth = grouped(12)
+    method = methods.make("ocfl", **AT_ONCE)
+    method.setup(server(12, partial=True), torch.full((40,), 7.0))
+    first = torch.arange(9)
+    one_round(method, updates, first)
+    waiting = len(method.models) - 1
+    assert method.clustered and not method.settled
+    assert method.labels[9:].tolist() == [waiting] * 3
+    assert torch.equal(method.models[waiting], torch.full((40,), 7.0)), "the model before"
+
+    before = method.models.clone()
+    one_round(method, updates, torch.tensor([9, 10]))
+    assert torch.equal(method.models, before), "newcomers count from the next round on"
+    assert adjusted_rand_score(truth[:11], method.labels[:11]) == 1
+    assert not method.settled
+    one_round(method, updates, torch.tensor([11]))
+    assert method.settled and adjusted_rand_score(truth, method.labels) == 1
+
+    one_round(method, updates, torch.tensor([9]))
+    own = int(method.labels[9])
+    torch.testing.assert_close(method.models[own], before[own] + updates[9])
+
+
+@pytest.mark.parametrize("clients_per_round", [2, 3, 5])
+def test_partial_participation_ends_with_a_cluster_for_everyone(federate, clients_per_round):
+    federation = federate(clients_per_round=clients_per_round)
+    method = methods.make("ocfl", **AT_ONCE | {"options": {"n_clusters": 2}})
+    history = simulation.run({"OCFL": method}, federation, 12, progress=False)
+    seen = torch.cat([federation.participants(t) for t in range(12)]).unique()
+    assert len(seen) == federation.clients and method.settled
+    assert method.labels.max() < 2
+    assert history.table()["accuracy"].notna().all()
+
+
+def test_the_directions_survive_a_checkpoint():
+    updates, _ = grouped(12)
+    method = methods.make("ocfl", **AT_ONCE)
+    method.setup(server(12, partial=True), torch.zeros(40))
+    one_round(method, updates, torch.arange(6))
+    again = methods.make("ocfl", **AT_ONCE)
+    again.setup(server(12, partial=True), torch.zeros(40))
+    again.restore(copy.deepcopy(method.state()))
+    for own in (method, again):
+        one_round(own, updates, torch.arange(6, 12))
+    assert torch.equal(method.labels, again.labels) and torch.equal(method.models, again.models)
