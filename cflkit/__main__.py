@@ -118,8 +118,8 @@ def parser() -> argparse.ArgumentParser:
         "-m",
         "--methods",
         nargs="+",
-        default=["fedavg", "ocfl:clusterer=kmeans"],
-        help="methods, each with its options, as ifca:k=4 (default: fedavg ocfl:clusterer=kmeans)",
+        default=["fedavg", "ifca:k=2"],
+        help="methods, each with its options (default: fedavg ifca:k=2)",
     )
     real.add_argument("--clients", type=int, default=4, help="how many clients (default: 4)")
     real.add_argument("--rounds", type=int, default=3, help="how many rounds (default: 3)")
