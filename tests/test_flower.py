@@ -423,7 +423,7 @@ def test_fifteen_processes_give_the_models_of_the_simulation(tmp_path):
 
 @pytest.mark.network
 def test_killed_processes_cost_a_round_at_most(tmp_path):
-    """A node is killed and comes back; the whole server is killed, and a new one goes on."""
+    """A node is killed; then all are killed, and new processes go on from the checkpoint."""
     line_up = {"IFCA": {"method": "ifca", "k": 2}}
     own = demo.Demo(
         tmp_path / "run",
@@ -436,24 +436,15 @@ def test_killed_processes_cost_a_round_at_most(tmp_path):
     done = own.output / "checkpoint.pt"
     try:
         running.start()
-        run = running.submit()
+        running.submit()
         wait_for(done.exists, 120)
         running.kill("client-03")
         running.kill("client-03-data")
         before = done.stat().st_mtime
         wait_for(lambda: done.stat().st_mtime > before, 120)
-        running.kill("server")
-        running.start_server()
-        run = running.submit()
-        # The server refuses a node that it takes for connected, which is for a minute; a
-        # supervisor would start it again, too
-        running.start_node(3)
-        while running.status(run) in ("pending", "starting", "running"):
-            time.sleep(2)
-            if running.processes["client-03"].poll() is not None:
-                running.kill("client-03-data")
-                running.start_node(3)
-        assert running.status(run) == "finished:completed"
+        running.stop()
+        running.start()
+        assert running.wait(running.submit(), 300) == "finished:completed"
     finally:
         running.stop()
     table = pd.read_csv(own.output / "rounds.csv")

@@ -244,7 +244,7 @@ class Running:
         )
 
     def start(self) -> None:
-        """Start the SuperLink and all nodes, and wait for the SuperLink."""
+        """Start the SuperLink, tell it the nodes' keys, and start all nodes."""
         self.start_server()
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(self.register, range(self.demo.clients)))
@@ -263,7 +263,6 @@ class Running:
             "--disable-runtime-dependency-installation",
             *("--host", "127.0.0.1"),
             *("--port", str(self.port)),
-            *("--database", str(self.demo.folder / "server.db")),
         )
         address, end = ("127.0.0.1", self.port), time.monotonic() + PATIENCE
         while time.monotonic() < end:
