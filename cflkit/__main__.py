@@ -55,12 +55,12 @@ def parser() -> argparse.ArgumentParser:
         description="Run a notebook through papermill. Unknown names, wrong types and values out "
         "of bounds end it before a kernel starts.",
     )
-    run.add_argument("notebook", type=Path, help="a notebook with a cell of parameters")
+    run.add_argument("notebook", type=found, help="a notebook with a cell of parameters")
     run.add_argument(
         "--list", action="store_true", help="print its parameters with their meanings; run nothing"
     )
     add_parameter(run, "one parameter, its value as in YAML; may be repeated, and wins over -f")
-    run.add_argument("-f", "--file", type=Path, help="a YAML file of parameters")
+    run.add_argument("-f", "--file", type=found, help="a YAML file of parameters")
     run.add_argument(
         "-o",
         "--output",
@@ -76,6 +76,15 @@ def parser() -> argparse.ArgumentParser:
         help="run only the cells that the record needs, not the rest of the lesson",
     )
     run.set_defaults(command=run_notebook)
+
+    copies = commands.add_parser(
+        "notebooks",
+        help="copy the notebooks to a folder of yours",
+        description="Copy the notebooks, exercises, pages and parameter files to a new folder, "
+        "where JupyterLab can open them. This is for a kit that was installed without a clone.",
+    )
+    copies.add_argument("folder", type=Path, help="the folder to make")
+    copies.set_defaults(command=copy_notebooks)
 
     grids = commands.add_parser(
         "grid",
@@ -180,7 +189,7 @@ def parser() -> argparse.ArgumentParser:
         "The counts are printed and written into a table; data/robustness.csv is the committed "
         "one.",
     )
-    firm.add_argument("notebook", type=Path, help="a lesson with claims")
+    firm.add_argument("notebook", type=found, help="a lesson with claims")
     firm.add_argument("--seeds", type=int, default=20, help="how many seeds (default: 20)")
     firm.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
     firm.add_argument(
@@ -259,6 +268,17 @@ def picked(options: argparse.Namespace) -> dict[str, str]:
     if len(where) < len(options.where):
         raise ParameterError("--where takes one value of a name")
     return where
+
+
+def found(path: str) -> Path:
+    """Read a path, which may be given as in a checkout (`notebooks.find`)."""
+    return notebooks.find(Path(path))
+
+
+def copy_notebooks(options: argparse.Namespace) -> int:
+    """Do ``notebooks``: copy the notebooks, with their pages and parameter files, to a folder."""
+    print(f"notebooks {notebooks.copy(options.folder)}")
+    return 0
 
 
 def run_notebook(options: argparse.Namespace) -> int:
@@ -452,7 +472,8 @@ def show_data(options: argparse.Namespace) -> int:
     return 0
 
 
-if __name__ == "__main__":
+def entry() -> None:
+    """Run the command ``cflkit``, and exit with its status."""
     try:
         status = main()
         sys.stdout.flush()
@@ -463,3 +484,7 @@ if __name__ == "__main__":
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     sys.exit(status)
+
+
+if __name__ == "__main__":
+    entry()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from cflkit import notebooks
-from cflkit.revision import PROJECT
+from cflkit.revision import HOME
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def run_one(command: Command, side_by_side: int) -> tuple[str, float]:
     try:
         done = subprocess.run(
             [sys.executable, "-m", "cflkit", *command.arguments],
-            cwd=PROJECT,
+            cwd=HOME,
             env=os.environ | notebooks.places() | share | dict(command.environment),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import filelock
 
-CACHE = Path(__file__).resolve().parent.parent / "data" / "cache"
+from cflkit.revision import HOME
+
+CACHE = HOME / "data" / "cache"
 
 
 class DatasetError(Exception):

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,13 +25,14 @@ import yaml
 from cflkit import records
 from cflkit.claims import MIME
 from cflkit.parameters import ParameterError, Recorded, unknown_name
+from cflkit.revision import CHECKOUT, HOME, PROJECT
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 # Nobody else can read what this process and the kernel say to each other
 ENCRYPTED = {"KernelManager": {"transport_encryption": "auto"}}
-RUNS = records.PROJECT / "data" / "runs"
+RUNS = HOME / "data" / "runs"
 # A notebook as it lies in its file
 Notebook = dict[str, Any]
 
@@ -210,8 +212,32 @@ def report_of(cells: list[Any]) -> str:
 def places() -> dict[str, str]:
     """Return the environment's folders as absolute paths, for kernels run in another folder."""
     names = ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE")
-    given = {name: os.environ.get(name) for name in names}
+    given = {name: os.environ.get(name) for name in names} | {"CFLKIT_HOME": str(HOME)}
     return {name: str(Path(p).expanduser().resolve()) for name, p in given.items() if p}
+
+
+def find(notebook: Path) -> Path:
+    """Return the path of a notebook, which may be given as in a checkout.
+
+    Without a checkout, ``notebooks/03_ocfl_temperature.ipynb`` is the copy that came with the kit.
+    """
+    return notebook if notebook.exists() or CHECKOUT else PROJECT / notebook
+
+
+def copy(folder: Path) -> Path:
+    """Copy the notebooks, with their pages and parameter files, to a new folder; return it.
+
+    Raises
+    ------
+    NotebookError
+        The folder exists, or cannot be written.
+    """
+    try:
+        hidden = shutil.ignore_patterns(".*", "__pycache__")
+        shutil.copytree(PROJECT / "notebooks", folder, ignore=hidden)
+    except OSError as error:
+        raise NotebookError(f"{folder} cannot be made ({error.strerror})") from error
+    return folder
 
 
 def read(notebook: Path) -> Notebook:

@@ -15,7 +15,9 @@ import pandas as pd
 from cflkit import grid, ledger, notebooks, records
 from cflkit.papers import PAPERS
 from cflkit.papers.base import Results, Runs
+from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT, Record
+from cflkit.revision import CHECKOUT
 
 README = PROJECT / "README.md"
 # The line in a notebook's first cell that states the minutes
@@ -30,6 +32,8 @@ def write() -> list[Path]:
     list of Path
         The files written.
     """
+    if CHECKOUT is None:
+        raise ParameterError("the README is written in a clone of the project")
     committed = records.committed()
     table = ledger.ledger(committed)
     ledger.write(table, ledger.LEDGER)

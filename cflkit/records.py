@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from cflkit import revision
 from cflkit.parameters import Recorded
-from cflkit.revision import PROJECT, git
+from cflkit.revision import CHECKOUT, HOME, PROJECT, git
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +79,7 @@ class Record:
 
 def results() -> Path:
     """Return the folder in which records are kept."""
-    return Path(os.environ.get("CFLKIT_RESULTS") or PROJECT / "data" / "results").expanduser()
+    return Path(os.environ.get("CFLKIT_RESULTS") or HOME / "data" / "results").expanduser()
 
 
 def run_id(parameters: Recorded) -> str:
@@ -99,7 +99,7 @@ def folder(run: str) -> Path | None:
 
 def cache() -> Path:
     """Return the folder of what unfinished work keeps: ``data/cache``, or ``CFLKIT_CACHE``."""
-    return Path(os.environ.get("CFLKIT_CACHE") or PROJECT / "data" / "cache").expanduser()
+    return Path(os.environ.get("CFLKIT_CACHE") or HOME / "data" / "cache").expanduser()
 
 
 def checkpoint(run: str) -> Path:
@@ -229,8 +229,8 @@ def finite(value: Any) -> Any:
 
 
 def display_path(path: Path) -> str:
-    """Return a path for readers, relative to the project's folder if it is inside this folder."""
-    return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
+    """Return a path for readers, relative to the folder of all outputs if it is inside it."""
+    return str(path.relative_to(HOME) if path.is_relative_to(HOME) else path)
 
 
 def read(folder: str | Path) -> Record:
@@ -262,7 +262,13 @@ def find(**parameters: Any) -> list[Record]:
 
 
 def committed() -> list[Record]:
-    """Return the records that git tracks, sorted by id: those that the project publishes."""
+    """Return the records that the project publishes, sorted by id.
+
+    In a checkout, they are those that git tracks. A wheel has copies of them.
+    """
+    if CHECKOUT is None:
+        found = (PROJECT / "data" / "results").glob("*/record.json")
+        return [read(path.parent) for path in sorted(found)]
     listed = git("ls-files", "--", "data/results/*/record.json") or ""
     return [read((PROJECT / line).parent) for line in sorted(listed.splitlines())]
 

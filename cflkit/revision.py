@@ -1,19 +1,28 @@
-"""The identity of the running code: its git revision, and a digest of its files."""
+"""The running code: where it lies, its git revision, and a digest of its files."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from functools import cache
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parent
+# The checkout that the package is part of; None if the package was installed without one
+CHECKOUT = PACKAGE.parent if (PACKAGE.parent / "notebooks" / ".src").is_dir() else None
+# Where notebooks, parameter files, tables and records are read; `setup.py` puts copies into a wheel
+PROJECT = CHECKOUT or PACKAGE / "project"
+# Where records, figures, checkpoints and executed notebooks are written, in the folder ``data``
+HOME = CHECKOUT or Path(os.environ.get("CFLKIT_HOME") or Path.cwd()).expanduser().resolve()
 # The files that determine results; outputs are elsewhere
 CODE = ("cflkit", "notebooks/.src", "pyproject.toml", "requirements.lock")
 
 
 def git(*arguments: str) -> str | None:
     """Return the output of git in the project's folder, or None without git or a repository."""
+    if CHECKOUT is None:  # an environment can lie in a repository of its user
+        return None
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=True
@@ -26,8 +35,8 @@ def git(*arguments: str) -> str | None:
 def digest_of_files() -> str:
     """Return the SHA-256 of the names and contents of all files of the package."""
     digest = hashlib.sha256()
-    for path in sorted((PROJECT / "cflkit").rglob("*.py")):
-        digest.update(f"{path.relative_to(PROJECT).as_posix()}\0".encode())
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(f"{path.relative_to(PACKAGE.parent).as_posix()}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 

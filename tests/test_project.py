@@ -192,3 +192,43 @@ def test_names_that_scripts_may_rely_on():
         assert not [name for name in names if not hasattr(found, name)]
     assert list(inspect.signature(divergence.cosine_divergence).parameters) == ["updates"]
     assert divergence.temperature([[0, 1], [1, 0]], p=2) == 0.5
+
+
+@pytest.mark.slow
+def test_a_wheel_works_in_an_empty_folder_without_a_clone(tmp_path):
+    """Build a wheel from what git tracks, install it alone, and use the commands elsewhere."""
+    source, wheels, place, home = (
+        tmp_path / name for name in ("source", "wheels", "place", "home")
+    )
+    subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(source)], check=True)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = ["wheel", "--no-deps", "--no-build-isolation", "-w", str(wheels), str(source)]
+    subprocess.run([*pip, *build], check=True)
+    [wheel] = wheels.iterdir()
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(place), str(wheel)], check=True)
+    home.mkdir()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("CFLKIT")}
+    environment |= {"PYTHONPATH": str(place)}
+
+    def cflkit(*words):
+        return subprocess.run(
+            [sys.executable, str(place / "bin" / "cflkit"), *words],
+            cwd=home,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+
+    lesson = "notebooks/03_ocfl_temperature.ipynb"
+    assert "reproduced" in cflkit("ledger", "--paper", "ocfl").stdout
+    assert "done    ocfl-mnist" in cflkit("grid", "list", "ocfl/table-1").stdout
+    done = cflkit("run", lesson, "-p", "rounds", "2", "--record-only")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^record +data/results/ocfl-digits", done.stdout, re.M)
+    assert {path.name for path in home.iterdir()} == {"data"}
+    before = {path for path in place.rglob("*") if "__pycache__" not in path.parts}
+    assert not [path for path in before if "digits-8x8" in path.name], "nothing is written here"
+    assert cflkit("notebooks", "mine").returncode == 0
+    assert (home / "mine" / "03_ocfl_temperature.ipynb").exists()
+    refused = cflkit("readme")
+    assert refused.returncode == 2 and "clone" in refused.stderr

@@ -46,6 +46,8 @@ class Sent:
 
     Attributes
     ----------
+    seconds : float
+        When it was sent or received, in seconds from the start.
     round : int
         The round, from 1; 0 before the first one.
     client : int
@@ -60,6 +62,7 @@ class Sent:
         The size of the message's records.
     """
 
+    seconds: float
     round: int
     client: int
     kind: str
@@ -132,7 +135,7 @@ class RemoteFederation:
         self.faults: dict[int, str] = {}
         self.nodes: dict[int, int] = {}
         self.samples: dict[int, dict[str, int]] = {}
-        self._round = -1
+        self._round, self._start = -1, time.monotonic()
         # The hellos without an answer: the node and the time of each message
         self._greeted: dict[str, tuple[int, float]] = {}
         self._answers: dict[tuple[int, str], Any] = {}
@@ -397,9 +400,10 @@ class RemoteFederation:
     def _note(self, client: int, kind: str, direction: str, content: Any) -> None:
         arrays = content.get("arrays", {})
         names = [f"{name} {'×'.join(map(str, a.shape)) or 'scalar'}" for name, a in arrays.items()]
-        self.log.append(
-            Sent(self._round + 1, client, kind, direction, ", ".join(names), num_bytes(content))
-        )
+        seconds = round(time.monotonic() - self._start, 2)
+        told = ", ".join(names)
+        sent = Sent(seconds, self._round + 1, client, kind, direction, told, num_bytes(content))
+        self.log.append(sent)
 
 
 def tensors(answer: Any, count: int) -> str | None:

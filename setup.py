@@ -1,0 +1,35 @@
+"""The part of the build that pyproject.toml cannot describe: a wheel has a copy of the project.
+
+Commands such as ``cflkit ledger`` and ``cflkit run`` need notebooks, parameter files, published
+tables and records. In a checkout they lie beside the package. A wheel has them in
+``cflkit/project``.
+"""
+
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+COPIED = ("notebooks", "data/published", "data/results")
+# What git ignores, too: records that anyone makes anew in a minute, and leftovers
+LEFT_OUT = ("*-digits-*", "tutorial-bumps-m30-seed42-*", ".ipynb_checkpoints", "__pycache__")
+
+
+class BuildWithProject(build_py):
+    """Copy the project's files into the package that is being built."""
+
+    def run(self) -> None:
+        """Build the package; an editable installation uses the checkout itself."""
+        super().run()
+        if self.editable_mode:
+            return
+        target = Path(self.build_lib) / "cflkit" / "project"
+        shutil.rmtree(target, ignore_errors=True)
+        for folder in COPIED:
+            shutil.copytree(folder, target / folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        for table in Path("data").glob("*.csv"):
+            shutil.copy(table, target / "data")
+
+
+setup(cmdclass={"build_py": BuildWithProject})
