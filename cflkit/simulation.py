@@ -200,8 +200,8 @@ def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
     """Compute the identity of a run, a hash of all that must be the same for it to continue.
 
     These are the methods with their options, the partition, the training, the seed, the number of
-    clients per round, the engine with its device, precision and perturbation, and the initial
-    model.
+    clients per round, the engine with its device, precision, perturbation and privacy, and the
+    initial model.
     """
     parts = [
         *(f"{name}: {method!r}" for name, method in methods.items()),
@@ -210,6 +210,7 @@ def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
         f"{federation.seed}, {federation.server.clients_per_round} per round",
         f"{federation.engine} on {federation.device.type} in {federation.precision}",
         f"perturbation {federation.perturbation}",
+        *([] if federation.privacy is None else [repr(federation.privacy)]),
         digests(federation.initial()[None])[0].hex(),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

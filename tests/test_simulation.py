@@ -150,7 +150,7 @@ def test_a_checkpoint_of_other_code_is_refused(federate, tmp_path, monkeypatch, 
 
 
 def test_the_digest_of_the_code_is_of_every_file_of_the_package(tmp_path, monkeypatch):
-    monkeypatch.setattr(revision, "PROJECT", tmp_path)
+    monkeypatch.setattr(revision, "PACKAGE", tmp_path / "cflkit")
     folder = tmp_path / "cflkit" / "methods"
     folder.mkdir(parents=True)
     seen = {revision.digest_of_files()}

@@ -9,6 +9,7 @@ from cflkit.federation.clients import Client
 from cflkit.federation.federation import Federation
 from cflkit.federation.jobs import Diverged, Jobs, LocalTraining, check_finite
 from cflkit.federation.machine import default_device, usable_cores
+from cflkit.federation.privacy import Privacy
 from cflkit.federation.requests import (
     Ask,
     Embed,
@@ -31,6 +32,7 @@ __all__ = [
     "Jobs",
     "LocalTraining",
     "Losses",
+    "Privacy",
     "Request",
     "Send",
     "Server",

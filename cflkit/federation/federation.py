@@ -29,6 +29,7 @@ from cflkit.federation.machine import (
 )
 from cflkit.federation.memory import kept_per_sample
 from cflkit.federation.outputs import embedding_of, evaluate, loss_of, prediction_of
+from cflkit.federation.privacy import Privacy, protect
 from cflkit.federation.requests import Request
 from cflkit.federation.scoring import Pair, Scores, scores
 from cflkit.federation.seeds import drawn
@@ -71,6 +72,10 @@ class Federation:
         What initial models start from, see `models.make`.
     precision : {"float32", "tf32", "bfloat16"}
         The precision of matrix products and convolutions, see `machine.PRECISIONS`.
+    privacy : Privacy, optional
+        Clipping and noise of the clients' updates (`cflkit.federation.privacy`). Clients then
+        answer no other requests, since the noise protects nothing but models. The network must not
+        have buffers such as BatchNorm's statistics.
     perturbation : int, optional
         The seed with which the last bit of each trained parameter is perturbed, see
         `machine.perturb`; by default there is no perturbation.
@@ -117,6 +122,7 @@ class Federation:
         clients_per_round: int | None = None,
         weights: str | None = None,
         precision: str = "float32",
+        privacy: Privacy | None = None,
         perturbation: int | None = None,
     ) -> None:
         self.device = default_device() if device is None else torch.device(device)
@@ -142,6 +148,12 @@ class Federation:
         self.layout = self.blueprint.layout
         self.initial, self.initials = self.blueprint.initial, self.blueprint.initials
         self.network = self.blueprint.network
+        if privacy is not None and self.buffers:
+            raise ValueError(
+                f"{model!r} has buffers, which would tell about the data: choose a network without "
+                "BatchNorm"
+            )
+        self.privacy = privacy
         cores = min(usable_cores(), self.clients) if self.device.type == "cpu" else 1
         others = (self.blueprint.row_model() for _ in range(cores - 1))
         self.networks = [self.blueprint.first, *others]
@@ -221,11 +233,14 @@ class Federation:
             train_all = train_in_stacks if self.engine == "stacked" else train_in_threads
             train_all(self, jobs, round, training, trained)
         perturb(trained, jobs, self.parameters, round, self.perturbation)
+        if self.privacy is not None:
+            protect(trained, jobs, round, self.privacy, self.seed)
         check_finite(trained, jobs, round)
         return trained
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
         """Return the loss of each job's model on each sample of its client; J tensors ``[n]``."""
+        self._refuse_if_private("losses")
         return evaluate(self, jobs, split, loss_of(self))
 
     def embed(
@@ -240,6 +255,7 @@ class Federation:
         At most ``max_samples`` samples of the client count, the same ones whatever the model. In
         ``train_mode`` the network computes as in training, batch by batch.
         """
+        self._refuse_if_private("embeddings")
         return evaluate(self, jobs, split, embedding_of(self), max_samples, train_mode)
 
     def predict(self, jobs: Jobs, split: str = "test") -> list[Tensor]:
@@ -266,7 +282,13 @@ class Federation:
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let each job's client answer a question, see `Ask`; J answers."""
+        self._refuse_if_private(f"answers to {question.__name__!r}")
         return answers_of(self, question, jobs, **options)
+
+    def _refuse_if_private(self, what: str) -> None:
+        """Refuse to tell about the data without noise."""
+        if self.privacy is not None:
+            raise ValueError(f"{what} have no noise, and would tell about the clients' data")
 
     def converse(self, conversation: Generator[Request, Any, Any], round: int = 0) -> Any:
         """Answer every request of a conversation, such as a method's round; return its result."""

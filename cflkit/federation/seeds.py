@@ -14,7 +14,9 @@ from cflkit.hashing import numbered
 Result = TypeVar("Result")
 
 # The first number of a key states what is drawn
-INITIALISATION, BATCHES, DROPOUT, PARTICIPATION, SAMPLES, PROJECTION, PERTURBATION = range(7)
+INITIALISATION, BATCHES, DROPOUT, PARTICIPATION, SAMPLES, PROJECTION, PERTURBATION, PRIVACY = range(
+    8
+)
 
 
 def stream(seed: int, *key: int) -> np.random.SeedSequence:

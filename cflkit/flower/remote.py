@@ -109,6 +109,7 @@ class RemoteFederation:
     engine = "flower"
     precision = "float32"
     perturbation = None
+    privacy = None
     clusters = None
 
     def __init__(

@@ -1,0 +1,156 @@
+"""Clipping, noise, and the ε that they give."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from cflkit import methods, simulation
+from cflkit.federation import Jobs, Privacy
+from cflkit.federation.privacy import epsilon, protect
+
+
+def jobs_of(models, model_of, client_of):
+    return Jobs(models, torch.tensor(model_of), torch.tensor(client_of))
+
+
+def test_long_updates_are_shortened_and_short_ones_stay():
+    models = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    jobs = jobs_of(models, [0, 1], [0, 1])
+    trained = torch.tensor([[4.0, 5.0], [0.3, 0.4]])
+    protect(trained, jobs, 0, Privacy(clip=2.5, noise=0.0), seed=0)
+    torch.testing.assert_close(trained, torch.tensor([[2.5, 3.0], [0.3, 0.4]]))
+
+
+def test_an_update_of_zeros_is_only_noise():
+    models = torch.zeros(1, 4000)
+    trained = models.clone()
+    protect(trained, jobs_of(models, [0], [0]), 0, Privacy(clip=3.0, noise=2.0), seed=0)
+    assert stats.kstest(trained[0].numpy() / 6.0, "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("changed", ["client", "round", "model", "seed"])
+def test_noise_is_independent_for_other_clients_rounds_models_and_seeds(changed):
+    privacy = Privacy(clip=1.0, noise=1.0)
+
+    def noise(client=0, round=0, model=0, seed=0):
+        models = torch.full((1, 4000), float(model))
+        trained = models.clone()
+        protect(trained, jobs_of(models, [0], [client]), round, privacy, seed)
+        return (trained - models)[0].numpy()
+
+    other = noise(**{changed: 1})
+    np.testing.assert_array_equal(noise(), noise(), "the same again")
+    assert abs(np.corrcoef(noise(), other)[0, 1]) < 0.06
+
+
+def test_methods_in_lockstep_get_the_same_noise(federate):
+    """FedAvg and OCFL before its clustering ask for the same trainings."""
+    federation = federate("linear", privacy=Privacy(0.5, 0.1))
+    lines = {"FedAvg": methods.make("fedavg", weighting="equal"), "OCFL": methods.make("ocfl")}
+    history = simulation.run(lines, federation, 1, progress=False)
+    assert torch.equal(lines["FedAvg"].models, lines["OCFL"].models)
+    assert history.trained == federation.clients
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_what_clients_send_has_the_bound_and_the_noise(federate, engine):
+    usual, private = (
+        federate("linear", engine=engine, privacy=privacy)
+        for privacy in (None, Privacy(clip=0.5, noise=0.2))
+    )
+    clients = torch.arange(usual.clients)
+    jobs = Jobs(usual.initial()[None], torch.zeros_like(clients), clients)
+    plain, sent = usual.train(jobs, 0) - jobs.models, private.train(jobs, 0) - jobs.models
+    shortened = plain * (0.5 / plain.norm(dim=1, keepdim=True)).clamp(max=1)
+    assert (plain.norm(dim=1) > 0.5).any(), "the bound does something"
+    noise = (sent - shortened) / (0.5 * 0.2)
+    assert stats.kstest(noise.flatten().numpy(), "norm").pvalue > 1e-3
+    assert noise.numel() == usual.clients * usual.parameters
+
+
+def test_a_large_bound_without_noise_changes_only_the_rounding(federate):
+    plain, private = (
+        {"OCFL": methods.make("ocfl", clusterer="kmeans", options={"n_clusters": 3})}
+        for _ in range(2)
+    )
+    simulation.run(plain, federate("linear"), 3, progress=False)
+    federation = federate("linear", privacy=Privacy(clip=1e6, noise=0.0))
+    simulation.run(private, federation, 3, progress=False)
+    assert torch.equal(plain["OCFL"].labels, private["OCFL"].labels)
+    torch.testing.assert_close(plain["OCFL"].models, private["OCFL"].models)
+
+
+@pytest.mark.parametrize("name, options", [("ifca", {"k": 2}), ("fedsac", {}), ("pacfl", {})])
+def test_methods_that_ask_for_more_than_models_are_refused(federate, name, options):
+    """They ask for losses, for principal components of embeddings, and for those of pixels."""
+    federation = federate("linear", privacy=Privacy(1.0, 1.0))
+    method = methods.make(name, **options)
+    with pytest.raises(ValueError, match="have no noise, and would tell about the clients' data"):
+        simulation.run({name: method}, federation, 2, progress=False)
+
+
+def test_networks_with_buffers_are_refused(federate, normalised):
+    with pytest.raises(ValueError, match="has buffers"):
+        federate(normalised, privacy=Privacy(1.0, 1.0))
+
+
+def test_a_checkpoint_belongs_to_its_noise(federate):
+    method = {"FedAvg": methods.make("fedavg")}
+    found = set()
+    for privacy in (None, Privacy(1.0, 1.0), Privacy(1.0, 2.0)):
+        federation = federate("linear", privacy=privacy)
+        found.add(simulation.fingerprint(method, federation))
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("given", [(0.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (float("nan"), 1.0)])
+def test_impossible_values_are_refused(given):
+    with pytest.raises(ValueError):
+        Privacy(*given)
+
+
+# --- ε --------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.floats(0.3, 30), st.integers(1, 50), st.floats(1e-8, 1e-2))
+def test_epsilon_is_where_the_mass_above_the_ratio_is_delta(noise, trainings, delta):
+    """By its definition: δ is the mass by which N(s, 1) exceeds e^ε times N(0, 1)."""
+    found = epsilon(noise, trainings, delta)
+    signal = 2 * np.sqrt(trainings) / noise
+    # N(s, 1) exceeds e^ε N(0, 1) to the right of this point
+    edge = found / signal + signal / 2
+    x, weights = np.polynomial.legendre.leggauss(2000)
+    x = edge + (x + 1) * 10  # the mass beyond is below 1e-20
+    ratio = np.exp(np.minimum(found + stats.norm.logpdf(x), 700))
+    mass = (10 * weights * np.clip(stats.norm.pdf(x - signal) - ratio, 0, None)).sum()
+    if found > 0:
+        assert mass == pytest.approx(delta, rel=1e-4, abs=1e-12)
+    else:
+        assert mass <= delta
+
+
+def test_epsilon_of_known_cases():
+    # Gaussian differential privacy with μ = 1 is (ε, δ) = (1, 0.1269) (Dong et al., Corollary 1)
+    assert epsilon(2.0, 1, 0.12693673750664397) == pytest.approx(1.0)
+    assert epsilon(0.0, 1) == np.inf
+    assert epsilon(1.0, 0) == 0.0
+    assert epsilon(1e9, 1) == 0.0
+    assert np.isfinite(epsilon(0.01, 1000)), "no overflow"
+
+
+@given(st.floats(0.05, 20), st.integers(1, 200))
+def test_more_noise_and_fewer_trainings_give_a_smaller_epsilon(noise, trainings):
+    assert epsilon(noise * 1.5, trainings) <= epsilon(noise, trainings)
+    assert epsilon(noise, trainings) <= epsilon(noise, trainings + 1)
+    # Only the ratio counts
+    assert epsilon(noise, 4 * trainings) == pytest.approx(epsilon(noise / 2, trainings), abs=1e-6)
+
+
+@pytest.mark.parametrize("given", [(-1.0, 1, 0.1), (1.0, -1, 0.1), (1.0, 1, 0.0), (1.0, 1, 1.0)])
+def test_epsilon_refuses_what_is_out_of_bounds(given):
+    with pytest.raises(ValueError, match="needs noise"):
+        epsilon(*given)
