@@ -21,7 +21,7 @@
 #
 # **Before this:** [03 OCFL](03_ocfl_temperature.ipynb), [04 Sattler and Briggs](04_sattler_and_briggs.ipynb).
 #
-# **Study minutes:** 55. **Minutes on two cores:** 1
+# **Study minutes:** 55. **Minutes on two cores:** 0.5
 #
 # **Papers.** The ledger has the tables of four papers and of a tutorial. Two papers belong together: M. K. Zuziak, R. Pellungrini, S. Rinzivillo,
 # *One-Shot Clustered Federated Learning*, IEEE BigData 2024 (`ocfl`), and its extended version (`ocfl-extended`). The scores
