@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 from torch.nn.functional import normalize
 
-from cflkit import methods, simulation
+from cflkit import methods, shifts, simulation
 from cflkit.divergence import cosine_divergence
-from cflkit.federation import Jobs
+from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
 from cflkit.methods.ocfl import attribute, mean_directions, nearest
 
@@ -141,3 +141,83 @@ def test_the_directions_survive_a_checkpoint():
     for own in (method, again):
         one_round(own, updates, torch.arange(6, 12))
     assert torch.equal(method.labels, again.labels) and torch.equal(method.models, again.models)
+
+
+# --- Clients that come and go ---------------------------------------------------------------------
+
+
+def rows(*present, clients=6):
+    """Build a presence: who is there in each round."""
+    table = torch.zeros(len(present), clients, dtype=torch.bool)
+    for row, those in zip(table, present, strict=True):
+        row[list(those)] = True
+    return table
+
+
+def test_only_clients_that_are_there_take_part(federate):
+    presence = rows({0, 1}, {1, 2, 3, 4}, set(range(6)))
+    federation = federate(presence=presence)
+    assert [federation.participants(t).tolist() for t in range(4)] == [
+        [0, 1],
+        [1, 2, 3, 4],
+        [0, 1, 2, 3, 4, 5],
+        [0, 1, 2, 3, 4, 5],
+    ]
+    drawn_from = federate(presence=presence, clients_per_round=3)
+    assert drawn_from.participants(0).tolist() == [0, 1]
+    assert len(drawn_from.participants(1)) == 3 and 0 not in drawn_from.participants(1)
+
+
+def test_a_presence_of_everybody_is_none(federate):
+    usual, same = federate(), federate(presence=torch.ones(3, 6, dtype=torch.bool))
+    assert not same.partial and same.identity == usual.identity
+    other = federate(presence=rows({0}, {1}))
+    assert other.partial and other.identity != usual.identity
+
+
+@pytest.mark.parametrize(
+    "presence, message",
+    [
+        (torch.ones(2, 5, dtype=torch.bool), r"shape \[rounds, 6\], not torch.bool of \[2, 5\]"),
+        (torch.ones(2, 6), "must be bool"),
+        (rows({0}, set()), r"nobody is there in the rounds \[1\]"),
+    ],
+)
+def test_a_presence_that_does_not_fit_is_refused(federate, presence, message):
+    with pytest.raises(ValueError, match=message):
+        federate(presence=presence)
+
+
+def test_methods_that_need_everybody_refuse_absence(federate):
+    federation = federate(presence=rows({0}, set(range(6))))
+    with pytest.raises(ValueError, match="not defined for partial participation"):
+        simulation.run({"S": methods.make("sattler")}, federation, 1, progress=False)
+
+
+@pytest.mark.parametrize("name", ["ocfl", "ifca", "emd-cfl", "fedavg", "local"])
+def test_a_group_that_comes_late_is_served(pool_of_groups, name):
+    """Two groups begin; the clients of the third come in round 4 (from 1)."""
+    federation, late = pool_of_groups
+    options = {
+        "ocfl": AT_ONCE | {"options": {"n_clusters": 2}},
+        "ifca": {"k": 3},
+        "emd-cfl": {"epsilon": 0.1},
+    }
+    method = methods.make(name, **options.get(name, {}))
+    table = simulation.run({name: method}, federation, 6, progress=False).table()
+    assert table["accuracy"].notna().all() and len(table) == 6
+    models, mixture = method.client_models()
+    predicting = mixture @ models
+    start = federation.initial()
+    assert not any(torch.equal(predicting[client], start) for client in late), "it has learned"
+
+
+@pytest.fixture
+def pool_of_groups(small):
+    """Six clients in three groups by rotation; those of the last come after three rounds."""
+    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
+    late = [4, 5]
+    presence = torch.ones(4, 6, dtype=torch.bool)
+    presence[:3, late] = False
+    training = LocalTraining(epochs=2, batch_size=16, lr=0.1)
+    return Federation(images, split, "linear", training, presence=presence), late

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.clients import CENTRAL, Clients, answers_of
-from cflkit.federation.jobs import Jobs, LocalTraining, check_finite
+from cflkit.federation.jobs import Jobs, LocalTraining, check_finite, contents
 from cflkit.federation.machine import (
     check_precision,
     default_device,
@@ -68,6 +68,9 @@ class Federation:
         Cross-entropy of the labels, or mean squared error of the pixels.
     clients_per_round : int, optional
         How many clients take part in a round, drawn anew each time; all by default.
+    presence : Tensor, optional
+        ``[R, m]``, bool: which clients are there in each round; the last row also counts for all
+        later rounds. Those that take part are drawn from them. By default all are always there.
     weights : {"imagenet"}, optional
         What initial models start from, see `models.make`.
     precision : {"float32", "tf32", "bfloat16"}
@@ -120,6 +123,7 @@ class Federation:
         engine: str | None = None,
         task: str = "classification",
         clients_per_round: int | None = None,
+        presence: Tensor | None = None,
         weights: str | None = None,
         precision: str = "float32",
         privacy: Privacy | None = None,
@@ -139,6 +143,7 @@ class Federation:
         if self.engine == "threads":
             self.data.memory_format = torch.channels_last
         self.partition, self.clients = partition, partition.clients
+        self.presence = checked_presence(presence, self.clients)
         self.clusters = torch.from_numpy(partition.clusters)
         self.sizes = torch.tensor([len(i) for i in partition.train], dtype=torch.float32)
 
@@ -167,16 +172,21 @@ class Federation:
     @property
     def partial(self) -> bool:
         """Return whether a round can leave out clients."""
-        return self.per_round < self.clients
+        return self.per_round < self.clients or self.presence is not None
 
     @property
     def identity(self) -> str:
-        """Return the identity of the clients' data, for checkpoints."""
-        return self.partition.hash
+        """Return the identity of the clients' data and presence, for checkpoints."""
+        if self.presence is None:
+            return self.partition.hash
+        return f"{self.partition.hash}, present {contents(self.presence).hex()}"
 
     def participants(self, round: int) -> Tensor:
         """Return the clients that train in a round, ascending."""
-        return self.drawn(torch.arange(self.clients), self.per_round, round)
+        there = torch.arange(self.clients)
+        if self.presence is not None:
+            there = self.presence[min(round, len(self.presence) - 1)].nonzero().flatten()
+        return self.drawn(there, min(self.per_round, len(there)), round)
 
     def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
         """Draw some of the clients, in ascending order; the same for the same seed and key."""
@@ -303,3 +313,24 @@ class Federation:
     def sample_bytes(self) -> float:
         """What the backward pass keeps of a sample, measured (`memory.kept_per_sample`)."""
         return kept_per_sample(self.networks[0], self.data.shape, self.device)
+
+
+def checked_presence(presence: Tensor | None, clients: int) -> Tensor | None:
+    """Return the presence, or None if all clients are always there.
+
+    Raises
+    ------
+    ValueError
+        It is not a table of truth values with a column per client, or nobody is there in a round.
+    """
+    if presence is None:
+        return None
+    if presence.dtype != torch.bool or presence.ndim != 2 or presence.shape[1] != clients:
+        raise ValueError(
+            f"presence must be bool of the shape [rounds, {clients}], not {presence.dtype} of "
+            f"{list(presence.shape)}"
+        )
+    empty = (~presence.any(dim=1)).nonzero().flatten().tolist()
+    if empty or not len(presence):
+        raise ValueError(f"nobody is there in the rounds {empty} (from 0)")
+    return None if presence.all() else presence
