@@ -306,8 +306,8 @@ def test_participants_are_drawn_anew_and_fedavg_averages_them(turned):
                 rtol=1e-4,
                 atol=1e-6,
             )
-    with pytest.raises(ValueError, match="OCFL is not defined for partial participation"):
-        methods.make("ocfl").setup(federation.server, federation.initial())
+    with pytest.raises(ValueError, match="Sattler is not defined for partial participation"):
+        methods.make("sattler").setup(federation.server, federation.initial())
 
 
 def test_overlapping_neighbourhoods_average_all_they_agree_with(turned):

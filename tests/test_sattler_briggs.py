@@ -24,7 +24,7 @@ NEVER = 10**6
 
 def federation(m, width=2):
     sizes = torch.arange(1.0, m + 1)
-    return SimpleNamespace(clients=m, clients_per_round=m, parameters=width, sizes=sizes)
+    return SimpleNamespace(clients=m, partial=False, parameters=width, sizes=sizes)
 
 
 def play(method, updates, rounds=1, start=0):
