@@ -71,8 +71,7 @@ def models_on_test_sets(
         The measures on the central test set and the gap are NaN where this set was skipped or does
         not exist. Without test sets, there are no columns about models. Methods without clusters
         have no columns about clusters, and without true clusters there are no measures of
-        agreement. Only federations with a backdoor have the two measures of a
-        backdoor.
+        agreement. Only federations with a backdoor have the two measures of a backdoor.
     """
     measured: Mapping[str, Mapping[str, float]] = {}
     if test_sets != "none":

@@ -78,7 +78,17 @@ def unchanged(images: Tensor, labels: Tensor) -> Tensor:
 
 def inverted(images: Tensor, labels: Tensor) -> Tensor:
     """Invert grey levels, so that white on black becomes black on white."""
-    return 255 - images
+    return white(images) - images
+
+
+def white(images: Tensor) -> int:
+    """Return the value of a white pixel: 255 for bytes, 1 for floats."""
+    return 255 if images.dtype == torch.uint8 else 1
+
+
+def as_pixels(values: Tensor, images: Tensor) -> Tensor:
+    """Convert pixel values to the type of ``images``; bytes are rounded."""
+    return values.round().to(torch.uint8) if images.dtype == torch.uint8 else values.float()
 
 
 def coloured(colours: Sequence[float] | NDArray[np.float64]) -> Shift:
@@ -90,7 +100,7 @@ def coloured(colours: Sequence[float] | NDArray[np.float64]) -> Shift:
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         table = torch.as_tensor(np.array(colours), dtype=torch.float32)
         colour = table[labels][:, :, None, None] if table.ndim == 2 else table[:, None, None]
-        return (images * colour).round().to(torch.uint8)
+        return as_pixels(images * colour, images)
 
     return shift
 
@@ -102,7 +112,7 @@ def patched(move: int = 0) -> Shift:
     """
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
-        colours = torch.as_tensor(PATCHES * 255).round().to(torch.uint8)
+        colours = as_pixels(torch.as_tensor(PATCHES) * white(images), images)
         shifted = images.clone()
         chosen = colours[(labels + move) % 5]
         shifted[:, :, :PATCH_SIDE, :PATCH_SIDE] = chosen[:, :, None, None]
@@ -201,6 +211,11 @@ def make(
         if clients is not None or samples is not None:
             raise PartitionError("clients and samples follow from the domains: both must be None")
         return images, by_domains(images, recipe)
+    if images.shape[1:] == (1, 1):
+        raise PartitionError(
+            f"{version} changes images, but {images.name} has features; give each sample a domain, "
+            "and choose the version domains"
+        )
     if version == "backdoor":
         if images.classes != 10:
             raise PartitionError(
@@ -231,7 +246,7 @@ def by_groups(
     labels = torch.cat([images.labels, images.test_labels])
     copies = len(groups) + (manipulated is not None)
     channels = len(groups[0].shift(source[:1], labels[:1])[0])
-    pool = torch.zeros(copies, len(labels), channels, *source.shape[2:], dtype=torch.uint8)
+    pool = torch.zeros(copies, len(labels), channels, *source.shape[2:], dtype=source.dtype)
     splits: dict[str, list[Indices]] = {"train": [], "test": [], "validation": []}
     for number, group in enumerate(groups):
         # The authors' error in splitting the test images is only in their notebook for rotations

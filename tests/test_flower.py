@@ -4,11 +4,13 @@ Most tests replace Flower's network by a grid in this process, which answers wit
 ``ClientApp``. The last ones start real processes, which talk over TLS.
 """
 
+import dataclasses
 import itertools
 import json
 import subprocess
 import sys
 import time
+import tomllib
 
 import numpy as np
 import pandas as pd
@@ -22,11 +24,11 @@ pytest.importorskip("flwr", reason='needs Flower: pip install "cflkit[flower]"')
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from cflkit import datasets, methods, shifts, simulation
+from cflkit import datasets, methods, partition, shifts, simulation
 from cflkit.datasets import DatasetError
 from cflkit.federation import ClientsAbsent, Diverged, Federation, LocalTraining
 from cflkit.federation.requests import QUESTIONS
-from cflkit.flower import demo, node
+from cflkit.flower import demo, node, server_app
 from cflkit.flower import remote as remote_module
 from cflkit.flower.client_app import answer
 from cflkit.flower.messages import packed, unpacked
@@ -288,13 +290,13 @@ def spoiled(client, change):
         if c != client or request.get("order") != 1:
             return reply
         own = change(unpacked(reply.content)["answer"])
-        return Message(packed({"answer": own}), reply_to=FakeRequest(reply))
+        return Message(packed({"answer": own}), reply_to=request_of(reply))
 
     return spoil
 
 
-def FakeRequest(reply):
-    """A message to which another reply can be written in place of ``reply``."""
+def request_of(reply):
+    """A message to which another reply can be written in place of the given one."""
     original = Message(RecordDict(), reply.metadata.src_node_id, "train")
     original.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
     return original
@@ -347,7 +349,7 @@ def test_methods_that_need_everyone_are_refused_where_clients_may_be_absent(clie
 def test_an_error_at_a_node_is_told(clients):
     def fail(client, request, reply):
         if client == 1 and request["kind"] == "losses":
-            return Message(Error(code=0, reason="the disk is full"), reply_to=FakeRequest(reply))
+            return Message(Error(code=0, reason="the disk is full"), reply_to=request_of(reply))
         return reply
 
     with pytest.raises(ClientsAbsent, match=r"client 1: it failed: the disk is full"):
@@ -378,6 +380,21 @@ def test_two_nodes_cannot_be_the_same_client(clients):
         remote(folder, grid, timeout=0.5)
 
 
+@pytest.mark.parametrize("kind", ["bytes", "floats", "features"])
+def test_a_client_s_file_has_its_samples(tmp_path, kind):
+    images = datasets.load("digits-8x8")
+    pool = images.images if kind == "bytes" else images.images.float() / 255
+    if kind == "features":
+        pool = pool.flatten(1)[:, :, None, None] - 0.5
+    images = dataclasses.replace(images, images=pool, test_images=pool[:360])
+    _, split = partition.iid(images, clients=2, draws=20)
+    read = node.read(node.save(tmp_path / "1.npz", images, split, 1))
+    for name, indices in split.splits.items():
+        samples, labels = read[name]
+        assert samples.dtype == pool.dtype and torch.equal(samples, pool[indices[1]])
+        assert torch.equal(labels, images.labels[indices[1]])
+
+
 def test_a_file_that_does_not_fit_is_refused_with_its_reason(clients, tmp_path):
     _, folder = clients
     images, _ = node.read(folder / "0.npz")["train"]
@@ -406,6 +423,65 @@ METHODS = {
 def settings(line_up, **more):
     """The settings of a short run."""
     return {"methods": json.dumps(line_up), "model": "linear", "epochs": 1} | more
+
+
+class Output:
+    """The context of a server app whose results go to a folder."""
+
+    def __init__(self, folder, **config):
+        with demo.app_folder() as app:
+            project = tomllib.loads((app / "pyproject.toml").read_text())
+        own = {"output": str(folder), "clients": CLIENTS, "shape": "1, 8, 8", "classes": 10}
+        short = {"model": "linear", "epochs": 1, "batch-size": 16, "wait": 0.5, "timeout": 0.5}
+        self.run_config = project["tool"]["flwr"]["app"]["config"] | own | short | config
+
+
+def test_the_server_app_writes_its_results(clients, tmp_path):
+    _, folder = clients
+    server_app.main(Grid(folder), Output(tmp_path, methods="{A: {method: fedavg}}", rounds=2))
+    assert pd.read_csv(tmp_path / "rounds.csv")["round"].tolist() == [1, 2]
+    assert torch.load(tmp_path / "models.pt")["A"]["mixture"].shape[0] == CLIENTS
+    assert "error.txt" not in {path.name for path in tmp_path.iterdir()}
+
+
+def test_the_server_app_tells_why_it_failed(clients, tmp_path):
+    _, folder = clients
+    grid = Grid(folder)
+    del grid.configs[104]
+    with pytest.raises(ClientsAbsent):
+        server_app.main(grid, Output(tmp_path))
+    assert "client 4: it has not said hello" in (tmp_path / "error.txt").read_text()
+    server_app.main(Grid(folder), Output(tmp_path, rounds=1))
+    assert not (tmp_path / "error.txt").exists(), "the reason of another run"
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        ({"config": {"methods": "{A: {method: fedavgg}}"}}, "unknown method 'fedavgg'"),
+        ({"config": {"methods": "{A: {method: ifca, k: many}}"}}, "method 'ifca': .*k"),
+        ({"version": "upside-down"}, "unknown version 'upside-down'"),
+        ({"clients": 3}, "clients must be a multiple"),
+        ({"dataset": "digit"}, "digit"),
+    ],
+)
+def test_a_demonstration_that_cannot_be_says_why_before_it_starts(
+    tmp_path, monkeypatch, options, reason
+):
+    monkeypatch.setattr(demo, "Running", None)
+    with pytest.raises(demo.DemoError, match=reason):
+        demo.run(demo.Demo(tmp_path / "run", **options))
+
+
+def test_a_folder_of_a_demonstration_can_be_used_again(tmp_path):
+    for count in (2, 4):
+        own = demo.Demo(tmp_path / "run", clients=count, samples=40)
+        demo.prepare(own)
+        assert len(list((own.folder / "keys").glob("*.pub"))) == count
+        running = demo.Running(own, {})
+        assert len(str(running.sockets / "client-00.socket")) < 100
+        running.stop()
+        assert not running.sockets.exists()
 
 
 @pytest.mark.network

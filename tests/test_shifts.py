@@ -119,6 +119,32 @@ def test_backdoors_of_coloured_images_are_patches(colourful):
     assert torch.equal(shifted.images[split.test[0]], whole(colourful)[rows])
 
 
+@pytest.mark.parametrize("version", sorted(set(shifts.VERSIONS) - {"domains"}))
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_of_floats_are_shifted_as_images_of_bytes(digits, version, channels):
+    grey = digits.images.repeat(1, channels, 1, 1), digits.test_images.repeat(1, channels, 1, 1)
+    of_bytes = dataclasses.replace(digits, images=grey[0], test_images=grey[1])
+    of_floats = dataclasses.replace(of_bytes, images=grey[0] / 255, test_images=grey[1] / 255)
+    clients = 12
+    expected, split = shifts.make(of_bytes, version, clients=clients, samples=40)
+    found, same = shifts.make(of_floats, version, clients=clients, samples=40)
+    assert found.images.dtype == torch.float32
+    # Shades of bytes are rounded to whole grey levels
+    torch.testing.assert_close(found.images, expected.images / 255, atol=0.5001 / 255, rtol=0)
+    assert same.hash == split.hash
+
+
+def test_features_cannot_be_rotated_or_painted(digits):
+    features = dataclasses.replace(
+        digits,
+        images=digits.images.flatten(1)[:, :, None, None].float(),
+        test_images=digits.test_images.flatten(1)[:, :, None, None].float(),
+    )
+    for version in ("quarter-turn", "backdoor"):
+        with pytest.raises(PartitionError, match=r"changes images, but .* has features"):
+            shifts.make(features, version, clients=12, samples=40)
+
+
 def test_domains_are_cut_as_the_paper_says_or_as_its_code_does(colourful):
     domains = torch.arange(len(colourful.labels)) % 2
     pacs = dataclasses.replace(colourful, domains=domains)

@@ -14,9 +14,8 @@ from cflkit.hashing import numbered
 Result = TypeVar("Result")
 
 # The first number of a key states what is drawn
-INITIALISATION, BATCHES, DROPOUT, PARTICIPATION, SAMPLES, PROJECTION, PERTURBATION, PRIVACY = range(
-    8
-)
+INITIALISATION, BATCHES, DROPOUT, PARTICIPATION = range(4)
+SAMPLES, PROJECTION, PERTURBATION, PRIVACY = range(4, 8)
 
 
 def stream(seed: int, *key: int) -> np.random.SeedSequence:

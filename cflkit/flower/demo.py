@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,9 +35,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from cflkit import datasets, shifts, simulation
+from cflkit.datasets import DatasetError
 from cflkit.federation import Federation
 from cflkit.flower import node
 from cflkit.flower.server_app import line_up_of, setting_of
+from cflkit.partition import PartitionError
 
 # How long processes may take to start, in seconds
 PATIENCE = 120.0
@@ -94,11 +97,17 @@ def prepare(demo: Demo) -> tuple[Federation, dict[str, Any]]:
         The federation of the simulation.
     settings : dict
         All settings of the run: those of the app, with those of the demonstration.
+
+    Raises
+    ------
+    DatasetError, PartitionError, ValueError
+        The data, the version or the methods are unknown or do not fit.
     """
     demo.folder.mkdir(parents=True, exist_ok=True)
     with app_folder() as app:
         project = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
     settings = project["tool"]["flwr"]["app"]["config"] | demo.config
+    line_up_of(str(settings["methods"]))  # a wrong method is told before anything starts
     images, partition = shifts.make(
         datasets.load(demo.dataset),
         demo.version,
@@ -114,24 +123,14 @@ def prepare(demo: Demo) -> tuple[Federation, dict[str, Any]]:
     }
     for client in range(demo.clients):
         node.save(demo.folder / f"client-{client:02d}.npz", images, partition, client)
-    setting = setting_of(settings)
-    federation = Federation(
-        images,
-        partition,
-        setting.model,
-        setting.training,
-        seed=setting.seed,
-        engine="threads",
-        clients_per_round=int(settings["clients-per-round"]) or None,
-    )
     keys = demo.folder / "keys"
-    if not keys.exists():
-        keys.mkdir()
-        keys.chmod(0o700)
-        write_certificates(keys, ["localhost"], ["127.0.0.1"])
-        for client in range(demo.clients):
-            write_key_pair(keys / f"client-{client:02d}")
-    return federation, settings
+    shutil.rmtree(keys, ignore_errors=True)  # those of another day, or of fewer clients
+    keys.mkdir(mode=0o700)
+    write_certificates(keys, ["localhost"], ["127.0.0.1"])
+    for client in range(demo.clients):
+        write_key_pair(keys / f"client-{client:02d}")
+    per_round = int(settings["clients-per-round"]) or None
+    return setting_of(settings).federation(images, partition, per_round), settings
 
 
 def write_certificates(folder: Path, names: Sequence[str], addresses: Sequence[str]) -> None:
@@ -228,6 +227,8 @@ class Running:
         self.port, *self.node_ports = free_ports(1 + demo.clients)
         self.address = f"127.0.0.1:{self.port}"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        # The path of a socket may have 108 characters at most, and the demonstration's may be long
+        self.sockets = Path(tempfile.mkdtemp(prefix="cflkit-"))
         home = demo.folder / "flower"
         home.mkdir(exist_ok=True)
         self.environment = os.environ | {
@@ -245,6 +246,7 @@ class Running:
 
     def start(self) -> None:
         """Start the SuperLink, tell it the nodes' keys, and start all nodes."""
+        self.sockets.mkdir(mode=0o700, exist_ok=True)
         self.start_server()
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(self.register, range(self.demo.clients)))
@@ -281,7 +283,7 @@ class Running:
     def start_node(self, client: int) -> None:
         """Start the two processes of a client: one with its data, and one that talks to Flower."""
         name = f"client-{client:02d}"
-        data, own = self.demo.folder / f"{name}.npz", self.demo.folder / f"{name}.socket"
+        data, own = self.demo.folder / f"{name}.npz", self.sockets / f"{name}.socket"
         given = ("--client", str(client), "--data", str(data))
         self.launch(
             f"{name}-data", sys.executable, "-m", "cflkit.flower.resident", str(own), *given
@@ -316,9 +318,10 @@ class Running:
         process.wait()
 
     def stop(self) -> None:
-        """End all processes."""
+        """End all processes, and remove their sockets."""
         for name in list(self.processes):
             self.kill(name)
+        shutil.rmtree(self.sockets, ignore_errors=True)
 
     def flwr(self, *command: str) -> str:
         """Run a command of Flower; return its output."""
@@ -387,10 +390,13 @@ def run(demo: Demo, limit: float = 3600.0) -> pd.DataFrame:
     Raises
     ------
     DemoError
-        A process failed, or the run took longer than ``limit`` seconds.
+        The settings do not fit, a process failed, or the run took longer than ``limit`` seconds.
     """
     shutil.rmtree(demo.output, ignore_errors=True)
-    federation, settings = prepare(demo)
+    try:
+        federation, settings = prepare(demo)
+    except (DatasetError, PartitionError, ValueError) as error:
+        raise DemoError(str(error)) from error
     running = Running(demo, settings)
     try:
         running.start()
@@ -398,7 +404,9 @@ def run(demo: Demo, limit: float = 3600.0) -> pd.DataFrame:
     finally:
         running.stop()
     if status != "finished:completed":
-        raise DemoError(f"the run ended as {status}; see {demo.folder / 'server.log'}")
+        reason = demo.output / "error.txt"
+        told = reason.read_text(encoding="utf-8").strip() if reason.exists() else status
+        raise DemoError(f"the run failed: {told}; see {demo.folder / 'server.log'}")
     return compared(demo, federation, settings)
 
 

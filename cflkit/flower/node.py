@@ -38,7 +38,8 @@ NOTHING: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 def save(path: Path, images: ImageSet, partition: Partition, client: int) -> Path:
     """Write the file of one client of a partition, which `read` reads."""
     arrays: dict[str, NDArray[Any]] = {}
-    kind = "images" if images.images.dtype == torch.uint8 else "features"
+    # Features are held as images of one pixel (`as_features`)
+    kind = "features" if images.shape[1:] == (1, 1) else "images"
     for split, indices in partition.splits.items():
         index = torch.from_numpy(indices[client])
         samples = images.images[index].numpy()
@@ -131,15 +132,7 @@ def federation_of(
         {"name": "one client"},
         held,
     )
-    federation = Federation(
-        images,
-        partition,
-        setting.model,
-        setting.training,
-        seed=setting.seed,
-        device="cpu",
-        engine="threads",
-    )
+    federation = setting.federation(images, partition)
     if shared_seed is not None:
         federation.shared_seed = shared_seed
     return federation

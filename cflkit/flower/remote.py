@@ -15,7 +15,7 @@ from logging import INFO, WARNING
 from typing import Any
 
 import torch
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from torch import Tensor
@@ -179,7 +179,8 @@ class RemoteFederation:
                 self._lose(client, "its node has disconnected")
         asked = {node for node, _ in self._greeted.values()}
         unknown = sorted(connected - set(self.nodes.values()) - asked)
-        sent = self._push({node: {"kind": "hello"} for node in unknown}, {})
+        hello = self._packed({"kind": "hello"})
+        sent = self._push("hello", dict.fromkeys(unknown, hello), {})
         self._greeted |= {message: (node, time.monotonic()) for message, node in sent.items()}
         for reply in self.grid.pull_messages(list(self._greeted)) if self._greeted else ():
             node, _ = self._greeted.pop(reply.metadata.reply_to_message_id)
@@ -238,19 +239,19 @@ class RemoteFederation:
                 return "it sent a model that is not finite"
             return None
 
-        answers = self._ask_all(jobs, {"kind": "train", "order": round}, fault)
+        answers = self._ask_all(jobs, "train", {"order": round}, fault)
         trained = torch.stack(answers) if answers else torch.empty(0, width)
         check_finite(trained, jobs, round)
         return trained
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
         """Let clients compute losses (`Federation.losses`)."""
-        return self._ask_all(jobs, {"kind": "losses", "split": split}, tensors)
+        return self._ask_all(jobs, "losses", {"split": split}, tensors)
 
     def embed(self, jobs: Jobs, *options: Any) -> list[Tensor]:
         """Let clients embed samples (`Federation.embed`)."""
         named = dict(zip(("split", "max_samples", "train_mode"), options, strict=False))
-        return self._ask_all(jobs, {"kind": "embed", "options": named}, tensors)
+        return self._ask_all(jobs, "embed", {"options": named}, tensors)
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let clients answer a question (`Federation.ask`).
@@ -266,8 +267,8 @@ class RemoteFederation:
                 f"clients do not answer {question.__name__!r} over a network, since the answer "
                 "would contain their samples or labels"
             )
-        request = {"kind": "ask", "question": names[0], "options": dict(options)}
-        return self._ask_all(jobs, request, sequences)
+        request = {"question": names[0], "options": dict(options)}
+        return self._ask_all(jobs, "ask", request, sequences)
 
     def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
         """Let clients evaluate models (`Federation.scores`); absent clients have no scores."""
@@ -279,7 +280,6 @@ class RemoteFederation:
         for client, held in own.items():
             keys = sorted({key for mixture, _ in held for key, _ in mixture})
             requests[client] = {
-                "kind": "scores",
                 "keys": keys,
                 "models": torch.stack([models[key] for key in keys]),
                 "mixtures": [mixture for mixture, _ in held],
@@ -287,7 +287,8 @@ class RemoteFederation:
             }
         found: Scores = {}
         counts = {client: len(held) for client, held in own.items()}
-        for client, answer in self._collect(requests, counts, sequences, must=False).items():
+        answers = self._collect("scores", requests, counts, sequences, must=False)
+        for client, answer in answers.items():
             found |= zip(own[client], map(tuple, answer), strict=True)
         return found
 
@@ -296,6 +297,7 @@ class RemoteFederation:
     def _ask_all(
         self,
         jobs: Jobs,
+        kind: str,
         request: dict[str, Any],
         fault: Callable[[Any, int], str | None],
     ) -> list[Any]:
@@ -308,13 +310,14 @@ class RemoteFederation:
         }
         counts = {client: len(which) for client, which in own.items()}
         answers: list[Any] = [None] * len(jobs)
-        for client, answer in self._collect(requests, counts, fault).items():
+        for client, answer in self._collect(kind, requests, counts, fault).items():
             for job, part in zip(own[client], answer, strict=True):
                 answers[job] = part
         return answers
 
     def _collect(
         self,
+        kind: str,
         requests: Mapping[int, dict[str, Any]],
         counts: Mapping[int, int],
         fault: Callable[[Any, int], str | None],
@@ -337,11 +340,14 @@ class RemoteFederation:
         known = [client for client in requests if client not in self.nodes]
         if known:
             raise ClientsAbsent(known, self.faults, asked_again=True)
-        records = {client: self._packed(request) for client, request in requests.items()}
-        keys = {client: (client, record.object_id) for client, record in records.items()}
+        contents = {
+            client: self._packed(request | {"kind": kind}) for client, request in requests.items()
+        }
+        keys = {client: (client, content.object_id) for client, content in contents.items()}
         new = [client for client in requests if keys[client] not in self._answers]
         clients = {self.nodes[client]: client for client in new}
-        raw = self._exchange({self.nodes[client]: requests[client] for client in new}, clients)
+        sent = {node: contents[client] for node, client in clients.items()}
+        raw = self._exchange(kind, sent, clients)
         lost = []
         for node, answer in raw.items():
             client = clients[node]
@@ -355,38 +361,37 @@ class RemoteFederation:
             raise ClientsAbsent(lost, self.faults)
         return {client: self._answers[key] for client, key in keys.items() if key in self._answers}
 
-    def _packed(self, request: dict[str, Any]) -> Any:
+    def _packed(self, request: dict[str, Any]) -> RecordDict:
+        """Return the content of a message, which always has the setting."""
         return packed(request | {"setting": self.setting.sent()})
 
     def _exchange(
-        self, requests: Mapping[int, dict[str, Any]], clients: Mapping[int, int]
+        self, kind: str, contents: Mapping[int, RecordDict], clients: Mapping[int, int]
     ) -> dict[int, Any]:
-        """Send each node its request; return its answer, or the reason why there is none."""
-        waiting = self._push(requests, clients)
+        """Send each node its message; return its answer, or the reason why there is none."""
+        waiting = self._push(kind, contents, clients)
         answers: dict[int, Any] = {}
         end = time.monotonic() + self.timeout
         while waiting and time.monotonic() < end:
             for reply in self.grid.pull_messages(list(waiting)):
                 node = waiting.pop(reply.metadata.reply_to_message_id)
-                kind = requests[node]["kind"]
                 answers[node] = self._answer_of(reply, clients[node], kind)
             time.sleep(POLL if waiting else 0)
         late = Fault(f"it did not answer within {self.timeout:g} seconds")
         return answers | dict.fromkeys(waiting.values(), late)
 
     def _push(
-        self, requests: Mapping[int, dict[str, Any]], clients: Mapping[int, int]
+        self, kind: str, contents: Mapping[int, RecordDict], clients: Mapping[int, int]
     ) -> dict[str, int]:
-        """Send each node its request; return the node of each message."""
+        """Send each node its message; return the node of each message."""
         messages = []
-        for node, request in requests.items():
-            kind, content = request["kind"], self._packed(request)
+        for node, content in contents.items():
             group = str(self._round + 1)
             messages.append(Message(content, node, TYPES.get(kind, "query"), group_id=group))
             self._note(clients.get(node, -1), kind, "down", content)
         if not messages:
             return {}
-        return dict(zip(self.grid.push_messages(messages), requests, strict=True))
+        return dict(zip(self.grid.push_messages(messages), contents, strict=True))
 
     def _answer_of(self, reply: Message, client: int, kind: str) -> Any:
         """Return the answer in a reply, or what is wrong with it."""
@@ -398,8 +403,8 @@ class RemoteFederation:
         except (KeyError, ValueError, TypeError) as error:
             return Fault(f"its answer cannot be read: {error!r}")
 
-    def _note(self, client: int, kind: str, direction: str, content: Any) -> None:
-        arrays = content.get("arrays", {})
+    def _note(self, client: int, kind: str, direction: str, content: RecordDict) -> None:
+        arrays: Mapping[str, Any] = content.array_records.get("arrays", {})
         names = [f"{name} {'×'.join(map(str, a.shape)) or 'scalar'}" for name, a in arrays.items()]
         seconds = round(time.monotonic() - self._start, 2)
         told = ", ".join(names)

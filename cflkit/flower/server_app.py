@@ -42,10 +42,23 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the methods, and write the results into the folder ``output``."""
-    config = dict(context.run_config)
-    output = Path(str(config["output"]))
+    """Run the methods, and write the results into the folder ``output``.
+
+    If the run fails, the reason is in ``error.txt``, since Flower does not show it.
+    """
+    output = Path(str(context.run_config["output"]))
     output.mkdir(parents=True, exist_ok=True)
+    reason = output / "error.txt"
+    reason.unlink(missing_ok=True)
+    try:
+        run(grid, context.run_config, output)
+    except Exception as error:
+        reason.write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
+        raise
+
+
+def run(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
+    """Run the methods with the values of ``config``."""
     if config["absent"] not in ("end", "leave"):
         raise ValueError(f"absent must be end or leave, not {config['absent']!r}")
     federation = RemoteFederation(

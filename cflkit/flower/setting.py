@@ -8,7 +8,9 @@ from typing import Any
 from pydantic.dataclasses import dataclass
 
 from cflkit.bounds import STRICT, Count
-from cflkit.federation import LocalTraining
+from cflkit.datasets import ImageSet
+from cflkit.federation import Federation, LocalTraining
+from cflkit.partition import Partition
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -37,6 +39,21 @@ class Setting:
     classes: Count
     training: LocalTraining
     seed: int = 0
+
+    def federation(
+        self, images: ImageSet, partition: Partition, per_round: int | None = None
+    ) -> Federation:
+        """Build the federation of these facts, which computes as the nodes do."""
+        return Federation(
+            images,
+            partition,
+            self.model,
+            self.training,
+            seed=self.seed,
+            device="cpu",
+            engine="threads",
+            clients_per_round=per_round,
+        )
 
     def sent(self) -> dict[str, Any]:
         """Return the setting in a form that can be sent."""
