@@ -126,8 +126,13 @@ def png_of(figure: Figure) -> bytes:
 
 
 def image_grid(images: ArrayLike, columns: int, axes: Axes | None = None) -> Axes:
-    """Draw images ``[N, channels, height, width]`` (grey or colour, uint8) as one sheet."""
+    """Draw images ``[N, channels, height, width]`` as one sheet.
+
+    The images are grey or colour, and bytes from 0 to 255 or floats from 0 to 1.
+    """
     pictures = np.asarray(images)
+    if np.issubdtype(pictures.dtype, np.floating):
+        pictures = np.rint(pictures.clip(0, 1) * 255)
     count, channels, height, width = pictures.shape
     rows = -(-count // columns)
     gap = 2

@@ -35,6 +35,16 @@ def test_a_figure_has_its_number_caption_and_alternative_text(displayed):
     assert not plt.fignum_exists(figure.number), "no cell shows it twice"
 
 
+def test_images_of_floats_look_like_images_of_bytes():
+    images = np.random.default_rng(0).integers(256, size=(3, 1, 4, 5), dtype=np.uint8)
+    sheets = []
+    for given_images in (images, images / 255):
+        axes = plots.image_grid(given_images, columns=2, axes=plt.figure().subplots())
+        sheets.append(np.asarray(axes.images[0].get_array()))
+    np.testing.assert_array_equal(*sheets)
+    np.testing.assert_array_equal(sheets[0][:4, :5], images[0, 0])
+
+
 def test_a_figure_that_is_too_wide_is_refused(displayed):
     with pytest.raises(ValueError, match=r"8\.0 inches wide, and this one has 8\.5"):
         plots.show(plt.figure(figsize=(8.5, 2)), 1, "Too wide.", "A figure for a test.")

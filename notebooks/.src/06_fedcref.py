@@ -242,7 +242,7 @@ for (title, (client, which)), ax in zip(shown.items(), axes[0], strict=True):
     job = Jobs(method.local_models[0][:1], torch.tensor([0]), torch.tensor([client]))
     back = federation.predict(job, "train")[0][which[:5]].cpu().view(-1, *images.shape)
     seen = images.images[split.train[client][which[:5]]]
-    pictures = torch.cat([seen, (255 * back).byte()])
+    pictures = torch.cat([datasets.as_inputs(seen), back])
     plots.image_grid(pictures, columns=len(seen), axes=ax)
     ax.set_title(f"{title}\nmean error {everywhere[client][0, which].mean():.3f}", fontsize=9)
 plots.show(
