@@ -8,6 +8,7 @@ construction.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -70,6 +71,7 @@ def run(
     *,
     central_every: int = 1,
     until_settled: bool = False,
+    after: History | None = None,
     checkpoint: str | Path | None = None,
     progress: bool = True,
 ) -> History:
@@ -83,13 +85,17 @@ def run(
     federation : Federation
         The federation that trains and evaluates the models.
     rounds : int
-        The number of rounds, at least 1. A method that finishes earlier has fewer rounds.
+        The number of rounds, at least 1. A method that finishes earlier has fewer rounds. Rounds of
+        ``after`` count, too.
     central_every : int
         The number of rounds between evaluations on the central test set. On a CPU, these can cost
         more than the training. There is always an evaluation after the last round.
     until_settled : bool
         Whether only the clusters are of interest. A method then leaves the run after the round in
         which its clusters become final (`Method.settled`), and no model is tested.
+    after : History, optional
+        The results of earlier rounds of these methods, which then go on from there. The federation
+        can be another one, in which the same clients have other data.
     checkpoint : path, optional
         The file for the state of the run. It is written after each round, unless writing takes more
         than a second per minute. If the file exists, the run continues from it. The file is kept
@@ -113,7 +119,8 @@ def run(
     ClientsAbsent
         Clients did not answer, and the round cannot go on without them.
     ValueError
-        ``rounds`` or ``central_every`` is below 1, or there is no method.
+        ``rounds`` or ``central_every`` is below 1, there is no method, or the methods cannot go on
+        in this federation.
     checkpoints.CheckpointMismatch
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
         options, seed or partition, or more rounds.
@@ -124,15 +131,19 @@ def run(
         raise ValueError(f"central_every must be at least 1, not {central_every}")
     if not methods:
         raise ValueError("there is no method to run")
-    for method in methods.values():
-        method.setup(federation.server, federation.initial())
     measuring = MEASURING[federation.task]
-    history, start = History(summarise=measuring.summarise), 0
+    if after is None:
+        for method in methods.values():
+            method.setup(federation.server, federation.initial())
+        history, start = History(summarise=measuring.summarise), 0
+    else:
+        move(methods, federation)
+        history, start = copy.deepcopy(after), max(row["round"] for row in after.rows)
     keeper = Keeper(checkpoint, fingerprint(methods, federation))
     if keeper.path is not None and keeper.path.exists():
         history, start = keeper.resume(methods, rounds, federation.device)
         history.summarise = measuring.summarise
-    elif measuring.at_start:
+    elif measuring.at_start and after is None:
         history.rows = measuring.rows(methods, federation, -1, "all")
     history.revisions.append(revision() or "unknown")
     running = unfinished(methods, history, until_settled)
@@ -159,6 +170,24 @@ def run(
             running = unfinished(methods, history, until_settled)
             keeper.keep(history, t + 1, methods, last=t + 1 == rounds or not running)
     return history
+
+
+def move(methods: Mapping[str, Method], federation: Federation) -> None:
+    """Let methods that have run in one federation go on in another one.
+
+    Raises
+    ------
+    ValueError
+        A method has not run yet, or the federation has other clients or another network.
+    """
+    for name, method in methods.items():
+        old, new = getattr(method, "server", None), federation.server
+        if old is None or (old.clients, old.layout) != (new.clients, new.layout):
+            raise ValueError(
+                f"{name} cannot go on here: it must have run with {new.clients} clients, and with "
+                "this network"
+            )
+        method.enter(new)
 
 
 def unfinished(

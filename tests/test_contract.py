@@ -197,6 +197,18 @@ def test_a_run_goes_on_from_a_checkpoint_to_the_bit(name, federate, tmp_path):
     assert (again.requested, again.trained) == (whole.requested, whole.trained)
 
 
+@each
+def test_a_run_in_two_parts_is_the_run_in_one(name, federate):
+    whole = run({name: build(name, federate(name))}, federate(name), 3)
+    line_up = {name: build(name, federate(name))}
+    first = run(line_up, federate(name), 1)
+    told = text_of(first, name)
+    again = run(line_up, federate(name), 3, after=first)
+    assert text_of(again, name) == text_of(whole, name)
+    assert (again.requested, again.trained) == (whole.requested, whole.trained)
+    assert text_of(first, name) == told, "the earlier results stay as they were"
+
+
 def mean_models(method):
     """Return the mean ``[m, P + Q]`` of the models with which each client predicts."""
     models, mixture = method.client_models()

@@ -356,6 +356,34 @@ def test_bad_requests_are_refused(federate):
         run({}, federate())
 
 
+def test_methods_go_on_where_clients_have_other_data(federate, small):
+    _, other = partition.iid(small, clients=6, draws=40, seed=1)
+    first_home = federate()
+    assert other.clients == first_home.clients
+    second_home = Federation(small, other, "compact-cnn", first_home.training, device="cpu")
+    line_up = {"FedAvg": methods.make("fedavg")}
+    first = run(line_up, first_home, 1)
+    model = line_up["FedAvg"].models.clone()
+    both = run(line_up, second_home, 2, after=first)
+    assert both.table()["round"].tolist() == [1, 2]
+    jobs = Jobs(model, torch.zeros(other.clients).long(), torch.arange(other.clients))
+    mean = second_home.train(jobs, 1).mul((second_home.sizes / second_home.sizes.sum())[:, None])
+    torch.testing.assert_close(line_up["FedAvg"].models[0], mean.sum(dim=0))
+
+
+def test_methods_cannot_go_on_in_a_federation_that_does_not_fit(federate, small):
+    line_up = {"Sattler": methods.make("sattler")}
+    first = run(line_up, federate(), 1)
+    _, fewer = partition.iid(small, clients=3, draws=40)
+    for home in (Federation(small, fewer, "compact-cnn", device="cpu"), federate("linear")):
+        with pytest.raises(ValueError, match=r"Sattler cannot go on here"):
+            run(line_up, home, 2, after=first)
+    with pytest.raises(ValueError, match=r"not defined for partial participation"):
+        run(line_up, federate(clients_per_round=2), 2, after=first)
+    with pytest.raises(ValueError, match=r"it must have run with"):
+        run({"Sattler": methods.make("sattler")}, federate(), 2, after=first)
+
+
 def by_sklearn(labels, probabilities):
     predicted = probabilities.argmax(dim=1)
     return (

@@ -57,12 +57,22 @@ class Method:
         ValueError
             Only some clients take part in a round, but the method is not defined for this case.
         """
-        if server.partial and not self.partial:
-            raise ValueError(f"{type(self).__name__} is not defined for partial participation")
-        self.server = server
+        self.enter(server)
         self.models = initial[None]
         self.labels = torch.zeros(server.clients, dtype=torch.int64)
         self.scalars = {}
+
+    def enter(self, server: Server) -> None:
+        """Take part in the federation of a server; the method's state stays as it is.
+
+        Raises
+        ------
+        ValueError
+            Only some clients take part in a round, but the method is not defined for this case.
+        """
+        if server.partial and not self.partial:
+            raise ValueError(f"{type(self).__name__} is not defined for partial participation")
+        self.server = server
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run round ``t`` (from 0): broadcast, local training, aggregation.
