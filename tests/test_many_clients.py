@@ -143,6 +143,103 @@ def test_the_directions_survive_a_checkpoint():
     assert torch.equal(method.labels, again.labels) and torch.equal(method.models, again.models)
 
 
+# --- Few-shot clustering --------------------------------------------------------------------------
+
+
+def few_shot(again, clusters, partial=False, clients=6):
+    """A method that clusters in the first round, and then again and again."""
+    options = {"clusterer": "kmeans", "options": {"n_clusters": clusters}, "before": -np.inf}
+    method = methods.make("ocfl", **options, again=again)
+    method.setup(server(clients, partial=partial), torch.full((40,), 7.0))
+    return method
+
+
+def round_of(method, t, updates, present=None):
+    """Run a round in which clients send models that differ from what they received by updates."""
+    present = torch.arange(len(method.labels)) if present is None else torch.tensor(present)
+    method.server.participants = lambda t: present
+    jobs = method.broadcast(t)
+    method.aggregate(t, jobs, jobs.models[jobs.model_of] + updates[present])
+
+
+def test_clusters_that_are_found_again_are_the_same_if_nothing_has_changed():
+    updates, truth = grouped(6)
+    again, once = few_shot(3, 3), few_shot(None, 3)
+    for t in range(7):
+        round_of(again, t, updates)
+        if t not in (3, 6):  # rounds that only cluster
+            round_of(once, t, updates)
+        assert adjusted_rand_score(truth, again.labels) == 1
+    assert torch.equal(again.models[again.labels], once.models[once.labels])
+    assert once.settled and not again.settled
+
+
+def test_in_a_round_that_clusters_again_everybody_trains_the_kept_model():
+    updates, _ = grouped(6)
+    method = few_shot(2, 3)
+    for t in range(2):
+        round_of(method, t, updates)
+    assert torch.equal(method.broadcast(2).models, torch.full((1, 40), 7.0))
+    assert method.broadcast(2).model_of.tolist() == [0] * 6
+
+
+def test_who_has_changed_gets_into_the_group_and_its_model_is_mixed_by_members():
+    updates, _ = grouped(6)
+    method = few_shot(2, 3)
+    for t in range(2):
+        round_of(method, t, updates)
+    moved = updates.clone()
+    moved[0] = updates[1]  # client 0 now has the data of another group
+    before, former = method.models.clone(), method.labels.clone()
+    round_of(method, 2, moved)
+    assert adjusted_rand_score([1, 1, 2, 0, 1, 2], method.labels) == 1
+    mean = (before[former[0]] + before[former[1]] + before[former[4]]) / 3
+    torch.testing.assert_close(method.models[method.labels[0]], mean)
+    assert torch.equal(method.models[method.labels[3]], before[former[3]]), "alone, as before"
+
+
+def test_a_group_that_comes_late_gets_a_cluster_when_clusters_are_found_again():
+    updates, truth = grouped(6)
+    updates[5] = updates[2]  # so that both are attributed to the same cluster
+    method = few_shot(3, 2, partial=True)
+    early, late = [0, 1, 3, 4], [2, 5]
+    round_of(method, 0, updates, early)
+    round_of(method, 1, updates)  # attributed to a cluster of others
+    assert method.labels[2] in method.labels[early]
+    method.options = {"n_clusters": 3}
+    round_of(method, 2, updates)
+    round_of(method, 3, updates)
+    assert adjusted_rand_score(truth, method.labels) == 1
+    # Of the two clusters that were one, both go on from its model
+    assert len(method.models) == 3
+    assert len(method.models.unique(dim=0)) == 2
+    assert late == [c for c in range(6) if method.labels[c] == method.labels[2]]
+
+
+def test_newcomers_of_a_round_that_clusters_again_do_not_pull_a_cluster_back():
+    updates, _ = grouped(6)
+    method = few_shot(2, 2, partial=True)
+    round_of(method, 0, updates, [0, 1])
+    round_of(method, 1, updates, [0, 1])
+    before = method.models[method.labels[0]].clone()
+    round_of(method, 2, updates[[0, 1, 2, 0, 1, 5]], [0, 1, 3, 4])
+    assert method.labels[3] == method.labels[0] and method.labels[4] == method.labels[1]
+    assert torch.equal(method.models[method.labels[0]], before), "not the mean with the kept model"
+    # The absent ones wait, with the kept model
+    assert (method.models[method.labels[[2, 5]]] == 7).all()
+
+
+def test_a_cluster_of_newcomers_alone_begins_with_the_kept_model():
+    updates, _ = grouped(6)
+    method = few_shot(1, 1, partial=True)
+    round_of(method, 0, updates, [0, 3])
+    method.options = {"n_clusters": 2}
+    round_of(method, 1, updates, [0, 3, 2, 5])
+    assert method.labels[2] == method.labels[5] != method.labels[0]
+    assert (method.models[method.labels[2]] == 7).all()
+    assert not (method.models[method.labels[0]] == 7).any()
+
+
 # --- Clients that come and go ---------------------------------------------------------------------
 
 

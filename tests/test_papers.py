@@ -87,7 +87,7 @@ BRIGGS = (
 )
 OCFL = (
     "OCFL(clusterer='{}', options={}, p=2, scale=None, strict=True, window=2, before=inf, "
-    "include_buffers={}, weighting='equal', sample=None)"
+    "include_buffers={}, weighting='equal', sample=None, again=None)"
 )
 TRUTH = (0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2)
 REFERENCES = {"oracle": f"Oracle(truth={TRUTH}, weighting='equal')", "local": "Local()"}

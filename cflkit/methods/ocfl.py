@@ -1,7 +1,7 @@
 """OCFL: cluster once, in the round in which the temperature of the clients' updates rises.
 
 M. K. Zuziak, R. Pellungrini, S. Rinzivillo: One-shot clustered federated learning. IEEE BigData
-2024, Algorithm 1; and its extended version, Algorithm 1 and section 6.3.
+2024, Algorithm 1; and its extended version, Algorithm 1 and sections 6.2 and 6.3.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -71,6 +73,9 @@ class OCFL(Method):
         random from those that take part in the round. All others are attributed to the clusters
         (extended paper, section 6.2). By default there is no limit. The matrix of 100,000 clients
         would need 80 GB.
+    again : int, optional
+        The number of rounds after which the clusters are found anew, again and again (few-shot
+        clustering; extended paper, section 6.2). By default they are found once.
 
     Notes
     -----
@@ -78,6 +83,11 @@ class OCFL(Method):
     that clusters are clustered. The server keeps the model with which they began this round. A
     client that comes later first trains this model, and is attributed by its update. Until then, it
     has the kept model, which is in the last row of ``models``.
+
+    The papers do not say how clusters are found anew. Here, all participants of such a round train
+    the kept model, since only updates of one model can be compared. A new cluster goes on from the
+    mean of the models that its members had. So the round costs a training, and improves no model.
+    Clients that are absent in this round are newcomers when they come back.
     """
 
     partial: ClassVar[bool] = True
@@ -91,6 +101,7 @@ class OCFL(Method):
     include_buffers: bool = False
     weighting: Weighting = "equal"
     sample: Count | None = None
+    again: Count | None = None
 
     @model_validator(mode="after")
     def known_clusterer(self) -> OCFL:
@@ -105,16 +116,26 @@ class OCFL(Method):
         self.temperatures: list[float] = []
         # The mean direction of each cluster's updates, as long as clients are not attributed
         self.directions: Tensor | None = None
+        # The round in which the clusters are found anew, and the model that clients then train
+        self.due: int | None = None
+        self.kept: Tensor | None = None
 
     @property
     def settled(self) -> bool:
-        """Return whether the trigger has fired and every client has its cluster."""
-        return self.clustered and self.directions is None
+        """Return whether the trigger has fired and every client has its cluster for good."""
+        return self.clustered and self.directions is None and self.again is None
+
+    def broadcast(self, t: int) -> Jobs:
+        """Return the jobs of a round, in which participants train the models of their clusters."""
+        if t != self.due or self.kept is None:
+            return super().broadcast(t)
+        present = self.server.participants(t)
+        return Jobs(self.kept[None], torch.zeros_like(present), present)
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Run lines 14 to 28 of Algorithm 1."""
         present = jobs.client_of
-        updates = local_updates(trained, self.models, self.labels[present])
+        updates = local_updates(trained, jobs.models, jobs.model_of)
         compared = updates if self.include_buffers else updates[:, : self.server.parameters]
         self.scalars = {}
         if not self.clustered:
@@ -123,9 +144,13 @@ class OCFL(Method):
             self.temperatures.append(temperature(gamma, self.p, self.scale))
             self.scalars["temperature"] = self.temperatures[-1]
             if rises(self.temperatures, self.window, self.strict, self.before):
-                found = clustering.make(self.clusterer, **self.options).fit_predict(gamma)
-                self.form_clusters(present, compared, seen, torch.from_numpy(found))
+                self.kept = None if self.again is None else self.models[0].clone()
+                # Each cluster starts from the global model and adds the updates of its own members
+                self.models = self.models.repeat(self.cluster(t, present, compared, seen, gamma), 1)
             members = self.labels[present]
+        elif t == self.due and self.kept is not None:
+            self.cluster_again(t, present, compared, self.kept)
+            return
         else:
             members = self.attribute_newcomers(present, compared)
         weights = client_weights(self.server, self.weighting)[present]
@@ -138,11 +163,24 @@ class OCFL(Method):
         # The same draw in each round, so that temperatures can be compared
         return self.server.drawn(torch.arange(count), self.sample, 0, 0, 0)
 
-    def form_clusters(
-        self, present: Tensor, compared: Tensor, seen: Tensor | None, found: Tensor
-    ) -> None:
-        """Give each client of this round its cluster, and each cluster its first model."""
+    def cluster(
+        self,
+        t: int,
+        present: Tensor,
+        compared: Tensor,
+        seen: Tensor | None,
+        gamma: NDArray[np.float64],
+    ) -> int:
+        """Give each client of this round its cluster.
+
+        Returns
+        -------
+        int
+            The number of models: one per cluster, and one for clients that are absent.
+        """
         self.clustered = True
+        self.due = None if self.again is None else t + self.again
+        found = torch.from_numpy(clustering.make(self.clusterer, **self.options).fit_predict(gamma))
         labels, directions = found, None
         if seen is not None or len(present) < len(self.labels):
             own = compared if seen is None else compared[seen]
@@ -154,9 +192,26 @@ class OCFL(Method):
         waiting = len(present) < len(self.labels)
         self.labels = torch.full_like(self.labels, count)
         self.labels[present] = labels
-        # Each cluster starts from the global model and adds the updates of its own members
-        self.models = self.models.repeat(count + waiting, 1)
         self.directions = directions if waiting else None
+        return count + waiting
+
+    def cluster_again(self, t: int, present: Tensor, compared: Tensor, kept: Tensor) -> None:
+        """Find the clusters anew, and let each go on from the mean of its members' models."""
+        held, newcomers = self.labels[present], self.directions is not None
+        seen = self.seen_by_clusterer(len(present))
+        gamma = cosine_divergence(compared if seen is None else compared[seen])
+        count = self.cluster(t, present, compared, seen, gamma)
+        # The weight of each former model in each new one
+        shares = torch.zeros(count, len(self.models))
+        weights = client_weights(self.server, self.weighting)[present]
+        shares.index_put_((self.labels[present], held), weights, accumulate=True)
+        if newcomers:  # the last model is the kept one: it counts only in clusters of newcomers
+            shares[shares[:, :-1].any(dim=1), -1] = 0
+        models = kept.repeat(count, 1)
+        continued = shares.any(dim=1)
+        shares = shares[continued] / shares[continued].sum(dim=1, keepdim=True)
+        models[continued] = shares.to(models) @ self.models
+        self.models = models
 
     def attribute_newcomers(self, present: Tensor, compared: Tensor) -> Tensor:
         """Attribute clients that are here for the first time since the clustering.
