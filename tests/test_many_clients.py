@@ -225,8 +225,21 @@ def test_newcomers_of_a_round_that_clusters_again_do_not_pull_a_cluster_back():
     round_of(method, 2, updates[[0, 1, 2, 0, 1, 5]], [0, 1, 3, 4])
     assert method.labels[3] == method.labels[0] and method.labels[4] == method.labels[1]
     assert torch.equal(method.models[method.labels[0]], before), "not the mean with the kept model"
-    # The absent ones wait, with the kept model
+    # Those that nobody has seen wait, with the kept model
     assert (method.models[method.labels[[2, 5]]] == 7).all()
+
+
+def test_clients_that_are_absent_follow_their_old_cluster():
+    updates, truth = grouped(9)
+    method = few_shot(2, 3, clients=9)
+    for t in range(2):
+        round_of(method, t, updates)
+    before = method.models[method.labels].clone()
+    # One client of each group is there, and the clusters get other numbers
+    round_of(method, 2, updates, [1, 3, 5])
+    assert method.labels[1] == 0
+    assert adjusted_rand_score(truth, method.labels) == 1
+    assert torch.equal(method.models[method.labels], before)
 
 
 def test_a_cluster_of_newcomers_alone_begins_with_the_kept_model():

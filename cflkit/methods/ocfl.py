@@ -87,7 +87,7 @@ class OCFL(Method):
     The papers do not say how clusters are found anew. Here, all participants of such a round train
     the kept model, since only updates of one model can be compared. A new cluster goes on from the
     mean of the models that its members had. So the round costs a training, and improves no model.
-    Clients that are absent in this round are newcomers when they come back.
+    Clients that are absent get the new cluster whose updates are most like those of their old one.
     """
 
     partial: ClassVar[bool] = True
@@ -114,7 +114,7 @@ class OCFL(Method):
         super().setup(server, initial)
         self.clustered = False
         self.temperatures: list[float] = []
-        # The mean direction of each cluster's updates, as long as clients are not attributed
+        # The mean direction of each cluster's updates, as long as it can still be needed
         self.directions: Tensor | None = None
         # The round in which the clusters are found anew, and the model that clients then train
         self.due: int | None = None
@@ -182,29 +182,34 @@ class OCFL(Method):
         self.due = None if self.again is None else t + self.again
         found = torch.from_numpy(clustering.make(self.clusterer, **self.options).fit_predict(gamma))
         labels, directions = found, None
-        if seen is not None or len(present) < len(self.labels):
+        waiting = len(present) < len(self.labels)
+        if seen is not None or waiting or self.again is not None:
             own = compared if seen is None else compared[seen]
             directions = mean_directions(own, found)
         if seen is not None and directions is not None:
             labels = nearest(compared, directions)
             labels[seen] = found
         count = int(found.max()) + 1
-        waiting = len(present) < len(self.labels)
         self.labels = torch.full_like(self.labels, count)
         self.labels[present] = labels
-        self.directions = directions if waiting else None
+        self.directions = directions if waiting or self.again is not None else None
         return count + waiting
 
     def cluster_again(self, t: int, present: Tensor, compared: Tensor, kept: Tensor) -> None:
         """Find the clusters anew, and let each go on from the mean of its members' models."""
-        held, newcomers = self.labels[present], self.directions is not None
+        assert self.directions is not None
+        former, directions = self.labels, self.directions
+        newcomers = len(self.models) > len(directions)
         seen = self.seen_by_clusterer(len(present))
         gamma = cosine_divergence(compared if seen is None else compared[seen])
         count = self.cluster(t, present, compared, seen, gamma)
+        absent = former < len(directions)
+        absent[present] = False
+        self.labels[absent] = nearest(directions, self.directions)[former[absent]]
         # The weight of each former model in each new one
         shares = torch.zeros(count, len(self.models))
         weights = client_weights(self.server, self.weighting)[present]
-        shares.index_put_((self.labels[present], held), weights, accumulate=True)
+        shares.index_put_((self.labels[present], former[present]), weights, accumulate=True)
         if newcomers:  # the last model is the kept one: it counts only in clusters of newcomers
             shares[shares[:, :-1].any(dim=1), -1] = 0
         models = kept.repeat(count, 1)
@@ -228,7 +233,7 @@ class OCFL(Method):
         new = members == len(self.directions)
         if new.any():
             self.labels[present[new]] = nearest(compared[new], self.directions)
-            if not (self.labels == len(self.directions)).any():
+            if self.again is None and not (self.labels == len(self.directions)).any():
                 self.directions = None
         return torch.where(new, -1, members)
 
