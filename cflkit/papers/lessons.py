@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from cflkit.bounds import Count, Momentum, Positive, Repeats
+from cflkit.bounds import Count, Momentum, NonNegative, Positive, Repeats
 from cflkit.parameters import FederatedRun, Parameters, Scenario, Seed
 
 
@@ -62,6 +62,31 @@ class MapOfTheMethods(Parameters):
     seed: Seed
 
 
+class PrivacyAndChange(Parameters):
+    """Parameters of ``10_privacy_and_clients_that_come_and_go``; ``clients`` is even."""
+
+    clients: Annotated[int, Field(ge=6, multiple_of=2)]
+    samples: Annotated[int, Field(ge=20)]
+    local_epochs: Count
+    batch_size: Count
+    lr: Positive
+    momentum: Momentum
+    rounds: Annotated[int, Field(ge=3)]
+    change: Count
+    clip: Positive
+    noises: Annotated[list[NonNegative], Field(min_length=2)]
+    threshold: Positive
+    repeats: Repeats
+    seed: Seed
+
+    @model_validator(mode="after")
+    def change_within_the_rounds(self) -> PrivacyAndChange:
+        """Refuse a change after the last round."""
+        if self.change >= self.rounds:
+            raise ValueError(f"change = {self.change} must be below rounds = {self.rounds}")
+        return self
+
+
 class Report(Parameters):
     """Parameters of the reports, ``93_report_ocfl`` and so on: which committed runs they show."""
 
@@ -90,6 +115,7 @@ LESSONS: dict[str, type[Parameters]] = {
     "02_when_clients_disagree": ClientsDisagree,
     "04_sattler_and_briggs": SattlerAndBriggs,
     "09_a_map_of_the_methods": MapOfTheMethods,
+    "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,
     "90_ledger": LedgerView,
     "93_report_ocfl": Report,
     "95_report_emd_cfl": Report,
