@@ -20,6 +20,7 @@ LESSONS = {
     "07": "explanations",
     "08": "tutorial",
     "09": "map_of_the_methods",
+    "10": "privacy_and_change",
     "90": "ledger",
     "L1": "labs_data",
     "L2": "labs_clusters",

@@ -741,5 +741,5 @@ claims.check(
 # - S. P. Karimireddy et al.: SCAFFOLD: stochastic controlled averaging for federated learning. ICML 2020.
 # - T. Li et al.: Ditto: fair and robust federated learning through personalization. ICML 2021.
 #
-# **Previous:** [08 Tutorial 022](08_tutorial_022.ipynb) · **Next:** [90 The ledger](90_ledger.ipynb) ·
+# **Previous:** [08 Tutorial 022](08_tutorial_022.ipynb) · **Next:** [10 Privacy, and clients that come and go](10_privacy_and_clients_that_come_and_go.ipynb) ·
 # [Report on EMD-CFL](95_report_emd_cfl.ipynb) · [Glossary](99_glossary.ipynb)

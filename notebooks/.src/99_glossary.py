@@ -146,6 +146,10 @@
 # | $W$, $W_{ij}$ | In 09, the [mixing matrix](#mixing-matrix) of a round, and the weight of client $j$'s trained model in the model of client $i$. In 05, $W$ is a distance. | $[m, m]$ | [09](09_a_map_of_the_methods.ipynb) |
 # | $\tilde\theta_j$ | In 09, the model that client $j$ has just trained. | $[P]$ | [09](09_a_map_of_the_methods.ipynb) |
 # | $\pi_k$, $q_k(x)$ | In the exercises of 09, the share of model $k$ at a client, and its [responsibility](#responsibility) for the image $x$. | numbers in $[0, 1]$ | [09](exercises/09_a_map_of_the_methods_exercises.ipynb) |
+# | $\varepsilon$, $\delta$ | In 10, the two numbers of [differential privacy](#differential-privacy). | non-negative number; probability | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
+# | $C$, $\sigma$ | In 10, the largest norm of an update after clipping, and the noise in units of $C$. | numbers | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
+# | $\rho$, $\Delta$, $\sigma^*$ | In 10, the cosine of two updates, the gap of the cosines within and between groups, and the noise at which it drowns. | numbers | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
+# | $b_c$ | In 10, the bias of the output for class $c$. | number | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
 # | $p$, $\bar o$ | In 90, a published number, and our mean over seeds. | as printed | [90](90_ledger.ipynb) |
 # | $h$ | Half the width of the 90 % t-interval of our mean. | as printed | [90](90_ledger.ipynb) |
 # | $s$, $n$ | In 90, the standard deviation of our seeds, and their number. | as printed; whole number | [90](90_ledger.ipynb) |
@@ -185,8 +189,8 @@
 # | $N$ | the size of a pool (02); the number of clients in FedCRef (06); the number of pixels (07) |
 # | $r$ | with an index, a reference distance (05); a local cluster (06); a round (90) |
 # | $\gamma$, $\Gamma$ | cosine distances and their matrix (03); $\gamma_{max}$ of Sattler et al. (04); the graph of local clusters in the FedCRef paper |
-# | $\varepsilon$ | with an index, Sattler's thresholds (03, 04); without one, the threshold of EMD-CFL (05) |
-# | $\tau$ | FedCRef's threshold of stability (06); the temperature of soft shares (08); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedAvg |
+# | $\varepsilon$ | with an index, Sattler's thresholds (03, 04); without one, the threshold of EMD-CFL (05), or the ε of differential privacy (10) |
+# | $\tau$ | FedCRef's threshold of stability (06); the temperature of soft shares (08); the threshold of an attack (10); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedAvg |
 # | $W$ | the earth mover's distance (05); the mixing matrix (09) |
 # | $\zeta$ | a data-generating process (02); the sample size in Algorithm 2 of the extended OCFL paper (07) |
 
@@ -345,9 +349,16 @@
 # pairs of clients' updates. True clusters appear as blocks of small values on its diagonal. See
 # [03](03_ocfl_temperature.ipynb).
 #
+# <a id="differential-privacy"></a>**Differential privacy.** A mechanism is differentially private if each outcome has
+# nearly the same probability, whichever data one client has. The number ε bounds how much these probabilities differ.
+# See [10](10_privacy_and_clients_that_come_and_go.ipynb).
+#
 # <a id="draws"></a>**Draws.** The number of draws says how many times a client draws a sample from the pool. In the
 # OCFL scenarios, clients draw with replacement and drop repeated samples, so that they hold fewer samples than draws.
 # See [00](00_start_here.ipynb) and [02](02_when_clients_disagree.ipynb).
+#
+# <a id="drift"></a>**Drift.** In this kit, a client drifts when its data change, so that it belongs to another group.
+# See [10](10_privacy_and_clients_that_come_and_go.ipynb).
 #
 # <a id="earth-movers-distance"></a>**Earth mover's distance** (EMD). The earth mover's distance is the least cost of
 # moving the mass of one sample to the places of another. For equal numbers of points on a line, it is the mean distance
@@ -375,7 +386,7 @@
 #
 # <a id="few-shot-clustering"></a>**Few-shot clustering.** In few-shot clustering, the clustering step is repeated a few
 # times, for instance after new clients have joined. Compare [one-shot clustering](#one-shot-clustering). See
-# [03](03_ocfl_temperature.ipynb).
+# [03](03_ocfl_temperature.ipynb) and [10](10_privacy_and_clients_that_come_and_go.ipynb).
 #
 # <a id="friedman-test"></a>**Friedman test.** The Friedman test ranks the methods in every scenario. Then it tests
 # whether the average ranks could differ by chance alone. See [97](97_report_explanations.ipynb).
@@ -482,6 +493,9 @@
 # <a id="mean-shift"></a>**Mean shift.** Mean shift is a clusterer that moves each point repeatedly to the mean of its
 # surroundings. Points that end at the same place form a cluster. See [03](03_ocfl_temperature.ipynb).
 #
+# <a id="membership-inference"></a>**Membership inference.** Membership inference is an attack that asks whether a sample
+# was among the training samples of a model. See [10](10_privacy_and_clients_that_come_and_go.ipynb).
+#
 # <a id="mixing-matrix"></a>**Mixing matrix.** The mixing matrix of a round has one row per client. Row $i$ has the weights
 # with which the trained models of all clients enter the model that client $i$ predicts with. The rows sum to 1. See
 # [09](09_a_map_of_the_methods.ipynb).
@@ -490,7 +504,8 @@
 # which it agrees. Clients with identical neighbourhoods share a model. See [05](05_emd_cfl.ipynb).
 #
 # <a id="newcomer"></a>**Newcomer.** A newcomer is a client that joins after the clustering. It is attributed to the
-# cluster whose updates have the smallest mean cosine distance to its own. See [03](03_ocfl_temperature.ipynb).
+# cluster whose updates have the smallest mean cosine distance to its own. See [03](03_ocfl_temperature.ipynb) and
+# [10](10_privacy_and_clients_that_come_and_go.ipynb).
 #
 # <a id="noise"></a>**Noise** (HDBSCAN). Noise consists of the clients that belong to no dense group. The kit can put
 # them into one cluster together, as the OCFL authors' code does. It can also put each of them into a cluster of its
