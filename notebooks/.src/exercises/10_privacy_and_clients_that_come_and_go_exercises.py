@@ -126,6 +126,6 @@ check("10.6", prediction)
 #    replaced its machine where it was (scenes "late group" and "drift"). IFCA also follows, but it must be told the number of groups, and it sends all models to all hospitals.
 # 2. *The lawyer.* The server sees every hospital's update. An update tells the classes of the images, so in our case which diagnoses a hospital has. Other hospitals see the model of their
 #    cluster. A model of a cluster of one is that hospital's own model, and an attacker finds its training images more often (Figure 3). Noise helps only with an ε that we can name. At an
-#    ε at which clusters survive, the promise is empty (Figure 1). So we do not promise differential privacy, and we keep clusters of one at home.
+#    ε at which clusters survive, the promise is empty (Figure 1). So we do not promise differential privacy. A hospital that ends in a cluster of one stops sending, although the server has its earlier updates.
 # 3. *Newcomers.* They train the kept model once, and get a cluster. If their accuracy on validation images is below that of a model of their own, we find the clusters again at once.
 # 4. *Changes.* Each hospital watches the accuracy of its model on its newest images. A fall is a reason to find the clusters again.
