@@ -1,8 +1,13 @@
 """Data of one's own: files and folders that the kit accepts, and what it says of others."""
 
+import json
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+import yaml
 from PIL import Image
 
 from cflkit import datasets, own_data
@@ -175,19 +180,53 @@ def test_a_path_is_a_parameter_and_the_files_name_stands_in_the_records(saved):
         emd_cfl.Parameters.known("minst")
 
 
+def floats_in_a_file(digits):
+    """Images as floats from 0 to 1."""
+    np.savez("floats.npz", images=digits.images[:, 0].numpy() / 255, labels=digits.labels.numpy())
+    return "floats.npz"
+
+
+def folder_of_pictures(digits):
+    """One picture per image, in one folder per class."""
+    for number, (image, label) in enumerate(zip(digits.images, digits.labels, strict=True)):
+        folder = Path("pictures") / f"digit {int(label)}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0].numpy()).save(folder / f"{number}.png")
+    return "pictures"
+
+
+def features_of_two_domains(digits):
+    """Features, which stand in another order in the second domain."""
+    features = digits.images.flatten(1).numpy() / 255 - 0.5
+    domains = np.arange(len(features)) % 2
+    order = np.random.default_rng(0).permutation(features.shape[1])
+    features[domains == 1] = features[domains == 1][:, order]
+    np.savez("vectors.npz", features=features, labels=digits.labels.numpy(), domains=domains)
+    return "vectors.npz"
+
+
 @pytest.mark.slow
-def test_a_lesson_runs_on_ones_own_images(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("lesson", ["03_ocfl_temperature", "05_emd_cfl"])
+@pytest.mark.parametrize("make", [floats_in_a_file, folder_of_pictures, features_of_two_domains])
+def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys, make, lesson):
     monkeypatch.setenv("CFLKIT_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("CFLKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    digits = datasets.load("digits-8x8")
-    chosen = digits.labels < 5
-    np.savez("five.npz", images=digits.images[chosen][:, 0], labels=digits.labels[chosen])
-    lesson = str(PROJECT / "notebooks" / "05_emd_cfl.ipynb")
-    short = (
-        "-p dataset five.npz -p rounds 1 -p clients 4 -p samples 60 -p local_epochs 1 -p repeats 1"
-    )
-    main(["run", lesson, *short.split(), "--record-only"])
+    path = make(datasets.load("digits-8x8"))
+    vectors = make is features_of_two_domains
+    given = {"dataset": path, "rounds": 1, "local_epochs": 1, "repeats": 1}
+    if lesson == "03_ocfl_temperature":
+        given |= {"clients": 6, "draws": 60, "model": "perceptron" if vectors else "compact-cnn"}
+    elif vectors:
+        given |= {"version": "domains", "clients": None, "samples": None, "model": "perceptron"}
+    else:
+        given |= {"version": "quarter-turn", "clients": 4, "samples": 60}
+    options = [f"-p {name} {yaml.safe_dump(value).split()[0]}" for name, value in given.items()]
+    notebook = str(PROJECT / "notebooks" / f"{lesson}.ipynb")
+    main(["run", notebook, *" ".join(options).split(), "--record-only"])
     [record] = (tmp_path / "results").iterdir()
-    assert record.name.startswith("emd-cfl-five-")
-    assert '"five.npz"' in (record / "record.json").read_text(encoding="utf-8")
+    assert f"-{Path(path).stem}-" in record.name
+    told = json.loads((record / "record.json").read_text(encoding="utf-8"))
+    assert list(told["provenance"]["data_files"]) == [path]
+    rounds = pd.read_csv(record / "rounds.csv")
+    assert rounds["accuracy"].notna().all()
