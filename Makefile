@@ -7,7 +7,7 @@ READY := .venv/ready
 UV := $(shell command -v uv 2>/dev/null)
 INSTALL := $(if $(UV),$(UV) pip install --python $(BIN)/python --compile-bytecode,$(BIN)/python -m pip install --disable-pip-version-check)
 
-.PHONY: help setup run test check lab reset bench notebooks clean
+.PHONY: help setup run test check lab reset bench notebooks book clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ bench: $(READY) ## Seconds per round: plain loop, DataLoader loop, threads, stac
 
 notebooks: $(READY) ## Build and execute the notebooks from their sources, and the README's tables
 	$(BIN)/python notebooks/.src/build.py
+
+book: $(READY) ## Write the notebooks, the pages and the reference as a static site into data/runs/book
+	$(BIN)/python notebooks/.src/book/build.py
 
 clean: ## Remove the environment and the notebooks that runs wrote (downloads and checkpoints, data/cache, stay)
 	rm -rf .venv data/runs

@@ -61,7 +61,7 @@ def models_on_test_sets(
           test set, as means over clients;
         - ``worst_accuracy``: the smallest accuracy of a client;
         - ``gf1`` and ``central_accuracy``: the same models on the central test set;
-        - ``learning_gap``: the mean over clients of |F1 own − F1 central|;
+        - ``learning_gap``: the mean over clients of the distance between both F1;
         - ``clean_accuracy`` and ``backdoor_accuracy``: means over the target clients of a backdoor,
           on their test samples as they are, and on the manipulated ones;
         - the method's scalars;

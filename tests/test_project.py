@@ -23,7 +23,7 @@ def requirements():
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     # The extras of courses and of Flower are installed by pip, from the same list, also with conda
-    needed = [line for line in extras["dev"] if line != "cflkit[course,flower]"]
+    needed = [line for line in extras["dev"] if line != "cflkit[book,course,flower]"]
     assert len(needed) == len(extras["dev"]) - 1
     return project["dependencies"] + needed, project
 
@@ -35,7 +35,7 @@ def test_environment_and_project_name_the_same_packages_and_ranges():
     expected |= {"python" + project["requires-python"], "pip"}
     environment = yaml.safe_load((PROJECT / "environment.yml").read_text())
     assert {line for line in environment["dependencies"] if isinstance(line, str)} == expected
-    assert {"pip": ["--editable .[course,flower]"]} in environment["dependencies"]
+    assert {"pip": ["--editable .[book,course,flower]"]} in environment["dependencies"]
 
 
 def pins():

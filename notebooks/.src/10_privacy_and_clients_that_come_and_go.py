@@ -22,7 +22,7 @@
 #
 # **Before this:** [03 OCFL](03_ocfl_temperature.ipynb). [05 EMD-CFL](05_emd_cfl.ipynb) explains IFCA and EMD-CFL.
 #
-# **Study minutes:** 50. **Minutes on two cores:** 11
+# **Study minutes:** 50. **Minutes on two cores:** 2.5
 #
 # **Source.** Both papers on OCFL leave these questions open: the first one in sections V-A and V-B (Zuziak et al., 2024), and the
 # extended one in sections 6.1 and 6.2. The experiments are ours.

@@ -1,0 +1,48 @@
+"""Sphinx's configuration of the book, see ``build.py``."""
+
+import os
+
+from cflkit import __version__
+
+project = "cflkit"
+author = "the authors of cflkit"
+release = version = __version__
+# The public address of the project. Without one, there are no buttons that need it
+repository = os.environ.get("CFLKIT_REPOSITORY", "")
+
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
+nb_execution_mode = "off"  # the book shows what is committed
+nb_merge_streams = True
+myst_enable_extensions = ["amsmath", "dollarmath"]
+myst_heading_anchors = 4
+numpydoc_show_class_members = False
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+templates_path: list[str] = []
+exclude_patterns: list[str] = []
+
+html_theme = "sphinx_book_theme"
+html_title = "cflkit: clustered federated learning"
+html_show_sphinx = False
+html_theme_options = {
+    "repository_url": repository,
+    "use_repository_button": bool(repository),
+    "use_issues_button": bool(repository),
+    "launch_buttons": {
+        "binderhub_url": "https://mybinder.org",
+        "colab_url": "https://colab.research.google.com",
+    }
+    if repository
+    else {},
+    "path_to_docs": ".",
+    "show_toc_level": 2,
+}
+# Docstrings name things as readers know them, and not always by their full path
+suppress_warnings = ["ref.python", "mystnb.unknown_mime_type", "myst.header", "toc.not_included"]

@@ -1,0 +1,83 @@
+"""The book: it is built, each of its links leads somewhere, and each picture has a text."""
+
+import subprocess
+import sys
+from functools import cache
+from html.parser import HTMLParser
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from cflkit.records import PROJECT
+
+BOOK = PROJECT / "data" / "runs" / "book"
+
+
+class Page(HTMLParser):
+    """What a page has: ids, links, and pictures with their texts."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.ids, self.links, self.pictures = set(), [], []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        """Note what a tag has."""
+        given = dict(attrs)
+        self.ids |= {given[name] for name in ("id", "name") if given.get(name)}
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        if tag == "img":
+            self.pictures.append((given.get("src", ""), given.get("alt")))
+            self.links.append(given.get("src", ""))
+
+
+read = cache(Page)
+
+
+@pytest.fixture(scope="module")
+def book():
+    """Build the book, and return its pages."""
+    pytest.importorskip("myst_nb", reason='needs the book\'s tools: pip install "cflkit[book]"')
+    pytest.importorskip("sphinx_book_theme", reason="needs the book's theme")
+    build = PROJECT / "notebooks" / ".src" / "book" / "build.py"
+    done = subprocess.run([sys.executable, str(build)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {path.resolve(): read(path) for path in BOOK.rglob("*.html")}, done.stderr
+
+
+@pytest.mark.slow
+def test_the_book_has_every_notebook_and_page_and_builds_without_warnings(book):
+    pages, told = book
+    names = {path.relative_to(BOOK.resolve()).with_suffix("").as_posix() for path in pages}
+    listed = ["git", "ls-files", "notebooks/*.ipynb", "notebooks/*.md"]
+    done = subprocess.run(listed, cwd=PROJECT, capture_output=True, text=True, check=True)
+    expected = {line.rsplit(".", 1)[0] for line in done.stdout.splitlines() if ".src" not in line}
+    assert expected <= names
+    assert {"README", "index", "search", "api/cflkit.methods.ocfl"} <= names
+    assert "WARNING" not in told and "ERROR" not in told, told
+
+
+@pytest.mark.slow
+def test_no_link_is_broken(book):
+    pages, _ = book
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc or (not parts.path and not parts.fragment):
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if not target.exists():
+                broken.append(f"{path.name}: {link}")
+            elif target in pages and unquote(parts.fragment) not in pages[target].ids | {""}:
+                broken.append(f"{path.name}: {link}")
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.slow
+def test_pages_are_small_and_pictures_have_texts(book):
+    pages, _ = book
+    for path, page in pages.items():
+        assert path.stat().st_size < 2_000_000, path.name
+        assert all(text for _, text in page.pictures), (path.name, page.pictures)
