@@ -51,6 +51,10 @@ def main() -> int:
             for cell in notebook["cells"]:
                 if cell["cell_type"] == "markdown":
                     cell["source"] = with_links("".join(cell["source"]), page, set(pages))
+                for data in (output.get("data", {}) for output in cell.get("outputs", [])):
+                    if "text/markdown" in data:
+                        told = "".join(data["text/markdown"])
+                        data["text/markdown"] = with_links(told, page, set(pages))
             text = json.dumps(notebook)
         else:
             text = with_links(text, page, set(pages))

@@ -14,7 +14,6 @@ extensions = [
     "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
-    "sphinx.ext.viewcode",
     "sphinx_copybutton",
 ]
 nb_execution_mode = "off"  # the book shows what is committed
