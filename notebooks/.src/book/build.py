@@ -2,8 +2,9 @@
 
 ``make book`` copies the pages into ``data/cache/book``, and Sphinx writes the site to
 ``data/runs/book``. The copies differ from the pages in three ways. Links to parts of a page become
-HTML, since their targets are. Links to files that are no pages lead to the public address of the
-project, if ``CFLKIT_REPOSITORY`` names one. And each figure gets its alternative text.
+HTML, since their targets are. Each figure gets its alternative text. If ``CFLKIT_REPOSITORY`` names
+the public address of the project, links to files that are no pages lead there, notebooks have links
+that run them, and ``data/runs/book/colab`` has copies for Colab.
 """
 
 import json
@@ -15,9 +16,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import launch
 from sphinx.cmd.build import build_main
 
 import cflkit
+from cflkit import revision
 from cflkit.records import PROJECT
 
 HERE = Path(__file__).parent
@@ -25,6 +28,8 @@ STAGE = PROJECT / "data" / "cache" / "book"
 BOOK = PROJECT / "data" / "runs" / "book"
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/published/README.md")
 LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+REPOSITORY = os.environ.get("CFLKIT_REPOSITORY", "").rstrip("/")
+COMMIT = revision.revision() or "main"
 # Modules without a reference: the commands, and the solutions of the exercises
 HIDDEN = re.compile(r"cflkit\.(__main__|exercises\.|flower\.app)")
 
@@ -43,22 +48,12 @@ def main() -> int:
     pages = committed("notebooks/*.ipynb", "notebooks/exercises/*.ipynb", "notebooks/**/*.md")
     pages = [page for page in pages if ".src" not in page.parts] + [Path(name) for name in PAGES]
     for page in pages:
-        target = STAGE / page
-        target.parent.mkdir(parents=True, exist_ok=True)
         text = (PROJECT / page).read_text(encoding="utf-8")
         if page.suffix == ".ipynb":
-            notebook = with_alternative_texts(json.loads(text))
-            for cell in notebook["cells"]:
-                if cell["cell_type"] == "markdown":
-                    cell["source"] = with_links("".join(cell["source"]), page, set(pages))
-                for data in (output.get("data", {}) for output in cell.get("outputs", [])):
-                    if "text/markdown" in data:
-                        told = "".join(data["text/markdown"])
-                        data["text/markdown"] = with_links(told, page, set(pages))
-            text = json.dumps(notebook)
+            text = json.dumps(as_page(json.loads(text), page, set(pages)))
         else:
             text = with_links(text, page, set(pages))
-        target.write_text(text, encoding="utf-8")
+        write(STAGE / page, text)
     for picture in committed("figures/*.png", "figures/*.svg"):
         (STAGE / picture).parent.mkdir(exist_ok=True)
         shutil.copy(PROJECT / picture, STAGE / picture)
@@ -67,7 +62,38 @@ def main() -> int:
     write_reference(STAGE / "api")
     trees = PROJECT / "data" / "cache" / "book-trees"
     options = ["-b", "html", "-q", "-j", "2", "-c", str(HERE), "-d", str(trees)]
-    return build_main([*options, str(STAGE), str(BOOK)])
+    failed = build_main([*options, str(STAGE), str(BOOK)])
+    for page in pages if REPOSITORY else []:
+        if page.suffix == ".ipynb":
+            notebook = json.loads((PROJECT / page).read_text(encoding="utf-8"))
+            copy = launch.for_colab(notebook, page, REPOSITORY, COMMIT)
+            write(BOOK / "colab" / page.name, json.dumps(copy, indent=1))
+    return failed
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, and its folder before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def as_page(notebook: dict, page: Path, pages: set[Path]) -> dict:
+    """Change a notebook's links and figures for the book, and add links that run it."""
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = with_links("".join(cell["source"]), page, pages)
+        for output in cell.get("outputs", []):
+            data, facts = output.get("data", {}), output.get("metadata", {}).get("image/png", {})
+            if "text/markdown" in data:
+                data["text/markdown"] = with_links("".join(data["text/markdown"]), page, pages)
+            if "alt" in facts:  # MyST-NB looks for the text of a figure in its cell
+                image = {"alt": facts["alt"], "width": f"{facts['width']}px"}
+                cell["metadata"]["mystnb"] = {"image": image}
+    if REPOSITORY:
+        told = launch.links(page, REPOSITORY, COMMIT)
+        cell = {"cell_type": "markdown", "id": "run-it", "metadata": {}, "source": told}
+        notebook["cells"].insert(1, cell)
+    return notebook
 
 
 def with_links(text: str, page: Path, pages: set[Path]) -> str:
@@ -82,24 +108,12 @@ def with_links(text: str, page: Path, pages: set[Path]) -> str:
             return f'<a href="#{part}">{words}</a>'
         full = Path(os.path.normpath(page.parent / path))
         if full not in pages:
-            repository = os.environ.get("CFLKIT_REPOSITORY", "")
-            return f"[{words}]({repository}/blob/main/{full})" if repository else words
+            return f"[{words}]({REPOSITORY}/blob/{COMMIT}/{full})" if REPOSITORY else words
         if not part:
             return match[0]
         return f'<a href="{Path(path).with_suffix(".html")}#{part}">{words}</a>'
 
     return LINK.sub(changed, text)
-
-
-def with_alternative_texts(notebook: dict) -> dict:
-    """Move the text of each figure from its output to its cell, where MyST-NB looks for it."""
-    for cell in notebook["cells"]:
-        for output in cell.get("outputs", []):
-            facts = output.get("metadata", {}).get("image/png", {})
-            if "alt" in facts:
-                image = {"alt": facts["alt"], "width": f"{facts['width']}px"}
-                cell["metadata"]["mystnb"] = {"image": image}
-    return notebook
 
 
 def write_reference(folder: Path) -> None:

@@ -14,6 +14,7 @@ extensions = [
     "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
+    "sphinx.ext.githubpages",
     "sphinx_copybutton",
 ]
 nb_execution_mode = "off"  # the book shows what is committed
@@ -34,13 +35,6 @@ html_theme_options = {
     "repository_url": repository,
     "use_repository_button": bool(repository),
     "use_issues_button": bool(repository),
-    "launch_buttons": {
-        "binderhub_url": "https://mybinder.org",
-        "colab_url": "https://colab.research.google.com",
-    }
-    if repository
-    else {},
-    "path_to_docs": ".",
     "show_toc_level": 2,
 }
 # Docstrings name things as readers know them, and not always by their full path

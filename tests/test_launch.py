@@ -1,0 +1,80 @@
+"""Where the kit runs without an installation by hand: development containers, Binder and Colab."""
+
+import importlib.util
+import json
+import re
+import shlex
+
+import nbformat
+import pytest
+from packaging.requirements import Requirement
+
+from cflkit.records import PROJECT
+
+PAGE = "notebooks/03_ocfl_temperature.ipynb"
+
+
+@pytest.fixture(scope="module")
+def launch():
+    """Return the book's module about launching."""
+    path = PROJECT / "notebooks" / ".src" / "book" / "launch.py"
+    spec = importlib.util.spec_from_file_location("launch", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def copy(launch):
+    notebook = json.loads((PROJECT / PAGE).read_text(encoding="utf-8"))
+    path = (PROJECT / PAGE).relative_to(PROJECT)
+    return launch.for_colab(notebook, path, "https://github.com/someone/kit", "abc123")
+
+
+def test_colabs_copy_is_a_notebook_whose_first_cell_installs_the_kit(copy):
+    nbformat.validate(nbformat.from_dict(copy))
+    command = next(cell for cell in copy["cells"] if cell["cell_type"] == "code")["source"]
+    words = shlex.split(command)
+    assert words[:3] == ["%pip", "install", "--quiet"]
+    wanted = [Requirement(word) for word in words[3:]]
+    assert wanted[-1].name == "cflkit"
+    assert wanted[-1].url == "git+https://github.com/someone/kit@abc123"
+    locked = (PROJECT / "requirements.lock").read_text().splitlines()
+    assert {str(pin) for pin in wanted[:-1]} <= set(locked)
+    assert {"torch", "torchvision", "numpy", "hdbscan", "pot", "captum"} <= {r.name for r in wanted}
+
+
+def test_colabs_copy_is_the_notebook_with_links_to_the_code_host(copy):
+    original = json.loads((PROJECT / PAGE).read_text(encoding="utf-8"))
+    for before, after in zip(original["cells"], copy["cells"][2:], strict=True):
+        if before["cell_type"] == "code":
+            assert after["outputs"] == before["outputs"]
+            assert after["source"] == "".join(before["source"])
+    texts = [cell["source"] for cell in copy["cells"] if cell["cell_type"] == "markdown"]
+    targets = [target for text in texts for target in re.findall(r"\]\(([^)\s]+)\)", text)]
+    assert targets
+    assert all(target.startswith(("https://", "#", "attachment:")) for target in targets)
+
+
+def test_a_page_links_to_binder_and_from_github_to_colab(launch):
+    page = (PROJECT / PAGE).relative_to(PROJECT)
+    told = launch.links(page, "https://github.com/someone/kit", "abc123")
+    assert "/v2/git/https%3A%2F%2Fgithub.com%2Fsomeone%2Fkit/abc123?urlpath=lab/tree/" in told
+    assert "/github/someone/kit/blob/gh-pages/colab/03_ocfl_temperature.ipynb" in told
+    assert "Colab" not in launch.links(page, "https://gitlab.com/someone/kit", "abc123")
+
+
+def test_binder_installs_the_locked_versions_of_this_clone():
+    folder = PROJECT / ".binder"
+    lines = (folder / "requirements.txt").read_text().splitlines()
+    options = dict(line[2:].split(" ", 1) for line in lines if line.startswith("--"))
+    assert (folder / options["constraint"]).resolve() == PROJECT / "requirements.lock"
+    assert options["editable"] == "."
+    assert (folder / "runtime.txt").read_text().strip() == "python-3.11"
+
+
+def test_the_development_container_sets_up_as_the_readme_does():
+    told = json.loads((PROJECT / ".devcontainer" / "devcontainer.json").read_text())
+    targets = set(re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), re.M))
+    assert set(re.findall(r"make ([a-z]+)", told["postCreateCommand"])) == {"setup"} <= targets
+    assert ":3.11" in told["image"]
