@@ -1,6 +1,8 @@
 """Sphinx's configuration of the book, see ``build.py``."""
 
 import os
+from importlib.util import find_spec
+from pathlib import Path
 
 from cflkit import __version__
 
@@ -27,6 +29,11 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 templates_path: list[str] = []
 exclude_patterns: list[str] = []
+
+# MathJax lies in the site, so that formulas need no network or other server. Its files come from
+# a package whose extension we do not use, since it would forbid Sphinx to work in parallel
+html_static_path = [str(Path(find_spec("sphinx-mathjax-offline").origin).parent / "static")]
+mathjax_path = "mathjax/tex-chtml.js"
 
 html_theme = "sphinx_book_theme"
 html_title = "cflkit: clustered federated learning"
