@@ -13,8 +13,8 @@ from cflkit.records import PROJECT
 
 # The branch to which the book is published. Colab opens notebooks from a branch only
 BRANCH = "gh-pages"
-# Colab gets the tested versions of what computes, and keeps its own Jupyter, which it depends on
-JUPYTER = {"ipywidgets", "jupyterlab", "nbformat", "papermill", "traitlets"}
+# Colab gets the tested versions of what computes, and keeps those that its own code depends on
+COLABS = {"ipywidgets", "jupyterlab", "nbformat", "pandas", "papermill", "traitlets"}
 LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\((?!\w+:|#)([^)\s]+)\)")
 
 TOLD = """\
@@ -41,12 +41,11 @@ def for_colab(notebook: dict, page: Path, repository: str, commit: str) -> dict:
     for cell in cells:
         if cell["cell_type"] == "markdown":
             cell["source"] = LINK.sub(rf"\1({folder}/\2)", cell["source"])
-    kit = f"'cflkit @ git+{repository}@{commit}'"
     installs = {
         "cell_type": "code",
         "id": "colab-installs",
         "metadata": {},
-        "source": f"%pip install --quiet {' '.join(pins())} {kit}",
+        "source": f"%pip install --quiet {' '.join(pins())} git+{repository}@{commit}",
         "execution_count": None,
         "outputs": [],
     }
@@ -57,6 +56,6 @@ def for_colab(notebook: dict, page: Path, repository: str, commit: str) -> dict:
 def pins() -> list[str]:
     """Return the tested versions of the packages that compute, such as ``numpy==2.4.6``."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]} - JUPYTER
+    needed = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]} - COLABS
     lock = (PROJECT / "requirements.lock").read_text(encoding="utf-8")
     return [line for line in lock.splitlines() if line.partition("==")[0] in needed]
