@@ -2,7 +2,7 @@
 
 import os
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # PyTorch then asks Linux for large pages, before its first tensor and for tensors of 2 MiB or more.
 # Otherwise a network of 25 million parameters spends a quarter of each step on fresh small pages

@@ -1,5 +1,6 @@
 """Tests of the files around the code: environments, README, and a fresh clone."""
 
+import csv
 import importlib
 import inspect
 import os
@@ -11,8 +12,9 @@ import tomllib
 
 import pytest
 import yaml
+from packaging.utils import canonicalize_name
 
-from cflkit import divergence, ledger, readme, records
+from cflkit import datasets, divergence, ledger, readme, records
 from cflkit.records import PROJECT
 
 # Packages whose name in conda differs from that in PyPI
@@ -233,3 +235,40 @@ def test_a_wheel_works_in_an_empty_folder_without_a_clone(tmp_path):
     assert (home / "mine" / "03_ocfl_temperature.ipynb").exists()
     refused = cflkit("readme")
     assert refused.returncode == 2 and "clone" in refused.stderr
+
+
+def test_the_page_of_licences_lists_every_data_set_and_package():
+    page = (PROJECT / "notebooks" / "licences.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?`) \|", page, re.M)
+    assert sorted(re.findall(r"`([^`]+)`", " ".join(rows))) == datasets.names()
+    with (PROJECT / "data" / "licences.csv").open(encoding="utf-8", newline="") as file:
+        listed = {canonicalize_name(row["Name"]): row for row in csv.DictReader(file)}
+    linux = {
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "python_version": "3.11",
+        "python_full_version": "3.11.9",
+    }
+    installed = [pin for pin in pins() if pin.marker is None or pin.marker.evaluate(linux)]
+    versions = {canonicalize_name(pin.name): str(pin.specifier)[2:] for pin in installed}
+    assert {name: row["Version"] for name, row in listed.items()} == versions
+    restricted = re.compile("MPL|Mozilla|NVIDIA|GPL|UNKNOWN")
+    for name, row in listed.items():
+        if restricted.search(row["License"]):
+            assert f"`{name}`" in page or name.startswith("nvidia-"), (name, row["License"])
+
+
+def test_the_version_is_the_same_everywhere():
+    written = {
+        "pyproject.toml": r'^version = "(.+)"',
+        "cflkit/__init__.py": r'^__version__ = "(.+)"',
+        "cflkit/flower/app/pyproject.toml": r'^version = "(.+)"',
+        "CITATION.cff": r"^version: (.+)",
+        "CHANGELOG.md": r"^## (\d.+)",
+    }
+    found = {
+        path: re.search(pattern, (PROJECT / path).read_text(encoding="utf-8"), re.M).group(1)
+        for path, pattern in written.items()
+    }
+    assert len(set(found.values())) == 1, found
