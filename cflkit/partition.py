@@ -84,6 +84,21 @@ class Partition:
         """Return all splits by name, with ``train`` and ``test`` first."""
         return {"train": self.train, "test": self.test, **self.more}
 
+    def take(self, clients: Sequence[int]) -> Partition:
+        """Return the partition with these clients alone, in this order."""
+
+        def chosen(held: list[Indices]) -> list[Indices]:
+            return [held[client] for client in clients]
+
+        return replace(
+            self,
+            train=chosen(self.train),
+            test=chosen(self.test),
+            clusters=self.clusters[list(clients)],
+            recipe=self.recipe | {"clients taken": [int(client) for client in clients]},
+            more={name: chosen(held) for name, held in self.more.items()},
+        )
+
     @property
     def hash(self) -> str:
         """Return ``2:`` and the SHA-256 of everything that decides which client holds what.

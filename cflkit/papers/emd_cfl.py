@@ -5,18 +5,23 @@ D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from cflkit import datasets, methods, shifts
-from cflkit.bounds import Count, NonNegative, Positive, Repeats
+from cflkit import changes, datasets, methods, shifts, simulation
+from cflkit.bounds import Count, Natural, NonNegative, Positive, Repeats
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
+from cflkit.history import History
 from cflkit.methods import Method
 from cflkit.methods.emd_cfl import Clusters, KeptShare, Sample
+from cflkit.methods.oracle import Oracle
 from cflkit.methods.pacfl import Angle
 from cflkit.papers.base import (
     AS_PUBLISHED,
@@ -69,12 +74,15 @@ SOFT = {
 OTHERS = {
     "Briggs": "briggs",
     **dict.fromkeys(CLUSTERERS, "ocfl"),
+    "OCFL-HDB again": "ocfl",
     "Local": "local",
     "SCAFFOLD": "scaffold",
     "Ditto": "ditto",
 }
 
 
+# The rounds after which `OCFL-HDB again` finds its clusters anew
+AGAIN = 3
 # The thresholds of PACFL (degrees) and FedClust (units of the parameters), from appendix D.3
 THRESHOLDS = {"mnist": (12.0, 5.0), "cifar10": (12.0, 45.0), "pacs": (11.0, 8.0)}
 BACKDOOR_THRESHOLDS = {"mnist": (2.5, 4.0), "cifar10": (10.5, 28.0)}
@@ -107,6 +115,8 @@ class Parameters(Run, Selection):
     pacfl_angle: Angle | None = None
     fedclust_distance: Positive | None = None
     compared: list[str] | None = Field(default=[])
+    scene: changes.Scene = "none"
+    change: Natural = 0
 
     @field_validator("version")
     @classmethod
@@ -122,10 +132,23 @@ class Parameters(Run, Selection):
         """Accept only names of the line-up."""
         return cls.known_methods(names)
 
+    @model_validator(mode="after")
+    def change_within_the_rounds(self) -> Self:
+        """Refuse a change that is not between the first round and the last one."""
+        if self.scene in ("none", "random") and self.change:
+            raise ValueError(f"change must be 0 with the scene {self.scene!r}")
+        if self.scene not in ("none", "random") and not 0 < self.change < self.rounds:
+            raise ValueError(f"change must be between 0 and rounds = {self.rounds}")
+        if self.scene != "none" and self.participants is not None:
+            raise ValueError("participants must be None with a scene, which says who is there")
+        return self
+
     @property
     def scenario(self) -> str:
         """Return the scenario's part of a record's name."""
-        return f"{self.data_name}-{self.version}" + (f"-m{self.clients}" if self.clients else "")
+        clients = f"-m{self.clients}" if self.clients else ""
+        scene = "" if self.scene == "none" else f"-{self.scene.replace(' ', '-')}"
+        return f"{self.data_name}-{self.version}{clients}{scene}"
 
 
 SCENARIO = {"dataset": str, "version": str, "participants": int}
@@ -200,7 +223,10 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
 
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
-    """Build the federation of clients."""
+    """Build the federation of clients, who come and go as the run's scene says."""
+    presence = changes.presence(
+        run.scene, split.clusters, run.rounds, run.change, run.partition_seed
+    )
     return Federation(
         images,
         split,
@@ -208,9 +234,37 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
         run.training(),
         weights=run.weights,
         clients_per_round=run.participants,
+        presence=presence,
         seed=run.seed,
         precision=run.precision,
     )
+
+
+def play(
+    run: Parameters,
+    home: Federation,
+    lines: Mapping[str, Method],
+    rounds: int,
+    checkpoint: Path | None = None,
+    **options: Any,
+) -> History:
+    """Run the methods, as `base.play_rounds` does. In the scene ``drift``, two clients change.
+
+    They exchange their data after ``run.change`` rounds, and the oracle is told so. A checkpoint
+    has the rounds before. After an interruption, the others begin anew.
+    """
+    if run.scene != "drift" or rounds <= run.change:
+        return play_rounds(run, home, lines, rounds, checkpoint, **options)
+    history = play_rounds(run, home, lines, run.change, checkpoint, **options)
+    images, split = data(run)
+    clients = list(range(split.clients))
+    one, other = changes.affected("drift", split.clusters)
+    clients[one], clients[other] = other, one
+    moved = split.take(clients)
+    for method in lines.values():
+        if isinstance(method, Oracle):
+            method.labels = torch.from_numpy(moved.clusters)
+    return simulation.run(lines, federation(run, images, moved), rounds, after=history, **options)
 
 
 def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
@@ -233,7 +287,10 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     )
     lines = {
         "EMD-CFL": methods.make("emd-cfl", max_samples=run.embedded, **options),
-        "Oracle": methods.make("emd-cfl-oracle", truth=split.clusters),
+        # Where clients come later, the oracle of a scene knows all clusters from the first round
+        "Oracle": methods.make(
+            "emd-cfl-oracle" if run.scene == "none" else "oracle", truth=split.clusters
+        ),
         "FedAvg": methods.make("fedavg"),
         "FedProx": methods.make("fedprox", mu=run.mu),
     }
@@ -269,6 +326,7 @@ def more_options(run: Parameters, split: Partition) -> dict[str, dict[str, Any]]
         "CFLGP": k | samples,
         "Briggs": {"rounds": 1, "threshold": 0.5} | samples,
         **{name: {"clusterer": clusterer} for name, clusterer in CLUSTERERS.items()},
+        "OCFL-HDB again": {"clusterer": CLUSTERERS["OCFL-HDB"], "again": AGAIN},
         "Local": {},
         "FedEM": k,
         "FedSoft": k,
@@ -360,7 +418,7 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
-        play=play_rounds,
+        play=play,
         switches=SWITCHES,
         results=Results(
             "emd-results",

@@ -96,6 +96,8 @@ fedclust_distance = None  # FedClust's threshold, in units of the parameters; No
 compared = None  # methods of the comparison at the end; None: ten, []: none
 until = "rounds"  # or "clusters": no more rounds once no method's clusters can change
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
+scene = "none"  # or "join", "random", "late group", "drift": clients come later, or change
+change = 0  # rounds before clients come or change
 
 # %% tags=["record"]
 run = papers.emd_cfl.Parameters.of(globals())
@@ -460,7 +462,7 @@ def with_seed(number):
     home = papers.emd_cfl.federation(again, images, split)
     methods_now = papers.emd_cfl.line_up(again, images, split)
     state = records.checkpoint(run_name) if number == run.seed else None
-    return papers.base.play_rounds(again, home, methods_now, run.rounds, state)
+    return papers.emd_cfl.play(again, home, methods_now, run.rounds, state)
 
 
 # %% tags=["record"]

@@ -28,7 +28,6 @@
 # extended one in sections 6.1 and 6.2. The experiments are ours.
 
 # %%
-import dataclasses
 import math
 from collections import Counter
 
@@ -39,7 +38,8 @@ import torch
 from scipy.stats import bootstrap
 from sklearn.metrics import adjusted_rand_score, roc_auc_score, roc_curve
 
-from cflkit import claims, datasets, methods, papers, partition, plots, shifts, simulation
+from cflkit import changes, claims, datasets, methods, papers, partition, plots
+from cflkit import shifts, simulation
 from cflkit.divergence import cosine_divergence
 from cflkit.federation import Ask, Federation, Jobs, LocalTraining, Privacy
 from cflkit.federation.privacy import epsilon, protect
@@ -75,19 +75,6 @@ run = papers.lessons.PrivacyAndChange.of(globals())
 
 
 # %%
-def taken(split, order):
-    """The split with these clients only, in this order."""
-    lists = {part: [rows[client] for client in order] for part, rows in split.more.items()}
-    return dataclasses.replace(
-        split,
-        train=[split.train[client] for client in order],
-        test=[split.test[client] for client in order],
-        clusters=split.clusters[order],
-        more=lists,
-    )
-
-
-# %%
 def home(images, split, seed=run.seed, **options):
     """The federation of these clients, with the lesson's network and training."""
     training = LocalTraining(run.local_epochs, run.batch_size, lr=run.lr, momentum=run.momentum)
@@ -101,7 +88,7 @@ images, everybody = shifts.make(
 )
 # The last client of each group is in reserve
 order = [*range(half), *range(half + 1, run.clients + 1)]
-split = taken(everybody, order)
+split = everybody.take(order)
 federation, truth = home(images, split), split.clusters
 print(f"{run.clients} clients, true groups {''.join(map(str, truth))}")
 print(f"{len(split.train[0])} training images per client, {federation.parameters:,} parameters")
@@ -524,44 +511,20 @@ def accuracies(place, method):
     )
 
 
-# %% tags=["hide-input"]
-def presence_of(absent):
-    """Everybody is there, except these clients before the change."""
-    there = torch.ones(run.rounds, run.clients, dtype=torch.bool)
-    there[: run.change, absent] = False
-    return there
-
-
-def random_presence():
-    """Every client is there with probability ½, and at least two clients always are."""
-    generator = np.random.default_rng(run.seed)
-    there = generator.random((run.rounds, run.clients)) < 0.5
-    there[np.arange(run.rounds), generator.integers(half, size=run.rounds)] = True
-    there[np.arange(run.rounds), generator.integers(half, run.clients, size=run.rounds)] = True
-    return torch.from_numpy(there)
-
-
-moved = taken(everybody, [*range(half - 1), run.clients + 1, *order[half:]])
-first, second = [half - 1], list(range(half, run.clients))
-joining = [half - 1, run.clients - 1]
+# %%
+moved = everybody.take([*range(half - 1), run.clients + 1, *order[half:]])
 same_place, drifted = home(images, split), home(images, moved)
+first, second = [half - 1], list(range(half, run.clients))
 
 
-def with_presence(presence):
-    """The same federation in all rounds, with these clients there."""
-    return always(home(images, split, presence=presence))
+def scene(name):
+    """The federation of each round, in which clients come and go, and whom the scene is about."""
+    there = changes.presence(name, truth, run.rounds, run.change, run.seed)
+    return [home(images, split, presence=there)] * run.rounds, changes.affected(name, truth)
 
 
-def always(place):
-    return [place] * run.rounds
-
-
-SCENES = {
-    "join": (with_presence(presence_of(joining)), joining),
-    "random": (with_presence(random_presence()), list(range(run.clients))),
-    "late group": (with_presence(presence_of(second)), second),
-    "drift": ([same_place] * run.change + [drifted] * (run.rounds - run.change), first),
-}
+SCENES = {name: scene(name) for name in ("join", "random", "late group")}
+SCENES["drift"] = [same_place] * run.change + [drifted] * (run.rounds - run.change), first
 
 # %% [markdown]
 # The next cell runs every scene round by round, and measures the accuracy of those who come late or change. (In the scene *random*, these are all.) When a client changes, the oracle is
@@ -583,7 +546,7 @@ def played(places, affected):
     return {name: np.array(rows) for name, rows in found.items()}, labels
 
 
-scenes = {name: played(*scene) for name, scene in SCENES.items()}
+scenes = {name: played(*there) for name, there in SCENES.items()}
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(2, 2, figsize=(8, 5.2), sharex=True, sharey=True)

@@ -1,0 +1,80 @@
+"""Scenes in which clients come late, come and go, or change their group."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+Scene = Literal["none", "join", "random", "late group", "drift"]
+
+
+def affected(scene: Scene, clusters: ArrayLike) -> list[int]:
+    """Return the clients that a scene is about.
+
+    Parameters
+    ----------
+    scene : Scene
+        ``join``: the last client of each cluster. ``late group``: all clients of the last cluster.
+        ``drift``: the last client of the first cluster and the first client of the second one.
+        ``random`` and ``none``: all clients.
+    clusters : array_like
+        ``[m]``, the true clusters, numbered from 0.
+
+    Returns
+    -------
+    list of int
+        The clients in ascending order.
+    """
+    of = members(clusters)
+    if scene == "join":
+        return sorted(int(own[-1]) for own in of)
+    if scene == "late group":
+        return of[-1].tolist()
+    if scene == "drift":
+        return sorted([int(of[0][-1]), int(of[1][0])])
+    return list(range(len(np.asarray(clusters))))
+
+
+def presence(scene: Scene, clusters: ArrayLike, rounds: int, change: int, seed: int) -> Tensor:
+    """Return who is there in which round, for `Federation(presence=...)`.
+
+    In ``join`` and ``late group``, the `affected` clients come after ``change`` rounds. In
+    ``random``, each client is there with probability 1/2 in each round, and so is at least one
+    client of each cluster, which is drawn. Otherwise, all clients are always there.
+
+    Parameters
+    ----------
+    scene : Scene
+        The scene.
+    clusters : array_like
+        ``[m]``, the true clusters, numbered from 0.
+    rounds, change : int
+        The number of rounds, and of those before the clients come.
+    seed : int
+        The seed of ``random``.
+
+    Returns
+    -------
+    Tensor
+        ``[rounds, m]``, bool.
+    """
+    m = len(np.asarray(clusters))
+    there = np.ones((rounds, m), dtype=bool)
+    if scene in ("join", "late group"):
+        there[:change, affected(scene, clusters)] = False
+    elif scene == "random":
+        generator = np.random.default_rng(seed)
+        there = generator.random((rounds, m)) < 0.5
+        for own in members(clusters):
+            there[np.arange(rounds), own[generator.integers(len(own), size=rounds)]] = True
+    return torch.from_numpy(there)
+
+
+def members(clusters: ArrayLike) -> list[NDArray[np.int64]]:
+    """Return the clients of each cluster."""
+    labels = np.asarray(clusters)
+    return [np.flatnonzero(labels == cluster) for cluster in range(labels.max() + 1)]

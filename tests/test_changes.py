@@ -1,0 +1,150 @@
+"""Scenes in which clients come late, come and go, or change their group."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cflkit import changes
+from cflkit.papers import emd_cfl
+from cflkit.parameters import ParameterError
+
+TRUTH = [0, 0, 0, 1, 1, 1, 2, 2]
+SMALL = {
+    "dataset": "digits-8x8",
+    "version": "quarter-turn",
+    "clients": 6,
+    "samples": 80,
+    "published_split": False,
+    "partition_seed": 0,
+    "model": "perceptron",
+    "weights": None,
+    "optimizer": "sgd",
+    "lr": 0.05,
+    "momentum": 0.9,
+    "weight_decay": 0.0,
+    "batch_size": 16,
+    "local_epochs": 2,
+    "rounds": 5,
+    "participants": None,
+    "epsilon": 0.08,
+    "projection": 0.9,
+    "sinkhorn": None,
+    "embedded": 64,
+    "clusters": "neighbourhoods",
+    "train_mode": False,
+    "mu": 0.01,
+    "seed": 0,
+    "until": "rounds",
+    "only": ["EMD-CFL", "Oracle", "FedAvg", "IFCA", "OCFL-HDB", "OCFL-HDB again"],
+}
+
+
+def test_the_affected_clients_of_a_small_case():
+    assert changes.affected("none", TRUTH) == list(range(8))
+    assert changes.affected("random", TRUTH) == list(range(8))
+    assert changes.affected("join", TRUTH) == [2, 5, 7]
+    assert changes.affected("late group", TRUTH) == [6, 7]
+    assert changes.affected("drift", TRUTH) == [2, 3]
+
+
+def test_who_comes_late_is_absent_before_the_change_and_there_after_it():
+    for scene, late in {"join": [2, 5, 7], "late group": [6, 7]}.items():
+        there = changes.presence(scene, TRUTH, rounds=6, change=4, seed=0)
+        assert not there[:4, late].any()
+        there[:4, late] = True
+        assert there.all()
+    for scene in ("none", "drift"):
+        assert changes.presence(scene, TRUTH, rounds=6, change=4, seed=0).all()
+
+
+@given(
+    groups=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    rounds=st.integers(1, 12),
+    seed=st.integers(0, 2**32),
+)
+def test_in_each_random_round_each_cluster_has_somebody(groups, rounds, seed):
+    truth = np.repeat(range(len(groups)), groups)
+    there = changes.presence("random", truth, rounds, 0, seed)
+    assert there.shape == (rounds, len(truth))
+    for cluster in range(len(groups)):
+        assert there[:, truth == cluster].any(dim=1).all()
+    assert torch.equal(there, changes.presence("random", truth, rounds, 0, seed))
+
+
+def test_about_half_of_the_clients_are_there_in_a_random_round():
+    there = changes.presence("random", [0] * 50 + [1] * 50, 200, 0, seed=1)
+    assert there.double().mean().item() == pytest.approx(0.5 + 0.5 * 2 / 100, abs=0.02)
+
+
+def test_a_partition_gives_its_clients_in_another_order():
+    run = emd_cfl.Parameters(**SMALL)
+    _, split = emd_cfl.data(run)
+    order = [5, 0, 3]
+    taken = split.take(order)
+    assert taken.clients == 3
+    for name, held in split.splits.items():
+        for new, old in enumerate(order):
+            assert np.array_equal(taken.splits[name][new], held[old])
+    assert np.array_equal(taken.clusters, split.clusters[order])
+    assert split.take(range(6)).hash == split.hash != taken.hash
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scene": "drift"}, "change must be between 0 and rounds"),
+        ({"scene": "late group", "change": 5}, "change must be between 0 and rounds"),
+        ({"change": 2}, "change must be 0"),
+        ({"scene": "random", "participants": 3}, "participants must be None"),
+    ],
+)
+def test_a_scene_that_cannot_be_is_refused(change, message):
+    with pytest.raises(ParameterError, match=message):
+        emd_cfl.Parameters.checked(SMALL | change)
+
+
+def last(scene, tmp_path=None, **options):
+    """Play a small run of this scene; return its table."""
+    run = emd_cfl.Parameters(**SMALL, scene=scene, **options)
+    images, split = emd_cfl.data(run)
+    home, lines = emd_cfl.federation(run, images, split), emd_cfl.line_up(run, images, split)
+    checkpoint = None if tmp_path is None else tmp_path / "state.pt"
+    return emd_cfl.play(run, home, lines, run.rounds, checkpoint, progress=False).table()
+
+
+def test_in_drift_the_truth_changes_and_only_some_methods_follow(tmp_path):
+    table = last("drift", tmp_path, change=3)
+    assert table.groupby("method")["round"].max().eq(5).all()
+    found = {name: rows.set_index("round")["ari"] for name, rows in table.groupby("method")}
+    for name in ("EMD-CFL", "Oracle", "IFCA", "OCFL-HDB"):
+        assert found[name][3] == 1, name
+    for name in ("EMD-CFL", "OCFL-HDB"):  # they decide once, and two of six clients changed
+        assert found[name][5] < 0.5, name
+    for name in ("Oracle", "IFCA"):
+        assert found[name][5] == 1, name
+
+
+def test_a_run_with_drift_that_is_interrupted_ends_as_if_it_was_not(tmp_path, monkeypatch):
+    whole, going_on = last("drift", change=3), emd_cfl.simulation.run
+
+    def killed(*arguments, after=None, **options):
+        if after is not None:
+            raise KeyboardInterrupt
+        return going_on(*arguments, **options)
+
+    monkeypatch.setattr(emd_cfl.simulation, "run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        last("drift", tmp_path, change=3)
+    monkeypatch.undo()
+    assert (tmp_path / "state.pt").exists()
+    columns = ["method", "round", "ari", "accuracy", "worst_accuracy", "clusters"]
+    assert last("drift", tmp_path, change=3)[columns].equals(whole[columns])
+
+
+def test_a_late_group_gets_its_own_cluster_where_the_method_looks_again():
+    table = last("late group", change=2)
+    final = table[table["round"] == 5].set_index("method")["ari"]
+    assert final["EMD-CFL"] == final["IFCA"] == final["Oracle"] == 1
+    assert final["OCFL-HDB"] < 1
