@@ -82,6 +82,7 @@ def home(images, split, seed=run.seed, **options):
     return Federation(images, split, "perceptron", training, **options)
 
 
+# %%
 digits, half = datasets.load("digits-8x8"), run.clients // 2
 images, everybody = shifts.make(
     digits, "quarter-turn", clients=run.clients + 2, samples=run.samples, seed=run.seed
@@ -173,6 +174,7 @@ def classes_from_update(federation, update):
     return set(np.flatnonzero(update[federation.layout["classifier.bias"]] > 0).tolist())
 
 
+# %%
 _, by_classes = partition.ocfl(
     digits, overlap="nonoverlapping", balance="balanced", clients=9, draws=120, seed=run.seed
 )
@@ -498,6 +500,7 @@ def line_up():
     }
 
 
+# %%
 def accuracies(place, method):
     """The accuracy of each client on its own test images; clients have one model each."""
     models, mixture = method.client_models()

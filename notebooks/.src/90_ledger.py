@@ -21,7 +21,7 @@
 #
 # **Before this:** [03 OCFL](03_ocfl_temperature.ipynb), [04 Sattler and Briggs](04_sattler_and_briggs.ipynb).
 #
-# **Study minutes:** 55. **Minutes on two cores:** 0.5
+# **Study minutes:** 55. **Minutes on two cores:** 1
 #
 # **Papers.** The ledger has the tables of four papers and of a tutorial. Two papers belong together: M. K. Zuziak, R. Pellungrini, S. Rinzivillo,
 # *One-Shot Clustered Federated Learning*, IEEE BigData 2024 (`ocfl`), and its extended version (`ocfl-extended`). The scores
@@ -362,6 +362,7 @@ short = {
     "overlapping": "ov.",
     "balanced": "bal.",
     "imbalanced": "imb.",
+    "fashion-mnist": "fashion",
 }
 detail["label"] = [
     ", ".join(str(short.get(part, part)) for part in row if not pd.isna(part)) or "all"
@@ -375,15 +376,18 @@ print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *
 # %% [markdown]
 # A black bar is a printed number, and a coloured mark is our mean with its interval. The shape of the mark is the answer of the
 # rule. A dash at the right edge says that the paper prints a dash. Look for columns with many crosses, and for wide
-# intervals. The measures AMI and COM are left out of the figures, since they move with RAND. `data/ledger.csv` has them.
+# intervals. The measures AMI and COM are left out of the figures, since they move with RAND. `data/ledger.csv` has them. Rounds
+# are counted, and stand in a table below.
 
 # %% tags=["hide-input"]
+drawn = set(detail["measure"]) - {"AMI", "COM", "clustering round"}
+pictured = [table for table in tables if drawn & set(detail[detail["table"] == table]["measure"])]
 looks = {"reproduced": "o", "close": "^", "differs": "X", "inconclusive": "D", "single run": "s"}
 
 
 def beside(table):
     rows = detail[detail["table"] == table]
-    rows = rows[~rows["measure"].isin(["AMI", "COM"])]
+    rows = rows[rows["measure"].isin(drawn)]
     measures, scenarios = list(rows["measure"].unique()), list(rows["label"].unique())
     names = list(rows["method"].unique())
     size = (8, 1.2 + len(measures) * (0.5 + 0.17 * len(scenarios)))
@@ -424,7 +428,7 @@ def beside(table):
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
     plots.show(
         figure,
-        3 + tables.index(table),
+        3 + pictured.index(table),
         f"{titled(table)} of {view.paper}: published numbers, and our means with their 90 % t-intervals. "
         "One row per scenario, one column of panels per method.",
         "Small panels of marks. In each row a vertical bar is the published number, and a mark is our "
@@ -433,10 +437,20 @@ def beside(table):
 
 
 # %%
-for table in tables:
+for table in pictured:
     beside(table)
 if not tables:
     print(f"No record has the parameters of a table of {view.paper}.")
+
+# %%
+rounds = detail[detail["measure"] == "clustering round"].copy()
+if len(rounds):
+    rounds["both"] = [f"{row.value:g} / {row.ours:.3g}" for row in rounds.itertuples()]
+    table = rounds.pivot_table(
+        index="label", columns="method", values="both", aggfunc="first", sort=False, fill_value=""
+    )
+    print("round of the clustering, printed / ours (mean over seeds)")
+    print(table.rename_axis(index=None, columns=None).to_string())
 
 # %% [markdown]
 # A wide line says that our seeds differ. Read the figures with three things in mind:
@@ -546,16 +560,16 @@ ways = {
     "as published, ours": ("ours", "X", "#D55E00"),
     "as intended, ours": ("intended", "o", "#0072B2"),
 }
-kinds_of = list(twins["method"].unique())
+kinds_of, scenes = list(twins["method"].unique()), list(twins["label"].unique())
+size = (8, 1.2 + 0.17 * len(scenes))
 if kinds_of:
-    figure, axes = plt.subplots(1, len(kinds_of), figsize=(8, 3), sharey=True, squeeze=False)
-    scenes = list(twins["label"].unique())
+    figure, axes = plt.subplots(1, len(kinds_of), figsize=size, sharey=True, squeeze=False)
     for ax, method in zip(axes[0], kinds_of, strict=True):
         rows = twins[twins["method"] == method].set_index("label").reindex(scenes)
         ax.hlines(range(len(scenes)), rows["ours"], rows["intended"], color="0.8", zorder=0)
         for what, (column, marker, colour) in ways.items():
-            size = {"markersize": 12, "markeredgewidth": 2} if marker == "|" else {"markersize": 7}
-            ax.plot(rows[column], range(len(scenes)), marker, color=colour, label=what, **size)
+            big = {"markersize": 10, "markeredgewidth": 2} if marker == "|" else {"markersize": 6}
+            ax.plot(rows[column], range(len(scenes)), marker, color=colour, label=what, **big)
         for place in np.flatnonzero(rows["value"].isna() & rows["ours"].notna()):
             ax.text(1.02, place, "–", ha="right", va="center", fontsize=12, fontweight="bold")
         ax.set(title=method, xlabel=twins["measure"].iloc[0], xlim=(-0.2, 1.05))
@@ -564,7 +578,7 @@ if kinds_of:
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     plots.show(
         figure,
-        3 + len(tables),
+        3 + len(pictured),
         "Methods with two versions. Bars: the printed numbers, where a dash at the right edge stands for "
         "a printed dash. Crosses: our mean for the method as published. Circles: our mean for the method as intended.",
         "One panel per method with one row per scenario. The crosses lie near the bars or near zero, "
