@@ -227,8 +227,8 @@ def parser() -> argparse.ArgumentParser:
 
     tables = commands.add_parser(
         "readme",
-        help="write the README's tables",
-        description="Write the tables of README.md between their markers, and data/ledger.csv, "
+        help="write the tables of results",
+        description="Write the tables of README.md and notebooks/results.md, and data/ledger.csv, "
         "from the notebooks and the records that git tracks: add new ones before. No notebook is "
         "run.",
     )
@@ -402,7 +402,7 @@ def count_claims(options: argparse.Namespace) -> int:
 
 
 def write_readme(options: argparse.Namespace) -> int:
-    """Do ``readme``: write the README's tables and the committed ledger."""
+    """Do ``readme``: write the tables of results and the committed ledger."""
     from cflkit import readme
 
     for path in readme.write():

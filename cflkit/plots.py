@@ -42,6 +42,8 @@ DPI, SHARPNESS = 100, 1.5
 FREQUENT = 24
 # The widest figure, in inches: a column of JupyterLab has little more than 800 pixels
 WIDEST = 8.0
+# The height in pixels of a row of features
+STRIP = 6
 
 
 def style() -> None:
@@ -128,9 +130,14 @@ def png_of(figure: Figure) -> bytes:
 def image_grid(images: ArrayLike, columns: int, axes: Axes | None = None) -> Axes:
     """Draw images ``[N, channels, height, width]`` as one sheet.
 
-    The images are grey or colour, and bytes from 0 to 255 or floats from 0 to 1.
+    The images are grey or colour, and bytes from 0 to 255 or floats from 0 to 1. Features have the
+    form of images of one pixel; they are drawn as rows of shades, from the smallest to the largest.
     """
     pictures = np.asarray(images)
+    if pictures.shape[2:] == (1, 1):
+        features = pictures.reshape(len(pictures), -1)
+        shades = (features - features.min()) / (np.ptp(features) or 1)
+        pictures = np.repeat(shades[:, None, None], STRIP, axis=2)
     if np.issubdtype(pictures.dtype, np.floating):
         pictures = np.rint(pictures.clip(0, 1) * 255)
     count, channels, height, width = pictures.shape

@@ -1,4 +1,4 @@
-"""The README's tables, made from committed notebooks and records.
+"""The tables of the README and of the page of results, made from committed notebooks and records.
 
 Each table is between two markers. The text around the markers is written by hand.
 """
@@ -6,7 +6,7 @@ Each table is between two markers. The text around the markers is written by han
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,57 +19,88 @@ from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT, Record
 from cflkit.revision import CHECKOUT
 
-README = PROJECT / "README.md"
+# The pages with tables; each table is in one of them
+PAGES = (PROJECT / "README.md", PROJECT / "notebooks" / "results.md")
 # The line in a notebook's first cell that states the minutes
 MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
+# Notebooks with this number or a higher one are reports and the glossary
+FIRST_REPORT = 90
 
 
 def write() -> list[Path]:
-    """Write the ledger of the records that git tracks, and the README's tables.
+    """Write the ledger of the records that git tracks, and the tables of the pages.
 
     Returns
     -------
     list of Path
         The files written.
+
+    Raises
+    ------
+    ParameterError
+        This is no clone of the project.
+    ValueError
+        A table has no place.
     """
     if CHECKOUT is None:
         raise ParameterError("the README is written in a clone of the project")
     committed = records.committed()
     table = ledger.ledger(committed)
     ledger.write(table, ledger.LEDGER)
-    text = README.read_text(encoding="utf-8")
-    README.write_text(filled(text, committed, table), encoding="utf-8")
-    return [ledger.LEDGER, README]
+    parts = tables(committed, table)
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    for name in parts:
+        if not any(start(name) in text for text in texts.values()):
+            raise ValueError(f"no page has a place for {name}: {start(name).strip()}")
+    for page, text in texts.items():
+        page.write_text(filled(text, parts), encoding="utf-8")
+    return [ledger.LEDGER, *PAGES]
 
 
-def filled(text: str, committed: Sequence[Record], table: pd.DataFrame) -> str:
-    """Put the tables between their markers.
+def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
+    """Build all tables, by the names in their markers.
 
     Parameters
     ----------
-    text : str
-        The text of the README.
     committed : sequence of Record
         The records that git tracks.
     table : DataFrame
         The ledger of these records.
+    """
+    parts = {
+        "lessons": notebook_table(range(FIRST_REPORT)),
+        "reports": notebook_table(range(FIRST_REPORT, 100)),
+        "summary": summary(table),
+        "ledger": headline(table),
+    }
+    for paper in PAPERS.values():
+        if paper.results is not None:
+            parts[paper.results.marker] = results_table(paper.name, paper.results, committed)
+    return parts
+
+
+def start(name: str) -> str:
+    """Return the line before a table."""
+    return f"<!-- {name}: written by python -m cflkit readme -->\n"
+
+
+def filled(text: str, parts: Mapping[str, str]) -> str:
+    """Put into a page those tables for which it has a place.
 
     Raises
     ------
     ValueError
-        The markers of a table are missing.
+        The end of a table is missing, or there is no such table.
     """
-    parts = {"notebooks": notebook_table(), "ledger": headline(table)}
-    for paper in PAPERS.values():
-        if paper.results is not None:
-            parts[paper.results.marker] = results_table(paper.name, paper.results, committed)
-    for name, part in parts.items():
-        marker, end = f"<!-- {name}: written by python -m cflkit readme -->\n", "\n<!-- end -->"
-        before, found, rest = text.partition(marker)
+    end = "\n<!-- end -->"
+    for name in re.findall(start(r"([\w-]+)"), text):
+        if name not in parts:
+            raise ValueError(f"there is no table {name}")
+        before, _, rest = text.partition(start(name))
         _, ended, after = rest.partition(end)
-        if not (found and ended):
-            raise ValueError(f"README.md has no place for {name} between {marker.strip()} and{end}")
-        text = before + marker + part + end + after
+        if not ended:
+            raise ValueError(f"the table {name} has no end: {end.strip()}")
+        text = before + start(name) + parts[name] + end + after
     return text
 
 
@@ -79,10 +110,12 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
-def notebook_table() -> str:
-    """Build the table of notebooks, each with its title and its minutes."""
+def notebook_table(numbers: range) -> str:
+    """Build the table of the notebooks with these numbers, each with its title and its minutes."""
     rows = []
     for path in sorted(grid.NOTEBOOKS.glob("[0-9]*.ipynb")):
+        if int(path.name[:2]) not in numbers:
+            continue
         cells = notebooks.read(path)["cells"]
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
         title = re.search(r"^# (.+)$", text, re.M)
@@ -107,6 +140,21 @@ def results_table(paper: str, results: Results, committed: Sequence[Record]) -> 
     runs = [Runs(key[0][1], found[key]) for key in sorted(found)]
     rows = [[column.cell(row) for column in results.columns] for row in runs]
     return markdown([column.head for column in results.columns], rows)
+
+
+def summary(table: pd.DataFrame) -> str:
+    """Build the table of how many of each paper's numbers have runs, and of the answers."""
+    counts = ledger.counts(table)
+    counts["numbers"] = counts[list(ledger.STATUS)].sum(axis=1)
+    counts = counts.groupby(level=["scale", "paper"], sort=False).sum(numeric_only=True)
+    heads = ["numbers", "run", "single run", "reproduced", "close", "differs", "inconclusive"]
+    rows = [
+        (scale, paper, *(f"{row[name]:.0f}" for name in heads))
+        for (scale, paper), row in counts[counts["run"] > 0].iterrows()
+    ]
+    # At the reduced scale, nothing is reproduced
+    heads[heads.index("reproduced")] = "reproduced or agrees"
+    return markdown(("scale", "paper", *heads), rows)
 
 
 def headline(table: pd.DataFrame) -> str:

@@ -359,21 +359,27 @@ def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypat
     from cflkit import ledger, readme
 
     marker = "<!-- {}: written by python -m cflkit readme -->\nTO REPLACE\n<!-- end -->\n"
-    names = ["notebooks", "ledger", *(p.results.marker for p in PAPERS.values() if p.results)]
-    (tmp_path / "README.md").write_text("before\n" + "".join(map(marker.format, names)) + "after\n")
-    monkeypatch.setattr(readme, "README", tmp_path / "README.md")
+    names = ["ledger", *(p.results.marker for p in PAPERS.values() if p.results)]
+    first = map(marker.format, ("lessons", "reports", "summary"))
+    (tmp_path / "README.md").write_text("before\n" + "".join(first) + "after\n")
+    (tmp_path / "results.md").write_text("".join(map(marker.format, names)))
+    pages = tmp_path / "README.md", tmp_path / "results.md"
+    monkeypatch.setattr(readme, "PAGES", pages)
     monkeypatch.setattr(ledger, "LEDGER", tmp_path / "ledger.csv")
     monkeypatch.setattr(records, "committed", lambda: [])
     assert main(["readme"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         str(tmp_path / "ledger.csv"),
-        str(tmp_path / "README.md"),
+        *map(str, pages),
     ]
     written = (tmp_path / "README.md").read_text()
-    assert written.startswith("before\n<!-- notebooks")
+    assert written.startswith("before\n<!-- lessons")
     assert written.endswith("<!-- end -->\nafter\n")
-    assert "TO REPLACE" not in written
+    assert "TO REPLACE" not in written + pages[1].read_text()
     assert "[03_ocfl_temperature](" in written
+    pages[1].write_text("no table")
+    with pytest.raises(ValueError, match="no page has a place for ledger"):
+        readme.write()
     assert (tmp_path / "ledger.csv").exists()
 
 

@@ -421,18 +421,21 @@ def test_a_new_paper_needs_its_file_and_nothing_else(toy):
     assert cell["status"] == ledger.status(0.5, f1)
     assert "-p lr 0.2" in ledger.command(made[0], "toy-paper")
 
-    marks = ("notebooks", "ledger", "toy-results")
+    marks = ("lessons", "ledger", "toy-results")
     text = "\n".join(
         f"<!-- {name}: written by python -m cflkit readme -->\nold\n<!-- end -->" for name in marks
     )
-    written = readme.filled(text, made, book)
+    tables = readme.tables(made, book)
+    written = readme.filled(text, tables)
     assert "| [08_toy](notebooks/08_toy.ipynb) | A toy | 0.5 |" in written
     assert "| toy-paper, 1 | paper's | 1 | 1 |" in written
     assert (
         f"| data | seeds | F1 |\n|---|---|---|\n| digits-8x8 | 2 | {sum(f1) / 2:.3f} |" in written
     )
-    with pytest.raises(ValueError, match="no place for toy-results"):
-        readme.filled(text.replace("toy-results", "other"), made, book)
+    with pytest.raises(ValueError, match="there is no table other"):
+        readme.filled(text.replace("toy-results", "other"), tables)
+    with pytest.raises(ValueError, match="has no end"):
+        readme.filled(text.removesuffix("<!-- end -->"), tables)
 
 
 def test_how_little_a_new_paper_is():

@@ -129,3 +129,13 @@ def test_a_rare_colour_is_not_lost():
     stored = PIL.Image.open(io.BytesIO(plots.png_of(figure))).convert("RGB")
     away = np.abs(np.asarray(stored).astype(int) - [0xCC, 0x79, 0xA7]).sum(axis=2)
     assert (away < 12).sum() > 20
+
+
+def test_features_are_drawn_as_rows_of_shades():
+    features = np.array([[0.5, -1.0, 2.0], [0.5, 0.5, 0.5]])[:, :, None, None]
+    sheet = plots.image_grid(features, columns=1).images[0].get_array()
+    height = plots.STRIP + 2
+    assert sheet.shape == (2 * height, 3 + 2)
+    for number, row in enumerate(features[:, :, 0, 0]):
+        drawn = sheet[number * height : number * height + plots.STRIP, :3]
+        assert np.array_equal(drawn, np.tile(np.rint((row + 1) / 3 * 255), (plots.STRIP, 1)))

@@ -109,9 +109,12 @@ def test_the_readme_names_commands_and_files_that_exist():
 
 
 def test_the_readmes_tables_are_what_the_kit_writes():
-    text = (PROJECT / "README.md").read_text(encoding="utf-8")
     committed = records.committed()
-    assert readme.filled(text, committed, ledger.ledger(committed)) == text
+    tables = readme.tables(committed, ledger.ledger(committed))
+    texts = [page.read_text(encoding="utf-8") for page in readme.PAGES]
+    assert [readme.filled(text, tables) for text in texts] == texts
+    for name in tables:
+        assert sum(text.count(readme.start(name)) for text in texts) == 1, name
 
 
 @pytest.mark.slow

@@ -170,12 +170,12 @@ def selected(lines: Mapping[str, Method], only: Sequence[str] | None) -> dict[st
     return {name: lines[name] for name in lines if name.removesuffix(AS_PUBLISHED) in wanted}
 
 
-# --- The README's table --------------------------------------------------------------------------
+# --- The table of results ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of one scenario at one scale, one per seed: a row of the README's table.
+    """The runs of one scenario at one scale, one per seed: a row of the table of results.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a README table.
+    """One column of a table of results.
 
     Attributes
     ----------
@@ -247,7 +247,7 @@ MINUTES = Column("minutes", lambda runs: f"{runs.minutes:.0f}")
 
 @dataclass(frozen=True)
 class Results:
-    """The README's table of a paper's runs.
+    """The table of a paper's runs on the page of results.
 
     Attributes
     ----------
@@ -325,7 +325,7 @@ class Paper:
     switches : tuple of Switch
         The differences of the paper's code or text from what was intended.
     results : Results, optional
-        The README's table; None for a paper that shares another's runs.
+        The table of results; None for a paper that shares another's runs.
     free : frozenset of str
         The parameters in which runs of one scale may differ, such as seeds.
     whole_only : frozenset of str

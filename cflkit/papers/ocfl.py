@@ -421,7 +421,7 @@ def corrected(clusters: Sequence[Sequence[str]], sizes: Sequence[int]) -> dict[s
     return {**rounds.head(TABLE_ROUNDS).mean(), **last}
 
 
-# --- The README's table, and the papers ----------------------------------------------------------
+# --- The table of results, and the papers --------------------------------------------------------
 
 
 def fired(runs: Runs) -> str:

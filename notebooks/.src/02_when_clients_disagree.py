@@ -279,10 +279,11 @@ for name, table in held.items():
 # %%
 training = LocalTraining(epochs=run.local_epochs, batch_size=run.batch_size, lr=run.lr)
 everyone = torch.arange(run.clients)
+network = "perceptron" if images.shape[1:] == (1, 1) else "compact-cnn"  # for features, or images
 
 
 def train(method, of_seed):
-    federation = Federation(images, split, training=training, seed=of_seed)
+    federation = Federation(images, split, network, training, seed=of_seed)
     method.setup(federation.server, federation.initial())
     accuracy, models = np.zeros((run.rounds, 3)), []
     for t in range(run.rounds):
@@ -392,7 +393,7 @@ lopsided = {one: half + int(gap[one][half:].argmax()) for one in seeds}
 
 
 def answers(one):
-    federation = Federation(images, split, training=training, seed=one)
+    federation = Federation(images, split, network, training, seed=one)
     first = torch.zeros(1, dtype=torch.int64)
     model = shared[one][1][lopsided[one]]
     return federation.predict(Jobs(model, first, first), "central")[0].argmax(1).cpu().numpy()

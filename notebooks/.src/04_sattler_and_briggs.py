@@ -321,7 +321,7 @@ def thresholds_by_proxy(network, rate):
     return sattler.recommended_thresholds(sattler.central_norms(central, rounds=3))
 
 
-for network in ("linear", "compact-bn"):
+for network in dict.fromkeys(("linear", run.model)):
     for rate in (0.1, 0.01):
         eps1, upper = thresholds_by_proxy(network, rate)
         print(f"{network:10s} lr {rate:<5} ε₁ = {eps1:.3f}, ε₂ up to {upper:.2f}")

@@ -315,7 +315,7 @@ plots.show(
 # %% [markdown]
 # Where the square lies near the circle, or beyond it, the rule cannot distinguish the right scenario from a wrong one. The
 # answer "reproduced" then says that a method finds the groups early *somewhere*. It does not say that this number came
-# out. A row with the circle far right of its square carries information about its scenario. The README prints the placebo
+# out. A row with the circle far right of its square carries information about its scenario. [The results page](results.md) prints the placebo
 # beside every count.
 #
 # **Third test: how precise are our means?** For each table, the next cell prints how many numbers rest on one seed. For the

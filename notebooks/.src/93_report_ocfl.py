@@ -260,7 +260,7 @@ plots.show(
 
 # %% tags=["nbval-check-output"]
 for name, rows in book.groupby("method", sort=False):
-    counts = rows[prefix + "status"].value_counts().to_dict()
+    counts = rows[prefix + "status"].str.removesuffix(" (reduced)").value_counts().to_dict()
     print(f"{name:9s}", ", ".join(f"{counts[key]} {key}" for key in sorted(counts)))
 
 # %% [markdown]

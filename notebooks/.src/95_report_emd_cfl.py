@@ -49,7 +49,9 @@ scale = "reduced"  # or "paper": which committed runs are shown
 
 # %%
 view = papers.lessons.Report.of(globals())
-known = [past for past in records.committed() if past.paper == "emd-cfl"]
+of_paper = [past for past in records.committed() if past.paper == "emd-cfl"]
+changed = [past for past in of_paper if past.parameters["scene"] != "none"]
+known = [past for past in of_paper if past.parameters["scene"] == "none"]
 scales = {past.id: ledger.scale(past, "emd-cfl") for past in known}
 of_scale = [past for past in known if scales[past.id] == view.scale]
 evidence = [past for past in known if scales[past.id] is None]
@@ -61,6 +63,7 @@ of_tables = [
     if past.parameters["participants"] is None
     and (past.parameters["projection"], past.parameters["sinkhorn"]) == (0.9, None)
 ]
+MEASURES = ("ari", "accuracy", "worst_accuracy")
 if not of_scale:
     print("No committed run has this scale, so the figures of tables have published values only.")
 

@@ -292,7 +292,7 @@ for one in dead:
     print(means.loc[["FedAvg", "Sattler", "Briggs as published", "OCFL-HDB"]].round(2).to_string())
 
 # %% [markdown]
-# A rise from such a baseline says only that the other model has learned. The README's table has a row of this run, with insertion
+# A rise from such a baseline says only that the other model has learned. The table on [the results page](results.md) has a row of this run, with insertion
 # for "no clustering": it must be read in this way. We leave such runs out of all comparisons below.
 #
 # ### Theirs and ours

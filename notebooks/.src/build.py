@@ -4,7 +4,7 @@
 ``.src/NAME.py`` is executed at its default scale and written as ``NAME.ipynb`` with outputs. The
 measured minutes are written into the notebook, its source and the README; nobody types them. The
 exercises in ``.src/exercises`` are written into ``exercises``, without their solutions. Then the
-ledger and the README's tables are written anew, from the records that git tracks: add new ones
+ledger and the tables of results are written anew, from the records that git tracks: add new ones
 before.
 """
 
