@@ -230,3 +230,22 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
     assert list(told["provenance"]["data_files"]) == [path]
     rounds = pd.read_csv(record / "rounds.csv")
     assert rounds["accuracy"].notna().all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lesson", ["02_when_clients_disagree", "05_emd_cfl"])
+def test_a_whole_lesson_runs_with_features(tmp_path, monkeypatch, lesson):
+    """Also its figures and demonstrations, which a record does not need."""
+    for name in ("RESULTS", "CACHE", "FIGURES"):
+        monkeypatch.setenv(f"CFLKIT_{name}", str(tmp_path / name.lower()))
+    monkeypatch.chdir(tmp_path)
+    given = {"dataset": features_of_two_domains(datasets.load("digits-8x8"))}
+    given |= {"rounds": 2, "local_epochs": 1, "repeats": 1}
+    if lesson == "02_when_clients_disagree":
+        given |= {"clients": 6, "draws": 60}
+    else:
+        given |= {"version": "domains", "clients": None, "model": "perceptron", "compared": []}
+    notebook = str(PROJECT / "notebooks" / f"{lesson}.ipynb")
+    options = [part for name, value in given.items() for part in ("-p", name, json.dumps(value))]
+    options = [option.strip('"') for option in options]
+    assert main(["run", notebook, *options]) == 0
