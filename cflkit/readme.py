@@ -1,4 +1,4 @@
-"""The tables of the README and of the page of results, made from committed notebooks and records.
+"""The tables of the README and of other pages, made from committed notebooks, records and timings.
 
 Each table is between two markers. The text around the markers is written by hand.
 """
@@ -20,7 +20,12 @@ from cflkit.records import PROJECT, Record
 from cflkit.revision import CHECKOUT
 
 # The pages with tables; each table is in one of them
-PAGES = (PROJECT / "README.md", PROJECT / "notebooks" / "results.md")
+PAGES = tuple(
+    PROJECT / name
+    for name in ("README.md", "notebooks/results.md", "notebooks/a_real_federation.md")
+)
+# What `make bench` has measured
+BENCHMARK = PROJECT / "data" / "benchmark.csv"
 # The line in a notebook's first cell that states the minutes
 MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
 # Notebooks with this number or a higher one are reports and the glossary
@@ -72,6 +77,7 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
         "reports": notebook_table(range(FIRST_REPORT, 100)),
         "summary": summary(table),
         "ledger": headline(table),
+        "overhead": overhead(pd.read_csv(BENCHMARK)),
     }
     for paper in PAPERS.values():
         if paper.results is not None:
@@ -177,3 +183,17 @@ def headline(table: pd.DataFrame) -> str:
     # At the reduced scale, nothing is reproduced
     heads = [name.replace("reproduced", "reproduced or agrees") for name in whole]
     return markdown(("paper, table", "scale", "numbers", *heads, "placebo"), rows)
+
+
+def overhead(measured: pd.DataFrame) -> str:
+    """Build the table of what a federation over a network costs, beside the simulation."""
+    rows = measured[measured["part"] == "real federation"]
+    columns = ["way", "seconds", "seconds with start and end", "MB down", "MB up"]
+    cells = [
+        [
+            row["way"],
+            *("–" if pd.isna(row[name]) else f"{row[name]:.3g}" for name in columns[1:]),
+        ]
+        for _, row in rows.iterrows()
+    ]
+    return markdown(columns, cells)
