@@ -20,7 +20,7 @@
 #
 # **Before this:** some Python, and the idea of gradient descent.
 #
-# **Study minutes:** 15. **Minutes on two cores:** 1.5
+# **Study minutes:** 15. **Minutes on two cores:** 1
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE BigData 2024.
 

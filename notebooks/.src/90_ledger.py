@@ -350,7 +350,7 @@ for differs, rows in reduced.groupby("reduced_scale"):
 # ## One paper in detail
 #
 # From here on, all figures show the paper that the parameter names. Its scenarios have short names: *non-ov.* and *ov.* for
-# non-overlapping and overlapping clusters, *bal.* and *imb.* for balanced and imbalanced ones. A method's names in the
+# non-overlapping and overlapping clusters, *bal.* and *imb.* for balanced and imbalanced ones. Runs are at the reduced scale, unless the name ends with *paper's*. A method's names in the
 # tables are in the [glossary](99_glossary.ipynb#methods).
 
 # %%
@@ -368,8 +368,8 @@ detail["label"] = [
     ", ".join(str(short.get(part, part)) for part in row if not pd.isna(part)) or "all"
     for row in detail[index].itertuples(index=False)
 ]
-if len(detail[["scale"]].drop_duplicates()) > 1:
-    detail["label"] += ", " + detail["scale"]
+if detail["scale"].nunique() > 1:
+    detail["label"] += detail["scale"].map({"paper's": ", paper's", "reduced": ""})
 print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *tables)
 
 
