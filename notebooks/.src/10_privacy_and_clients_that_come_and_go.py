@@ -601,7 +601,8 @@ for name, (curves, labels) in scenes.items():
 # - **Again.** OCFL that clusters again ends within 2 points of the oracle in both difficult scenes. Each clustering costs one round in which no model improves. It is also risky where few clients are there, as a claim below says: a clustering of few
 #   clients can join the groups in the scene *random*.
 #
-# One client with 60 test images is not much, so look at the claims for other seeds. They say the same: "one-shot" has a price where clients change. Few-shot clustering, which the extended paper only mentions, avoids it.
+# One client with 60 test images is not much, so look at the claims for other seeds. [Report 95](95_report_emd_cfl.ipynb) has the same scenes on
+# MNIST, with four groups and a convolutional network. The claims say the same: "one-shot" has a price where clients change. Few-shot clustering, which the extended paper only mentions, avoids it.
 #
 # ## What we saw
 
