@@ -6,6 +6,7 @@ import copy
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cflkit.communication import Traffic
@@ -134,10 +135,18 @@ def answered_once(
         history.requested += sum(map(len, keys.values()))
         history.trained += len(places)
     distinct = joined([part for part in parts if len(part)] or parts[:1])
+    check_present(distinct.client_of, federation, t)
     try:
         return request.only(distinct).answered_by(federation, t), places, None
     except Diverged as error:
         return error.trained, places, error
+
+
+def check_present(clients: Tensor, federation: Federation, t: int) -> None:
+    """Raise `ClientsAbsent` if a client is asked that is absent in round ``t``."""
+    absent = clients[~torch.isin(clients, federation.reachable(t))]
+    if len(absent):
+        raise ClientsAbsent(absent.unique().tolist(), federation.faults, asked_again=True)
 
 
 def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[Any] | Tensor:

@@ -176,7 +176,8 @@ def turned():
 
 def aggregate(method, federation, jobs, trained):
     """Run the part of a round that follows the training."""
-    federation.converse(method.meet(jobs.client_of, trained))
+    everyone = torch.arange(federation.clients)
+    federation.converse(method.meet(jobs.client_of, trained, everyone))
     method.average(jobs.client_of, trained)
 
 
@@ -317,7 +318,7 @@ def test_overlapping_neighbourhoods_average_all_they_agree_with(turned):
     edges = np.ones((6, 6), dtype=bool)
     edges[0, 5] = edges[5, 0] = False
 
-    def measure(new):
+    def measure(pairs):
         method.scores = torch.from_numpy(np.where(edges, 0.0, 1.0))
         yield from ()
 
@@ -341,9 +342,8 @@ def test_absent_members_count_with_what_they_trained_last(turned):
     method = methods.make("emd-cfl", epsilon=0.5)
     method.setup(federation.server, federation.initial())
 
-    def measure(new):
-        known = method.seen[:, None] & method.seen[None]
-        method.scores = torch.where(known, 0.0, math.nan)
+    def measure(pairs):
+        method.scores = torch.where(pairs, 0.0, method.scores)
         yield from ()
 
     method.measure = measure

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from cflkit import methods, shifts, simulation
 from cflkit.divergence import cosine_divergence
-from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation import ClientsAbsent, Federation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
 from cflkit.methods.ocfl import attribute, mean_directions, nearest
 
@@ -331,3 +331,28 @@ def pool_of_groups(small):
     presence[:3, late] = False
     training = LocalTraining(epochs=2, batch_size=16, lr=0.1)
     return Federation(images, split, "linear", training, presence=presence), late
+
+
+def test_emd_cfl_measures_a_pair_when_both_clients_answer(small):
+    """Clients 0 and 1 are first there together in round 3; nobody is asked while absent."""
+    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
+    presence = rows({0, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, set(range(6)))
+    training = LocalTraining(epochs=1, batch_size=16)
+    federation = Federation(images, split, "linear", training, presence=presence)
+    method = methods.make("emd-cfl", epsilon=0.1)
+    history = None
+    for t in range(3):
+        history = simulation.run(
+            {"EMD-CFL": method}, federation, t + 1, after=history, progress=False
+        )
+        there = presence[: t + 1]
+        met = (there[:, :, None] & there[:, None]).any(dim=0)
+        assert torch.equal(~method.scores.isnan(), met)
+        assert method.settled == (t == 2)
+
+
+def test_a_method_that_asks_absent_clients_ends_with_a_clear_error(small):
+    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
+    federation = Federation(images, split, "linear", presence=rows({0, 1, 2}, set(range(6))))
+    with pytest.raises(ClientsAbsent, match="client 3: no answer"):
+        simulation.run({"PACFL": methods.make("pacfl")}, federation, 1, progress=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -106,10 +107,14 @@ class Federation:
     shared_seed : int
         The secret that clients share (`Client.shared_seed`); in the simulation, the seed.
     absent_allowed : bool
-        Whether rounds go on without clients that do not answer; nobody is absent in the simulation.
+        Whether a round begins again without the clients that do not answer. In the simulation, all
+        answer that are there.
+    faults : mapping of int to str
+        Why absent clients are absent, where this is known.
     """
 
     absent_allowed = False
+    faults: Mapping[int, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -181,11 +186,15 @@ class Federation:
             return self.partition.hash
         return f"{self.partition.hash}, present {contents(self.presence).hex()}"
 
+    def reachable(self, round: int) -> Tensor:
+        """Return the clients that answer in a round, ascending: all except the absent ones."""
+        if self.presence is None:
+            return torch.arange(self.clients)
+        return self.presence[min(round, len(self.presence) - 1)].nonzero().flatten()
+
     def participants(self, round: int) -> Tensor:
-        """Return the clients that train in a round, ascending."""
-        there = torch.arange(self.clients)
-        if self.presence is not None:
-            there = self.presence[min(round, len(self.presence) - 1)].nonzero().flatten()
+        """Return the clients that train in a round, ascending: drawn from those that answer."""
+        there = self.reachable(round)
         return self.drawn(there, min(self.per_round, len(there)), round)
 
     def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:

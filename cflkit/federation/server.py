@@ -43,5 +43,6 @@ class Server:
         self.training: LocalTraining = federation.training
         self.initials = federation.initials
         self.participants = federation.participants
+        self.reachable = federation.reachable
         self.num_samples = federation.num_samples
         self.drawn = federation.drawn

@@ -122,39 +122,50 @@ class EMDCFL(Method):
     @property
     def settled(self) -> bool:
         """Return whether every pair of clients has been measured."""
-        return bool(self.seen.all())
+        return not bool(self.scores.isnan().any())
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run lines 10 to 21 of Algorithm 1; each pair of clients is measured only once."""
         jobs = self.broadcast(t)
         trained = yield Train(jobs)
         self.scalars = {}
-        yield from self.meet(jobs.client_of, trained)
+        yield from self.meet(jobs.client_of, trained, self.server.reachable(t))
         self.average(jobs.client_of, trained)
 
-    def meet(self, present: Tensor, trained: Tensor) -> Generator[Request, Any, None]:
-        """Cluster again if a client is present for the first time (lines 11 to 17)."""
-        new = present[~self.seen[present]]
-        if not len(new):
+    def meet(
+        self, present: Tensor, trained: Tensor, reachable: Tensor | None = None
+    ) -> Generator[Request, Any, None]:
+        """Cluster again if there are pairs that have not been measured (lines 11 to 17).
+
+        Clients that have trained before and answer now (``reachable``) are measured, too, although
+        they do not train in this round. By default only those that have trained now answer.
+        """
+        if self.embedders is None:
             return
-        assert self.embedders is not None
-        self.embedders[new] = trained[torch.isin(present, new)]
-        self.seen[new] = True
-        yield from self.measure(set(new.tolist()))
+        new = ~self.seen[present]
+        self.embedders[present[new]] = trained[new]
+        self.seen[present] = True
+        there = torch.zeros_like(self.seen)
+        there[present if reachable is None else reachable] = True
+        there &= self.seen
+        pairs = there[:, None] & there & self.scores.isnan()
+        if not pairs.any():
+            return
+        yield from self.measure(pairs)
         self.cluster()
         # Row by row, with the number of digits to which the authors round
         self.scalars["scores"] = "|".join(f"{s:.4f}" for s in self.scores.flatten().tolist())
-        if self.seen.all():
-            self.embedders = None  # every pair has been measured
+        if self.settled:
+            self.embedders = None
 
-    def measure(self, new: set[int]) -> Generator[Request, Any, None]:
-        """Measure the scores of all pairs of seen clients with a new client (lines 11 to 16)."""
-        seen = self.seen.nonzero().flatten().tolist()
-        partners = {owner: [c for c in seen if owner in new or c in new] for owner in seen}
-        at_once = max(1, PAIRS_AT_ONCE // len(seen))
-        for start in range(0, len(seen), at_once):
-            owners = seen[start : start + at_once]
-            yield from self.measure_from(owners, [partners[owner] for owner in owners])
+    def measure(self, pairs: Tensor) -> Generator[Request, Any, None]:
+        """Measure the scores of the pairs that are true in ``[m, m]`` (lines 11 to 16)."""
+        owners = pairs.any(dim=1).nonzero().flatten().tolist()
+        partners = {owner: pairs[owner].nonzero().flatten().tolist() for owner in owners}
+        at_once = max(1, PAIRS_AT_ONCE // len(owners))
+        for start in range(0, len(owners), at_once):
+            some = owners[start : start + at_once]
+            yield from self.measure_from(some, [partners[owner] for owner in some])
 
     def measure_from(
         self, owners: Sequence[int], partners: Sequence[Sequence[int]]
@@ -241,12 +252,11 @@ class EMDOracle(EMDCFL):
         yield from super().round(t)
         self.scalars = {}
 
-    def measure(self, new: set[int]) -> Generator[Request, Any, None]:
+    def measure(self, pairs: Tensor) -> Generator[Request, Any, None]:
         """Set the distance 0 within a true cluster, and the largest distance, 2, between two."""
         truth = true_labels(self.truth, self.server)
-        met = self.seen[:, None] & self.seen[None]
-        exact = torch.where(truth[:, None] == truth[None], 0.0, 2.0).double()
-        self.scores = torch.where(met, exact, self.scores)
+        exact = torch.where(truth[:, None] == truth, 0.0, 2.0).double()
+        self.scores = torch.where(pairs, exact, self.scores)
         yield from ()
 
 

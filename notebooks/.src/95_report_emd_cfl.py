@@ -452,6 +452,28 @@ for share in (0.25, 0.5, 0.75):
 # clients have not been seen yet. Our three rounds see fewer of them than the paper's ten. The accuracies suffer in the same way, since a client that was not seen has the initial model.
 
 # %% [markdown]
+# ## If clients come late, or change their group
+#
+# The paper's clients are all there from the first round, and keep their data. `python -m cflkit grid run emd-cfl/changes` plays the four scenes of lesson
+# [10](10_privacy_and_clients_that_come_and_go.ipynb) on Rotated MNIST, version four, with 12 clients. After three of eight rounds, one client per group joins (*join*), a whole group appears (*late group*), or
+# two clients exchange their data (*drift*). In *random*, each client is there in about half of the rounds. The next cell has the end of each scene.
+
+# %% tags=["nbval-check-output"]
+SCENES = ("join", "random", "late group", "drift")
+LINES = ("Oracle", "EMD-CFL", "OCFL-HDB", "OCFL-HDB again", "IFCA", "FedAvg")
+print("Accuracy, %, with the ARI: means over seeds after the last round")
+print(f"{'':15s}" + "".join(f"{scene:>13s}" for scene in SCENES))
+seeds = [sum(past.parameters["scene"] == scene for past in changed) for scene in SCENES]
+print(f"{'seeds':15s}" + "".join(f"{count:>13d}" for count in seeds))
+for name in LINES:
+    print(f"{name:15s}", end="")
+    for scene in SCENES:
+        ends = [past.summary[name] for past in changed if past.parameters["scene"] == scene]
+        ari, score = (np.mean([end[measure] for end in ends]) for measure in ("ari", "accuracy"))
+        print(f"{100 * score:6.1f} ({ari:.2f})", end="")
+    print()
+
+# %% [markdown]
 # ## A poisoned group that looks the same
 #
 # In Backdoor MNIST, the digits of one group are green. Those of another are purple. The digits of a third group, the poisoned one, are green in a shade that depends
