@@ -432,16 +432,17 @@ def federate(options: argparse.Namespace) -> int:
         return 2
     # A terminal that closes, or a batch system that ends us, must not leave processes behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    own = demo.Demo(
-        options.folder.resolve(),
-        options.dataset,
-        options.version,
-        options.clients,
-        options.samples,
-        {"rounds": options.rounds, "methods": demo.line_up_text(options.methods)},
-    )
-    print(f"starting a server and {options.clients} nodes; their logs are in {own.folder}")
+    folder = options.folder.resolve()
+    print(f"starting a server and {options.clients} nodes; their logs are in {folder}")
     try:
+        own = demo.Demo(
+            folder,
+            options.dataset,
+            options.version,
+            options.clients,
+            options.samples,
+            {"rounds": options.rounds, "methods": demo.line_up_text(options.methods)},
+        )
         table = demo.run(own)
     except demo.DemoError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -39,6 +39,12 @@ def affected(scene: Scene, clusters: ArrayLike) -> list[int]:
     return list(range(len(np.asarray(clusters))))
 
 
+def check(scene: Scene, clusters: ArrayLike) -> None:
+    """Raise a `ValueError` if a scene needs more true clusters than there are."""
+    if scene in ("late group", "drift") and len(members(clusters)) < 2:
+        raise ValueError(f"the scene {scene!r} needs two true clusters, and there is one")
+
+
 def presence(scene: Scene, clusters: ArrayLike, rounds: int, change: int, seed: int) -> Tensor:
     """Return who is there in which round, for `Federation(presence=...)`.
 

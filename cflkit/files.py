@@ -12,10 +12,15 @@ import hashlib
 import os
 import tarfile
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import filelock
+import numpy as np
+from numpy.typing import NDArray
 
 from cflkit.revision import HOME
 
@@ -35,6 +40,21 @@ def roots() -> list[Path]:
     if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
         raise DatasetError(f"CFLKIT_DATA names {folder}, which is not a folder that can be read")
     return [folder, CACHE]
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an ``.npz`` file without unpickling anything.
+
+    Raises
+    ------
+    DatasetError
+        The file is missing or damaged, or is no such file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return dict(archive)
+    except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise DatasetError(f"{path} cannot be read as an .npz file of arrays: {error}") from error
 
 
 def md5_of(path: Path) -> str:

@@ -10,6 +10,7 @@ Every error says what is wrong with the data, and what to do.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cflkit.datasets import ImageSet, fifth_for_test
-from cflkit.files import DataFiles, DatasetError, md5_of
+from cflkit.files import DataFiles, DatasetError, md5_of, read_arrays
 
 Array = NDArray[Any]
 Labels = NDArray[np.int64]
@@ -58,11 +59,7 @@ def load(name: str) -> ImageSet:
 
 def from_arrays(path: Path) -> ImageSet:
     """Load an ``.npz`` file without unpickling anything."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path} cannot be read as an .npz file of arrays: {error}") from error
+    arrays = read_arrays(path)
     kinds = [kind for kind in ("images", "features") if kind in arrays]
     if len(kinds) != 1 or "labels" not in arrays:
         raise DatasetError(
@@ -85,6 +82,8 @@ def from_arrays(path: Path) -> ImageSet:
     domains = None
     if "domains" in arrays:
         domains = as_labels(arrays["domains"], f"{path}: domains")
+        if len(domains) != len(labels):
+            raise DatasetError(f"{path} has {len(domains)} domains and {len(labels)} labels")
     return assembled(path.stem, pool, labels, test, {path.name: md5_of(path)}, domains)
 
 
@@ -104,6 +103,11 @@ def assembled(
             raise DatasetError(
                 f"{name}: class {counts.argmin()} has one sample, which cannot be both in the pool "
                 "and in the test set; give a test set of your own, or more samples"
+            )
+        if math.ceil(len(labels) / 5) < classes:
+            raise DatasetError(
+                f"{name}: a fifth of {len(labels)} samples is too small for a test set with all "
+                f"{classes} classes; give a test set of your own, or more samples"
             )
         kept, held = fifth_for_test(labels)
         test = pool[held], labels[held]
@@ -139,7 +143,7 @@ def as_images(images: Array, what: str) -> Tensor:
             f"{what} have the type {images.dtype}; give uint8 from 0 to 255 (astype(np.uint8)), or "
             "floats from 0 to 1"
         )
-    if not np.isfinite(images).all() or images.min() < 0 or images.max() > 1:
+    if images.size and not (np.isfinite(images).all() and 0 <= images.min() <= images.max() <= 1):
         raise DatasetError(
             f"{what} are floats from {images.min():g} to {images.max():g}; they must be from 0 to "
             "1. Divide them, or give them as 'features', which networks get as they are"
@@ -162,7 +166,7 @@ def as_features(features: Array, what: str) -> Tensor:
 
 def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
     """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing."""
-    flat = labels.reshape(-1) if labels.size == len(labels) else labels
+    flat = labels.reshape(-1) if labels.ndim and labels.size == len(labels) else labels
     if flat.ndim != 1 or not len(flat) or not np.issubdtype(flat.dtype, np.integer):
         raise DatasetError(
             f"{what} have the shape {labels.shape} and the type {labels.dtype}; give one whole "
@@ -182,38 +186,50 @@ def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
 
 def from_folder(folder: Path) -> ImageSet:
     """Load images from one folder per class, or from ``train`` and ``test`` with such folders."""
-    entries = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    entries = folders_in(folder)
     split = entries == ["test", "train"]
-    pool, labels, names = images_by_class(folder / "train" if split else folder)
-    files = DataFiles(folder.name)
-    kinds = {".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
-    members = [path for path in folder.rglob("*") if path.suffix.lower() in kinds]
-    files.note_folder(folder.name, folder, members)
+    if not split and len({"train", "test", "val", "valid", "validation"} & set(entries)) > 1:
+        raise DatasetError(
+            f"{folder} has the folders {', '.join(entries)}; give it 'train' and 'test' alone, or "
+            "one folder per class"
+        )
+    pool, labels, names, members = images_by_class(folder / "train" if split else folder)
     test = None
     if split:
-        held, held_labels, held_names = images_by_class(folder / "test")
+        held, held_labels, held_names, others = images_by_class(folder / "test")
         if held_names != names:
             raise DatasetError(
                 f"{folder}: 'train' has the classes {', '.join(names)}, and 'test' has "
                 f"{', '.join(held_names)}; they must be the same"
             )
-        test = held, held_labels
+        test, members = (held, held_labels), members + others
+    files = DataFiles(folder.name)
+    files.note_folder(folder.name, folder, members)
     return assembled(folder.name, pool, labels, test, files.md5)
 
 
-def images_by_class(folder: Path) -> tuple[Tensor, Labels, list[str]]:
-    """Read the images ``[N, 3, H, W]`` of a folder of classes, their labels and the class names."""
-    from torchvision.datasets import ImageFolder
+def folders_in(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder, except hidden ones, in ascending order."""
+    return sorted(
+        entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."
+    )
+
+
+def images_by_class(folder: Path) -> tuple[Tensor, Labels, list[str], list[Path]]:
+    """Read a folder of classes: images ``[N, 3, H, W]``, labels, names of classes, and paths."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader, make_dataset
     from torchvision.transforms.v2.functional import pil_to_tensor
 
+    names = folders_in(folder)
+    number = {name: label for label, name in enumerate(names)}
     try:
-        found = ImageFolder(str(folder))
-    except FileNotFoundError as error:
+        found = make_dataset(str(folder), number, extensions=IMG_EXTENSIONS)
+    except (FileNotFoundError, ValueError) as error:
         raise DatasetError(f"{folder} must have one folder of images per class: {error}") from error
     images: list[Tensor] = []
-    for path, _ in found.samples:
+    for path, _ in found:
         try:
-            image = pil_to_tensor(found.loader(path))
+            image = pil_to_tensor(default_loader(path))
         except OSError as error:
             raise DatasetError(f"{path} is damaged ({error})") from error
         if images and image.shape != images[0].shape:
@@ -223,4 +239,5 @@ def images_by_class(folder: Path) -> tuple[Tensor, Labels, list[str]]:
                 "scale all images to one size first"
             )
         images.append(image)
-    return torch.stack(images), np.array(found.targets, dtype=np.int64), found.classes
+    labels = np.array([label for _, label in found], dtype=np.int64)
+    return torch.stack(images), labels, names, [Path(path) for path, _ in found]

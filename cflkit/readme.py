@@ -179,7 +179,8 @@ def headline(table: pd.DataFrame) -> str:
         for (scale, *names), row in counts[counts["run"] > 0].iterrows()
     ]
     without = counts[counts["run"].eq(0)].index.get_level_values("scale").value_counts()
-    rows += [(f"{count} others", scale, "", 0, *[""] * 8) for scale, count in without.items()]
+    blank = [""] * len(whole)
+    rows += [(f"{count} others", scale, "", 0, *blank) for scale, count in without.items()]
     # At the reduced scale, nothing is reproduced
     heads = [name.replace("reproduced", "reproduced or agrees") for name in whole]
     return markdown(("paper, table", "scale", "numbers", *heads, "placebo"), rows)

@@ -98,11 +98,21 @@ def test_a_partition_gives_its_clients_in_another_order():
         ({"scene": "late group", "change": 5}, "change must be between 0 and rounds"),
         ({"change": 2}, "change must be 0"),
         ({"scene": "random", "participants": 3}, "participants must be None"),
+        ({"scene": "random", "until": "clusters"}, "until must be 'rounds'"),
     ],
 )
 def test_a_scene_that_cannot_be_is_refused(change, message):
     with pytest.raises(ParameterError, match=message):
         emd_cfl.Parameters.checked(SMALL | change)
+
+
+@pytest.mark.parametrize("scene", ["drift", "late group"])
+def test_a_scene_that_needs_two_groups_is_refused_before_the_training(scene):
+    run = emd_cfl.Parameters(
+        **SMALL | {"version": "base", "clients": 4, "scene": scene, "change": 2}
+    )
+    with pytest.raises(ValueError, match=f"'{scene}' needs two true clusters"):
+        emd_cfl.federation(run, *emd_cfl.data(run))
 
 
 def last(scene, tmp_path=None, **options):

@@ -52,6 +52,10 @@ def test_colabs_copy_is_the_notebook_with_links_to_the_code_host(copy):
     targets = [target for text in texts for target in re.findall(r"\]\(([^)\s]+)\)", text)]
     assert targets
     assert all(target.startswith(("https://", "#", "attachment:")) for target in targets)
+    assert not any("/../" in target for target in targets)
+    images = [target for text in texts for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", text)]
+    raw = "https://github.com/someone/kit/raw/abc123/figures/"
+    assert images and all(image.startswith(raw) for image in images), "pages are no images"
 
 
 def test_a_page_links_to_binder_and_from_github_to_colab(launch):

@@ -1,5 +1,6 @@
 """Data of one's own: files and folders that the kit accepts, and what it says of others."""
 
+import io
 import json
 from pathlib import Path
 
@@ -92,6 +93,17 @@ def test_a_folder_has_one_folder_per_class(tmp_path):
     assert list(found.files) == ["pets"]
 
 
+def test_the_md5_of_a_folder_is_that_of_the_images_that_were_read(tmp_path):
+    pictures(tmp_path / "pets", [(5, 6)] * 5)
+    before = datasets.load(str(tmp_path / "pets")).files
+    (tmp_path / "pets" / ".ipynb_checkpoints").mkdir()
+    Image.new("RGB", (9, 9)).save(tmp_path / "pets" / "cover.png")
+    after = datasets.load(str(tmp_path / "pets"))
+    assert (after.files, after.classes) == (before, 2)
+    Image.new("RGB", (5, 6)).save(tmp_path / "pets" / "cat" / "0.png")
+    assert datasets.load(str(tmp_path / "pets")).files != before
+
+
 def test_a_folder_may_have_a_test_set(tmp_path):
     for part, count in (("train", 3), ("test", 1)):
         pictures(tmp_path / "pets" / part, [(5, 6)] * count)
@@ -116,6 +128,10 @@ def test_a_folder_may_have_a_test_set(tmp_path):
         ({"labels": np.array(list("abc") * 20)}, "return_inverse"),
         ({"labels": np.r_[LABELS[:-1], 3]}, "class 3 has one sample"),
         ({"test_labels": LABELS}, "a test set needs images and labels"),
+        ({"labels": np.array(3)}, "one whole number per sample"),
+        ({"domains": LABELS[:3] * 0}, "3 domains and 60 labels"),
+        ({"domains": np.r_[LABELS, LABELS]}, "120 domains and 60 labels"),
+        ({"images": GREY[:4], "labels": LABELS[18:22]}, "a fifth of 4 samples is too small"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_with_advice(saved, arrays, said):
@@ -125,9 +141,19 @@ def test_arrays_that_do_not_fit_are_refused_with_advice(saved, arrays, said):
 
 def test_what_is_no_archive_is_refused(tmp_path):
     path = tmp_path / "mine.npz"
-    path.write_text("images, labels")
-    with pytest.raises(DatasetError, match="cannot be read as an"):
-        datasets.load(str(path))
+    np.savez_compressed(path, images=GREY, labels=LABELS)
+    whole = path.read_bytes()
+    for content in (b"images, labels", b"", whole[: len(whole) // 2], npy()):
+        path.write_bytes(content)
+        with pytest.raises(DatasetError, match="cannot be read as an"):
+            datasets.load(str(path))
+
+
+def npy():
+    """The bytes of a single array, without an archive."""
+    buffer = io.BytesIO()
+    np.save(buffer, GREY)
+    return buffer.getvalue()
 
 
 def test_folders_that_do_not_fit_are_refused_with_advice(tmp_path):
@@ -137,6 +163,10 @@ def test_folders_that_do_not_fit_are_refused_with_advice(tmp_path):
     pictures(tmp_path / "pets", [(5, 6), (6, 6)])
     with pytest.raises(DatasetError, match="scale all images to one size"):
         datasets.load(str(tmp_path / "pets"))
+    for part in ("train", "val", "test"):
+        pictures(tmp_path / "split" / part, [(5, 6)] * 5)
+    with pytest.raises(DatasetError, match="'train' and 'test' alone"):
+        datasets.load(str(tmp_path / "split"))
     pictures(tmp_path / "wild" / "train", [(5, 6)])
     (tmp_path / "wild" / "test" / "cat").mkdir(parents=True)
     Image.new("RGB", (5, 6)).save(tmp_path / "wild" / "test" / "cat" / "0.png")

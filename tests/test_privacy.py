@@ -1,5 +1,7 @@
 """Clipping, noise, and the ε that they give."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cflkit import methods, simulation
-from cflkit.federation import Jobs, Privacy
+from cflkit.federation import Jobs, LocalTraining, Privacy
 from cflkit.federation.privacy import epsilon, protect
 
 
@@ -31,17 +33,31 @@ def test_an_update_of_zeros_is_only_noise():
     assert stats.kstest(trained[0].numpy() / 6.0, "norm").pvalue > 1e-3
 
 
-@pytest.mark.parametrize("changed", ["client", "round", "model", "seed"])
-def test_noise_is_independent_for_other_clients_rounds_models_and_seeds(changed):
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"client": 1},
+        {"round": 1},
+        {"model": 1},
+        {"seed": 1},
+        {"subset": [torch.arange(3)]},
+        {"weights": [torch.rand(5)]},
+        {"anchor": torch.zeros(1, 4000), "anchor_of": torch.zeros(1, dtype=torch.int64)},
+        {"training": LocalTraining(penalty="proximal", strength=0.1)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_noise_is_independent_for_other_trainings_and_seeds(changed):
     privacy = Privacy(clip=1.0, noise=1.0)
 
-    def noise(client=0, round=0, model=0, seed=0):
+    def noise(client=0, round=0, model=0, seed=0, **more):
         models = torch.full((1, 4000), float(model))
         trained = models.clone()
-        protect(trained, jobs_of(models, [0], [client]), round, privacy, seed)
+        jobs = dataclasses.replace(jobs_of(models, [0], [client]), **more)
+        protect(trained, jobs, round, privacy, seed)
         return (trained - models)[0].numpy()
 
-    other = noise(**{changed: 1})
+    other = noise(**changed)
     np.testing.assert_array_equal(noise(), noise(), "the same again")
     assert abs(np.corrcoef(noise(), other)[0, 1]) < 0.06
 

@@ -13,7 +13,6 @@ from cflkit.checkpoints import CheckpointMismatch
 from cflkit.federation import (
     Ask,
     Diverged,
-    Embed,
     Federation,
     Jobs,
     LocalTraining,
@@ -259,7 +258,6 @@ class Talkative(FedAvg):
         yield Losses(jobs, split="test")
         yield Losses(jobs)
         yield Losses(jobs, reported=False)
-        yield Embed(jobs, max_samples=5)
         yield Ask(jobs, question=counted, options={"split": "test"})
         trained = yield Train(jobs)
         each = torch.arange(len(jobs))
@@ -273,10 +271,7 @@ def test_bytes_of_answers_and_a_model_is_sent_once_per_round(federate):
     model = 4 * federation.parameters
     history = run({"talkative": Talkative()}, federation, rounds=1)
     samples = sum(federation.num_samples(c, s) for c in range(6) for s in ("train", "test"))
-    one = torch.zeros(1).long()
-    width = federation.embed(Jobs(federation.initial()[None], one, one))[0].shape[1]
-    embedded = 6 * 5 * width
-    answers = 4 * (samples + embedded) + 6 * (8 + 12)
+    answers = 4 * samples + 6 * (8 + 12)
     # Clients receive the initial model, and one model that another client has trained
     assert bytes_of(history, "talkative") == [(12 * model, answers + 6 * model)]
 

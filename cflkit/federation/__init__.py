@@ -12,7 +12,6 @@ from cflkit.federation.machine import default_device, usable_cores
 from cflkit.federation.privacy import Privacy
 from cflkit.federation.requests import (
     Ask,
-    Embed,
     Losses,
     Request,
     Send,
@@ -27,7 +26,6 @@ __all__ = [
     "Client",
     "ClientsAbsent",
     "Diverged",
-    "Embed",
     "Federation",
     "Jobs",
     "LocalTraining",

@@ -165,7 +165,7 @@ class Jobs:
             return self.models[self.model_of[job]]
         return self.anchor[self.anchor_of[job]]
 
-    def keys(self) -> list[Hashable]:
+    def keys(self) -> list[tuple[Hashable, ...]]:
         """Return one key per job; jobs with equal keys ask for the same computation."""
         models, clients = digests(self.models), self.client_of.tolist()
         nothing: list[Hashable] = [None] * len(self)

@@ -11,7 +11,9 @@ numbers (Mironov 2012).
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import torch
@@ -21,8 +23,7 @@ from scipy.special import log_ndtr, ndtr
 from torch import Tensor
 
 from cflkit.bounds import STRICT, NonNegative, Positive
-from cflkit.federation.jobs import Jobs
-from cflkit.federation.rows import digests
+from cflkit.federation.jobs import Jobs, LocalTraining
 from cflkit.federation.seeds import PRIVACY, integer
 
 
@@ -45,8 +46,9 @@ class Privacy:
 def protect(trained: Tensor, jobs: Jobs, round: int, privacy: Privacy, seed: int) -> None:
     """Clip the update of each job, and add noise to it, in place.
 
-    The noise depends on the seed, the client, the round and the model that the client has received.
-    So two methods that ask a client for the same training see the same result. Two different models
+    The noise depends on the seed, the client, the round and all that the client was asked to train:
+    the model that it has received, a part of its samples, weights, and another local training. So
+    two methods that ask a client for the same training see the same result. Two different trainings
     get independent noise: otherwise, the noise would cancel in their difference.
 
     Parameters
@@ -62,17 +64,31 @@ def protect(trained: Tensor, jobs: Jobs, round: int, privacy: Privacy, seed: int
     seed : int
         The seed of the federation.
     """
-    keys = [int.from_bytes(key[:8], "little") for key in digests(jobs.models)]
-    pairs = zip(jobs.model_of.tolist(), jobs.client_of.tolist(), strict=True)
-    for row, (model, client) in zip(trained, pairs, strict=True):
+    clients, models = jobs.client_of.tolist(), jobs.model_of.tolist()
+    for row, client, model, job in zip(trained, clients, models, jobs.keys(), strict=True):
         received = jobs.models[model]
         update = row - received
         shorter = min(1.0, privacy.clip / max(float(update.double().norm()), 1e-300))
         generator = torch.Generator().manual_seed(
-            integer(seed, PRIVACY, client, round, keys[model])
+            integer(seed, PRIVACY, client, round, *asked(job, jobs.training))
         )
         noise = torch.randn(len(row), generator=generator).to(row)
         row.copy_(received + shorter * update + privacy.clip * privacy.noise * noise)
+
+
+def asked(job: Sequence[Hashable], training: LocalTraining | None) -> list[int]:
+    """Return numbers for what a client was asked to train: the model, and what else is not usual.
+
+    ``job`` is one of `Jobs.keys`, and ``training`` the local training of the jobs.
+    """
+    model, _, subset, weights, anchor, _ = job
+    assert isinstance(model, bytes)
+    numbers = [int.from_bytes(model[:8], "little")]
+    more = subset, weights, anchor, training
+    if any(part is not None for part in more):
+        digest = hashlib.blake2b(repr(more).encode(), digest_size=8).digest()
+        numbers.append(int.from_bytes(digest, "little"))
+    return numbers
 
 
 def epsilon(noise: float, trainings: int, delta: float = 1e-5) -> float:

@@ -110,29 +110,6 @@ class Losses(Request):
 
 
 @dataclass(frozen=True)
-class Embed(Request):
-    """A request for embeddings of each client's samples by the job's model: J tensors ``[n, d]``.
-
-    Attributes
-    ----------
-    split, max_samples, train_mode
-        The options of `Federation.embed`.
-    """
-
-    split: str = "train"
-    max_samples: int | None = None
-    train_mode: bool = False
-
-    def kind(self) -> tuple[Any, ...]:
-        """Return a key with all options."""
-        return *super().kind(), self.split, self.max_samples, self.train_mode
-
-    def answered_by(self, federation: Federation, round: int) -> list[Tensor]:
-        """Return the embeddings."""
-        return federation.embed(self.jobs, self.split, self.max_samples, self.train_mode)
-
-
-@dataclass(frozen=True)
 class Ask(Request):
     """A request for anything else that a client can compute from its own data: J answers.
 

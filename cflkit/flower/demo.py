@@ -8,9 +8,8 @@ with those of the simulation.
 from __future__ import annotations
 
 import contextlib
-import datetime
-import ipaddress
 import json
+import math
 import os
 import shutil
 import signal
@@ -30,14 +29,12 @@ from typing import Any
 import pandas as pd
 import torch
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from cflkit import datasets, shifts, simulation
 from cflkit.datasets import DatasetError
 from cflkit.federation import Federation
 from cflkit.flower import node
+from cflkit.flower.certificates import write_certificates, write_key_pair
 from cflkit.flower.server_app import line_up_of, setting_of
 from cflkit.partition import PartitionError
 
@@ -77,6 +74,11 @@ class Demo:
         """Return the folder of the results."""
         return self.folder / "output"
 
+    @property
+    def settings(self) -> Path:
+        """Return the file with all settings of the run."""
+        return self.folder / "settings.toml"
+
 
 @contextlib.contextmanager
 def app_folder() -> Iterator[Path]:
@@ -89,7 +91,10 @@ def app_folder() -> Iterator[Path]:
 
 
 def prepare(demo: Demo) -> tuple[Federation, dict[str, Any]]:
-    """Write the clients' files, keys and certificates.
+    """Write the clients' files, keys and certificates, and the settings of the run.
+
+    Results of a run with other settings are removed. With the same settings, a run that ended early
+    goes on from its checkpoint.
 
     Returns
     -------
@@ -121,6 +126,10 @@ def prepare(demo: Demo) -> tuple[Federation, dict[str, Any]]:
         "shape": ", ".join(map(str, images.shape)),
         "classes": images.classes,
     }
+    text = f"# {demo.dataset}, {demo.version}, samples: {demo.samples}\n{toml(settings)}"
+    if not demo.settings.exists() or demo.settings.read_text(encoding="utf-8") != text:
+        shutil.rmtree(demo.output, ignore_errors=True)
+        demo.settings.write_text(text, encoding="utf-8")
     for client in range(demo.clients):
         node.save(demo.folder / f"client-{client:02d}.npz", images, partition, client)
     keys = demo.folder / "keys"
@@ -133,75 +142,6 @@ def prepare(demo: Demo) -> tuple[Federation, dict[str, Any]]:
     return setting_of(settings).federation(images, partition, per_round), settings
 
 
-def write_certificates(folder: Path, names: Sequence[str], addresses: Sequence[str]) -> None:
-    """Write an authority (``ca.crt``), and a server's certificate and key signed by it.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder; it gets ``ca.crt``, ``ca.key``, ``server.crt`` and ``server.key``.
-    names, addresses : sequence of str
-        The names and the addresses by which nodes reach the server.
-    """
-    authority = ec.generate_private_key(ec.SECP384R1())
-    server = ec.generate_private_key(ec.SECP384R1())
-    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "cflkit demonstration")])
-    now = datetime.datetime.now(datetime.UTC)
-
-    def builder(subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(days=30))
-        )
-
-    own = (
-        builder(issuer, authority.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(authority, hashes.SHA384())
-    )
-    reached = [
-        *map(x509.DNSName, names),
-        *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
-    ]
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
-    signed = (
-        builder(subject, server.public_key())
-        .add_extension(x509.SubjectAlternativeName(reached), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(authority, hashes.SHA384())
-    )
-    for name, certificate, key in (("ca", own, authority), ("server", signed, server)):
-        (folder / f"{name}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        write_private_key(folder / f"{name}.key", key)
-
-
-def write_key_pair(path: Path) -> None:
-    """Write a node's private key, and its public key as ``.pub``, as Flower reads them."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    write_private_key(path.with_suffix(".key"), key, serialization.PrivateFormat.OpenSSH)
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    path.with_suffix(".pub").write_bytes(public)
-
-
-def write_private_key(
-    path: Path,
-    key: ec.EllipticCurvePrivateKey,
-    form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
-) -> None:
-    """Write a private key that only its owner can read."""
-    path.touch(mode=0o600)
-    path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    )
-
-
 # --- Processes ------------------------------------------------------------------------------------
 
 
@@ -212,8 +152,6 @@ class Running:
     ----------
     demo : Demo
         The demonstration, already prepared.
-    settings : dict
-        The settings of its run, from `prepare`.
 
     Attributes
     ----------
@@ -222,8 +160,8 @@ class Running:
         data (``client-00-data``).
     """
 
-    def __init__(self, demo: Demo, settings: Mapping[str, Any]) -> None:
-        self.demo, self.settings, self.keys = demo, settings, demo.folder / "keys"
+    def __init__(self, demo: Demo) -> None:
+        self.demo, self.keys = demo, demo.folder / "keys"
         self.port, *self.node_ports = free_ports(1 + demo.clients)
         self.address = f"127.0.0.1:{self.port}"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -334,10 +272,8 @@ class Running:
 
     def submit(self) -> int:
         """Start the run; return its number."""
-        settings = self.demo.folder / "settings.toml"
-        settings.write_text(toml(self.settings))
         with app_folder() as app:
-            given = ("--run-config", str(settings), "--format", "json")
+            given = ("--run-config", str(self.demo.settings), "--format", "json")
             said = self.flwr("run", str(app), CONNECTION, *given)
         answer = json.loads(said[said.index("{") :])
         if not answer["success"]:
@@ -378,7 +314,7 @@ def toml(values: Mapping[str, Any]) -> str:
 # --- The demonstration ----------------------------------------------------------------------------
 
 
-def run(demo: Demo, limit: float = 3600.0) -> pd.DataFrame:
+def run(demo: Demo, limit: float = math.inf) -> pd.DataFrame:
     """Run the demonstration, and compare its models with those of the simulation.
 
     Returns
@@ -392,12 +328,11 @@ def run(demo: Demo, limit: float = 3600.0) -> pd.DataFrame:
     DemoError
         The settings do not fit, a process failed, or the run took longer than ``limit`` seconds.
     """
-    shutil.rmtree(demo.output, ignore_errors=True)
     try:
         federation, settings = prepare(demo)
     except (DatasetError, PartitionError, ValueError) as error:
         raise DemoError(str(error)) from error
-    running = Running(demo, settings)
+    running = Running(demo)
     try:
         running.start()
         status = running.wait(running.submit(), limit)
@@ -433,10 +368,20 @@ def compared(demo: Demo, federation: Federation, settings: Mapping[str, Any]) ->
 
 
 def line_up_text(given: Sequence[str]) -> str:
-    """Write methods, given as ``NAME`` or ``NAME:OPTION=VALUE,…``, as the setting ``methods``."""
+    """Write methods, given as ``NAME`` or ``NAME:OPTION=VALUE,…``, as the setting ``methods``.
+
+    Raises
+    ------
+    DemoError
+        An option is not of this form.
+    """
     line_up = {}
     for text in given:
         name, _, options = text.partition(":")
-        pairs = (option.split("=", 1) for option in options.split(",") if option)
-        line_up[text] = {"method": name} | {key: yaml.safe_load(value) for key, value in pairs}
+        try:
+            pairs = [option.split("=", 1) for option in options.split(",") if option]
+            own = {key: yaml.safe_load(value) for key, value in pairs}
+        except (ValueError, yaml.YAMLError) as error:
+            raise DemoError(f"{text!r} must be NAME or NAME:OPTION=VALUE,…") from error
+        line_up[text] = {"method": name} | own
     return json.dumps(line_up)

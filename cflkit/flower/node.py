@@ -23,6 +23,7 @@ from cflkit import methods  # so that `QUESTIONS` has the questions of all metho
 from cflkit.datasets import DatasetError, ImageSet
 from cflkit.federation import Diverged, Federation, Jobs, LocalTraining
 from cflkit.federation.requests import QUESTIONS
+from cflkit.files import read_arrays
 from cflkit.flower.messages import packed, unpacked
 from cflkit.flower.setting import Setting
 from cflkit.own_data import as_features, as_images, as_labels
@@ -56,19 +57,15 @@ def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
     ----------
     path : path
         An ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
-        perhaps for ``validation``. Images have the types of one's own data (`cflkit.own_data`).
-        Instead of images there may be features ``[n, d]``.
+        perhaps for ``validation`` and ``backdoor``. Images have the types of one's own data
+        (`cflkit.own_data`). Instead of images there may be features ``[n, d]``.
 
     Raises
     ------
     DatasetError
         The file cannot be read, or lacks an array, or an array does not fit.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path} cannot be read: {error}") from error
+    arrays = read_arrays(path)
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for split in SPLITS:
         kinds: dict[str, Callable[[NDArray[Any], str], Tensor]]
@@ -86,15 +83,22 @@ def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
         if count != len(labels):
             raise DatasetError(f"{path}: {name} has {count} rows for {len(labels)} labels")
         samples = kinds[given[0]](arrays[name], f"{path}: {name}")
-        if count:
-            labels = as_labels(labels, f"{path}: {split}_labels", every=False)
-        found[split] = samples, torch.from_numpy(labels)
+        # A client may have no sample in a split
+        whole = as_labels(labels, f"{path}: {split}_labels", every=False) if count else NOTHING
+        found[split] = samples, torch.from_numpy(whole)
     return found
 
 
-@lru_cache(maxsize=1)
 def federation_of(
     setting: Setting, data: Path, client: int, shared_seed: int | None = None
+) -> Federation:
+    """Return the federation of `built`, which is built once per version of the file."""
+    return built(setting, data, data.stat().st_mtime_ns, client, shared_seed)
+
+
+@lru_cache(maxsize=1)
+def built(
+    setting: Setting, data: Path, changed: int, client: int, shared_seed: int | None
 ) -> Federation:
     """Build the federation as one client sees it: the other clients have no samples.
 
@@ -104,6 +108,8 @@ def federation_of(
         The facts on which all agree.
     data : path
         The client's file.
+    changed : int
+        When the file was last changed, in nanoseconds.
     client : int
         The number of the client, from 0.
     shared_seed : int, optional
@@ -184,11 +190,6 @@ def losses(federation: Federation, client: int, request: dict[str, Any]) -> Any:
     return federation.losses(jobs_from(request["jobs"], client), request["split"])
 
 
-def embed(federation: Federation, client: int, request: dict[str, Any]) -> Any:
-    """Return embeddings of samples by each job's model."""
-    return federation.embed(jobs_from(request["jobs"], client), **request["options"])
-
-
 def ask(federation: Federation, client: int, request: dict[str, Any]) -> Any:
     """Return the answers to a question that the kit knows by name."""
     question = QUESTIONS[request["question"]]
@@ -207,7 +208,6 @@ KINDS: dict[str, Callable[[Federation, int, dict[str, Any]], Any]] = {
     "hello": hello,
     "train": train,
     "losses": losses,
-    "embed": embed,
     "ask": ask,
     "scores": scores,
 }

@@ -32,6 +32,9 @@ from cflkit.flower.setting import Setting
 
 # Flower's type of each kind of message
 TYPES = {"train": "train", "scores": "evaluate"}
+# What is wrong with an answer, if something is; the arguments are the answer, how many values are
+# expected, and the client
+Fitting = Callable[[Any, int, int], str | None]
 # How often the server asks for answers, in seconds
 POLL = 0.2
 
@@ -194,7 +197,12 @@ class RemoteFederation:
         if isinstance(said, Fault):
             log(WARNING, "node %s does not take part: %s", node, said)
             return
-        client, samples = said["client"], said["samples"]
+        match said:
+            case {"client": int(client), "samples": {"train": int(), "test": int()} as samples}:
+                pass
+            case _:
+                log(WARNING, "node %s does not say which client it is; it is ignored", node)
+                return
         if not 0 <= client < self.clients or client in self.nodes:
             log(WARNING, "node %s says that it is client %s; it is ignored", node, client)
         elif samples != self.samples.setdefault(client, samples):
@@ -210,13 +218,36 @@ class RemoteFederation:
         self.faults[client] = reason
         log(WARNING, "client %s is absent: %s", client, reason)
 
-    def participants(self, round: int) -> Tensor:
-        """Return the clients that take part in a round, ascending: those drawn that are present."""
+    def reachable(self, round: int) -> Tensor:
+        """Return the clients that answer in a round, ascending: those whose nodes are there.
+
+        Raises
+        ------
+        ClientsAbsent
+            A client is absent, and rounds may not go on without clients.
+        """
         if round != self._round:
             self._round, self._answers = round, {}
             self._greet()
+        absent = [client for client in range(self.clients) if client not in self.nodes]
+        if absent and not self.absent_allowed:
+            raise ClientsAbsent(absent, self.faults)
+        return torch.tensor(sorted(self.nodes), dtype=torch.int64)
+
+    def participants(self, round: int) -> Tensor:
+        """Return the clients that take part in a round, ascending: those drawn that are present.
+
+        Raises
+        ------
+        ClientsAbsent
+            None of the drawn clients is present; also see `reachable`.
+        """
+        there = self.reachable(round)
         chosen = self.drawn(torch.arange(self.clients), self.per_round, round)
-        return torch.tensor([client for client in chosen.tolist() if client in self.nodes])
+        present = chosen[torch.isin(chosen, there)]
+        if not len(present):
+            raise ClientsAbsent(chosen.tolist(), self.faults, asked_again=True)
+        return present
 
     def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
         """Draw some of the clients, in ascending order; the same for the same seed and key."""
@@ -232,7 +263,7 @@ class RemoteFederation:
         """Let clients train (`Federation.train`)."""
         width = jobs.models.shape[1]
 
-        def fault(answer: Any, count: int) -> str | None:
+        def fault(answer: Any, count: int, client: int) -> str | None:
             if not isinstance(answer, Tensor) or answer.shape != (count, width):
                 return f"it sent something else than {count} models of {width} values"
             if self.absent_allowed and not bool(torch.isfinite(answer).all()):
@@ -246,12 +277,18 @@ class RemoteFederation:
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
         """Let clients compute losses (`Federation.losses`)."""
-        return self._ask_all(jobs, "losses", {"split": split}, tensors)
 
-    def embed(self, jobs: Jobs, *options: Any) -> list[Tensor]:
-        """Let clients embed samples (`Federation.embed`)."""
-        named = dict(zip(("split", "max_samples", "train_mode"), options, strict=False))
-        return self._ask_all(jobs, "embed", {"options": named}, tensors)
+        def fault(answer: Any, count: int, client: int) -> str | None:
+            shape = (self.num_samples(client, split),)
+            if not_a_list(answer, count, client) or not all(
+                isinstance(part, Tensor) and part.shape == shape for part in answer
+            ):
+                return f"it sent something else than {count} times {shape[0]} losses"
+            if not all(bool(torch.isfinite(part).all()) for part in answer):
+                return "it sent a loss that is not finite"
+            return None
+
+        return self._ask_all(jobs, "losses", {"split": split}, fault)
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let clients answer a question (`Federation.ask`).
@@ -268,7 +305,7 @@ class RemoteFederation:
                 "would contain their samples or labels"
             )
         request = {"question": names[0], "options": dict(options)}
-        return self._ask_all(jobs, "ask", request, sequences)
+        return self._ask_all(jobs, "ask", request, not_a_list)
 
     def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
         """Let clients evaluate models (`Federation.scores`); absent clients have no scores."""
@@ -287,7 +324,7 @@ class RemoteFederation:
             }
         found: Scores = {}
         counts = {client: len(held) for client, held in own.items()}
-        answers = self._collect("scores", requests, counts, sequences, must=False)
+        answers = self._collect("scores", requests, counts, not_scores, must=False)
         for client, answer in answers.items():
             found |= zip(own[client], map(tuple, answer), strict=True)
         return found
@@ -299,7 +336,7 @@ class RemoteFederation:
         jobs: Jobs,
         kind: str,
         request: dict[str, Any],
-        fault: Callable[[Any, int], str | None],
+        fault: Fitting,
     ) -> list[Any]:
         """Send each client its jobs, and return the answers in the order of all jobs."""
         own: dict[int, list[int]] = {}
@@ -320,13 +357,10 @@ class RemoteFederation:
         kind: str,
         requests: Mapping[int, dict[str, Any]],
         counts: Mapping[int, int],
-        fault: Callable[[Any, int], str | None],
+        fault: Fitting,
         must: bool = True,
     ) -> dict[int, Any]:
         """Send each client its request and return the answers.
-
-        ``fault`` says what is wrong with an answer, if something is; its arguments are the answer
-        and how many values are expected.
 
         Answers are kept until the round ends: if it begins again without an absent client, the
         others do not compute again.
@@ -334,12 +368,9 @@ class RemoteFederation:
         Raises
         ------
         ClientsAbsent
-            A client is absent or its answer is of no use, and ``must`` holds or rounds may not go
-            on without clients.
+            A client does not answer or its answer is of no use, and ``must`` holds or rounds may
+            not go on without clients.
         """
-        known = [client for client in requests if client not in self.nodes]
-        if known:
-            raise ClientsAbsent(known, self.faults, asked_again=True)
         contents = {
             client: self._packed(request | {"kind": kind}) for client, request in requests.items()
         }
@@ -351,7 +382,8 @@ class RemoteFederation:
         lost = []
         for node, answer in raw.items():
             client = clients[node]
-            reason = answer if isinstance(answer, Fault) else fault(answer, counts[client])
+            told = isinstance(answer, Fault)
+            reason = answer if told else fault(answer, counts[client], client)
             if reason is None:
                 self._answers[keys[client]] = answer
             else:
@@ -412,17 +444,16 @@ class RemoteFederation:
         self.log.append(sent)
 
 
-def tensors(answer: Any, count: int) -> str | None:
-    """Return what is wrong with an answer that should be ``count`` tensors."""
-    if sequences(answer, count) or not all(isinstance(part, Tensor) for part in answer):
-        return f"it sent something else than {count} tensors"
-    if not all(bool(torch.isfinite(part).all()) for part in answer):
-        return "it sent a value that is not finite"
-    return None
-
-
-def sequences(answer: Any, count: int) -> str | None:
+def not_a_list(answer: Any, count: int, client: int) -> str | None:
     """Return what is wrong with an answer that should be a list of ``count`` values."""
     if not isinstance(answer, list) or len(answer) != count:
         return f"it sent something else than a list of {count} answers"
     return None
+
+
+def not_scores(answer: Any, count: int, client: int) -> str | None:
+    """Return what is wrong with an answer that should be ``count`` pairs of F1 and accuracy."""
+    fits = not not_a_list(answer, count, client) and all(
+        isinstance(part, tuple) and [*map(type, part)] == [float, float] for part in answer
+    )
+    return None if fits else f"it sent something else than {count} pairs of scores"

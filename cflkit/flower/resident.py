@@ -13,13 +13,18 @@ this user alone.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import secrets
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from flwr.app import RecordDict
+from flwr.app import RecordDict
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
+
+# The first part of an answer; the second one is the records, or the text of the error
+WORKED, FAILED = b"worked", b"failed"
 
 
 def passed_on(socket: Path, content: RecordDict) -> RecordDict:
@@ -31,42 +36,58 @@ def passed_on(socket: Path, content: RecordDict) -> RecordDict:
         The resident process could not answer; the message says why.
     """
     with Client(str(socket), authkey=key_of(socket).read_bytes()) as connection:
-        connection.send(content)
-        answer = connection.recv()
-    if isinstance(answer, str):
-        raise RuntimeError(answer)
-    found: RecordDict = answer
-    return found
+        connection.send_bytes(as_bytes(content))
+        said, answer = connection.recv_bytes(), connection.recv_bytes()
+    if said == FAILED:
+        raise RuntimeError(answer.decode())
+    return from_bytes(answer)
 
 
 def key_of(socket: Path) -> Path:
-    """Return the path of the key that opens a socket."""
-    return socket.with_suffix(".key")
+    """Return the path of the key that opens a socket.
+
+    Its ending is not ``.key``, which is the ending of a node's private key.
+    """
+    return socket.with_suffix(".authkey")
 
 
 def serve(socket: Path, client: int, data: Path, shared_seed: int | None = None) -> None:
     """Answer messages until the process is ended.
 
-    An error becomes the answer, so that the process goes on.
+    An error becomes the answer. A process that hangs up, or has a wrong key, gets none. In both
+    cases, the next message is waited for.
     """
     from cflkit.flower.node import answered
 
     socket.unlink(missing_ok=True)
     key = secrets.token_bytes(32)
+    key_of(socket).unlink(missing_ok=True)
     key_of(socket).touch(mode=0o600)
     key_of(socket).write_bytes(key)
     with Listener(str(socket), authkey=key) as listener:
         socket.chmod(0o600)
         print(f"client {client} listens", flush=True)
         while True:
-            with listener.accept() as connection:
-                content = connection.recv()
+            hung_up = contextlib.suppress(EOFError, ConnectionError, AuthenticationError)
+            with hung_up, listener.accept() as connection:
+                content = connection.recv_bytes()
                 try:
-                    answer = answered(content, client, data, shared_seed)
+                    answer = answered(from_bytes(content), client, data, shared_seed)
+                    said = WORKED, as_bytes(answer)
                 except Exception as error:
-                    connection.send(f"{type(error).__name__}: {error}")
-                else:
-                    connection.send(answer)
+                    said = FAILED, f"{type(error).__name__}: {error}".encode()
+                for part in said:
+                    connection.send_bytes(part)
+
+
+def as_bytes(content: RecordDict) -> bytes:
+    """Write records in Flower's own form for messages, without pickle."""
+    return recorddict_to_proto(content).SerializeToString()
+
+
+def from_bytes(sent: bytes) -> RecordDict:
+    """Read what `as_bytes` has written."""
+    return recorddict_from_proto(ProtoRecordDict.FromString(sent))
 
 
 def main() -> None:

@@ -69,19 +69,20 @@ def run(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
         wait=float(config["wait"]),
         absent_allowed=config["absent"] == "leave",
     )
-    line_up = line_up_of(str(config["methods"]))
+    line_up, checkpoint = line_up_of(str(config["methods"])), output / "checkpoint.pt"
     try:
         history = simulation.run(
             line_up,
             federation,  # type: ignore[arg-type]
             int(config["rounds"]),
-            checkpoint=output / "checkpoint.pt",
+            checkpoint=checkpoint,
         )
     finally:
         pd.DataFrame(map(asdict, federation.log)).to_csv(output / "messages.csv", index=False)
     history.table().to_csv(output / "rounds.csv", index=False)
     (output / "summary.json").write_text(json.dumps(history.summary(), indent=1) + "\n")
     save_models(output / "models.pt", line_up)
+    checkpoint.unlink(missing_ok=True)
 
 
 def setting_of(config: Mapping[str, Any]) -> Setting:

@@ -141,6 +141,8 @@ class Parameters(Run, Selection):
             raise ValueError(f"change must be between 0 and rounds = {self.rounds}")
         if self.scene != "none" and self.participants is not None:
             raise ValueError("participants must be None with a scene, which says who is there")
+        if self.scene != "none" and self.until != "rounds":
+            raise ValueError("until must be 'rounds' with a scene, since clusters change later")
         return self
 
     @property
@@ -224,6 +226,7 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
     """Build the federation of clients, who come and go as the run's scene says."""
+    changes.check(run.scene, split.clusters)
     presence = changes.presence(
         run.scene, split.clusters, run.rounds, run.change, run.partition_seed
     )

@@ -27,11 +27,10 @@ HERE = Path(__file__).parent
 STAGE = PROJECT / "data" / "cache" / "book"
 BOOK = PROJECT / "data" / "runs" / "book"
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/published/README.md")
-LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 REPOSITORY = os.environ.get("CFLKIT_REPOSITORY", "").rstrip("/")
 COMMIT = revision.revision() or "main"
 # Modules without a reference: the commands, and the solutions of the exercises
-HIDDEN = re.compile(r"cflkit\.(__main__|exercises\.|flower\.app)")
+HIDDEN = re.compile(r"cflkit\.(__main__|exercises\.)")
 
 
 def committed(*patterns: str) -> list[Path]:
@@ -113,7 +112,7 @@ def with_links(text: str, page: Path, pages: set[Path]) -> str:
             return match[0]
         return f'<a href="{Path(path).with_suffix(".html")}#{part}">{words}</a>'
 
-    return LINK.sub(changed, text)
+    return launch.LINK.sub(changed, text)
 
 
 def write_reference(folder: Path) -> None:

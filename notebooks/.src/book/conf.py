@@ -10,7 +10,7 @@ project = "cflkit"
 author = "the authors of cflkit"
 release = version = __version__
 # The public address of the project. Without one, there are no buttons that need it
-repository = os.environ.get("CFLKIT_REPOSITORY", "")
+repository = os.environ.get("CFLKIT_REPOSITORY", "").rstrip("/")
 
 extensions = [
     "myst_nb",

@@ -4,6 +4,7 @@ Both need the public address of the project. The workflow that publishes the boo
 passes it on as ``CFLKIT_REPOSITORY``. No file has it.
 """
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -15,7 +16,8 @@ from cflkit.records import PROJECT
 BRANCH = "gh-pages"
 # Colab gets the tested versions of what computes, and keeps those that its own code depends on
 COLABS = {"ipywidgets", "jupyterlab", "nbformat", "pandas", "papermill", "traitlets"}
-LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\((?!\w+:|#)([^)\s]+)\)")
+# Markdown's links and images: a mark for images, the words, and the target
+LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 TOLD = """\
 The next cell installs the kit, and the versions of packages that it is tested with. This takes some
@@ -36,11 +38,18 @@ def links(page: Path, repository: str, commit: str) -> str:
 
 def for_colab(notebook: dict, page: Path, repository: str, commit: str) -> dict:
     """Return a copy of a notebook with a first cell that installs the kit, and links that work."""
+
+    def public(match: re.Match[str]) -> str:
+        mark, words, target = match.groups()
+        if re.match(r"\w+:|#", target):
+            return match[0]
+        place = os.path.normpath(page.parent / target)
+        return f"{mark}[{words}]({repository}/{'raw' if mark else 'blob'}/{commit}/{place})"
+
     cells = [{**cell, "source": "".join(cell["source"])} for cell in notebook["cells"]]
-    folder = f"{repository}/blob/{commit}/{page.parent}"
     for cell in cells:
         if cell["cell_type"] == "markdown":
-            cell["source"] = LINK.sub(rf"\1({folder}/\2)", cell["source"])
+            cell["source"] = LINK.sub(public, cell["source"])
     installs = {
         "cell_type": "code",
         "id": "colab-installs",
