@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
     grids.add_argument("action", choices=["list", "run"])
     grids.add_argument("table", help=f"one of {', '.join(grid.tables())}")
     add_where(grids, "only runs with this value, as 'scale reduced'; again for another name")
-    grids.add_argument("-j", "--jobs", type=int, default=1, help="runs at a time (default: 1)")
+    grids.add_argument("-j", "--jobs", type=count, default=1, help="runs at a time (default: 1)")
     grids.add_argument(
         "-n", "--dry-run", action="store_true", help="print the commands of what is not done"
     )
@@ -130,15 +130,17 @@ def parser() -> argparse.ArgumentParser:
         default=["fedavg", "ifca:k=2"],
         help="methods, each with its options (default: fedavg ifca:k=2)",
     )
-    real.add_argument("--clients", type=int, default=4, help="how many clients (default: 4)")
-    real.add_argument("--rounds", type=int, default=3, help="how many rounds (default: 3)")
+    real.add_argument("--clients", type=count, default=4, help="how many clients (default: 4)")
+    real.add_argument("--rounds", type=count, default=3, help="how many rounds (default: 3)")
     real.add_argument("--dataset", default="digits-8x8", help="the data (default: digits-8x8)")
     real.add_argument(
         "--version",
         default="quarter-turn",
         help="how clients differ, a name that cflkit.shifts knows (default: quarter-turn)",
     )
-    real.add_argument("--samples", type=int, default=200, help="samples per client (default: 200)")
+    real.add_argument(
+        "--samples", type=count, default=200, help="samples per client (default: 200)"
+    )
     real.set_defaults(command=federate)
 
     book = commands.add_parser(
@@ -178,7 +180,7 @@ def parser() -> argparse.ArgumentParser:
         "different. The exit status is 1 if a round is different. Nothing is written.",
     )
     again.add_argument("id", help="the name of a record")
-    again.add_argument("--rounds", type=int, help="how many rounds (default: 2)")
+    again.add_argument("--rounds", type=count, help="how many rounds (default: 2)")
     again.set_defaults(command=replay_record)
 
     firm = commands.add_parser(
@@ -190,7 +192,7 @@ def parser() -> argparse.ArgumentParser:
         "one.",
     )
     firm.add_argument("notebook", type=found, help="a lesson with claims")
-    firm.add_argument("--seeds", type=int, default=20, help="how many seeds (default: 20)")
+    firm.add_argument("--seeds", type=count, default=20, help="how many seeds (default: 20)")
     firm.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
     firm.add_argument(
         "--engine", choices=["threads", "stacked"], help="this engine and not the lesson's own"
@@ -201,7 +203,7 @@ def parser() -> argparse.ArgumentParser:
         help="perturb the last bit of every trained parameter, as another processor might",
     )
     add_parameter(firm, "another value of a parameter, as in YAML; may be repeated")
-    firm.add_argument("-j", "--jobs", type=int, default=2, help="runs at a time (default: 2)")
+    firm.add_argument("-j", "--jobs", type=count, default=2, help="runs at a time (default: 2)")
     firm.add_argument(
         "-o",
         "--output",
@@ -270,6 +272,14 @@ def picked(options: argparse.Namespace) -> dict[str, str]:
     return where
 
 
+def count(text: str) -> int:
+    """Read a number that is at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
+    return number
+
+
 def found(path: str) -> Path:
     """Read a path, which may be given as in a checkout (`notebooks.find`)."""
     return notebooks.find(Path(path))
@@ -304,8 +314,6 @@ def run_notebook(options: argparse.Namespace) -> int:
 
 def walk_grid(options: argparse.Namespace) -> int:
     """Do ``grid``: list runs, or run those that are missing; return 1 if a run failed."""
-    if options.jobs < 1:
-        raise ParameterError(f"--jobs must be at least 1, not {options.jobs}")
     jobs = grid.read(options.table, picked(options))
     left = [job for job in jobs if job.status != "done"]
     if options.action == "list":

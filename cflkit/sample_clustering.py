@@ -1,7 +1,7 @@
 """Initial local clusterings of each client's samples, the starting point of FedCRef.
 
 `dirty_uniform` simulates a clustering: it starts from the true classes and moves a given share of
-the samples to wrong clusters. `kmeans` on pixels and `DEC` are real clusterings. All return labels
+the samples to wrong clusters. `kmeans` on pixels and `DEC` are real clusterings. They return labels
 ``[n]``, numbered from 0.
 """
 

@@ -90,9 +90,11 @@ def test_clients_outside_the_sample_join_the_clusters_of_those_inside():
 def test_every_round_draws_the_same_sample():
     method = methods.make("ocfl", sample=5)
     method.setup(server(50), torch.zeros(40))
-    assert torch.equal(method.seen_by_clusterer(50), method.seen_by_clusterer(50))
-    assert len(method.seen_by_clusterer(50).unique()) == 5
-    assert method.seen_by_clusterer(5) is None
+    updates = torch.randn(50, 3)
+    (one, _), (other, gamma) = method.compare(updates), method.compare(updates)
+    assert torch.equal(one, other) and len(one.unique()) == 5
+    np.testing.assert_allclose(gamma, cosine_divergence(updates[one]))
+    assert method.compare(updates[:5])[0] is None
 
 
 def test_newcomers_train_the_kept_model_once_and_then_that_of_their_cluster():

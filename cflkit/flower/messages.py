@@ -65,7 +65,7 @@ def unpacked(records: RecordDict) -> dict[str, Any]:
 
     Raises
     ------
-    KeyError, ValueError
+    KeyError, TypeError, ValueError
         The records are not those of `packed`.
     """
     arrays = records["arrays"]

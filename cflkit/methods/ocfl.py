@@ -139,8 +139,7 @@ class OCFL(Method):
         compared = updates if self.include_buffers else updates[:, : self.server.parameters]
         self.scalars = {}
         if not self.clustered:
-            seen = self.seen_by_clusterer(len(present))
-            gamma = cosine_divergence(compared if seen is None else compared[seen])
+            seen, gamma = self.compare(compared)
             self.temperatures.append(temperature(gamma, self.p, self.scale))
             self.scalars["temperature"] = self.temperatures[-1]
             if rises(self.temperatures, self.window, self.strict, self.before):
@@ -156,12 +155,14 @@ class OCFL(Method):
         weights = client_weights(self.server, self.weighting)[present]
         self.models = average_updates(self.models, updates, members, weights)
 
-    def seen_by_clusterer(self, count: int) -> Tensor | None:
-        """Draw which of the participants the clusterer sees; None for all of them."""
+    def compare(self, compared: Tensor) -> tuple[Tensor | None, NDArray[np.float64]]:
+        """Return which updates the clusterer sees (None for all), and their divergence."""
+        count = len(compared)
         if self.sample is None or count <= self.sample:
-            return None
+            return None, cosine_divergence(compared)
         # The same draw in each round, so that temperatures can be compared
-        return self.server.drawn(torch.arange(count), self.sample, 0, 0, 0)
+        seen = self.server.drawn(torch.arange(count), self.sample, 0, 0, 0)
+        return seen, cosine_divergence(compared[seen])
 
     def cluster(
         self,
@@ -200,8 +201,7 @@ class OCFL(Method):
         assert self.directions is not None
         former, directions = self.labels, self.directions
         newcomers = len(self.models) > len(directions)
-        seen = self.seen_by_clusterer(len(present))
-        gamma = cosine_divergence(compared if seen is None else compared[seen])
+        seen, gamma = self.compare(compared)
         count = self.cluster(t, present, compared, seen, gamma)
         absent = former < len(directions)
         absent[present] = False

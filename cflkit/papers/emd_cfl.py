@@ -165,6 +165,13 @@ TRAIN_MODE = Switch(
     what="embeddings with the network in training mode: batch statistics, dropout",
     source="EMD-CFL: evaluation leaves the copied network in training mode",
 )
+# What pFedGraph and FedSaC have in common
+OF_GRAPHS = (
+    ("anchor", "own", "neighbours", "the cosine term has the received model"),
+    ("since", "received", "initial", "updates are those of the last round alone"),
+    ("clipped", False, True, "a cosine above 0.9 does not count as 1"),
+    ("include_buffers", True, False, "updates contain BatchNorm's buffers"),
+)
 LAST_COMPONENT = "a client predicts with its own last component, without the mixture"
 # Baselines that the comparison's code runs otherwise than their own authors
 OF_BASELINES = tuple(
@@ -195,16 +202,8 @@ OF_BASELINES = tuple(
         ("fedsoft", "smoother", 1e-3, 1e-4, "the smallest weight of a centre is about 0.001"),
         ("fedce", "split", "validation", "train", "associations by the validation loss"),
         ("fedce", "counted", "prefixes", "best", "a model that is best so far gains 1, too"),
-        *(
-            (where, option, published, intended, what)
-            for where in ("pfedgraph", "fedsac")
-            for option, published, intended, what in (
-                ("anchor", "own", "neighbours", "the cosine term has the received model"),
-                ("since", "received", "initial", "updates are those of the last round alone"),
-                ("clipped", False, True, "a cosine above 0.9 does not count as 1"),
-                ("include_buffers", True, False, "updates contain BatchNorm's buffers"),
-            )
-        ),
+        *(("pfedgraph", *switch) for switch in OF_GRAPHS),
+        *(("fedsac", *switch) for switch in OF_GRAPHS),
         ("fedsac", "mu", 1.0, 0.01, "a strong cosine term"),
         ("fedsac", "signed", True, False, "opposite feature axes count as distant"),
     )

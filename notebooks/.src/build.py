@@ -35,36 +35,50 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 def build(source: Path) -> None:
     """Execute one source and write its notebook."""
-    notebook = jupytext.read(source)
+    notebook, target = jupytext.read(source), NOTEBOOKS / f"{source.stem}.ipynb"
     start = perf_counter()
-    NotebookClient(
-        notebook,
-        timeout=1800,
-        kernel_name="python3",
-        config=Config(ENCRYPTED),
-        resources={"metadata": {"path": str(NOTEBOOKS)}},
-    ).execute()
+    execute(notebook)
+    minutes = math.ceil((perf_counter() - start) / 30) / 2
+    tidy(notebook)
+    state_minutes(notebook, source, minutes)
+    write(notebook, target)
+    print(f"{target.name}: {minutes:g} minutes, {target.stat().st_size // 1000} kB")
+
+
+def execute(notebook: nbformat.NotebookNode) -> None:
+    """Execute all cells, as a reader would."""
+    place = {"metadata": {"path": str(NOTEBOOKS)}}
+    options = {"timeout": 1800, "kernel_name": "python3", "config": Config(ENCRYPTED)}
+    NotebookClient(notebook, resources=place, **options).execute()
+
+
+def tidy(notebook: nbformat.NotebookNode) -> None:
+    """Remove widgets, which are dead once the kernel is gone; hide code that readers may skip."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            # A widget is dead once the kernel is gone; the figure beside it stays
             cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
             if "hide-input" in cell.metadata.get("tags", []):
                 cell.metadata["jupyter"] = {"source_hidden": True}
-    minutes = math.ceil((perf_counter() - start) / 30) / 2
+    language = notebook.metadata.get("language_info", {})
+    notebook.metadata = {"kernelspec": course.KERNEL, "language_info": language}
+
+
+def state_minutes(notebook: nbformat.NotebookNode, source: Path, minutes: float) -> None:
+    """Write the measured minutes into the notebook and its source."""
     stated = rf"\1 {minutes:g}"
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = MINUTES.sub(stated, cell.source)
     text = MINUTES.sub(stated, source.read_text(encoding="utf-8"))
     source.write_text(text, encoding="utf-8")
-    language = notebook.metadata.get("language_info", {})
-    notebook.metadata = {"kernelspec": course.KERNEL, "language_info": language}
-    target = NOTEBOOKS / f"{source.stem}.ipynb"
+
+
+def write(notebook: nbformat.NotebookNode, target: Path) -> None:
+    """Write a notebook without what differs from run to run."""
     nbformat.write(notebook, target)
     keys = "metadata.papermill metadata.widgets cell.metadata.papermill cell.metadata.execution"
     strip = [sys.executable, "-m", "nbstripout", "--keep-output", "--keep-count"]
     subprocess.run([*strip, "--extra-keys", keys, str(target)], check=True)
-    print(f"{target.name}: {minutes:g} minutes, {target.stat().st_size // 1000} kB")
 
 
 def write_exercises() -> None:
@@ -91,10 +105,11 @@ def check_committed() -> None:
 if __name__ == "__main__":
     check_committed()
     # A build begins every run anew: checkpoints in the cache are a reader's, or older code's
-    os.environ["CFLKIT_CACHE"] = tempfile.mkdtemp(prefix="cflkit-build-")
     os.environ["CFLKIT_FIGURES"] = str(records.PROJECT / "figures")
     wanted = sys.argv[1:] or sorted(path.stem for path in SOURCES.glob("[0-9]*.py"))
-    for name in wanted:
-        build(SOURCES / f"{name}.py")
+    with tempfile.TemporaryDirectory(prefix="cflkit-build-") as cache:
+        os.environ["CFLKIT_CACHE"] = cache
+        for name in wanted:
+            build(SOURCES / f"{name}.py")
     write_exercises()
     readme.write()
