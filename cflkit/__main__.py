@@ -258,18 +258,18 @@ def add_where(command: argparse.ArgumentParser, text: str) -> None:
     )
 
 
-def picked(options: argparse.Namespace) -> dict[str, str]:
-    """Return what ``--where`` asks for, with one value per name.
+def picked(pairs: Sequence[tuple[str, str]], option: str) -> dict[str, str]:
+    """Return the values of an option that may be repeated, by their names.
 
     Raises
     ------
     ParameterError
         A name has two values.
     """
-    where = dict(options.where)
-    if len(where) < len(options.where):
-        raise ParameterError("--where takes one value of a name")
-    return where
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ParameterError(f"{option} takes one value of a name")
+    return values
 
 
 def count(text: str) -> int:
@@ -298,7 +298,7 @@ def run_notebook(options: argparse.Namespace) -> int:
         return 0
     done = notebooks.run(
         options.notebook,
-        dict(options.parameter),
+        picked(options.parameter, "-p"),
         options.file,
         options.output,
         options.missing,
@@ -314,7 +314,7 @@ def run_notebook(options: argparse.Namespace) -> int:
 
 def walk_grid(options: argparse.Namespace) -> int:
     """Do ``grid``: list runs, or run those that are missing; return 1 if a run failed."""
-    jobs = grid.read(options.table, picked(options))
+    jobs = grid.read(options.table, picked(options.where, "--where"))
     left = [job for job in jobs if job.status != "done"]
     if options.action == "list":
         for job in jobs:
@@ -369,7 +369,10 @@ def show_records(options: argparse.Namespace) -> int:
     if options.id:
         print(catalogue.side_by_side([catalogue.named(run) for run in options.id]))
         return 0
-    wanted = {name: notebooks.parse_yaml(name, text) for name, text in picked(options).items()}
+    wanted = {
+        name: notebooks.parse_yaml(name, text)
+        for name, text in picked(options.where, "--where").items()
+    }
     found = records.find(**wanted)
     if not found:
         raise ParameterError(f"no record has {wanted}")
@@ -390,17 +393,15 @@ def replay_record(options: argparse.Namespace) -> int:
 
 def count_claims(options: argparse.Namespace) -> int:
     """Do ``robust``: run a lesson over seeds, count its claims, print and write the counts."""
-    from cflkit import robust
+    from cflkit import claims, robust
 
-    for name in ("seeds", "jobs"):
-        if getattr(options, name) < 1:
-            raise ParameterError(f"--{name} must be at least 1, not {getattr(options, name)}")
+    claims.table(options.output)  # another file is refused before hours of work
     rows = robust.measure(
         options.notebook,
         range(options.first, options.first + options.seeds),
         options.engine,
         options.perturbed,
-        dict(options.parameter),
+        picked(options.parameter, "-p"),
         options.jobs,
     )
     robust.write(rows, options.output)

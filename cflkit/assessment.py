@@ -29,9 +29,10 @@ from cflkit.explain import (
 from cflkit.federation import Federation
 from cflkit.federation.machine import matmul_precision
 from cflkit.federation.rows import digests
-from cflkit.history import History, Summary
+from cflkit.history import History, Summary, diverged_in
 from cflkit.methods.base import Method
 from cflkit.partition import Partition
+from cflkit.simulation import diverged
 
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
 EXPLAINED = ("predicted", "true")
@@ -135,7 +136,11 @@ class Assessment:
 def of_explanations(table: pd.DataFrame) -> Summary:
     """Summarise the scores of GradCAM's maps by means over each method's clusters."""
     result: Summary = {}
-    for method, rows in table[table["map"] == "GradCAM"].groupby("method", sort=False):
+    for method, every in table.groupby("method", sort=False):
+        if (left := diverged_in(every)) is not None:
+            result[str(method)] = {"diverged_in": left}
+            continue
+        rows = every[every["map"] == "GradCAM"]
         result[str(method)] = {"n_clusters": int(rows["cluster"].nunique())}
         for source, own in rows.groupby("source", sort=False):
             for name in ("insertion", "deletion", "accuracy", "confidence"):
@@ -166,7 +171,8 @@ def assess(
     -------
     History
         One row per method, cluster, source of samples and kind of map. The scores of a row are NaN
-        where there was no sample. Its columns are:
+        where there was no sample. A method that has diverged keeps the row that says so. The
+        columns are:
 
         - ``method``, ``round`` (after which the models were explained) and ``cluster``;
         - ``clients``: the members of the cluster, joined by ``|``;
@@ -183,6 +189,9 @@ def assess(
     known: dict[tuple, list[dict[str, Any]]] = {}
     rows: list[dict[str, Any]] = []
     for name, method in methods.items():
+        if diverged(trained, name):
+            rows += [row for row in trained.rows if row["method"] == name and row.get("diverged")]
+            continue
         models, mixture = method.client_models()
         labels = method.labels.numpy()
         keys = digests(models)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cflkit import records
+from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT, Record
 
 TABLE = PROJECT / "data" / "robustness.csv"
@@ -82,9 +83,18 @@ def table(path: Path | None = None) -> list[dict[str, Any]]:
     """Return the rows of a table of counts, by default of ``data/robustness.csv``.
 
     There is one row per notebook, setting and claim, and none if there is no such file.
+
+    Raises
+    ------
+    ParameterError
+        The file is another table.
     """
     path = path or TABLE
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+        reader = csv.DictReader(file)
+        rows = list(reader)
+    if not {"notebook", "setting", "claim"} <= set(reader.fieldnames or ()):
+        raise ParameterError(f"{path} is no table of claims")
+    return rows

@@ -215,8 +215,8 @@ def write(out: Path, solutions: bool = True) -> list[Path]:
     ParameterError
         The folder has files already.
     """
-    if out.exists() and any(out.iterdir()):
-        raise ParameterError(f"{out} has files already; name a new folder")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ParameterError(f"{out} is a file, or has files already; name a new folder")
     notebooks = {source.stem: with_grades(source) for source in sources()}
     versions: dict[str, Callable[[NotebookNode], NotebookNode]] = {"student": released}
     if solutions:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,14 +87,11 @@ class Job:
 
     def command(self) -> list[str]:
         """Build the arguments of ``python -m cflkit`` that make the record if it is missing."""
-        given = [w for name, value in self.given.items() for w in ("-p", name, as_yaml(value))]
+        given = [
+            w for name, value in self.given.items() for w in ("-p", name, notebooks.as_yaml(value))
+        ]
         notebook, file = map(records.display_path, (self.notebook, self.file))
         return ["run", notebook, "-f", file, *given, "--missing", "--record-only"]
-
-
-def as_yaml(value: Any) -> str:
-    """Write a value in one line of YAML; plain texts stay as they are."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def tables() -> list[str]:

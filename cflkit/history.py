@@ -19,6 +19,13 @@ MEASURES = (
 COSTS = ("bytes_down", "bytes_up", "trainings")
 
 
+def diverged_in(rows: pd.DataFrame) -> int | None:
+    """Return the round in which the method of these rows left the run; None if it did not."""
+    if "diverged" not in rows or rows["diverged"].isna().all():
+        return None
+    return int(rows["round"].iloc[-1])
+
+
 def of_models(table: pd.DataFrame) -> Summary:
     """Summarise a run by the measures of each method.
 
@@ -30,8 +37,8 @@ def of_models(table: pd.DataFrame) -> Summary:
     """
     result: Summary = {}
     for method, rows in table.groupby("method", sort=False):
-        if "diverged" in rows and rows["diverged"].notna().any():
-            result[str(method)] = {"diverged_in": int(rows["round"].iloc[-1])}
+        if (left := diverged_in(rows)) is not None:
+            result[str(method)] = {"diverged_in": left}
             continue
         measures: dict[str, float | int | None] = {}
         if rows["n_clusters"].notna().any():

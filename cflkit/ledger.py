@@ -8,7 +8,6 @@ a part of the data does not reproduce a table, however close the numbers are.
 from __future__ import annotations
 
 import itertools
-import json
 import shlex
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
@@ -21,6 +20,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import t
 
 from cflkit import grid, notebooks, records
+from cflkit.files import write_whole
 from cflkit.papers import PAPERS
 from cflkit.papers.base import AS_PUBLISHED, SCORES, Margin, Protocol
 from cflkit.records import PROJECT, Record
@@ -187,7 +187,7 @@ def command(record: Record, paper: str) -> str:
     notebook = PAPERS[paper].notebook
     usual = defaults(notebook)
     given = [
-        ("-p", name, value if isinstance(value, str) else json.dumps(value))
+        ("-p", name, notebooks.as_yaml(value))
         for name, value in record.parameters.items()
         if name in usual and usual[name] != value
     ]
@@ -426,6 +426,5 @@ def formatted(table: pd.DataFrame) -> pd.DataFrame:
 
 def write(table: pd.DataFrame, path: Path) -> Path:
     """Write the ledger as CSV with numbers of four significant digits."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(path, index=False, float_format="%.4g")
+    write_whole(path, table.to_csv(index=False, float_format="%.4g", lineterminator="\n"))
     return path

@@ -84,7 +84,7 @@ def run(
         nothing has run.
     NotebookError
         There is no notebook or no parameters cell, one of its cells failed, or another process is
-        running the same. Or it writes no record, though it should.
+        running the same. Or a record is asked for, and the notebook belongs to no paper.
     """
     values = {} if file is None else read_yaml(file)
     values |= {name: parse_yaml(name, text) for name, text in given.items()}
@@ -143,7 +143,8 @@ def execute(
             pass
     except OSError as error:
         raise NotebookError(f"{output} cannot be written ({error.strerror})") from error
-    os.environ.update(places() | {"CFLKIT_PROGRESS": "lines"})
+    told = {"CFLKIT_PROGRESS": "lines", records.NOTEBOOK: code_digest(notebook)}
+    os.environ.update(places() | told)
     import papermill  # takes seconds to load
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
@@ -300,8 +301,15 @@ def parse_yaml(name: str, text: str) -> Any:
     """Parse the value of a parameter from the command line."""
     try:
         return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date that does not exist is a ValueError
         raise ParameterError(f"{name}: {text!r} is not YAML") from error
+
+
+def as_yaml(value: Any) -> str:
+    """Write a value in one line, such that `parse_yaml` reads it; plain texts stay as they are."""
+    if isinstance(value, str) and parse_yaml("", value) == value:
+        return value
+    return json.dumps(value)
 
 
 def defaults(notebook: Notebook) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from cflkit import grid, ledger, notebooks, records
+from cflkit.files import write_whole
 from cflkit.papers import PAPERS
 from cflkit.papers.base import Results, Runs
 from cflkit.parameters import ParameterError
@@ -58,7 +59,7 @@ def write() -> list[Path]:
         if not any(start(name) in text for text in texts.values()):
             raise ValueError(f"no page has a place for {name}: {start(name).strip()}")
     for page, text in texts.items():
-        page.write_text(filled(text, parts), encoding="utf-8")
+        write_whole(page, filled(text, parts))
     return [ledger.LEDGER, *PAGES]
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cflkit import revision
-from cflkit.parameters import Recorded
+from cflkit.parameters import ParameterError, Recorded
 from cflkit.revision import CHECKOUT, HOME, PROJECT, git
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Imports that take seconds are inside functions, since the command line often needs none of them
 
+# The variable in which `notebooks.execute` tells the digest of the notebook that runs
+NOTEBOOK = "CFLKIT_NOTEBOOK_DIGEST"
 # The packages whose versions a record states
 PACKAGES = ("cflkit", "torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
 
@@ -209,7 +211,8 @@ def restore(run: str) -> None:
 def remove_leftovers(run: str) -> None:
     """Remove the files that killed processes left of a run.
 
-    The caller must hold `notebooks.run_lock`.
+    A checkpoint that is newer than the run's record is kept: it belongs to a run that began after
+    the record was made, and was interrupted. The caller must hold `notebooks.run_lock`.
     """
     restore(run)
     state = checkpoint(run)
@@ -217,8 +220,11 @@ def remove_leftovers(run: str) -> None:
         part.unlink(missing_ok=True)
     for draft in results().glob(f".{run}.*"):
         shutil.rmtree(draft, ignore_errors=True)
-    if folder(run) is not None:
-        state.unlink(missing_ok=True)
+    made = folder(run)
+    if made is None or not state.exists():
+        return
+    if (made / "record.json").stat().st_mtime >= state.stat().st_mtime:
+        state.unlink()
 
 
 def finite(value: Any) -> Any:
@@ -234,11 +240,21 @@ def display_path(path: Path) -> str:
 
 
 def read(folder: str | Path) -> Record:
-    """Read a record; parameters that are newer than the record get their defaults."""
+    """Read a record; parameters that are newer than the record get their defaults.
+
+    Raises
+    ------
+    ParameterError
+        The record is damaged.
+    """
     from cflkit import papers
 
     folder = Path(folder)
-    contents = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    path = folder / "record.json"
+    try:
+        contents = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ParameterError(f"{display_path(path)} is damaged ({error})") from error
     if (paper := papers.by_record(folder.name)) is not None:
         # Older records do not state their paper
         contents = {"paper": paper.folder} | contents
@@ -289,7 +305,7 @@ def provenance(parameters: Recorded, federation: Federation, history: History) -
         "git_revisions": list(dict.fromkeys(history.revisions)),
         "resumed": len(history.revisions) - 1,
         "code": revision.DIGEST,
-        "notebook": notebook_digest(parameters),
+        "notebook": os.environ.get(NOTEBOOK),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in PACKAGES},
         "cuda": torch.version.cuda if cuda else None,
@@ -309,15 +325,6 @@ def provenance(parameters: Recorded, federation: Federation, history: History) -
         "trainings_requested": history.requested,
         "trainings_run": history.trained,
     }
-
-
-def notebook_digest(parameters: Recorded) -> str | None:
-    """Return the digest of the code of the paper's notebook; None if there is no notebook."""
-    from cflkit import notebooks, papers  # here, since they import this module
-
-    known = [paper for paper in papers.PAPERS.values() if paper.folder == parameters.folder]
-    path = PROJECT / "notebooks" / f"{known[0].notebook}.ipynb" if known else None
-    return None if path is None or not path.exists() else notebooks.code_digest(path)
 
 
 def processor() -> str:

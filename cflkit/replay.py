@@ -72,6 +72,9 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     images, split = paper.data(run)
     if not split.matches(record.provenance["partition_hash"]):
         raise ParameterError(f"{record.id}: its clients would get other samples now than then")
+    then = record.provenance["data_files"]
+    if changed := [n for n, md5 in images.files.items() if then.get(n, md5) != md5]:
+        raise ParameterError(f"{record.id}: these files have other contents now: {changed}")
     federation = paper.federation(run, images, split)
     with (record.folder / "rounds.csv").open(encoding="utf-8", newline="") as file:
         recorded = list(csv.DictReader(file))
@@ -89,18 +92,23 @@ def compare(recorded: list[dict[str, str]], replayed: list[dict[str, str]]) -> I
 
     Columns that the record does not have are ignored, and so are values that it has not measured.
     """
-    expected = dict(numbered(recorded))
+    expected, again = dict(numbered(recorded)), dict(numbered(replayed))
+    last = max((int(row["round"]) for row in again.values()), default=0)
     found: dict[int, list[tuple[str, str]]] = {}
-    for key, row in numbered(replayed):
+    for key, row in expected.items():
+        if key not in again and int(row["round"]) <= last:
+            missing = DIFFERENT, f"{row['method']}: no such row now"
+            found.setdefault(int(row["round"]), []).append(missing)
+    for key, row in again.items():
         here = found.setdefault(int(row["round"]), [])
         if key not in expected:
             here.append((DIFFERENT, f"{row['method']}: a row that the record does not have"))
             continue
         old = expected[key]
         here += [
-            (alike(old[column], row[column]), f"{row['method']}: {column}")
+            (alike(old[column], row.get(column, "")), f"{row['method']}: {column}")
             for column in old
-            if column in row and old[column]
+            if old[column]
         ]
     for number, outcomes in sorted(found.items()):
         worst = max((outcome for outcome, _ in outcomes), key=(SAME, ROUNDED, DIFFERENT).index)

@@ -45,13 +45,19 @@ def digest_of_files() -> str:
 DIGEST = digest_of_files()
 
 
-@cache
 def revision() -> str | None:
     """Return the commit that was checked out when this function was first called."""
-    return git("rev-parse", "HEAD")
+    return state()[0]
+
+
+def is_clean() -> bool | None:
+    """Return whether the files that determine results were those of the commit at that time."""
+    return state()[1]
 
 
 @cache
-def is_clean() -> bool | None:
-    """Return whether the files that determine results are those of the commit."""
-    return None if revision() is None else not git("status", "--porcelain", "--", *CODE)
+def state() -> tuple[str | None, bool | None]:
+    """Ask git once, so that a commit during a run does not change what its record says."""
+    commit = git("rev-parse", "HEAD")
+    changes = None if commit is None else git("status", "--porcelain", "--", *CODE)
+    return commit, None if changes is None else not changes

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import filelock
+
 from cflkit import batch, claims, notebooks, records, revision
+from cflkit.files import write_whole
 from cflkit.notebooks import NotebookError
 from cflkit.parameters import ParameterError
 
@@ -58,20 +62,49 @@ def measure(
     ParameterError
         The notebook has no such parameter, or it refuses a value.
     NotebookError
-        A run failed.
+        A run failed, or another process measures the same.
     """
     given = dict(given or {})
+    if "seed" in given:
+        raise ParameterError("the seeds of the runs are given by --seeds and --first")
     for seed in seeds:
         values = {n: notebooks.parse_yaml(n, v) for n, v in given.items()} | {"seed": seed}
         notebooks.check_parameters(notebook, values)
     setting = "perturbed" if perturbed else engine or "default"
     code = digest(notebook)
     kept = folder(notebook, setting, given, code)
-    commands = [
-        command(notebook, seed, engine, perturbed, given, kept)
-        for seed in seeds
-        if not (kept / f"{seed}.json").exists()
+    kept.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(kept / ".lock", timeout=0):
+            commands = [
+                command(notebook, seed, engine, perturbed, given, kept)
+                for seed in seeds
+                if not (kept / f"{seed}.json").exists()
+            ]
+            run_all(notebook, commands, kept, side_by_side)
+    except filelock.Timeout as error:
+        raise NotebookError(f"{notebook.stem} is being measured by another process") from error
+    runs = {seed: json.loads((kept / f"{seed}.json").read_text("utf-8")) for seed in seeds}
+    return [
+        {
+            "notebook": notebook.stem,
+            "setting": setting,
+            "claim": claim,
+            "runs": len(runs),
+            "held": sum(found[claim] for found in runs.values()),
+            "failed_seeds": " ".join(str(seed) for seed in runs if not runs[seed][claim]),
+            "seeds": f"{min(seeds)}-{max(seeds)}",
+            "given": " ".join(f"{name}={value}" for name, value in given.items()),
+            "code": code,
+        }
+        for claim in next(iter(runs.values()))
     ]
+
+
+def run_all(
+    notebook: Path, commands: Sequence[batch.Command], kept: Path, side_by_side: int
+) -> None:
+    """Run the seeds that are missing, and keep the claims of each."""
     failed = {}
     for done, reason in batch.run(commands, side_by_side):
         work = kept / f"{done.name}.work"
@@ -91,21 +124,6 @@ def measure(
     if failed:
         reasons = "; ".join(f"seed {seed}: {reason}" for seed, reason in failed.items())
         raise NotebookError(f"{notebook.stem} failed with {reasons}")
-    runs = {seed: json.loads((kept / f"{seed}.json").read_text("utf-8")) for seed in seeds}
-    return [
-        {
-            "notebook": notebook.stem,
-            "setting": setting,
-            "claim": claim,
-            "runs": len(runs),
-            "held": sum(found[claim] for found in runs.values()),
-            "failed_seeds": " ".join(str(seed) for seed in runs if not runs[seed][claim]),
-            "seeds": f"{min(seeds)}-{max(seeds)}",
-            "given": " ".join(f"{name}={value}" for name, value in given.items()),
-            "code": code,
-        }
-        for claim in next(iter(runs.values()))
-    ]
 
 
 def command(
@@ -155,12 +173,11 @@ def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         order = list(claims.SETTINGS)
         both = sorted([*kept, *rows], key=lambda r: (r["notebook"], order.index(r["setting"])))
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        with part.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(both)
-        part.replace(path)
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(both)
+        write_whole(path, text.getvalue())
     except OSError as error:
         raise ParameterError(f"{path} cannot be written ({error.strerror})") from error
 

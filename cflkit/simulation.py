@@ -119,8 +119,8 @@ def run(
     ClientsAbsent
         Clients did not answer, and the round cannot go on without them.
     ValueError
-        ``rounds`` or ``central_every`` is below 1, there is no method, or the methods cannot go on
-        in this federation.
+        ``rounds`` or ``central_every`` is below 1, there is no method, the methods cannot go on in
+        this federation, or no round is left after those of ``after``.
     checkpoints.CheckpointMismatch
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
         options, seed or partition, or more rounds.
@@ -139,13 +139,18 @@ def run(
     else:
         move(methods, federation)
         history, start = copy.deepcopy(after), max(row["round"] for row in after.rows)
-    keeper = Keeper(checkpoint, fingerprint(methods, federation))
+    measured = f"central every {central_every}, until settled {until_settled}"
+    keeper = Keeper(checkpoint, fingerprint(methods, federation, measured))
     if keeper.path is not None and keeper.path.exists():
         history, start = keeper.resume(methods, rounds, federation.device)
         history.summarise = measuring.summarise
-    elif measuring.at_start and after is None:
-        history.rows = measuring.rows(methods, federation, -1, "all")
-    history.revisions.append(revision() or "unknown")
+        history.revisions.append(revision() or "unknown")
+    elif start >= rounds:
+        raise ValueError(f"{start} rounds have been run, and rounds = {rounds} counts them, too")
+    elif after is None:
+        history.revisions.append(revision() or "unknown")
+        if measuring.at_start:
+            history.rows = measuring.rows(methods, federation, -1, "all")
     running = unfinished(methods, history, until_settled)
     with Progress(start, rounds, progress) as shown:
         for t in range(start, rounds):
@@ -225,12 +230,12 @@ def progress_text(methods: Mapping[str, Method]) -> str:
 # --- Checkpoints ----------------------------------------------------------------------------------
 
 
-def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
+def fingerprint(methods: Mapping[str, Method], federation: Federation, measured: str) -> str:
     """Compute the identity of a run, a hash of all that must be the same for it to continue.
 
     These are the methods with their options, the partition, the training, the seed, the number of
-    clients per round, the engine with its device, precision, perturbation and privacy, and the
-    initial model.
+    clients per round, the engine with its device, precision, perturbation and privacy, the initial
+    model, and what is measured when.
     """
     parts = [
         *(f"{name}: {method!r}" for name, method in methods.items()),
@@ -241,6 +246,7 @@ def fingerprint(methods: Mapping[str, Method], federation: Federation) -> str:
         f"perturbation {federation.perturbation}",
         *([] if federation.privacy is None else [repr(federation.privacy)]),
         digests(federation.initial()[None])[0].hex(),
+        measured,
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 
+import filelock
 import nbformat
 import pytest
 import torch
@@ -95,10 +96,23 @@ def test_the_command_writes_the_table_and_replaces_its_own_rows(lesson, tmp_path
     assert "held in 1 of 1  the seed is even" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["--seeds", "0"], ["-j", "0"], ["-p", "sed", "1"]])
-def test_mistakes_are_one_line(lesson, words, capsys):
+@pytest.mark.parametrize(
+    "words",
+    [["-p", "sed", "1"], ["-p", "seed", "5"], 2 * ["-p", "extra", "1"], ["-o", "x"]],
+)
+def test_mistakes_are_one_line(lesson, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x").write_text("another,table\n1,2\n")
     assert main(["robust", str(lesson), *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_two_processes_do_not_measure_the_same(lesson):
+    kept = robust.folder(lesson, "default", {}, robust.digest(lesson))
+    kept.mkdir(parents=True)
+    refused = pytest.raises(notebooks.NotebookError, match="measured by another process")
+    with filelock.FileLock(kept / ".lock"), refused:
+        robust.measure(lesson, range(1))
 
 
 @pytest.mark.slow

@@ -300,6 +300,7 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
     provenance = records.read(folder).provenance
     assert provenance["resumed"] == 1
     assert provenance["git_revisions"] == [revision.revision() or "unknown"]
+    assert provenance["notebook"] == notebooks.code_digest(OCFL)
 
 
 @pytest.mark.slow

@@ -355,6 +355,18 @@ def test_methods_that_share_models_share_explanations(line_up, monkeypatch):
     assert explained.minutes > history.minutes
 
 
+def test_a_method_that_has_diverged_is_not_explained(line_up):
+    found, federation, history = line_up
+    history.rows.append({"method": "twin", "round": 2, "diverged": True})
+    explained = assessment.assess(found, federation, history, HOW)
+    table, summary = explained.table(), explained.summary()
+    assert table.loc[table["method"] == "twin", ["round", "diverged"]].to_numpy().tolist() == [
+        [2, True]
+    ]
+    assert summary["twin"] == {"diverged_in": 2}
+    assert summary["oracle"]["n_clusters"] == 3
+
+
 def test_the_true_class_may_be_explained_instead(line_up):
     found, federation, history = line_up
     true = assessment.Assessment("features.8", sample_size=12, step=16, explained="true")

@@ -5,6 +5,7 @@ import pytest
 
 from cflkit import methods, records, simulation
 from cflkit.papers import ocfl
+from cflkit.parameters import ParameterError
 
 
 @pytest.fixture
@@ -113,11 +114,31 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
     state = records.checkpoint("run")
     state.parent.mkdir(parents=True)
     state.write_text("")
+    os.utime(state, (0, 0))  # it was written before the record
     assert records.folder("run") is None
     records.remove_leftovers("run")
     assert (kept.folder / "record.json").read_text(encoding="utf-8") == before
     assert [path.name for path in records.results().iterdir()] == ["run"]
     assert not state.exists()
+
+
+def test_the_checkpoint_of_a_later_run_that_was_interrupted_is_kept(finished):
+    written = records.write("run", *finished)
+    state = records.checkpoint("run")
+    state.parent.mkdir(parents=True)
+    for seconds, kept in ((60, True), (-60, False)):
+        state.touch()
+        moment = (written.folder / "record.json").stat().st_mtime + seconds
+        os.utime(state, (moment, moment))
+        records.remove_leftovers("run")
+        assert state.exists() == kept
+
+
+def test_a_damaged_record_is_named(finished):
+    written = records.write("run", *finished)
+    (written.folder / "record.json").write_text('{"parameters": ')
+    with pytest.raises(ParameterError, match=r"run/record\.json is damaged"):
+        records.read(written.folder)
 
 
 def test_files_are_synced_with_the_right_to_write(finished, monkeypatch):

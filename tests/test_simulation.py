@@ -109,10 +109,18 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
         run(same, federate(seed=1), 2, checkpoint=checkpoint)
     with pytest.raises(CheckpointMismatch, match="or more rounds"):
         run(same, federate(), 1, checkpoint=checkpoint)
+    for options in ({"central_every": 2}, {"until_settled": True}):
+        with pytest.raises(CheckpointMismatch):
+            run(same, federate(), 2, checkpoint=checkpoint, **options)
+    with pytest.raises(CheckpointMismatch):
+        corrected = federate()
+        corrected.data.files = {"mine.npz": "the MD5 of other pixels"}
+        run(same, corrected, 2, checkpoint=checkpoint)
     whole = checkpoint.read_bytes()
-    checkpoint.write_bytes(whole[:1000])
-    with pytest.raises(CheckpointMismatch, match="is damaged; delete it"):
-        run(same, federate(), 2, checkpoint=checkpoint)
+    for damaged in (whole[:1000], whole.replace(b"identity", 8 * b"\xff")):
+        checkpoint.write_bytes(damaged)
+        with pytest.raises(CheckpointMismatch, match="is damaged; delete it"):
+            run(same, federate(), 2, checkpoint=checkpoint)
     torch.save({"something": "else"}, checkpoint)
     with pytest.raises(CheckpointMismatch, match="is not a checkpoint of this version"):
         run(same, federate(), 2, checkpoint=checkpoint)
@@ -361,6 +369,7 @@ def test_methods_go_on_where_clients_have_other_data(federate, small):
     model = line_up["FedAvg"].models.clone()
     both = run(line_up, second_home, 2, after=first)
     assert both.table()["round"].tolist() == [1, 2]
+    assert len(both.revisions) == 1, "nothing was interrupted"
     jobs = Jobs(model, torch.zeros(other.clients).long(), torch.arange(other.clients))
     mean = second_home.train(jobs, 1).mul((second_home.sizes / second_home.sizes.sum())[:, None])
     torch.testing.assert_close(line_up["FedAvg"].models[0], mean.sum(dim=0))
@@ -377,6 +386,8 @@ def test_methods_cannot_go_on_in_a_federation_that_does_not_fit(federate, small)
         run(line_up, federate(clients_per_round=2), 2, after=first)
     with pytest.raises(ValueError, match=r"it must have run with"):
         run({"Sattler": methods.make("sattler")}, federate(), 2, after=first)
+    with pytest.raises(ValueError, match=r"1 rounds have been run, and rounds = 1"):
+        run(line_up, federate(), 1, after=first)
 
 
 def by_sklearn(labels, probabilities):

@@ -182,9 +182,9 @@ class Federation:
     @property
     def identity(self) -> str:
         """Return the identity of the clients' data and presence, for checkpoints."""
-        if self.presence is None:
-            return self.partition.hash
-        return f"{self.partition.hash}, present {contents(self.presence).hex()}"
+        files = ", ".join(f"{name} {md5}" for name, md5 in sorted(self.data.files.items()))
+        there = "always" if self.presence is None else contents(self.presence).hex()
+        return f"{self.partition.hash} of {files}, present {there}"
 
     def reachable(self, round: int) -> Tensor:
         """Return the clients that answer in a round, ascending: all except the absent ones."""

@@ -109,6 +109,9 @@ trained = simulation.run(
 )
 ends = trained.summary()
 for name, end in ends.items():
+    if "diverged_in" in end:
+        print(f"{name:22s} diverged in round {end['diverged_in']}")
+        continue
     print(f"{name:22s} {end['n_clusters']:2d} clusters, ARI {end['ari']:.2f}, PF1 {end['pf1']:.2f}")
 
 # %% [markdown]

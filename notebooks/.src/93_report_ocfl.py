@@ -491,7 +491,7 @@ for clients in (15, 30):
 # ## What these runs can say
 #
 # The runs at the reduced scale show that the temperature's trigger comes within the first rounds, and that its clusters
-# are often the true ones. They cannot confirm the printed numbers. The runs at the papers' scale can, once there are
+# are often the true ones. They cannot confirm the printed numbers. The runs at the papers' scale can, where there are
 # several seeds. A single seed has no interval, so the [ledger](90_ledger.ipynb) calls it a *single run*.
 #
 # ## Deviations from the papers
