@@ -115,16 +115,24 @@ class KMeans:
 
 @dataclass(frozen=True)
 class MeanShift:
-    """Mean shift on the rows of Γ, with scikit-learn's estimate of the bandwidth (OCFL-MS)."""
+    """Mean shift on the rows of Γ, with scikit-learn's estimate of the bandwidth (OCFL-MS).
+
+    The estimate looks at 30 % of the clients as neighbours of each. Fewer than seven clients would
+    have no neighbour but themselves, and a bandwidth of zero, so that they get one neighbour here.
+    """
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Return labels ``[m]`` for distances ``[m, m]``."""
         from sklearn.cluster import MeanShift as SklearnMeanShift
+        from sklearn.cluster import estimate_bandwidth
 
         gamma = checked(distance)
         if len(np.unique(gamma, axis=0)) == 1:
             return np.zeros(len(gamma), dtype=np.int64)  # the bandwidth would be zero
-        return canonical_labels(SklearnMeanShift().fit_predict(gamma))
+        width = estimate_bandwidth(gamma, quantile=max(0.3, 2 / len(gamma)))
+        if width == 0:  # each client has a twin
+            width = float(np.finfo(np.float32).eps)
+        return canonical_labels(SklearnMeanShift(bandwidth=width).fit_predict(gamma))
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,8 @@ def performances(
     """Evaluate the clients' models; return each method's measures."""
     models, held = models_of(methods)
     pairs = sorted({(mixture, c) for own in held.values() for c, mixture in enumerate(own)})
-    own = federation.scores(models, pairs, "test")
+    tested = [pair for pair in pairs if federation.num_samples(pair[1], "test")]
+    own = federation.scores(models, tested, "test")
     targets = [pair for pair in pairs if federation.num_samples(pair[1], "backdoor")]
     on_backdoor = federation.scores(models, targets, "backdoor")
     general: Scores = {}

@@ -34,9 +34,9 @@ class Watched:
     method : Method
         The method.
     matrices : list of ndarray
-        ``[m, m]``, the mixing matrix of each round.
+        ``[m, m]``, the mixing matrix of each round in which clients have trained.
     residuals : list of float
-        For each round, how much of the clients' models the matrix does not explain (see
+        For each of these rounds, how much of the clients' models the matrix does not explain (see
         `mixing_matrix`).
     """
 
@@ -65,6 +65,8 @@ class Watched:
             if isinstance(request, Train):
                 trained.append(answer.clone())  # methods may change answers in place
                 owners.append(request.jobs.client_of)
+        if not trained:  # this round mixes nothing
+            return
         models, mixture = self.method.client_models()
         predicting = mixture.to(models) @ models
         matrix, residual = mixing_matrix(torch.cat(trained), torch.cat(owners), predicting)

@@ -119,7 +119,8 @@ def run(
     ClientsAbsent
         Clients did not answer, and the round cannot go on without them.
     ValueError
-        ``rounds`` or ``central_every`` is below 1, there is no method, the methods cannot go on in
+        ``rounds`` or ``central_every`` is below 1, there is no method, a client has no training
+        sample, the methods cannot go on in
         this federation, or no round is left after those of ``after``.
     checkpoints.CheckpointMismatch
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
@@ -131,6 +132,8 @@ def run(
         raise ValueError(f"central_every must be at least 1, not {central_every}")
     if not methods:
         raise ValueError("there is no method to run")
+    if empty := (federation.sizes == 0).nonzero().flatten().tolist():
+        raise ValueError(f"clients {empty} have no training samples")
     measuring = MEASURING[federation.task]
     if after is None:
         for method in methods.values():

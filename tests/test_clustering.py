@@ -200,3 +200,11 @@ def test_bad_requests_are_refused():
         clustering.make("kmeans").fit_predict(np.full((3, 3), np.nan))
     with pytest.raises(ValueError, match="square"):
         clustering.make("kmeans").fit_predict(np.zeros((3, 2)))
+
+
+@given(st.permutations(range(6)), st.sampled_from([0.0, 0.1]))
+def test_mean_shift_finds_pairs_of_few_clients_in_any_order(order, near):
+    pairs = np.repeat([0, 1, 2], 2)[list(order)]
+    gamma = np.where(pairs[:, None] == pairs, near, 1.0)
+    np.fill_diagonal(gamma, 0)
+    assert adjusted_rand_score(pairs, clustering.make("meanshift").fit_predict(gamma)) == 1

@@ -15,6 +15,7 @@ from cflkit import methods, shifts, simulation
 from cflkit.divergence import cosine_divergence
 from cflkit.federation import ClientsAbsent, Federation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
+from cflkit.methods import FedAvg
 from cflkit.methods.ocfl import attribute, mean_directions, nearest
 
 AT_ONCE = {"clusterer": "kmeans", "options": {"n_clusters": 3}, "before": -np.inf}
@@ -353,8 +354,24 @@ def test_emd_cfl_measures_a_pair_when_both_clients_answer(small):
         assert method.settled == (t == 2)
 
 
-def test_a_method_that_asks_absent_clients_ends_with_a_clear_error(small):
+class Nosy(FedAvg):
+    """A method that trains with all clients, whoever is there."""
+
+    def broadcast(self, t):
+        everyone = torch.arange(self.server.clients)
+        return Jobs(self.models, torch.zeros_like(everyone), everyone)
+
+
+@pytest.mark.parametrize(
+    "method, error, message",
+    [
+        (methods.make("pacfl"), ValueError, r"PACFL asks all clients in round 1, .* \[0, 1, 2\]"),
+        (methods.make("fedrc"), ValueError, r"FedRC asks all clients in round 1"),
+        (Nosy(), ClientsAbsent, "client 3: no answer"),
+    ],
+)
+def test_a_method_that_asks_absent_clients_ends_with_a_clear_error(small, method, error, message):
     images, split = shifts.make(small, "backdoor", clients=6, samples=60)
     federation = Federation(images, split, "linear", presence=rows({0, 1, 2}, set(range(6))))
-    with pytest.raises(ClientsAbsent, match="client 3: no answer"):
-        simulation.run({"PACFL": methods.make("pacfl")}, federation, 1, progress=False)
+    with pytest.raises(error, match=message):
+        simulation.run({"method": method}, federation, 1, progress=False)

@@ -117,3 +117,9 @@ def test_a_watched_method_is_described_like_the_bare_one():
     watched = mixing.Watched(method)
     assert repr(watched) == repr(method)
     assert watched.k == 3
+
+
+def test_a_round_without_training_has_no_matrix(federation):
+    options = {"threshold": 1.0, "stops": True}
+    [matrix], _ = matrices(federation, "fedclust", rounds=3, **options)
+    np.testing.assert_allclose(matrix.sum(axis=1), 1, rtol=1e-6)

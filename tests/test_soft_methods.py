@@ -530,3 +530,61 @@ def test_dittos_personal_models_never_leave_their_clients(federate):
     assert table["bytes_up"].equals(usual["bytes_up"])
     assert table["bytes_down"].equals(usual["bytes_down"])
     assert table["trainings"].tolist() == [12, 12, 12]
+
+
+# --- Clients that lack samples, or have others later ----------------------------------------------
+
+
+def without(turned, split, client=3):
+    """Leave a client without samples of a split."""
+    images, whole = turned
+    own = [indices[:0] if c == client else indices for c, indices in enumerate(whole.splits[split])]
+    changes = {split: own} if split in ("train", "test") else {"more": whole.more | {split: own}}
+    part = dataclasses.replace(whole, **changes)
+    return Federation(images, part, "linear", LocalTraining(1, 16, lr=0.05), device="cpu")
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("ifca", {"k": 2, "chosen_by": "validation"}),
+        ("fedsoft", {"split": "validation"}),
+        ("fedce", {"split": "validation"}),
+        ("emd-cfl", {}),
+    ],
+)
+def test_a_client_without_validation_samples_is_told_before_the_training(turned, name, options):
+    with pytest.raises(ValueError, match=r"needs 1 or more validation samples.* clients \[3\]"):
+        run(name, without(turned, "validation"), **options)
+
+
+def test_a_client_without_training_samples_is_told_before_the_training(turned):
+    with pytest.raises(ValueError, match=r"clients \[3\] have no training samples"):
+        run("fedavg", without(turned, "train"))
+
+
+def test_a_client_without_test_samples_does_not_count_in_means(turned):
+    _, table = run("fedavg", without(turned, "test"), rounds=1)
+    for measure in ("accuracy", "pf1", "worst_accuracy"):
+        assert table[measure].notna().all()
+
+
+def test_fedrc_knows_the_classes_of_clients_that_have_changed(turned):
+    images, split = turned
+    swapped = split.take([5, 1, 2, 3, 4, 0])
+    homes = [
+        Federation(images, part, "linear", LocalTraining(1, 16, lr=0.05), device="cpu")
+        for part in (split, swapped)
+    ]
+    line_up = {"FedRC": methods.make("fedrc", k=2)}
+    history = simulation.run(line_up, homes[0], 1, progress=False)
+    simulation.run(line_up, homes[1], 2, after=history, progress=False)
+    assert [len(own) for own in line_up["FedRC"].classes] == homes[1].sizes.int().tolist()
+
+
+def test_emd_cfl_goes_on_where_only_some_clients_take_part(turned, federate):
+    line_up = {"EMD-CFL": methods.make("emd-cfl", epsilon=0.1)}
+    history = simulation.run(line_up, federate(), 1, progress=False)
+    partial = federate(clients_per_round=2)
+    table = simulation.run(line_up, partial, 3, after=history, progress=False).table()
+    assert table["accuracy"].notna().all()

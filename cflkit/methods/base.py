@@ -74,6 +74,25 @@ class Method:
             raise ValueError(f"{type(self).__name__} is not defined for partial participation")
         self.server = server
 
+    def needs_everyone(self, t: int) -> None:
+        """Raise a `ValueError` if not all clients answer in round ``t``."""
+        answering = self.server.reachable(t)
+        if len(answering) < self.server.clients:
+            raise ValueError(
+                f"{type(self).__name__} asks all clients in round {t + 1}, and only the clients "
+                f"{answering.tolist()} are there"
+            )
+
+    def needs_samples(self, split: str, least: int = 1) -> None:
+        """Raise a `ValueError` if a client has fewer than ``least`` samples in a split."""
+        everyone = range(self.server.clients)
+        poor = [c for c in everyone if self.server.num_samples(c, split) < least]
+        if poor:
+            raise ValueError(
+                f"{type(self).__name__} needs {least} or more {split} samples of each client; "
+                f"clients {poor} have fewer"
+            )
+
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run round ``t`` (from 0): broadcast, local training, aggregation.
 

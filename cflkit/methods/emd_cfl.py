@@ -105,19 +105,14 @@ class EMDCFL(Method):
         """
         super().setup(server, initial)
         m = server.clients
-        for split, least in (("train", 2), ("validation", 1)):
-            poor = [c for c in range(m) if server.num_samples(c, split) < least]
-            if poor:
-                raise ValueError(
-                    f"EMD-CFL needs {least} or more {split} samples of each client; clients {poor} "
-                    "have fewer"
-                )
+        self.needs_samples("train", 2)
+        self.needs_samples("validation")
         self.scores = torch.full((m, m), math.nan, dtype=torch.float64)
         self.seen = torch.zeros(m, dtype=torch.bool)
         # Row i is the first model that client i has trained; it embeds data with this model
         self.embedders: Tensor | None = initial.new_zeros(m, len(initial))
         # The last model that each client has trained, needed only if rounds leave clients out
-        self.latest = initial.repeat(m if server.partial else 0, 1)
+        self.latest = initial.new_empty(0, len(initial))
 
     @property
     def settled(self) -> bool:
@@ -209,6 +204,8 @@ class EMDCFL(Method):
 
     def average(self, present: Tensor, trained: Tensor) -> None:
         """Average the models of each neighbourhood (lines 18 to 21)."""
+        if self.server.partial and not len(self.latest):
+            self.latest = self.models[self.labels]
         if len(self.latest):
             self.latest[present] = trained
             trained = self.latest

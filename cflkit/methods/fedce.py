@@ -53,6 +53,7 @@ class FedCE(Method):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, without associations."""
         super().setup(server, initial)
+        self.needs_samples(self.split)
         self.labels = None
         self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
         self.association = torch.zeros(server.clients, self.k)

@@ -89,8 +89,9 @@ class FedCRef(Method):
         needs another order of magnitude for θ, such as 0.02.
     match : {"all", "first", "best"}
         The clusters of another client with which a cluster may be associated: ``all`` that agree,
-        as in Algorithm 1; the ``first`` that agrees, as in the authors' code; or the ``best``, with
-        the smallest α-th percentile.
+        as in Algorithm 1; the ``first`` that agrees; or the ``best``, with the smallest α-th
+        percentile. One match must hold from both sides here. The authors' code takes the first one
+        from the side of the client with the smaller number alone, and so keeps more associations.
     stop : {"paper", "code"}
         The rule by which a run ends. By ``paper``, it ends when the numbers of communities and of
         isolated clusters are stable, with changes of at most 10 % in each of three iterations. By

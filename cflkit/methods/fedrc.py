@@ -44,14 +44,21 @@ class FedRC(FedEM):
         self.classes: list[Tensor] = []
         self.class_shares = torch.empty(0)
 
+    def enter(self, server: Server) -> None:
+        """Take part in the federation of a server, whose clients tell their classes anew."""
+        super().enter(server)
+        self.classes = []
+
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of FedEM, with responsibilities that account for the shares of classes."""
         if not self.classes:
+            self.needs_everyone(t)
             everyone = torch.arange(self.server.clients)
             question = ask_clients(labels_of, everyone)
             self.classes = yield replace(question, reported=False)
             count = 1 + max(int(own.max()) for own in self.classes)
-            self.class_shares = torch.full((self.k, count), 1 / count)
+            if self.class_shares.shape != (self.k, count):
+                self.class_shares = torch.full((self.k, count), 1 / count)
         yield from super().round(t)
 
     def e_step(self, client: int, losses: Tensor) -> Tensor:

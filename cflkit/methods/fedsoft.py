@@ -69,6 +69,7 @@ class FedSoft(Method):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, with equal weights of the centres."""
         super().setup(server, initial)
+        self.needs_samples(self.split)
         self.labels = None
         self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
         self.personal = initial.repeat(server.clients, 1)

@@ -51,6 +51,7 @@ class IFCA(Method):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round; the first model is the one with which all methods begin."""
         super().setup(server, initial)
+        self.needs_samples(self.chosen_by)
         self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
 
     def round(self, t: int) -> Generator[Request, Any, None]:

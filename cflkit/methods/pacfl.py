@@ -82,6 +82,7 @@ class PACFL(Method):
 
         All clusters begin with the same model.
         """
+        self.needs_everyone(t=0)
         everyone = torch.arange(self.server.clients)
         bases = yield ask_clients(directions, everyone, p=self.p, split=self.split)
         angles = principal_angles(bases, signed=self.signed)

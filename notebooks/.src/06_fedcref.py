@@ -316,7 +316,7 @@ print("the same associations as the package's:", np.array_equal(ours, package))
 
 # %% [markdown]
 # The authors' code is stricter than Algorithm 1. A local cluster is associated only with the first local cluster of
-# another client that agrees. The package has this as `match = "first"`, and requires it from both sides.
+# a later client that agrees. The package is stricter still: `match = "first"` requires this from both sides.
 
 # %%
 agree = fedcref.associate(everywhere, clusters, method)
@@ -411,7 +411,7 @@ plots.show(
 # joins two components. The useful θ lies between. It depends on networks and data: with other epochs the curves move.
 #
 # Two details need an explanation. First, local clusters become isolated *again* at a very large θ. There every local
-# cluster agrees with every other, and two of them are rarely each other's first match. Second, our clients share most
+# cluster agrees with every other, and two of them are rarely each other's first match. (This is our rule from both sides. The authors' code would keep more associations.) Second, our clients share most
 # images. A network knows the images on which it was trained better than others. So part of this agreement is about
 # images, and not about classes (exercise 4).
 

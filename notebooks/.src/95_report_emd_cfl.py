@@ -688,6 +688,10 @@ print(textwrap.fill(", ".join(missing), 90))
 # 12. **Rotated CIFAR-10** keeps its 32 × 32 pixels here. The authors' images grow as they turn, with a border in version `min`. Our clients
 #     also have equally many images of each class, as in MNIST.
 # 13. **The projection's** rows have unit length here, its columns in the authors' code. Angles are nearly the same.
+# 14. **pFedGraph and FedSaC.** The code of the comparison mixes the clients' models one after the other. Later clients average models that are mixed already, so the
+#     result depends on the clients' order. We mix all at once, also *as published*.
+# 15. **FeSEM.** The code of the comparison computes the means before the local training, and saves them, so they are one training behind. It compares whole states with
+#     BatchNorm's buffers, and its penalty is the norm and not its square (as for FedProx). *FeSEM as published* has none of these three, only the zero matrix at the start.
 
 # %% [markdown]
 # ## What we saw

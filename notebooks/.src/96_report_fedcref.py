@@ -481,7 +481,8 @@ print(choices_table.round(3).to_string())
 #    no client is active, as the paper's text says. The code does not. The condition in line 5 of Algorithm 1 would even
 #    go on while the graph varies *or* a client is active.
 # 3. **Matches** (Algorithm 1, lines 10 to 16). The paper associates all pairs that agree. Its code takes the first match
-#    with each other client. Where we take one, it must be so from both sides. The code compares an interpolated
+#    with each later client, from the side of the earlier one alone. Where we take one, it must be so from both sides.
+#    This keeps fewer associations than the code does, so our `first` is not exactly the authors'. The code compares an interpolated
 #    percentile with `<`; ours counts as equation 2 says. *Evidence:* the line "match all" above.
 # 4. **Resting clients** (section 4.5) keep networks that were trained on their last but one local clusters, as in
 #    Algorithm 1. We therefore rename new clusters after the old ones that they match, so that each keeps the network
