@@ -494,6 +494,9 @@ for clients in (15, 30):
 # are often the true ones. They cannot confirm the printed numbers. The runs at the papers' scale can, where there are
 # several seeds. A single seed has no interval, so the [ledger](90_ledger.ipynb) calls it a *single run*.
 #
+# The runs at the papers' scale agree on one point. OCFL-KM and OCFL-HDB found the true clusters in each of them. If we
+# put the printed round in place of ours, their RAND is the printed one, too. So the two disagree at most about *when*.
+#
 # ## Deviations from the papers
 #
 # The cell below computes evidence for the first two, and for the tenth.

@@ -474,10 +474,11 @@ for name in ("Oracle", "EMD-CFL", "OCFL-HDB", "OCFL-HDB again", "IFCA", "FedAvg"
 
 # %% [markdown]
 # - **Join.** EMD-CFL and both kinds of OCFL end level with the oracle: the newcomers find their group.
-# - **Random.** TODO
+# - **Random.** EMD-CFL reaches the oracle once all pairs have been measured. OCFL finds its clusters in the second round, among the clients that it sees, and joins groups. Clustering again is risky where
+#   few clients are there: with seed 0, the second clustering found the true groups, and the third one lost them.
 # - **Late group.** EMD-CFL is level with the oracle. OCFL has no cluster for the newcomers and joins two groups, which costs three points. If it clusters again, it is level, too.
 # - **Drift.** EMD-CFL and OCFL decide once, so the two clients stay in the wrong clusters. Two points of the mean over twelve clients are about twelve points for each of the two. OCFL that clusters again follows.
-# - **IFCA** chooses anew in each round and could follow. But from random models, it does not find the four groups, with or without changes. FedAvg ends ten points below the oracle in each scene.
+# - **IFCA** chooses anew in each round and could follow. But from random models, it does not find the four groups, with or without changes. FedAvg ends ten points below the oracle, and further below in *random*.
 #
 # ## A poisoned group that looks the same
 #
@@ -704,6 +705,7 @@ print(textwrap.fill(", ".join(missing), 90))
 # - The backdoor's damage needs more training than the reduced runs have.
 # - A tenth of the dimensions is enough for a working threshold, as in the paper, and a twentieth is not.
 # - With few clients per round, EMD-CFL is level with the oracle. Both lack the clients that were not drawn.
+# - Where clients come later, EMD-CFL follows. Where a client changes its group, it does not. OCFL that clusters again follows both, but not reliably where few clients are there.
 # - Table 9 supports the theory for the last layer. For the full model, only some rows do.
 
 # %% [markdown]
