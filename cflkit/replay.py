@@ -72,7 +72,7 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     images, split = paper.data(run)
     if not split.matches(record.provenance["partition_hash"]):
         raise ParameterError(f"{record.id}: its clients would get other samples now than then")
-    then = record.provenance["data_files"]
+    then = record.provenance.get("data_files", {})  # older records do not have it
     if changed := [n for n, md5 in images.files.items() if then.get(n, md5) != md5]:
         raise ParameterError(f"{record.id}: these files have other contents now: {changed}")
     federation = paper.federation(run, images, split)
