@@ -118,7 +118,8 @@ class MeanShift:
     """Mean shift on the rows of Γ, with scikit-learn's estimate of the bandwidth (OCFL-MS).
 
     The estimate looks at 30 % of the clients as neighbours of each. Fewer than seven clients would
-    have no neighbour but themselves, and a bandwidth of zero, so that they get one neighbour here.
+    have no neighbour but themselves, and a bandwidth of zero. From three to six, they get one
+    neighbour here. Of two clients, no estimate is possible: they part unless they are equal.
     """
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
@@ -129,7 +130,8 @@ class MeanShift:
         gamma = checked(distance)
         if len(np.unique(gamma, axis=0)) == 1:
             return np.zeros(len(gamma), dtype=np.int64)  # the bandwidth would be zero
-        width = estimate_bandwidth(gamma, quantile=max(0.3, 2 / len(gamma)))
+        share = max(0.3, 2 / len(gamma)) if len(gamma) > 2 else 0.3
+        width = estimate_bandwidth(gamma, quantile=share)
         if width == 0:  # each client has a twin
             width = float(np.finfo(np.float32).eps)
         return canonical_labels(SklearnMeanShift(bandwidth=width).fit_predict(gamma))

@@ -143,8 +143,7 @@ def execute(
             pass
     except OSError as error:
         raise NotebookError(f"{output} cannot be written ({error.strerror})") from error
-    told = {"CFLKIT_PROGRESS": "lines", records.NOTEBOOK: code_digest(notebook)}
-    os.environ.update(places() | told)
+    os.environ.update(places() | {"CFLKIT_PROGRESS": "lines"})
     import papermill  # takes seconds to load
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
@@ -152,6 +151,7 @@ def execute(
 
     # Its errors are reported by ours, in one line
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
+    os.environ[records.NOTEBOOK] = code_digest(notebook)
     try:
         executed = papermill.execute_notebook(
             for_the_record(notebook) if record_only else notebook,
@@ -173,6 +173,8 @@ def execute(
         raise NotebookError(
             f"the kernel died, of too little memory perhaps (see {output})"
         ) from error
+    finally:
+        del os.environ[records.NOTEBOOK]  # records of this process come from no notebook
     return report_of(executed.cells), output
 
 

@@ -268,7 +268,8 @@ def test_what_fails_inside_a_notebook_is_one_line_too(
 def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
     """The record also states that the run was resumed, and the revisions at which it ran."""
     command = [sys.executable, "-m", "cflkit", "run", str(OCFL), *TINY, "digits-8x8"]
-    command += ["-p", "rounds", "20", "-o", str(tmp_path / "out.ipynb")]
+    command[command.index("rounds") + 1] = "20"
+    command += ["-o", str(tmp_path / "out.ipynb")]
     command += ["-p", "local_epochs", "6"]  # the signal has seconds to come in time
     places = {f"CFLKIT_{n}": str(tmp_path / n) for n in ("RESULTS", "CACHE", "FIGURES")}
     with subprocess.Popen(

@@ -118,7 +118,7 @@ def test_a_checkpoint_belongs_to_its_noise(federate):
     found = set()
     for privacy in (None, Privacy(1.0, 1.0), Privacy(1.0, 2.0)):
         federation = federate("linear", privacy=privacy)
-        found.add(simulation.fingerprint(method, federation))
+        found.add(simulation.fingerprint(method, federation, ""))
     assert len(found) == 3
 
 
