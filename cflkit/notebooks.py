@@ -8,6 +8,7 @@ cell, exits with success, and runs with the defaults; it passes YAML's ``1e-3`` 
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import json
 import logging
@@ -15,6 +16,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +31,8 @@ from cflkit.revision import CHECKOUT, HOME, PROJECT
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
+    from traitlets.config import Config
 
-# Nobody else can read what this process and the kernel say to each other
-ENCRYPTED = {"KernelManager": {"transport_encryption": "auto"}}
 RUNS = HOME / "data" / "runs"
 # A notebook as it lies in its file
 Notebook = dict[str, Any]
@@ -145,37 +146,47 @@ def execute(
         raise NotebookError(f"{output} cannot be written ({error.strerror})") from error
     os.environ.update(places() | {"CFLKIT_PROGRESS": "lines"})
     import papermill  # takes seconds to load
-    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
-    from traitlets.config import Config
 
     # Its errors are reported by ours, in one line
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     os.environ[records.NOTEBOOK] = code_digest(notebook)
     try:
-        executed = papermill.execute_notebook(
-            for_the_record(notebook) if record_only else notebook,
-            output,
-            parameters=values,
-            cwd=notebook.resolve().parent,
-            progress_bar=False,  # it counts cells, where the simulation counts rounds
-            stderr_file=sys.stderr,
-            kernel_name="python3",
-            language="python",
-            config=Config(ENCRYPTED),
-            shutdown_kernel="immediate",  # on Ctrl-C it would print what it is interrupted in
-        )
+        with private_sockets() as config:
+            executed = papermill.execute_notebook(
+                for_the_record(notebook) if record_only else notebook,
+                output,
+                parameters=values,
+                cwd=notebook.resolve().parent,
+                progress_bar=False,  # it counts cells, where the simulation counts rounds
+                stderr_file=sys.stderr,
+                kernel_name="python3",
+                language="python",
+                config=config,
+                shutdown_kernel="immediate",  # on Ctrl-C it would print what it is interrupted in
+            )
     except PapermillExecutionError as error:
         raise NotebookError(f"{error.ename}: {error.evalue} (see {output})") from error
     except OSError as error:  # papermill writes the notebook after each cell
         raise NotebookError(f"{output} cannot be written; is the disk full? ({error})") from error
-    except DeadKernelError as error:
-        raise NotebookError(
-            f"the kernel died, of too little memory perhaps (see {output})"
-        ) from error
+    except RuntimeError as error:  # the kernel died in a cell, or before the first one
+        raise NotebookError(f"{error}, of too little memory perhaps (see {output})") from error
     finally:
         del os.environ[records.NOTEBOOK]  # records of this process come from no notebook
     return report_of(executed.cells), output
+
+
+@contextlib.contextmanager
+def private_sockets() -> Iterator[Config]:
+    """Give the options with which a kernel talks through files in a folder of this user alone.
+
+    By default it talks through network ports, which are chosen before the kernel starts. Of two
+    notebooks that start at the same time, both can be given the same port, and one of them dies.
+    """
+    from traitlets.config import Config
+
+    with tempfile.TemporaryDirectory(prefix="cflkit-") as folder:
+        yield Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
 
 
 def for_the_record(notebook: Path) -> NotebookNode:

@@ -1,18 +1,30 @@
 import os
 from collections import OrderedDict
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+import nbval.kernel
 import pytest
 import torch
 from hypothesis import settings
+from jupyter_client import KernelManager
 from torch import nn
 
-from cflkit import datasets, models, partition
+from cflkit import datasets, models, notebooks, partition
 from cflkit.federation import Federation, LocalTraining
 
 # No deadline, so that no property fails only because the machine is busy
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+
+def pytest_configure(config):
+    """Let nbval's kernels talk as those of `notebooks.execute` do, since tests run side by side."""
+    sockets = ExitStack()
+    options = sockets.enter_context(notebooks.private_sockets())
+    nbval.kernel.KernelManager = partial(KernelManager, config=options)
+    config.add_cleanup(sockets.close)
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """Tests of the commands: what they run, and how they refuse wrong arguments."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from cflkit import ledger, notebooks, records, revision
 from cflkit.__main__ import main
+from cflkit.notebooks import NotebookError
 from cflkit.papers import PAPERS, ocfl
 from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT
@@ -262,6 +264,33 @@ def test_what_fails_inside_a_notebook_is_one_line_too(
     assert str(output) in lines[0]
     assert "Traceback" not in stderr
     assert not results.exists() or list(results.iterdir()) == []
+
+
+@pytest.fixture
+def notebook_of(tmp_path):
+    """Write notebooks with one cell."""
+
+    def write(source):
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+        path = tmp_path / "one_cell.ipynb"
+        nbformat.write(notebook, path)
+        return path
+
+    return write
+
+
+def test_a_kernel_talks_through_files_of_its_own_and_leaves_none(notebook_of, tmp_path):
+    source = "from ipykernel import connect\nprint(connect.get_connection_info())"
+    _, output = notebooks.execute(notebook_of(source), {}, tmp_path / "out.ipynb")
+    connection = json.loads(nbformat.read(output, 4).cells[0].outputs[0].text)
+    assert connection["transport"] == "ipc"
+    assert not Path(connection["ip"]).parent.exists()
+
+
+def test_a_kernel_that_dies_is_one_line(notebook_of, tmp_path):
+    killed = notebook_of("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(NotebookError, match=r"^Kernel died, of too little memory perhaps"):
+        notebooks.execute(killed, {}, tmp_path / "out.ipynb")
 
 
 @pytest.mark.slow

@@ -21,10 +21,9 @@ from time import perf_counter
 import jupytext
 import nbformat
 from nbclient import NotebookClient
-from traitlets.config import Config
 
 from cflkit import course, ledger, readme, records
-from cflkit.notebooks import ENCRYPTED
+from cflkit.notebooks import private_sockets
 from cflkit.papers import PAPERS
 from cflkit.readme import MINUTES
 
@@ -48,8 +47,9 @@ def build(source: Path) -> None:
 def execute(notebook: nbformat.NotebookNode) -> None:
     """Execute all cells, as a reader would."""
     place = {"metadata": {"path": str(NOTEBOOKS)}}
-    options = {"timeout": 1800, "kernel_name": "python3", "config": Config(ENCRYPTED)}
-    NotebookClient(notebook, resources=place, **options).execute()
+    options = {"timeout": 1800, "kernel_name": "python3", "resources": place}
+    with private_sockets() as config:
+        NotebookClient(notebook, config=config, **options).execute()
 
 
 def tidy(notebook: nbformat.NotebookNode) -> None:
