@@ -215,7 +215,9 @@ def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Te
         members = labels == cluster
         if members.any():
             shares = (weights[members] / weights[members].sum()).to(updates.device)
-            averaged[cluster] += shares @ updates[members]
+            # Indexing copies, which for all clients of a large network would be gigabytes
+            own = updates if members.all() else updates[members]
+            averaged[cluster] += shares @ own
     return averaged
 
 
