@@ -32,7 +32,6 @@ from cflkit.federation.rows import digests
 from cflkit.history import History, Summary, diverged_in
 from cflkit.methods.base import Method
 from cflkit.partition import Partition
-from cflkit.simulation import diverged
 
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
 EXPLAINED = ("predicted", "true")
@@ -189,8 +188,8 @@ def assess(
     known: dict[tuple, list[dict[str, Any]]] = {}
     rows: list[dict[str, Any]] = []
     for name, method in methods.items():
-        if diverged(trained, name):
-            rows += [row for row in trained.rows if row["method"] == name and row.get("diverged")]
+        if (left := trained.divergence(name)) is not None:
+            rows.append(left)
             continue
         models, mixture = method.client_models()
         labels = method.labels.numpy()

@@ -117,9 +117,10 @@ class KMeans:
 class MeanShift:
     """Mean shift on the rows of Γ, with scikit-learn's estimate of the bandwidth (OCFL-MS).
 
-    The estimate looks at 30 % of the clients as neighbours of each. Fewer than seven clients would
-    have no neighbour but themselves, and a bandwidth of zero. From three to six, they get one
-    neighbour here. Of two clients, no estimate is possible: they part unless they are equal.
+    The estimate is the mean distance from a client to the farthest of its nearest 30 % of clients,
+    itself included. With fewer than seven clients, these 30 % are the client itself, and the
+    bandwidth is zero. So three to six clients count one neighbour beside themselves here. Two
+    clients give no estimate: they form two clusters unless they are equal.
     """
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
@@ -130,9 +131,9 @@ class MeanShift:
         gamma = checked(distance)
         if len(np.unique(gamma, axis=0)) == 1:
             return np.zeros(len(gamma), dtype=np.int64)  # the bandwidth would be zero
-        share = max(0.3, 2 / len(gamma)) if len(gamma) > 2 else 0.3
-        width = estimate_bandwidth(gamma, quantile=share)
-        if width == 0:  # each client has a twin
+        nearest = max(0.3, 2 / len(gamma)) if len(gamma) > 2 else 0.3
+        width = estimate_bandwidth(gamma, quantile=nearest)
+        if width == 0:  # two clients, or each client has a twin
             width = float(np.finfo(np.float32).eps)
         return canonical_labels(SklearnMeanShift(bandwidth=width).fit_predict(gamma))
 

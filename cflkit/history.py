@@ -93,6 +93,11 @@ class History:
         order = pd.Categorical(table["method"], categories=methods, ordered=True)
         return table.assign(order=order).sort_values(["order", "round"]).drop(columns="order")
 
+    def divergence(self, method: str) -> dict[str, Any] | None:
+        """Return the row that says that a method has diverged; None if it has not."""
+        own = (row for row in self.rows if row["method"] == method and row.get("diverged"))
+        return next(own, None)
+
     def summary(self) -> Summary:
         """Return the summary of the table: for each method, the values of its measures."""
         return self.summarise(self.table())

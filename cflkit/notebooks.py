@@ -170,7 +170,7 @@ def execute(
     except OSError as error:  # papermill writes the notebook after each cell
         raise NotebookError(f"{output} cannot be written; is the disk full? ({error})") from error
     except RuntimeError as error:  # the kernel died in a cell, or before the first one
-        raise NotebookError(f"{error}, of too little memory perhaps (see {output})") from error
+        raise NotebookError(f"{error} (too little memory? see {output})") from error
     finally:
         del os.environ[records.NOTEBOOK]  # records of this process come from no notebook
     return report_of(executed.cells), output

@@ -120,8 +120,8 @@ def run(
         Clients did not answer, and the round cannot go on without them.
     ValueError
         ``rounds`` or ``central_every`` is below 1, there is no method, a client has no training
-        sample, the methods cannot go on in
-        this federation, or no round is left after those of ``after``.
+        sample, the methods cannot go on in this federation, or no round is left after those of
+        ``after``.
     checkpoints.CheckpointMismatch
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
         options, seed or partition, or more rounds.
@@ -163,7 +163,7 @@ def run(
             traffic, errors = converse_with_present(running, federation, t, history)
             for name, error in errors.items():
                 history.rows.append({"method": name, "round": t + 1, "diverged": True})
-                if all(diverged(history, other) for other in methods):
+                if all(map(history.divergence, methods)):
                     raise error
                 del running[name]
             central = (t + 1) % central_every == 0 or t + 1 == rounds
@@ -207,15 +207,10 @@ def unfinished(
         name: method
         for name, method in methods.items()
         if not method.finished
-        and not diverged(history, name)
+        and not history.divergence(name)
         # A method that is settled from the start has one row, too
         and not (until_settled and method.settled and name in measured)
     }
-
-
-def diverged(history: History, name: str) -> bool:
-    """Return whether a method has left the run, since its training diverged."""
-    return any(row.get("diverged") and row["method"] == name for row in history.rows)
 
 
 def progress_text(methods: Mapping[str, Method]) -> str:
