@@ -104,9 +104,9 @@ def check_committed() -> None:
 
 if __name__ == "__main__":
     check_committed()
-    # A build begins every run anew: checkpoints in the cache are a reader's, or older code's
     os.environ["CFLKIT_FIGURES"] = str(records.PROJECT / "figures")
     wanted = sys.argv[1:] or sorted(path.stem for path in SOURCES.glob("[0-9]*.py"))
+    # A build begins every run anew: checkpoints in the cache are a reader's, or older code's
     with tempfile.TemporaryDirectory(prefix="cflkit-build-") as cache:
         os.environ["CFLKIT_CACHE"] = cache
         for name in wanted:
