@@ -60,6 +60,9 @@ class ImageSet:
     files : dict of str to str
         The MD5 of each data file that was read, by its path in the data folder. A folder of images
         has one MD5 for all of them; embedded images have none.
+    owners : Tensor or None
+        ``[N]``, the client that holds each image of the pool, numbered from 0, where the source has
+        clients.
     """
 
     name: str
@@ -70,6 +73,7 @@ class ImageSet:
     classes: int
     domains: Tensor | None = None
     files: dict[str, str] = field(default_factory=dict)
+    owners: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Refuse tensors that would fail later, or would train something else.
@@ -86,10 +90,11 @@ class ImageSet:
         ):
             if fault := fault_of(images, labels, size, self.classes):
                 raise DatasetError(f"{self.name}: {what} {fault}")
-        if self.domains is not None and len(self.domains) != len(self.images):
-            raise DatasetError(
-                f"{self.name}: {len(self.domains)} domains for {len(self.images)} images"
-            )
+        for what, given in (("domains", self.domains), ("owners", self.owners)):
+            if given is not None and len(given) != len(self.images):
+                raise DatasetError(
+                    f"{self.name}: {len(given)} {what} for {len(self.images)} images"
+                )
 
     @property
     def shape(self) -> tuple[int, int, int]:

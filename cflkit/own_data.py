@@ -1,9 +1,10 @@
 """Data of one's own: an ``.npz`` file with arrays, or a folder with images sorted by class.
 
 An ``.npz`` file has ``labels`` and either ``images`` or ``features``. It may have a test set, whose
-arrays have the prefix ``test_``, and ``domains``. A folder has one folder of images per class. It
-may instead have the folders ``train`` and ``test``, each with the same classes. Where there is no
-test set, a fifth of each class becomes one.
+arrays have the prefix ``test_``. It may also have ``domains``, and ``clients``: the client that
+holds each sample. A folder has one folder of images per class. It may instead have the folders
+``train`` and ``test``, each with the same classes. Where there is no test set, a fifth of each
+class becomes one.
 
 Every error says what is wrong with the data, and what to do.
 """
@@ -11,7 +12,9 @@ Every error says what is wrong with the data, and what to do.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -79,12 +82,12 @@ def from_arrays(path: Path) -> ImageSet:
     if given:
         held = convert(arrays[f"test_{kind}"], f"{path}: test_{kind}")
         test = held, as_labels(arrays["test_labels"], f"{path}: test_labels", every=False)
-    domains = None
-    if "domains" in arrays:
-        domains = as_labels(arrays["domains"], f"{path}: domains")
-        if len(domains) != len(labels):
-            raise DatasetError(f"{path} has {len(domains)} domains and {len(labels)} labels")
-    return assembled(path.stem, pool, labels, test, {path.name: md5_of(path)}, domains)
+    groups = {}
+    for what in {"domains", "clients"} & set(arrays):
+        groups[what] = as_labels(arrays[what], f"{path}: {what}")
+        if len(groups[what]) != len(labels):
+            raise DatasetError(f"{path} has {len(groups[what])} {what} and {len(labels)} labels")
+    return assembled(path.stem, pool, labels, test, {path.name: md5_of(path)}, groups)
 
 
 def assembled(
@@ -93,9 +96,12 @@ def assembled(
     labels: Labels,
     test: tuple[Tensor, Labels] | None,
     files: dict[str, str],
-    domains: Labels | None = None,
+    groups: Mapping[str, Labels] = MappingProxyType({}),
 ) -> ImageSet:
-    """Build the set; without test samples, a fifth of each class becomes the test set."""
+    """Build the set; without test samples, a fifth of each class becomes the test set.
+
+    ``groups`` may have the ``domains`` and the ``clients`` of the samples.
+    """
     classes = int(labels.max()) + 1
     if test is None:
         counts = np.bincount(labels)
@@ -112,7 +118,17 @@ def assembled(
         kept, held = fifth_for_test(labels)
         test = pool[held], labels[held]
         pool, labels = pool[kept], labels[kept]
-        domains = None if domains is None else domains[kept]
+        for what, group in groups.items():
+            if lost := sorted(set(group.tolist()) - set(group[kept].tolist())):
+                raise DatasetError(
+                    f"{name}: the test set would have all samples of {what} {lost}; give a test "
+                    "set of your own, or more samples"
+                )
+        groups = {what: group[kept] for what, group in groups.items()}
+    domains, owners = (
+        torch.from_numpy(groups[what]) if what in groups else None
+        for what in ("domains", "clients")
+    )
     return ImageSet(
         name,
         pool,
@@ -120,8 +136,9 @@ def assembled(
         test[0],
         torch.from_numpy(test[1]),
         classes,
-        None if domains is None else torch.from_numpy(domains),
+        domains,
         files,
+        owners,
     )
 
 

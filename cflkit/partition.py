@@ -7,7 +7,8 @@ module leave the images unchanged.
 
 The scenarios of `ocfl` follow the OCFL papers: Zuziak et al., sections III-A and IV-A of the first
 paper, section 3.1.2 of the extended one, and what the authors' archived partitions show. One recipe
-comes from FedCRef, and two standard recipes are here for comparison.
+comes from FedCRef, and two standard recipes are here for comparison. With `by_owners`, the clients
+are those of the data themselves.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class Partition:
         The name of the image set to whose pool the indices refer.
     train, test : list of ndarray
         For each client, the indices of its local training and test samples in ascending order.
-    clusters : ndarray
-        ``[m]``, the true cluster of each client, numbered from 0.
+    clusters : ndarray or None
+        ``[m]``, the true cluster of each client, numbered from 0; None where nobody knows it.
     recipe : dict
         The name and the arguments of the recipe that made the partition, including the seed.
     more : dict of str to list of ndarray
@@ -70,7 +71,7 @@ class Partition:
     dataset: str
     train: list[Indices]
     test: list[Indices]
-    clusters: Indices
+    clusters: Indices | None
     recipe: dict
     more: dict[str, list[Indices]] = field(default_factory=dict)
 
@@ -78,6 +79,19 @@ class Partition:
     def clients(self) -> int:
         """Return m, the number of clients."""
         return len(self.train)
+
+    @property
+    def truth(self) -> Indices:
+        """Return the true cluster of each client, for what cannot do without.
+
+        Raises
+        ------
+        PartitionError
+            Nobody knows the true clusters.
+        """
+        if self.clusters is None:
+            raise PartitionError(f"nobody knows the true clusters of the clients of {self.dataset}")
+        return self.clusters
 
     @property
     def splits(self) -> dict[str, list[Indices]]:
@@ -94,7 +108,7 @@ class Partition:
             self,
             train=chosen(self.train),
             test=chosen(self.test),
-            clusters=self.clusters[list(clients)],
+            clusters=None if self.clusters is None else self.clusters[list(clients)],
             recipe=self.recipe | {"clients taken": [int(client) for client in clients]},
             more={name: chosen(held) for name, held in self.more.items()},
         )
@@ -111,7 +125,9 @@ class Partition:
         """
         digest = hashlib.sha256()
         digest.update(framed(self.dataset.encode()))
-        digest.update(framed(integers(self.clusters)))
+        # No list of clusters has seven bytes, since each has eight
+        known = b"unknown" if self.clusters is None else integers(self.clusters)
+        digest.update(framed(known))
         for name in sorted(self.splits):
             digest.update(framed(name.encode()))
             # Without the number of clients, a client's indices could be read as the next split
@@ -122,17 +138,20 @@ class Partition:
 
     def matches(self, stated: str) -> bool:
         """Return whether ``stated`` is this partition's hash in its current or first version."""
-        return stated == (self.hash if ":" in stated else self.first_hash())
+        if ":" in stated or self.clusters is None:
+            return stated == self.hash
+        return stated == self.first_hash()
 
     def first_hash(self) -> str:
         """Return the hash of version 1: 64 digits without a prefix, as in older manifests.
 
         Version 1 leaves out the number of clients and the names of further splits. Some different
-        partitions therefore share it; `hash` distinguishes them.
+        partitions therefore share it; `hash` distinguishes them. All of its partitions have true
+        clusters.
         """
         digest = hashlib.sha256(self.dataset.encode())
         further = [indices for name in sorted(self.more) for indices in self.more[name]]
-        for indices in (*self.train, *self.test, self.clusters, *further):
+        for indices in (*self.train, *self.test, self.truth, *further):
             digest.update(integers([len(indices), *indices]))
         return digest.hexdigest()
 
@@ -143,7 +162,7 @@ class Partition:
             "recipe": self.recipe,
             "hash": self.hash,
             "clients": [
-                {"cluster": int(self.clusters[client])}
+                {"cluster": None if self.clusters is None else int(self.clusters[client])}
                 | {name: parts[client].tolist() for name, parts in self.splits.items()}
                 for client in range(self.clients)
             ],
@@ -169,11 +188,12 @@ class Partition:
                 for name in clients[0]
                 if name != "cluster"
             }
+            clusters = [client["cluster"] for client in clients]
             partition = cls(
                 dataset=manifest["dataset"],
                 train=splits.pop("train"),
                 test=splits.pop("test"),
-                clusters=np.array([client["cluster"] for client in clients], dtype=np.int64),
+                clusters=None if None in clusters else np.array(clusters, dtype=np.int64),
                 recipe=manifest["recipe"],
                 more=splits,
             )
@@ -617,6 +637,49 @@ def split_classes(
             held[client] += [shared, rest[start : start + own]]
             start += own
     return [np.sort(np.concatenate(parts)) for parts in held]
+
+
+def by_owners(images: ImageSet, *, seed: int = 0) -> tuple[ImageSet, Partition]:
+    """Give each client the samples that it holds in the data; nobody knows the true clusters.
+
+    Results then have no measure that needs a truth, such as the ARI.
+
+    Parameters
+    ----------
+    images : ImageSet
+        Images with owners, such as one's own with the array ``clients``.
+    seed : int
+        The seed of the partition only, which chooses each client's test samples.
+
+    Returns
+    -------
+    ImageSet
+        The given image set.
+    Partition
+        The clients. Of a client's samples, 70 % are its training set and 30 % its test set.
+
+    Raises
+    ------
+    PartitionError
+        The images have no owners, or a client has fewer than two samples.
+    """
+    if images.owners is None:
+        raise PartitionError(
+            f"{images.name} does not say which client holds which sample; give the array 'clients'"
+        )
+    owners = images.owners.numpy()
+    counts = np.bincount(owners)
+    if (poor := np.flatnonzero(counts < 2)).size:
+        raise PartitionError(
+            f"clients {poor.tolist()} of {images.name} have fewer than two samples in the pool, "
+            "and need one to train and one to test; leave them out, and number the others from 0"
+        )
+    generator = np.random.default_rng(seed)
+    parts = [
+        local_split(np.flatnonzero(owners == owner), generator) for owner in range(len(counts))
+    ]
+    train, test = ([part[side] for part in parts] for side in (0, 1))
+    return images, Partition(images.name, train, test, None, {"name": "by_owners", "seed": seed})
 
 
 def without_clusters(

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ import torch
 import yaml
 from PIL import Image
 
-from cflkit import datasets, own_data
+from cflkit import datasets, methods, own_data, partition, simulation
 from cflkit.__main__ import main
 from cflkit.datasets import DatasetError, ImageSet
+from cflkit.federation import Federation, LocalTraining
 from cflkit.papers import emd_cfl, ocfl
+from cflkit.partition import PartitionError
 from cflkit.records import PROJECT
 
 RNG = np.random.default_rng(0)
@@ -85,6 +88,30 @@ def test_features_stay_as_they_are(tmp_path):
     torch.testing.assert_close(found.domains, found.labels)
 
 
+def test_samples_have_the_clients_of_the_file(saved):
+    owners = np.arange(60) // 6
+    numbered = np.arange(60, dtype=np.uint8).repeat(30).reshape(60, 6, 5)
+    found = datasets.load(saved(images=numbered, clients=owners))
+    assert found.owners.tolist() == owners[found.images[:, 0, 0, 0]].tolist()
+    assert len(found.owners) == 48
+
+
+def test_clients_without_truth_have_clusters_and_no_agreement(saved):
+    path = saved(images=GREY, clients=np.arange(60) % 4)
+    images, split = partition.by_owners(datasets.load(path), seed=1)
+    federation = Federation(images, split, "linear", LocalTraining(1, 4, lr=0.1))
+    line_up = {"FedAvg": methods.make("fedavg"), "OCFL": methods.make("ocfl", before=-math.inf)}
+    history = simulation.run(line_up, federation, 2, progress=False)
+    table, summary = history.table(), history.summary()
+    assert table["n_clusters"].notna().all() and table["accuracy"].notna().all()
+    agreed = {"ari", "ami", "homogeneity", "completeness"}
+    assert not agreed & set(table.columns)
+    for measures in summary.values():
+        assert not {name for name in measures if name.removeprefix("mean_") in agreed}
+    with pytest.raises(PartitionError, match="nobody knows the true clusters"):
+        methods.make("oracle", truth=split.truth)
+
+
 def test_a_folder_has_one_folder_per_class(tmp_path):
     pictures(tmp_path / "pets", [(5, 6)] * 5)
     found = datasets.load(str(tmp_path / "pets"))
@@ -131,6 +158,9 @@ def test_a_folder_may_have_a_test_set(tmp_path):
         ({"labels": np.array(3)}, "one whole number per sample"),
         ({"domains": LABELS[:3] * 0}, "3 domains and 60 labels"),
         ({"domains": np.r_[LABELS, LABELS]}, "120 domains and 60 labels"),
+        ({"clients": LABELS[:3] * 0}, "3 clients and 60 labels"),
+        ({"clients": LABELS + 1}, "number them from 0"),
+        ({"clients": np.arange(60)}, "the test set would have all samples of clients"),
         ({"images": GREY[:4], "labels": LABELS[18:22]}, "a fifth of 4 samples is too small"),
     ],
 )
@@ -184,6 +214,7 @@ def test_folders_that_do_not_fit_are_refused_with_advice(tmp_path):
         ({"labels": torch.from_numpy(LABELS[:9])}, "needs one label"),
         ({"classes": 2}, "from 0 to 2; they must be from 0 to 1"),
         ({"domains": torch.zeros(3)}, "3 domains for 60 images"),
+        ({"owners": torch.zeros(3)}, "3 owners for 60 images"),
     ],
 )
 def test_an_image_set_refuses_tensors_that_would_fail_later(changes, said):

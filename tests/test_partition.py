@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -131,7 +132,10 @@ def tiny_partitions():
             draw(st.sampled_from(["", "a", "aa"])),
             draw(split),
             draw(split),
-            np.array(draw(st.lists(st.integers(0, 1), min_size=clients, max_size=clients))),
+            draw(
+                st.none()
+                | st.lists(st.integers(0, 1), min_size=clients, max_size=clients).map(np.array)
+            ),
             {},
             {name: draw(split) for name in names},
         )
@@ -142,14 +146,15 @@ def tiny_partitions():
 def contents(split):
     """Return all that a hash should cover, as plain values."""
     held = {name: [i.tolist() for i in parts] for name, parts in split.splits.items()}
-    return split.dataset, [int(k) for k in split.clusters], held
+    known = None if split.clusters is None else split.clusters.tolist()
+    return split.dataset, known, held
 
 
 @given(tiny_partitions(), tiny_partitions())
 def test_two_partitions_have_one_hash_if_and_only_if_they_are_equal(one, other):
     assert (one.hash == other.hash) == (contents(one) == contents(other))
     assert one.matches(one.hash)
-    assert one.matches(one.first_hash())
+    assert one.clusters is None or one.matches(one.first_hash())
     assert one.matches(other.hash) == (contents(one) == contents(other))
 
 
@@ -252,6 +257,41 @@ def test_other_recipes_that_cannot_be_followed():
         partition.dirichlet(numbers(), clients=3, alpha=0)
     with pytest.raises(PartitionError, match="use fewer clients"):
         partition.dirichlet(numbers(), clients=700, alpha=1)
+
+
+# --- Clients of the data --------------------------------------------------------------------------
+
+
+def owned(owners):
+    return replace(numbers(LABELS[: len(owners)]), owners=torch.as_tensor(owners))
+
+
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=6), st.integers(0, 5), st.randoms())
+def test_clients_of_the_data_have_their_own_samples_and_no_truth(sizes, seed, random):
+    owners = [owner for owner, size in enumerate(sizes) for _ in range(size)]
+    random.shuffle(owners)
+    _, split = partition.by_owners(owned(owners), seed=seed)
+    assert split.clusters is None
+    for owner, (train, test) in enumerate(zip(split.train, split.test, strict=True)):
+        assert sorted([*train, *test]) == [i for i, own in enumerate(owners) if own == owner]
+        assert len(train) and len(test)
+    assert split.hash == partition.by_owners(owned(owners), seed=seed)[1].hash
+    assert split.take([0]).clusters is None
+
+
+def test_a_manifest_keeps_that_the_truth_is_unknown(tmp_path):
+    _, split = partition.by_owners(owned([0, 0, 1, 1, 1]))
+    again = partition.Partition.load(split.save(tmp_path / "split.json"))
+    assert again.clusters is None
+    assert again.hash == split.hash
+    assert split.hash != replace(split, clusters=np.zeros(2, dtype=np.int64)).hash
+
+
+def test_clients_of_the_data_that_cannot_be():
+    with pytest.raises(PartitionError, match="give the array 'clients'"):
+        partition.by_owners(numbers())
+    with pytest.raises(PartitionError, match=r"clients \[1\] of numbers have fewer than two"):
+        partition.by_owners(owned([0, 0, 1]))
 
 
 # --- Validation samples --------------------------------------------------------------------------

@@ -88,8 +88,8 @@ class Federation:
     ----------
     clients : int
         m.
-    clusters : Tensor
-        ``[m]``, the true cluster of each client, which no method is shown.
+    clusters : Tensor or None
+        ``[m]``, the true cluster of each client, which no method is shown; None if it is unknown.
     sizes : Tensor
         ``[m]``, float: training samples of each client.
     parameters, buffers : int
@@ -149,7 +149,8 @@ class Federation:
             self.data.memory_format = torch.channels_last
         self.partition, self.clients = partition, partition.clients
         self.presence = checked_presence(presence, self.clients)
-        self.clusters = torch.from_numpy(partition.clusters)
+        known = partition.clusters
+        self.clusters = None if known is None else torch.from_numpy(known)
         self.sizes = torch.tensor([len(i) for i in partition.train], dtype=torch.float32)
 
         shape, classes = images.shape, images.classes

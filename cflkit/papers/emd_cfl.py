@@ -225,10 +225,8 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
     """Build the federation of clients, who come and go as the run's scene says."""
-    changes.check(run.scene, split.clusters)
-    presence = changes.presence(
-        run.scene, split.clusters, run.rounds, run.change, run.partition_seed
-    )
+    changes.check(run.scene, split.truth)
+    presence = changes.presence(run.scene, split.truth, run.rounds, run.change, run.partition_seed)
     return Federation(
         images,
         split,
@@ -260,7 +258,7 @@ def play(
     history = play_rounds(run, home, lines, run.change, checkpoint, **options)
     images, split = data(run)
     clients = list(range(split.clients))
-    one, other = changes.affected("drift", split.clusters)
+    one, other = changes.affected("drift", split.truth)
     clients[one], clients[other] = other, one
     moved = split.take(clients)
     for method in lines.values():
@@ -291,7 +289,7 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
         "EMD-CFL": methods.make("emd-cfl", max_samples=run.embedded, **options),
         # Where clients come later, the oracle of a scene knows all clusters from the first round
         "Oracle": methods.make(
-            "emd-cfl-oracle" if run.scene == "none" else "oracle", truth=split.clusters
+            "emd-cfl-oracle" if run.scene == "none" else "oracle", truth=split.truth
         ),
         "FedAvg": methods.make("fedavg"),
         "FedProx": methods.make("fedprox", mu=run.mu),
@@ -316,7 +314,7 @@ def more_options(run: Parameters, split: Partition) -> dict[str, dict[str, Any]]
     """
     paper = thresholds(run)
     angle, distance = run.pacfl_angle, run.fedclust_distance
-    k = {"k": run.k or len(np.unique(split.clusters))}
+    k = {"k": run.k or len(np.unique(split.truth))}
     samples = {"weighting": "samples"}
     return {
         "CFL": {"eps1": 0.4, "eps2": 1.6},

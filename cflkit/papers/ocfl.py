@@ -246,7 +246,7 @@ def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, M
             name: ("ocfl", {"clusterer": clusterer, "window": run.window})
             for name, clusterer in CLUSTERERS.items()
         },
-        "oracle": ("oracle", {"truth": split.clusters, **equal}),
+        "oracle": ("oracle", {"truth": split.truth, **equal}),
         "local": ("local", {}),
     }
     flipped = [s for s in SWITCHES if run.include_buffers or s.option != "include_buffers"]

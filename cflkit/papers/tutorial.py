@@ -138,7 +138,7 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
             name: methods.make("signatures", **published | change)
             for name, change in CHANGES.items()
         },
-        "Oracle": methods.make("oracle", truth=split.clusters, weighting="samples"),
+        "Oracle": methods.make("oracle", truth=split.truth, weighting="samples"),
         "FedAvg": methods.make("fedavg", watch_temperature=False),
         "Local": methods.make("local"),
     }
