@@ -5,6 +5,7 @@ Most tests replace Flower's network by a grid in this process, which answers wit
 """
 
 import dataclasses
+import functools
 import itertools
 import json
 import socket
@@ -29,7 +30,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from cflkit import datasets, methods, partition, shifts, simulation
 from cflkit.datasets import DatasetError
-from cflkit.federation import ClientsAbsent, Diverged, Federation, LocalTraining
+from cflkit.federation import ClientsAbsent, Diverged, Federation, Jobs, LocalTraining
 from cflkit.federation.requests import QUESTIONS
 from cflkit.flower import demo, node, resident, server_app
 from cflkit.flower import remote as remote_module
@@ -118,13 +119,26 @@ def same(one, other):
 ELSEWHERE = sorted(set(methods.METHODS) - {"fedcref", "fedrc"})
 
 
+# These find several clusters by the second round, so that the third one trains their models
+CLUSTERING = {
+    "briggs": {"rounds": 1, "threshold": 0.3},
+    "fedclust": {"threshold": 0.01},
+    "ocfl": OPTIONS["ocfl"],
+    "sattler": {"eps1": 1e3, "eps2": 1e-6, "min_rounds": 0},
+    "signatures": OPTIONS["signatures"],
+}
+
+
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_nodes_give_the_models_of_the_simulation_to_the_bit(clients, name):
     federation, folder = clients
-    lines = [{name: methods.make(name, **OPTIONS.get(name, {}))} for _ in range(2)]
-    here = simulation.run(lines[0], federation, 2, progress=False).table()
-    there = simulation.run(lines[1], remote(folder), 2, progress=False).table()
+    options = OPTIONS.get(name, {}) | CLUSTERING.get(name, {})
+    lines = [{name: methods.make(name, **options)} for _ in range(2)]
+    here = simulation.run(lines[0], federation, 3, progress=False).table()
+    there = simulation.run(lines[1], remote(folder), 3, progress=False).table()
     assert same(lines[0][name], lines[1][name])
+    if name in CLUSTERING:
+        assert here["n_clusters"].iloc[1] > 1
     assert not set(there) - set(here)
     # A real federation has no true clusters and no central test set
     missing = {"ari", "ami", "homogeneity", "completeness"}
@@ -365,6 +379,11 @@ def replaced(kind, answer):
         ("scores", ["ab"]),
         ("scores", [(0.5, "all")]),
         ("ask", {}),
+        ("ask", ["text"]),
+        ("ask", [torch.rand(3, 5)]),
+        ("ask", [(np.nan, [np.ones((3, 57))] * 5)]),
+        ("ask", [(0.5, [np.ones((3, 56))] * 5)]),
+        ("ask", [(0.5, [np.full((3, 57), np.inf)] * 5)]),
     ],
 )
 def test_any_answer_that_does_not_fit_leaves_its_client_out(clients, kind, answer):
@@ -372,6 +391,55 @@ def test_any_answer_that_does_not_fit_leaves_its_client_out(clients, kind, answe
     _, nodes, table, _ = run_with(clients, replaced(kind, answer), name=name, **options)
     assert table["round"].tolist() == [1, 2, 3] and table["accuracy"].notna().all()
     assert 2 in nodes.nodes, "it has come back"
+
+
+QUESTION_OPTIONS = {
+    "owner_sends": ((1, 2), {"sinkhorn": None, "max_samples": 9}),
+    "other_sends": (1, {"max_samples": 9}),
+    "directions": (None, {"p": 2, "split": "train"}),
+    "feature_axes": (None, {"components": 3}),
+    "loss_gradient": (None, {"samples": 8}),
+}
+
+
+@pytest.mark.parametrize("name", sorted(QUESTIONS))
+def test_true_answers_fit_their_question_and_spoiled_ones_do_not(clients, name):
+    federation, _ = clients
+    about, options = QUESTION_OPTIONS[name.rsplit(".", 1)[1]]
+    if "sends" in name:
+        options = options | {"projection": 0.9, "train_mode": False}
+    jobs = Jobs(
+        federation.initial()[None],
+        torch.tensor([0]),
+        torch.tensor([0]),
+        about=None if about is None else [about],
+    )
+    asked = QUESTIONS[name]
+    [told] = federation.ask(asked.ask, jobs, **options)
+    fits = functools.partial(
+        asked.fits,
+        blueprint=federation.blueprint,
+        **options,
+        **({} if about is None else {"others" if name.endswith("owner_sends") else "owner": about}),
+    )
+    assert fits(told)
+
+    def each_array(change):
+        return (
+            (told[0], [change(part) for part in told[1]]) if type(told) is tuple else change(told)
+        )
+
+    spoils = (
+        lambda a: a * np.nan,
+        lambda a: a[..., :-1] if name.split(".")[2] != "pacfl" else a[:-1],
+        lambda a: a[:0],
+        lambda a: a[None],
+        lambda a: "text",
+        lambda a: None,
+        lambda a: a.astype(complex) if isinstance(a, np.ndarray) else a.to(torch.complex64),
+    )
+    assert not any(fits(each_array(spoil)) for spoil in spoils)
+    assert not any(fits(other) for other in (None, "text", 3.0, [], (), (0.5, None)))
 
 
 @pytest.mark.parametrize("said", [None, {}, {"client": "2", "samples": {}}, {"client": 9}])
@@ -437,6 +505,28 @@ def test_training_that_diverges_everywhere_is_an_error_as_in_the_simulation(clie
         simulation.run({"FedAvg": methods.make("fedavg")}, nodes, 2, progress=False)
 
 
+def test_a_loss_that_is_not_finite_ends_the_run_if_nobody_may_be_absent(clients):
+    broken = replaced("losses", [torch.full((36,), torch.nan)] * 2)
+    with pytest.raises(ClientsAbsent, match="not finite"):
+        run_with(clients, broken, k=2, absent_allowed=False)
+
+
+def test_a_model_that_is_not_finite_costs_the_methods_that_asked_for_it(clients):
+    _, folder = clients
+    grid = Grid(folder)
+    nodes = remote(folder, grid)
+
+    def last_model_is_nan(models):
+        models[-1] = torch.nan
+        return models
+
+    grid.spoil = spoiled(2, last_model_is_nan)
+    line_up = {"FedAvg": methods.make("fedavg"), "local": methods.make("local")}
+    table = simulation.run(line_up, nodes, 3, progress=False).table()
+    assert table.groupby("method")["round"].max().to_dict() == {"FedAvg": 3, "local": 2}
+    assert table["diverged"].sum() == 1
+
+
 def test_a_federation_that_is_not_complete_says_who_is_missing(clients):
     _, folder = clients
     grid = Grid(folder)
@@ -487,7 +577,7 @@ def test_a_file_that_does_not_fit_is_refused_with_its_reason(clients, tmp_path):
 
 METHODS = {
     "OCFL": {"method": "ocfl"},
-    "Sattler": {"method": "sattler"},
+    "Sattler": {"method": "sattler", "eps1": 1e3, "eps2": 1e-6, "min_rounds": 0},
     "IFCA": {"method": "ifca", "k": 4},
     "EMD-CFL": {"method": "emd-cfl", "epsilon": 0.1},
 }
@@ -616,11 +706,12 @@ def test_a_resident_process_answers_and_outlives_errors_and_peers_that_hang_up(b
 
 @pytest.mark.network
 def test_fifteen_processes_give_the_models_of_the_simulation(tmp_path):
-    more = settings(METHODS, rounds=2)
+    more = settings(METHODS, rounds=3)
     own = demo.Demo(tmp_path / "run", version="backdoor", clients=15, samples=30, config=more)
     table = demo.run(own, limit=1200)
     assert table["method"].tolist() == list(METHODS)
     assert table["equal"].all(), table.to_string()
+    assert (table["clusters"] > 1).all(), "models of clusters have been trained"
     messages = pd.read_csv(own.output / "messages.csv", keep_default_na=False)
     assert set(messages["kind"]) == {"hello", "losses", "train", "ask", "scores"}
     counts = messages.groupby(["client", "direction"]).size().unstack()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from cflkit import models
 from cflkit.federation.rows import RowModel
 from cflkit.federation.seeds import initialised
+from cflkit.federation.training import TASKS
 
 
 class Blueprint:
@@ -34,6 +35,8 @@ class Blueprint:
         P and Q, the parts of a model's row.
     layout : dict of str to slice
         Where each parameter and buffer of the network lies in a row.
+    shape, classes
+        Those given.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class Blueprint:
         device: torch.device,
         weights: str | None = None,
     ) -> None:
-        self.seed = seed
+        self.seed, self.shape, self.classes = seed, shape, classes
         self._options = (model, shape, classes, weights)
         self._device = device
         self.first = initialised(self._build, seed)
@@ -53,6 +56,12 @@ class Blueprint:
         self.layout = self.first.layout
         self.parameters = self.first.parameters
         self.buffers = len(self._initial) - self.parameters
+
+    @property
+    def embedding(self) -> int:
+        """Return d, the number of values in an embedding, which the last layer gets."""
+        weights = self.layout[f"{TASKS['classification'].head}.weight"]
+        return (weights.stop - weights.start) // self.classes
 
     def _build(self) -> RowModel:
         """Build a network with values drawn from torch's global generator."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -139,17 +140,55 @@ class Ask(Request):
 
 
 Question = TypeVar("Question", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A question that clients answer over a network.
+
+    Attributes
+    ----------
+    ask : callable
+        The function that runs at each client, see `Ask`.
+    fits : callable
+        Whether a method can use an answer. Its arguments are the answer, which can be anything, the
+        federation's `Blueprint`, what the job is about if it says so, and the options.
+    """
+
+    ask: Callable[..., Any]
+    fits: Callable[..., bool]
+
+
 # The questions that clients answer over a network, by name
-QUESTIONS: dict[str, Callable[..., Any]] = {}
+QUESTIONS: dict[str, Declared] = {}
 
 
-def question(ask: Question) -> Question:
+def question(fits: Callable[..., bool]) -> Callable[[Question], Question]:
     """Declare a function to be a question that clients answer over a network (`cflkit.flower`).
 
-    Its answer must be safe to send: it must not contain samples or labels.
+    Its answer must be safe to send: it must not contain samples or labels. For ``fits``, see
+    `Declared`.
     """
-    QUESTIONS[f"{ask.__module__}.{ask.__name__}"] = ask
-    return ask
+
+    def declare(ask: Question) -> Question:
+        QUESTIONS[f"{ask.__module__}.{ask.__name__}"] = Declared(ask, fits)
+        return ask
+
+    return declare
+
+
+def is_finite(answer: Any, *shape: int | None) -> bool:
+    """Return whether an answer is an array of this shape with finite numbers in it.
+
+    A size of None stands for any size above zero.
+    """
+    if not isinstance(answer, Tensor | np.ndarray) or answer.ndim != len(shape):
+        return False
+    sizes = zip(answer.shape, shape, strict=True)
+    if not all(have > 0 and need in (None, have) for have, need in sizes):
+        return False
+    values = np.asarray(answer)
+    return values.dtype.kind in "fiu" and bool(np.isfinite(values).all())
 
 
 def ask_clients(question: Callable[..., Any], clients: Tensor, **options: Hashable) -> Ask:

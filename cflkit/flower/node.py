@@ -192,7 +192,7 @@ def losses(federation: Federation, client: int, request: dict[str, Any]) -> Any:
 
 def ask(federation: Federation, client: int, request: dict[str, Any]) -> Any:
     """Return the answers to a question that the kit knows by name."""
-    question = QUESTIONS[request["question"]]
+    question = QUESTIONS[request["question"]].ask
     return federation.ask(question, jobs_from(request["jobs"], client), **request["options"])
 
 

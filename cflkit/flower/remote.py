@@ -131,10 +131,12 @@ class RemoteFederation:
         self.per_round = per_round or self.clients
         self.partial = absent_allowed or self.per_round < self.clients
         self.device = torch.device("cpu")
-        blueprint = Blueprint(setting.model, setting.shape, setting.classes, self.seed, self.device)
-        self.parameters, self.buffers = blueprint.parameters, blueprint.buffers
-        self.layout = blueprint.layout
-        self.initial, self.initials = blueprint.initial, blueprint.initials
+        self.blueprint = Blueprint(
+            setting.model, setting.shape, setting.classes, self.seed, self.device
+        )
+        self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
+        self.layout = self.blueprint.layout
+        self.initial, self.initials = self.blueprint.initial, self.blueprint.initials
         self.log: list[Sent] = []
         self.faults: dict[int, str] = {}
         self.nodes: dict[int, int] = {}
@@ -298,14 +300,26 @@ class RemoteFederation:
         ValueError
             Answers to this question are not safe to send (`question`).
         """
-        names = [name for name, known in QUESTIONS.items() if known is question]
-        if not names:
+        named = [(name, known.fits) for name, known in QUESTIONS.items() if known.ask is question]
+        if not named:
             raise ValueError(
                 f"clients do not answer {question.__name__!r} over a network, since the answer "
                 "would contain their samples or labels"
             )
-        request = {"question": names[0], "options": dict(options)}
-        return self._ask_all(jobs, "ask", request, not_a_list)
+        [(name, fits)] = named
+
+        def fault(answer: Any, count: int, client: int) -> str | None:
+            if reason := not_a_list(answer, count, client):
+                return reason
+            own = jobs.part((jobs.client_of == client).nonzero().flatten().tolist())
+            about = [()] * count if own.about is None else [(what,) for what in own.about]
+            for part, what in zip(answer, about, strict=True):
+                if not fits(part, self.blueprint, *what, **options):
+                    return f"its answer to {question.__name__!r} has a wrong form or is not finite"
+            return None
+
+        request = {"question": name, "options": dict(options)}
+        return self._ask_all(jobs, "ask", request, fault)
 
     def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
         """Let clients evaluate models (`Federation.scores`); absent clients have no scores."""

@@ -27,6 +27,8 @@ from torch import Tensor
 from cflkit.bounds import STRICT, NonNegative, Positive
 from cflkit.divergence import earth_movers_distance
 from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, question, usable_cores
+from cflkit.federation.blueprint import Blueprint
+from cflkit.federation.requests import is_finite
 from cflkit.federation.seeds import PROJECTION, stream
 from cflkit.methods.base import (
     Method,
@@ -260,7 +262,18 @@ class EMDOracle(EMDCFL):
 # --- What a client sends, and what the server sees ------------------------------------------------
 
 
-@question
+def owner_fits(
+    answer: Any, blueprint: Blueprint, others: Sequence[int], projection: float, **_: Any
+) -> bool:
+    """Return whether an answer to `owner_sends` can be used."""
+    match answer:
+        case float(reference), [*sent] if len(sent) == len(others):
+            width = projected_dimensions(projection, blueprint.embedding)
+            return math.isfinite(reference) and all(is_finite(part, None, width) for part in sent)
+    return False
+
+
+@question(owner_fits)
 def owner_sends(
     client: Client,
     model: Tensor,
@@ -292,7 +305,12 @@ def owner_sends(
     return reference, [project(own, matrix) for matrix in matrices]
 
 
-@question
+def other_fits(answer: Any, blueprint: Blueprint, owner: int, projection: float, **_: Any) -> bool:
+    """Return whether an answer to `other_sends` can be used."""
+    return is_finite(answer, None, projected_dimensions(projection, blueprint.embedding))
+
+
+@question(other_fits)
 def other_sends(
     client: Client,
     model: Tensor,
@@ -314,6 +332,11 @@ def as_doubles(embeddings: Tensor) -> Embeddings:
     return embeddings.cpu().double().numpy()
 
 
+def projected_dimensions(share: float, dimensions: int) -> int:
+    """Return k, the dimensions that are left of d by a projection that keeps a share of them."""
+    return max(1, int(share * dimensions))
+
+
 def shared_projection(
     seed: int, owner: int, other: int, dimensions: int, share: float
 ) -> Embeddings:
@@ -323,7 +346,7 @@ def shared_projection(
     By the lemma of Johnson and Lindenstrauss, the projection nearly preserves angles.
     """
     generator = np.random.default_rng(stream(seed, PROJECTION, owner, other))
-    matrix = generator.normal(size=(max(1, int(share * dimensions)), dimensions))
+    matrix = generator.normal(size=(projected_dimensions(share, dimensions), dimensions))
     return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
 
 

@@ -18,6 +18,8 @@ from torch import Tensor
 from cflkit.bounds import STRICT, Count, NonNegative
 from cflkit.divergence import Matrix
 from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, question
+from cflkit.federation.blueprint import Blueprint
+from cflkit.federation.requests import is_finite
 from cflkit.methods.pfedgraph import Collaboration
 
 
@@ -69,7 +71,12 @@ class FedSaC(Collaboration):
         return self.lambda1 * closeness(self.axes, self.signed) + self.lambda2 * similar
 
 
-@question
+def axes_fit(answer: Any, blueprint: Blueprint, components: int) -> bool:
+    """Return whether an answer to `feature_axes` can be used."""
+    return is_finite(answer, None, blueprint.embedding) and len(answer) <= components
+
+
+@question(axes_fit)
 def feature_axes(client: Client, model: Tensor, components: int) -> Tensor:
     """Return the main principal components ``[components, d]`` of a client's embeddings."""
     features = client.embed(model, "train").cpu().numpy()

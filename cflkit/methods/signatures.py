@@ -32,6 +32,8 @@ from cflkit.federation import (
     check_finite,
     question,
 )
+from cflkit.federation.blueprint import Blueprint
+from cflkit.federation.requests import is_finite
 from cflkit.methods.base import Method, average_updates, local_updates
 
 # The distance between two signatures, by what a signature is
@@ -148,7 +150,12 @@ class Signatures(Method):
         return Jobs(self.models, self.labels[present], present)
 
 
-@question
+def gradient_fits(answer: Any, blueprint: Blueprint, samples: int | None) -> bool:
+    """Return whether an answer to `loss_gradient` can be used."""
+    return is_finite(answer, blueprint.parameters)
+
+
+@question(gradient_fits)
 def loss_gradient(client: Client, model: Tensor, samples: int | None) -> Tensor:
     """Return the gradient ``[P]`` of a client's mean loss on its first training samples."""
     inputs, labels = client.samples()
