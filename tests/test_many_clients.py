@@ -15,7 +15,7 @@ from cflkit import methods, shifts, simulation
 from cflkit.divergence import cosine_divergence
 from cflkit.federation import ClientsAbsent, Federation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
-from cflkit.methods import FedAvg
+from cflkit.methods import FedAvg, ocfl
 from cflkit.methods.ocfl import attribute, mean_directions, nearest
 
 AT_ONCE = {"clusterer": "kmeans", "options": {"n_clusters": 3}, "before": -np.inf}
@@ -62,6 +62,24 @@ def test_the_nearest_cluster_has_the_smallest_mean_cosine_distance(seed, clients
         by_hand[found, range(3)], by_hand.min(axis=0), atol=1e-6, err_msg="ties may differ"
     )
     assert attribute(updates[clients], own, labels + 5) == 5 + int(found[0])
+
+
+@pytest.mark.parametrize("chunk", [1, 23, 1000])
+def test_updates_are_converted_in_parts_that_change_nothing(monkeypatch, chunk):
+    updates, labels = torch.randn(9, 7), torch.arange(9) % 3
+    whole = mean_directions(updates, labels)
+    converted = []
+    double = torch.Tensor.double
+
+    def counted(tensor):
+        converted.append(tensor.numel())
+        return double(tensor)
+
+    monkeypatch.setattr(ocfl, "CHUNK", chunk)
+    monkeypatch.setattr(torch.Tensor, "double", counted)
+    torch.testing.assert_close(mean_directions(updates, labels), whole)
+    assert nearest(updates, whole).tolist() == (double(updates) @ whole.T).argmax(dim=1).tolist()
+    assert max(converted) <= max(chunk, 7)
 
 
 def test_a_sample_of_everybody_changes_nothing(federate):

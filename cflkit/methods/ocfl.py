@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cflkit import clustering
 from cflkit.bounds import STRICT, Count, Positive
-from cflkit.divergence import cosine_divergence, temperature
+from cflkit.divergence import CHUNK, cosine_divergence, temperature
 from cflkit.federation import Jobs, Server
 from cflkit.methods.base import (
     Method,
@@ -31,8 +31,6 @@ from cflkit.methods.base import (
     local_updates,
 )
 
-# How many updates are converted to float64 at once
-ROWS = 1024
 Norm = Annotated[float, Field(ge=1)]
 # Infinite values are allowed; NaN is refused, since no temperature exceeds it
 Temperature = Annotated[float, Field(allow_inf_nan=True, ge=-math.inf)]
@@ -315,12 +313,18 @@ def mean_directions(updates: Tensor, labels: Tensor) -> Tensor:
     count = int(labels.max()) + 1
     means = torch.zeros(count, updates.shape[1], dtype=torch.float64, device=updates.device)
     owners = labels.to(updates.device)
-    for part, own in zip(updates.split(ROWS), owners.split(ROWS), strict=True):
+    rows = rows_at_once(updates)
+    for part, own in zip(updates.split(rows), owners.split(rows), strict=True):
         means.index_add_(0, own, F.normalize(part.double(), dim=1))
-    return means / torch.bincount(owners, minlength=count)[:, None]
+    return means.div_(torch.bincount(owners, minlength=count)[:, None])
 
 
 def nearest(updates: Tensor, directions: Tensor) -> Tensor:
     """Return the cluster ``[n]`` whose members are nearest to each update, by `mean_directions`."""
-    found = [(part.double() @ directions.T).argmax(dim=1) for part in updates.split(ROWS)]
-    return torch.cat(found).cpu()
+    parts = updates.split(rows_at_once(updates))
+    return torch.cat([(part.double() @ directions.T).argmax(dim=1) for part in parts]).cpu()
+
+
+def rows_at_once(updates: Tensor) -> int:
+    """Return how many updates are converted to float64 at once, which bounds the memory."""
+    return max(1, CHUNK // max(1, updates.shape[1]))
