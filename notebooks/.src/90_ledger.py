@@ -139,7 +139,7 @@ figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center
 plots.show(
     figure,
     1,
-    f"The numbers of every table by answer, at the scale with runs ({' and '.join(drawn)}). The "
+    f"The numbers of every table by answer, by scale ({' and '.join(drawn)}). The "
     "printed figures are counts; counts in narrow parts are left out.",
     "Stacked horizontal bars, one per table of each paper. Most bars are light grey, which is not "
     "run. Parts of the tables of ocfl, ocfl-extended, ocfl-explanations and emd-cfl have other "
@@ -147,8 +147,8 @@ plots.show(
 )
 
 # %% [markdown]
-# The grey parts need data or methods that the kit does not have, or runs that nobody has made. A bar without grey would be
-# a table that has been run completely.
+# The grey parts need data or methods that the kit does not have, or runs that nobody has made. A bar without
+# light grey has been run completely. So far, this is Table 10 of EMD-CFL, at the reduced scale.
 #
 # Do not add up the bars. Table I of the first OCFL paper repeats the numbers for MNIST, Fashion-MNIST and CIFAR-10 of Table
 # 1 of the extended paper. The same runs answer both. Table 3 of EMD-CFL is a part of its Table 8, and Table 2 of its
@@ -159,7 +159,9 @@ plots.show(
 own = ran[ran["again"].eq("")]
 kinds = {"with runs": ran, "counted once": own, "and not fixed": own[~own["fixed"]]}
 for name, rows in kinds.items():
-    print(f"{name:14s} {len(rows):4d}, reproduced {(rows['status'] == 'reproduced').sum():4d}")
+    for scale, some in rows.groupby("scale"):
+        reproduced = (some["status"] == "reproduced").sum()
+        print(f"{name:14s} {scale:8s} scale: {len(some):4d}, reproduced or agrees {reproduced:3d}")
 
 # %% [markdown]
 # ## When is a number reproduced?
@@ -316,7 +318,7 @@ plots.show(
 # Where the square lies near the circle, or beyond it, the rule cannot distinguish the right scenario from a wrong one. The
 # answer "reproduced" then says that a method finds the groups early *somewhere*. It does not say that this number came
 # out. A row with the circle far right of its square carries information about its scenario. [The results page](results.md) prints the placebo
-# beside every count.
+# beside each count for which there is one. It needs two scenarios with several seeds. The numbers at the papers' scale have no such control yet.
 #
 # **Third test: how precise are our means?** For each table, the next cell prints how many numbers rest on one seed. For the
 # other numbers it prints the median of $h$, and how many are inconclusive.
@@ -330,7 +332,8 @@ for (scale, *pair), rows in ran.groupby(["scale", "paper", "table"]):
     print(f"{scale:8s}{name_of(*pair):29s} {single}, median h {median}, inconclusive {vague:3d}")
 
 # %% [markdown]
-# Three seeds give a wide interval: $t_{0.95,2} = 2.9$. With ten seeds of the same scatter, $h$ would be a third.
+# Three seeds give a wide interval: $t_{0.95,2} = 2.9$. Two seeds, as at the papers' scale, give a wider one: $t_{0.95,1} = 6.3$. With ten seeds of the same
+# scatter, $h$ would be a third of that of three.
 #
 # **Fourth test: what did the reduction change?** The reduced scale changes more than the size of the network. The next cell
 # lists all parameters that differ from the paper's, for one scenario per table.
@@ -375,7 +378,7 @@ print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *
 
 # %% [markdown]
 # A black bar is a printed number, and a coloured mark is our mean with its interval. The shape of the mark is the answer of the
-# rule. A dash at the right edge says that the paper prints a dash. Look for columns with many crosses, and for wide
+# rule. A dash at the right edge says that the paper prints a dash. Most marks are squares, which are single seeds, or diamonds, which are inconclusive. Look for crosses, and for wide
 # intervals. The measures AMI and COM are left out of the figures, since they move with RAND. `data/ledger.csv` has them. Rounds
 # are counted, and stand in a table below.
 
@@ -546,7 +549,8 @@ print(f"in {differ} of these pairs the final clusters differ")
 # Two methods in the OCFL tables rest on a wrong sign in the papers' code ([04](04_sattler_and_briggs.ipynb) shows both).
 # Briggs' clusterer takes distances, and is given similarities. Affinity propagation takes similarities, and is given
 # distances. We run both ways. The next figure compares what is printed, what the wrong sign gives in our runs, and what the
-# method gives with the sign corrected.
+# method gives with the sign corrected. A panel of OCFL-HDB compares two implementations of HDBSCAN. Where they give
+# the same RAND, the circle hides the cross.
 #
 # The score is RAND, a mean over 50 rounds. Clustering in round $r$ gives at most $(51 - r)/50$. This is 0.6 for
 # Briggs' round 21, 0.96 for round 3, and 0.98 for round 2.
@@ -581,8 +585,8 @@ if kinds_of:
         3 + len(pictured),
         "Methods with two versions. Bars: the printed numbers, where a dash at the right edge stands for "
         "a printed dash. Crosses: our mean for the method as published. Circles: our mean for the method as intended.",
-        "One panel per method with one row per scenario. The crosses lie near the bars or near zero, "
-        "and the circles lie far to the right of both.",
+        "One panel per method with one row per scenario. For OCFL-AFF and BCL, the crosses lie to the left of the "
+        "circles, mostly far to the left. For OCFL-HDB, circles cover the crosses.",
     )
 
 # %%
@@ -597,7 +601,7 @@ if twins.empty:
     print(f"No method of {view.paper} has runs both as published and as intended.")
 
 # %% [markdown]
-# **With the defaults**, the crosses of affinity propagation stay near the printed bars, and far below the circles. A wrong
+# **With the defaults**, about half of the crosses of affinity propagation lie near their printed bars, and all lie to the left of their circles. A wrong
 # sign can be reproduced as well as a result.
 #
 # ## Numbers that are not what their column says

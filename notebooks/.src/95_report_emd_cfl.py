@@ -95,9 +95,14 @@ print(f"runs at the {view.scale} scale: {len(of_scale)}; runs as evidence only: 
 # quarter of the paper's channels. The version `four` has rotations by 0, 90, 180 and 270 degrees, and `two` has ±3 and 180 ± 3 degrees. `min` has ±1 and ±3
 # degrees and `base` has none: one true cluster each.
 #
-# The evidence runs belong to no table: one round of ten local epochs with as many images per client as in the paper, the
-# backdoor over more rounds, a fifth of CIFAR-10, other shares of the dimensions, rounds in which only some clients take part, and
-# one round with the paper's network.
+# The evidence runs belong to no table:
+#
+# - one round of ten local epochs, with as many images per client as in the paper;
+# - the backdoor over more rounds;
+# - a fifth of CIFAR-10;
+# - other shares of the dimensions;
+# - rounds in which only some clients take part;
+# - one round with the paper's network.
 #
 # ## The tables, published and ours
 #
@@ -112,7 +117,7 @@ cells = cells[cells["method"].isin(METHODS) & cells["table"].isin(["1", "8", "10
 
 
 def dots(rows, ax):
-    """Published values, and ours with the interval over seeds; one row per method."""
+    """Published values, and ours with the range over seeds; one row per method."""
     rows = rows.set_index("method").reindex(METHODS[::-1])
     places = np.arange(len(rows))
     low, high = rows[f"{prefix}low"], rows[f"{prefix}high"]
@@ -147,7 +152,7 @@ panels(
     ("average accuracy", "worst accuracy"),
     1,
     "Accuracies after the last round for four versions of Rotated MNIST: published values with "
-    "their deviation, and our means with the interval over seeds.",
+    "their deviation, and our means with a line from the smallest to the largest seed.",
     "Eight panels of dots, average and worst accuracy for four versions, with one row per method. "
     "At the reduced scale, EMD-CFL and the oracle are level in all panels; FedAvg and FedProx are "
     "far behind on the version four, behind on two, and level on min and base.",
@@ -253,10 +258,10 @@ for version in with_runs:
 # - **FlexCFL.** After each round, the code adds the models of the other groups, divided by their norms and multiplied by 5. It does not divide the sum by the
 #   total weight. So the models grow, and the clusters, which are right, do not help.
 # - **CFLGP.** In the code, a client reports the update of its own cluster's model. The authors let all clients report the gradient of one and the same model. On `backdoor`, it is the authors' version
-#   that fails, in both seeds that were run: its clusters mix the groups (ARI 0.35).
+#   that fails, in all three seeds: its clusters mix the groups (ARI 0.35 to 0.48).
 # - **PACFL.** The code takes the validation images, a tenth of the data. The signs of singular vectors are arbitrary, and the code's angles depend on them.
 # - **IFCA.** Its models begin at random, and all clients may choose the same one. So its result depends on the seed.
-# - **CFL.** The paper's thresholds were made for another network and more rounds.
+# - **CFL.** The paper's thresholds were made for another network and more rounds. On `backdoor` it never splits, so both versions are FedAvg. The code weights clients by their samples, and the authors weight them equally.
 #
 # And the methods without clusters:
 #
