@@ -194,10 +194,11 @@ def parser() -> argparse.ArgumentParser:
     firm.add_argument("notebook", type=found, help="a lesson with claims")
     firm.add_argument("--seeds", type=count, default=20, help="how many seeds (default: 20)")
     firm.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
-    firm.add_argument(
+    change = firm.add_mutually_exclusive_group()
+    change.add_argument(
         "--engine", choices=["threads", "stacked"], help="this engine and not the lesson's own"
     )
-    firm.add_argument(
+    change.add_argument(
         "--perturbed",
         action="store_true",
         help="perturb the last bit of every trained parameter, as another processor might",

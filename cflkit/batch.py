@@ -65,7 +65,10 @@ def run_one(command: Command, side_by_side: int) -> tuple[str, float]:
     from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
 
     begin = perf_counter()
-    threads = str(max(1, usable_cores() // side_by_side))
+    try:
+        threads = str(max(1, usable_cores() // side_by_side))
+    except ValueError as error:  # CFLKIT_THREADS is no number
+        return str(error), 0.0
     share = {"CFLKIT_THREADS": threads, "OMP_NUM_THREADS": threads}
     try:
         done = subprocess.run(

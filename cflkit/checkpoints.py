@@ -129,6 +129,6 @@ def plain(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
     """
     if isinstance(leaf, Tensor):
         contents = leaf.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        key = leaf.dtype, leaf.shape, hashlib.sha256(contents.data).digest()
+        key = leaf.dtype, leaf.shape, leaf.device, hashlib.sha256(contents.data).digest()
         return known.setdefault(key, leaf)
     return leaf.item() if isinstance(leaf, np.generic) else leaf

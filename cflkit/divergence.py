@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics.pairwise import cosine_distances, euclidean_distances
 from torch import Tensor
 
+from cflkit.federation.machine import threads_per_operation
+
 Matrix = NDArray[np.float64]
 
 # Distances between updates by name. Each has the order of the norm of the updates' difference; the
@@ -70,12 +72,16 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
 
 
 def gram_matrix(vectors: Tensor, scale: Tensor | float = 1.0) -> Tensor:
-    """Compute the inner products ``[m, m]``, float64, of vectors ``[m, P]`` divided by a scale."""
+    """Compute the inner products ``[m, m]``, float64, of vectors ``[m, P]`` divided by a scale.
+
+    Each product uses one core, so that the last bits do not depend on the number of cores.
+    """
     m = len(vectors)
     gram = torch.zeros(m, m, dtype=torch.float64, device=vectors.device)
-    for chunk in vectors.split(max(1, CHUNK // max(1, m)), dim=1):
-        part = chunk.double() / scale
-        gram += part @ part.T
+    with threads_per_operation(1):
+        for chunk in vectors.split(max(1, CHUNK // max(1, m)), dim=1):
+            part = chunk.double() / scale
+            gram += part @ part.T
     return gram
 
 

@@ -18,7 +18,7 @@ from cflkit import metrics
 from cflkit.federation import Federation
 from cflkit.federation.rows import digests
 from cflkit.federation.scoring import Mixture, Scores
-from cflkit.history import Summary
+from cflkit.history import Summary, diverged_in
 from cflkit.methods import FedCRef, Method
 from cflkit.methods.fedcref import Edges, Labels, true_classes
 
@@ -264,10 +264,14 @@ def of_clusters(table: pd.DataFrame) -> Summary:
     """Summarise the iterations of each method.
 
     Values are those after the last iteration. Those with the suffix ``_start`` are from before the
-    first iteration.
+    first iteration. For a method that diverged, the summary has only ``diverged_in``, the iteration
+    in which this happened.
     """
     result: Summary = {}
     for method, rows in table.groupby("method", sort=False):
+        if (left := diverged_in(rows)) is not None:
+            result[str(method)] = {"diverged_in": left}
+            continue
         first, last = rows.iloc[0], rows.iloc[-1]
         result[str(method)] = {
             "iterations": int(last["round"]),

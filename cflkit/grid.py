@@ -50,8 +50,7 @@ class GridFile(Parameters):
     @model_validator(mode="after")
     def known_names(self) -> Self:
         """Check that every grid has all names to which ``file`` and ``alike`` refer."""
-        needed = {name for _, name, _, _ in Formatter().parse(self.file) if name}
-        needed |= set(self.alike.values())
+        needed = names_in(self.file) | set(self.alike.values())
         for lists in self.grids:
             absent = sorted(needed - set(lists))
             if absent:
@@ -94,6 +93,11 @@ class Job:
         return ["run", notebook, "-f", file, *given, "--missing", "--record-only"]
 
 
+def names_in(pattern: str) -> set[str]:
+    """Return the names in braces in a pattern such as ``"{scale}/{dataset}.yaml"``."""
+    return {name for _, name, _, _ in Formatter().parse(pattern) if name}
+
+
 def tables() -> list[str]:
     """Return the names of all grids, as ``paper/table``."""
     return sorted(f"{path.parent.name}/{path.stem}" for path in PARAMS.glob("*/*.yaml"))
@@ -121,6 +125,9 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
     grid = GridFile.checked(notebooks.read_yaml(path))
     notebook = NOTEBOOKS / grid.notebook
     usual = notebooks.defaults(notebooks.read(notebook))
+    used = {*usual, *names_in(grid.file), *grid.alike.values()}
+    if unused := sorted({name for lists in grid.grids for name in lists} - used):
+        raise ParameterError(f"{table}: {', '.join(unused)} is neither a parameter nor in 'file'")
     jobs = []
     for point in points(grid, where or {}):
         file = path.parent / grid.file.format(**point)

@@ -41,7 +41,7 @@ def of_models(table: pd.DataFrame) -> Summary:
             result[str(method)] = {"diverged_in": left}
             continue
         measures: dict[str, float | int | None] = {}
-        if rows["n_clusters"].notna().any():
+        if "n_clusters" in rows and rows["n_clusters"].notna().any():
             split = rows.loc[rows["n_clusters"] > 1, "round"]
             measures["clustering_round"] = int(split.iloc[0]) if len(split) else None
             measures["n_clusters"] = int(rows["n_clusters"].iloc[-1])

@@ -46,6 +46,8 @@ class Watched:
         self.residuals: list[float] = []
 
     def __getattr__(self, name: str) -> Any:
+        if name == "method" or name.startswith("__"):  # a copy that is being made has no attributes
+            raise AttributeError(name)
         return getattr(self.method, name)
 
     def __repr__(self) -> str:

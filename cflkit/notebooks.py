@@ -287,7 +287,20 @@ def is_notebook(tree: Any) -> bool:
 
 
 class Loader(yaml.SafeLoader):
-    """A loader of YAML with the floats of version 1.2: ``1e-3`` is a number, not a string."""
+    """A loader of YAML with the floats of version 1.2: ``1e-3`` is a number, not a string.
+
+    A name that is there twice is an error.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a dict, and refuse a second value of a name."""
+        names = [self.construct_object(name, deep=True) for name, _ in node.value]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{name!r} is there twice", node.value[place][0].start_mark
+                )
+        return super().construct_mapping(node, deep)
 
 
 Loader.add_implicit_resolver(
@@ -303,9 +316,9 @@ def read_yaml(file: Path) -> dict[str, Any]:
         values = yaml.load(file.read_text(encoding="utf-8"), Loader)
     except OSError as error:
         raise ParameterError(f"{file} cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # also a date that does not exist
         raise ParameterError(f"{file} is not YAML ({error})") from error
-    if not isinstance(values, dict):
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise ParameterError(f"{file} must hold 'name: value' lines")
     return values
 
@@ -320,8 +333,9 @@ def parse_yaml(name: str, text: str) -> Any:
 
 def as_yaml(value: Any) -> str:
     """Write a value in one line, such that `parse_yaml` reads it; plain texts stay as they are."""
-    if isinstance(value, str) and parse_yaml("", value) == value:
-        return value
+    with contextlib.suppress(ParameterError):  # a text such as '@x' is YAML only in quotes
+        if isinstance(value, str) and parse_yaml("", value) == value:
+            return value
     return json.dumps(value)
 
 

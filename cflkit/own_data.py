@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -170,15 +171,20 @@ def as_images(images: Array, what: str) -> Tensor:
 
 def as_features(features: Array, what: str) -> Tensor:
     """Convert features ``[N, d]`` to the shape of images, ``[N, d, 1, 1]``."""
-    if features.ndim != 2 or not np.issubdtype(features.dtype, np.number):
+    if features.ndim != 2 or features.dtype.kind not in "fiu":
         raise DatasetError(
             f"{what} have the shape {features.shape} and the type {features.dtype}; give numbers "
             "of the shape [N, d]"
         )
-    if not np.isfinite(features).all():
-        rows = np.flatnonzero(~np.isfinite(features).all(axis=1))
-        raise DatasetError(f"{what} have NaN or infinity in {len(rows)} rows, first in {rows[0]}")
-    return torch.from_numpy(features.astype(np.float32))[:, :, None, None]
+    with np.errstate(over="ignore"):
+        values = features.astype(np.float32)
+    if not np.isfinite(values).all():
+        rows = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        raise DatasetError(
+            f"{what} have NaN, infinity or numbers beyond float32 in {len(rows)} rows, first in "
+            f"{rows[0]}"
+        )
+    return torch.from_numpy(values)[:, :, None, None]
 
 
 def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
@@ -238,6 +244,12 @@ def images_by_class(folder: Path) -> tuple[Tensor, Labels, list[str], list[Path]
     from torchvision.transforms.v2.functional import pil_to_tensor
 
     names = folders_in(folder)
+    for name in names:
+        if inner := folders_in(folder / name):
+            raise DatasetError(
+                f"{folder / name} has the folders {', '.join(inner)}; give one folder of images "
+                "per class, or 'train' and 'test' with such folders"
+            )
     number = {name: label for label, name in enumerate(names)}
     try:
         found = make_dataset(str(folder), number, extensions=IMG_EXTENSIONS)
@@ -246,14 +258,21 @@ def images_by_class(folder: Path) -> tuple[Tensor, Labels, list[str], list[Path]
     images: list[Tensor] = []
     for path, _ in found:
         try:
+            with PIL.Image.open(path) as picture:
+                mode = picture.mode
             image = pil_to_tensor(default_loader(path))
         except OSError as error:
             raise DatasetError(f"{path} is damaged ({error})") from error
-        if images and image.shape != images[0].shape:
-            (height, width), (other, wide) = images[0].shape[1:], image.shape[1:]
+        if mode[0] in "IF":  # the conversion to RGB would clip them
             raise DatasetError(
-                f"{path} has {wide}×{other} pixels, and the images before have {width}×{height}; "
-                "scale all images to one size first"
+                f"{path} has more than 8 bits per pixel; give such images as floats from 0 to 1 in "
+                "an .npz file"
+            )
+        if images and image.shape != images[0].shape:
+            (first_height, first_width), (height, width) = images[0].shape[1:], image.shape[1:]
+            raise DatasetError(
+                f"{path} has {width}×{height} pixels, and the images before have "
+                f"{first_width}×{first_height}; scale all images to one size first"
             )
         images.append(image)
     labels = np.array([label for _, label in found], dtype=np.int64)

@@ -104,8 +104,8 @@ def filled(text: str, parts: Mapping[str, str]) -> str:
         if name not in parts:
             raise ValueError(f"there is no table {name}")
         before, _, rest = text.partition(start(name))
-        _, ended, after = rest.partition(end)
-        if not ended:
+        inside, ended, after = rest.partition(end)
+        if not ended or re.search(start(r"[\w-]+"), inside):
             raise ValueError(f"the table {name} has no end: {end.strip()}")
         text = before + start(name) + parts[name] + end + after
     return text

@@ -23,6 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from cflkit import revision
 from cflkit.parameters import ParameterError, Recorded
 from cflkit.revision import CHECKOUT, HOME, PROJECT, git
@@ -212,19 +214,28 @@ def remove_leftovers(run: str) -> None:
     """Remove the files that killed processes left of a run.
 
     A checkpoint that is newer than the run's record is kept: it belongs to a run that began after
-    the record was made, and was interrupted. The caller must hold `notebooks.run_lock`.
+    the record was made, and was interrupted. The caller must hold `notebooks.run_lock`. A lesson
+    that is open in JupyterLab does not hold it, so that drafts of living processes stay.
     """
     restore(run)
     state = checkpoint(run)
     for part in state.parent.glob(f"{run}.*.part"):
-        part.unlink(missing_ok=True)
+        if not written_by_a_living_process(part):
+            part.unlink(missing_ok=True)
     for draft in results().glob(f".{run}.*"):
-        shutil.rmtree(draft, ignore_errors=True)
+        if not written_by_a_living_process(draft):
+            shutil.rmtree(draft, ignore_errors=True)
     made = folder(run)
     if made is None or not state.exists():
         return
     if (made / "record.json").stat().st_mtime >= state.stat().st_mtime:
         state.unlink()
+
+
+def written_by_a_living_process(draft: Path) -> bool:
+    """Return whether the process whose number is in the name of a draft is there."""
+    numbers = [int(part) for part in draft.name.split(".") if part.isdecimal()]
+    return any(number != os.getpid() and psutil.pid_exists(number) for number in numbers)
 
 
 def finite(value: Any) -> Any:
@@ -253,13 +264,13 @@ def read(folder: str | Path) -> Record:
     path = folder / "record.json"
     try:
         contents = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ParameterError(f"{display_path(path)} is damaged ({error})") from error
-    if (paper := papers.by_record(folder.name)) is not None:
-        # Older records do not state their paper
-        contents = {"paper": paper.folder} | contents
-        contents["parameters"] = paper.parameters.added_later() | contents["parameters"]
-    return Record(folder, **{"paper": None} | contents)
+        if (paper := papers.by_record(folder.name)) is not None:
+            # Older records do not state their paper
+            contents = {"paper": paper.folder} | contents
+            contents["parameters"] = paper.parameters.added_later() | contents["parameters"]
+        return Record(folder, **{"paper": None} | contents)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ParameterError(f"{display_path(path)} is damaged ({error!r})") from error
 
 
 def find(**parameters: Any) -> list[Record]:

@@ -46,7 +46,8 @@ def measure(
     engine : {"threads", "stacked"}, optional
         The engine of all its federations; by default the lesson's own.
     perturbed : bool
-        Whether every local training ends with its last bit perturbed, see `machine.perturb`.
+        Whether every local training ends with its last bit perturbed, see `machine.perturb`. This
+        is measured with the lesson's own engine.
     given : mapping of str to str, optional
         Other parameters, as YAML.
     side_by_side : int
@@ -60,11 +61,14 @@ def measure(
     Raises
     ------
     ParameterError
-        The notebook has no such parameter, or it refuses a value.
+        The notebook has no such parameter, or it refuses a value; or an engine is given together
+        with perturbation.
     NotebookError
         A run failed, or another process measures the same.
     """
     given = dict(given or {})
+    if engine and perturbed:
+        raise ParameterError("counts are kept for one change at a time: an engine or perturbation")
     if "seed" in given:
         raise ParameterError("the seeds of the runs are given by --seeds and --first")
     for seed in seeds:
@@ -166,18 +170,19 @@ def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         The file cannot be written.
     """
     measured = {(row["notebook"], row["setting"]) for row in rows}
+    lock = filelock.FileLock(records.cache() / "robustness" / ".table.lock")
     try:
-        kept = [
-            row for row in claims.table(path) if (row["notebook"], row["setting"]) not in measured
-        ]
-        order = list(claims.SETTINGS)
-        both = sorted([*kept, *rows], key=lambda r: (r["notebook"], order.index(r["setting"])))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(both)
-        write_whole(path, text.getvalue())
+        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        with lock:  # two lessons may end together
+            kept = [r for r in claims.table(path) if (r["notebook"], r["setting"]) not in measured]
+            order = list(claims.SETTINGS)
+            both = sorted([*kept, *rows], key=lambda r: (r["notebook"], order.index(r["setting"])))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = io.StringIO(newline="")
+            writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(both)
+            write_whole(path, text.getvalue())
     except OSError as error:
         raise ParameterError(f"{path} cannot be written ({error.strerror})") from error
 

@@ -143,6 +143,8 @@ def run(
         move(methods, federation)
         history, start = copy.deepcopy(after), max(row["round"] for row in after.rows)
     measured = f"central every {central_every}, until settled {until_settled}"
+    if after is not None:
+        measured += f", after {as_json(after.rows)}"
     keeper = Keeper(checkpoint, fingerprint(methods, federation, measured))
     if keeper.path is not None and keeper.path.exists():
         history, start = keeper.resume(methods, rounds, federation.device)
@@ -290,6 +292,11 @@ class Keeper:
         return History(**json.loads(state["history"])), state["rounds"]
 
 
+def as_json(value: Any) -> str:
+    """Write as JSON; a method may put NumPy numbers into its scalars, and JSON needs Python's."""
+    return json.dumps(value, default=lambda number: number.item())
+
+
 def save_checkpoint(
     path: Path, identity: str, history: History, rounds: int, methods: Mapping[str, Method]
 ) -> None:
@@ -297,8 +304,7 @@ def save_checkpoint(
     kept = {f.name: getattr(history, f.name) for f in fields(history) if f.name != "summarise"}
     state = {
         "rounds": rounds,
-        # A method may put NumPy numbers into its scalars; JSON needs Python's
-        "history": json.dumps(kept, default=lambda number: number.item()),
+        "history": as_json(kept),
         "methods": {name: method.state() for name, method in methods.items()},
     }
     checkpoints.save(path, identity, state)

@@ -21,6 +21,7 @@ from cflkit.papers import ocfl
 from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT
 
+DEAD = 2**22 + 1  # no process of Linux has such a number
 TABLE = "ocfl/table-1"
 KILLS = int(os.environ.get("CFLKIT_KILLS", "5"))  # how many kills at random moments
 TINY = {
@@ -157,6 +158,7 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
         ({"file": "{scale}.yaml"}, "a grid has no scale"),
         ({"alike": {"seed": "partition_seed"}}, "a grid has no partition_seed"),
         ({"alike": {"sead": "seed"}}, "no parameter 'sead'"),
+        ({"grids": [{"balance": ["balanced"], "seed": [0], "sed": [1, 2]}]}, "sed is neither"),
         ({"notebook": "01_federated_averaging.ipynb"}, "the notebook has no parameter"),
         ({"grids": [{"balance": ["even"], "seed": [0]}]}, "cannot be read"),
     ],
@@ -197,14 +199,16 @@ def test_no_two_processes_run_the_same(small_grid):
 
 def test_what_a_killed_process_left_is_swept(small_grid):
     run = grid.read("own/tiny")[0].run
-    state, draft = records.checkpoint(run), records.results() / f".{run}.1"
+    state, draft = records.checkpoint(run), records.results() / f".{run}.{DEAD}"
     state.parent.mkdir(parents=True, exist_ok=True)
     draft.mkdir(parents=True)
-    part = state.with_suffix(".1.part")
-    for path in (state, part):
+    part = state.with_suffix(f".{DEAD}.part")
+    being_written = state.with_suffix(f".{os.getppid()}.part")
+    for path in (state, part, being_written):
         path.write_bytes(b"")
     records.remove_leftovers(run)
     assert (state.exists(), part.exists(), draft.exists()) == (True, False, False)
+    assert being_written.exists(), "its process is there"
     (records.results() / run).mkdir()
     (records.results() / run / "record.json").write_text("{}")
     records.remove_leftovers(run)  # as after a kill before the checkpoint is deleted

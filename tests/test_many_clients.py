@@ -64,6 +64,21 @@ def test_the_nearest_cluster_has_the_smallest_mean_cosine_distance(seed, clients
     assert attribute(updates[clients], own, labels + 5) == 5 + int(found[0])
 
 
+def test_a_round_with_one_participant_has_no_temperature():
+    updates, _ = grouped(6)
+    method = methods.make("ocfl", clusterer="kmeans", options={"n_clusters": 3})
+    method.setup(server(6, partial=True), torch.zeros(40))
+    heats = []
+    everyone = torch.arange(6)
+    for present, alike in ((everyone, 0), (everyone[2:3], 0), (everyone, 9)):
+        one_round(method, updates + alike, present)
+        heats.append("temperature" in method.scalars)
+    assert heats == [True, False, True]
+    assert not method.clustered, "it is cooler than in the first round"
+    with pytest.raises(ValueError, match="greater than or equal to 2"):
+        methods.make("ocfl", sample=1)
+
+
 @pytest.mark.parametrize("chunk", [1, 23, 1000])
 def test_updates_are_converted_in_parts_that_change_nothing(monkeypatch, chunk):
     updates, labels = torch.randn(9, 7), torch.arange(9) % 3

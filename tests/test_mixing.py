@@ -1,5 +1,6 @@
 """The mixing matrix of a round, measured from what methods do."""
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -117,6 +118,7 @@ def test_a_watched_method_is_described_like_the_bare_one():
     watched = mixing.Watched(method)
     assert repr(watched) == repr(method)
     assert watched.k == 3
+    assert copy.deepcopy(watched).k == 3
 
 
 def test_a_round_without_training_has_no_matrix(federation):

@@ -131,6 +131,35 @@ def test_the_md5_of_a_folder_is_that_of_the_images_that_were_read(tmp_path):
     assert datasets.load(str(tmp_path / "pets")).files != before
 
 
+def test_a_folder_that_is_not_sorted_by_class_is_refused(tmp_path):
+    for part in ("Train", "Test"):
+        pictures(tmp_path / "pets" / part, [(5, 6)] * 3)
+    with pytest.raises(DatasetError, match="Test has the folders cat, dog"):
+        datasets.load(str(tmp_path / "pets"))
+
+
+def test_pictures_of_16_bits_are_refused_and_not_clipped(tmp_path):
+    pictures(tmp_path / "scans", [(5, 6)] * 5)
+    deep = np.full((6, 5), 1000, dtype=np.uint16)
+    Image.fromarray(deep).save(tmp_path / "scans" / "cat" / "0.png")
+    with pytest.raises(DatasetError, match=r"0\.png has more than 8 bits"):
+        datasets.load(str(tmp_path / "scans"))
+
+
+@pytest.mark.parametrize(
+    "features, said",
+    [
+        (np.full((60, 2), 1j), "the type complex"),
+        (np.full((60, 2), 1e39), "beyond float32 in 60 rows"),
+        (np.full((60, 2), np.nan), "NaN"),
+    ],
+)
+def test_features_that_networks_cannot_get_are_refused(tmp_path, features, said):
+    np.savez(tmp_path / "mine.npz", features=features, labels=LABELS)
+    with pytest.raises(DatasetError, match=said):
+        datasets.load(str(tmp_path / "mine.npz"))
+
+
 def test_a_folder_may_have_a_test_set(tmp_path):
     for part, count in (("train", 3), ("test", 1)):
         pictures(tmp_path / "pets" / part, [(5, 6)] * count)

@@ -106,10 +106,10 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
     """Such a kill leaves no record in its place, but the old and the new one under other names."""
     kept = records.write("run", *finished)
     before = (kept.folder / "record.json").read_text(encoding="utf-8")
-    old = kept.folder.with_name(".run.1.old")
+    old = kept.folder.with_name(f".run.{2**22 + 1}.old")  # no process has this number
     kept.folder.replace(old)
     if survivor == "new":
-        written = records.write("run", *finished).folder.replace(old.with_name(".run.1"))
+        written = records.write("run", *finished).folder.replace(old.with_suffix(""))
         before = (written / "record.json").read_text(encoding="utf-8")
     state = records.checkpoint("run")
     state.parent.mkdir(parents=True)
@@ -136,9 +136,11 @@ def test_the_checkpoint_of_a_later_run_that_was_interrupted_is_kept(finished):
 
 def test_a_damaged_record_is_named(finished):
     written = records.write("run", *finished)
-    (written.folder / "record.json").write_text('{"parameters": ')
-    with pytest.raises(ParameterError, match=r"run/record\.json is damaged"):
-        records.read(written.folder)
+    whole = json.loads((written.folder / "record.json").read_text())
+    for text in ('{"parameters": ', "{}", "[]", json.dumps(whole | {"more": 1})):
+        (written.folder / "record.json").write_text(text)
+        with pytest.raises(ParameterError, match=r"run/record\.json is damaged"):
+            records.read(written.folder)
 
 
 def test_files_are_synced_with_the_right_to_write(finished, monkeypatch):

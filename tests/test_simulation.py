@@ -375,6 +375,23 @@ def test_methods_go_on_where_clients_have_other_data(federate, small):
     torch.testing.assert_close(line_up["FedAvg"].models[0], mean.sum(dim=0))
 
 
+def test_a_checkpoint_belongs_to_the_rounds_after_which_it_began(federate, tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    for number, lr in enumerate((0.1, 0.01)):
+        line_up = {"FedAvg": methods.make("fedavg")}
+        first = run(line_up, federate(training=LocalTraining(epochs=1, lr=lr)), 1)
+        if number:
+            with pytest.raises(CheckpointMismatch, match="another run"):
+                run(line_up, federate(), 2, after=first, checkpoint=path)
+        else:
+            run(line_up, federate(), 2, after=first, checkpoint=path)
+
+
+def test_methods_without_clusters_have_a_summary(federate):
+    summary = run({"FedEM": methods.make("fedem", k=2)}, federate(), 2).summary()
+    assert "accuracy" in summary["FedEM"] and "n_clusters" not in summary["FedEM"]
+
+
 def test_methods_cannot_go_on_in_a_federation_that_does_not_fit(federate, small):
     line_up = {"Sattler": methods.make("sattler")}
     first = run(line_up, federate(), 1)

@@ -126,6 +126,8 @@ class Clients:
         for _ in range(training.epochs):
             order = torch.from_numpy(generator.permutation(len(indices)))
             for chosen in order.split(training.batch_size):
+                if not len(chosen):  # nothing, split, is one empty batch
+                    continue
                 own = None if weights is None else weights[chosen.to(weights.device)]
                 batches.append(Batch(indices[chosen], own))
         return batches

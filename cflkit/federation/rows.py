@@ -82,15 +82,16 @@ class RowModel:
         Raises
         ------
         ValueError
-            The network has none of the layers to train.
+            The network does not have one of the layers to train.
         """
         parameters = dict(self.network.named_parameters())
         chosen = {name: parameters[name] for name in self.parameter_names if training.trains(name)}
-        if not chosen:
-            raise ValueError(
-                f"the network has no layer {', '.join(training.layers)}; its parameters are "
-                f"{', '.join(self.parameter_names)}"
-            )
+        for layer in training.layers:
+            if not any(name.startswith(f"{layer}.") for name in chosen):
+                raise ValueError(
+                    f"the network has no layer {layer!r}; its parameters are "
+                    f"{', '.join(self.parameter_names)}"
+                )
         for name in self.parameter_names:
             parameters[name].requires_grad_(name in chosen)
         return chosen

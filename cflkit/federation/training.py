@@ -138,5 +138,5 @@ def penalty_directions(
     squares = torch.stack([value.square().sum() for value in theta.values()])
     products = torch.stack([(centre[name] * value).sum() for name, value in theta.items()])
     norm = squares.sum().sqrt().clamp_min(torch.finfo(torch.float32).tiny)
-    along = products.sum() / norm**2
+    along = products.sum() / norm / norm  # the square of the smallest norm would be zero
     return {name: (centre[name] - along * value) / norm for name, value in theta.items()}

@@ -67,10 +67,10 @@ class OCFL(Method):
     weighting : {"equal", "samples"}
         The weights of a cluster's members; equal weights in Algorithm 1, line 28.
     sample : int, optional
-        The number of clients whose updates the temperature and the clusterer see. They are drawn at
-        random from those that take part in the round. All others are attributed to the clusters
-        (extended paper, section 6.2). By default there is no limit. The matrix of 100,000 clients
-        would need 80 GB.
+        The number of clients, at least two, whose updates the temperature and the clusterer see.
+        They are drawn at random from those that take part in the round. All others are attributed
+        to the clusters (extended paper, section 6.2). By default there is no limit. The matrix of
+        100,000 clients would need 80 GB.
     again : int, optional
         The number of rounds after which the clusters are found anew, again and again (few-shot
         clustering; extended paper, section 6.2). By default they are found once.
@@ -98,7 +98,7 @@ class OCFL(Method):
     before: Temperature = math.inf
     include_buffers: bool = False
     weighting: Weighting = "equal"
-    sample: Count | None = None
+    sample: Annotated[int, Field(ge=2)] | None = None
     again: Count | None = None
 
     @model_validator(mode="after")
@@ -138,9 +138,7 @@ class OCFL(Method):
         self.scalars = {}
         if not self.clustered:
             seen, gamma = self.compare(compared)
-            self.temperatures.append(temperature(gamma, self.p, self.scale))
-            self.scalars["temperature"] = self.temperatures[-1]
-            if rises(self.temperatures, self.window, self.strict, self.before):
+            if self.heats_up(gamma):
                 self.kept = None if self.again is None else self.models[0].clone()
                 # Each cluster starts from the global model and adds the updates of its own members
                 self.models = self.models.repeat(self.cluster(t, present, compared, seen, gamma), 1)
@@ -152,6 +150,17 @@ class OCFL(Method):
             members = self.attribute_newcomers(present, compared)
         weights = client_weights(self.server, self.weighting)[present]
         self.models = average_updates(self.models, updates, members, weights)
+
+    def heats_up(self, gamma: NDArray[np.float64]) -> bool:
+        """Note the temperature of a round, and return whether it rises (lines 17 to 20).
+
+        A single update has no temperature, and its round is left out.
+        """
+        if len(gamma) < 2:
+            return False
+        self.temperatures.append(temperature(gamma, self.p, self.scale))
+        self.scalars["temperature"] = self.temperatures[-1]
+        return rises(self.temperatures, self.window, self.strict, self.before)
 
     def compare(self, compared: Tensor) -> tuple[Tensor | None, NDArray[np.float64]]:
         """Return which updates the clusterer sees (None for all), and their divergence."""
