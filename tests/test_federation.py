@@ -159,8 +159,21 @@ def test_layers_that_are_not_trained_stay_and_unknown_ones_are_refused(federate,
         assert moved[part].any() == name.startswith("classifier.")
     # Afterwards, the network trains all layers again
     assert torch.equal(federation.train(jobs, 0), federate(engine=engine).train(jobs, 0))
-    with pytest.raises(ValueError, match="no layer attention"):
-        federation.train(replace(jobs, training=LocalTraining(layers=("attention",))), 0)
+    for layers in (("attention",), ("classifier", "attention")):
+        with pytest.raises(ValueError, match="no layer 'attention'"):
+            federation.train(replace(jobs, training=LocalTraining(layers=layers)), 0)
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_a_job_without_samples_keeps_its_model(federate, engine):
+    federation = federate(engine=engine)
+    training = replace(federation.training, weight_decay=0.1)
+    jobs = replace(everyone(federation), training=training)
+    some = [torch.arange(4) for _ in range(federation.clients)]
+    some[1] = some[1][:0]
+    trained = federation.train(replace(jobs, subset=some), 0)
+    assert torch.equal(trained[1], jobs.models[0])
+    assert not torch.equal(trained[0], jobs.models[0])
 
 
 def test_both_ways_drop_the_same_units(federate):
