@@ -323,7 +323,9 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lesson", ["02_when_clients_disagree", "05_emd_cfl"])
+@pytest.mark.parametrize(
+    "lesson", ["01_federated_averaging", "02_when_clients_disagree", "05_emd_cfl"]
+)
 def test_a_whole_lesson_runs_with_features(tmp_path, monkeypatch, lesson):
     """Also its figures and demonstrations, which a record does not need."""
     for name in ("RESULTS", "CACHE", "FIGURES"):
@@ -331,7 +333,9 @@ def test_a_whole_lesson_runs_with_features(tmp_path, monkeypatch, lesson):
     monkeypatch.chdir(tmp_path)
     given = {"dataset": features_of_two_domains(datasets.load("digits-8x8"))}
     given |= {"rounds": 2, "local_epochs": 1, "repeats": 1}
-    if lesson == "02_when_clients_disagree":
+    if lesson == "01_federated_averaging":
+        given |= {"clients": 6}
+    elif lesson == "02_when_clients_disagree":
         given |= {"clients": 6, "draws": 60}
     else:
         given |= {"version": "domains", "clients": None, "model": "perceptron", "compared": []}

@@ -9,8 +9,8 @@ from cflkit.papers import lessons
 from cflkit.parameters import ParameterError, unknown_names
 from cflkit.records import PROJECT
 
-RIGHT = "clients = 6  # m\nrounds = 10\nlocal_epochs = 2\nbatch_size = 16\nlr = 0.1\n"
-RIGHT += "repeats = 5\nseed = 0"
+RIGHT = "dataset = 'digits-8x8'\nclients = 6  # m\nrounds = 10\nlocal_epochs = 2\n"
+RIGHT += "batch_size = 16\nlr = 0.1\nrepeats = 5\nseed = 0"
 WRONG = RIGHT.replace("local_epochs", "local_epoch")
 CHECK = "from cflkit import papers\nrun = papers.lessons.FederatedAveraging.of(globals())"
 KNOWN = lessons.FederatedAveraging.model_fields

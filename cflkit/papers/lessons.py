@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from cflkit.bounds import Count, Momentum, NonNegative, Positive, Repeats
-from cflkit.parameters import FederatedRun, Parameters, Scenario, Seed
+from cflkit.parameters import FederatedRun, Images, Parameters, Scenario, Seed
 
 
-class StartHere(Parameters):
+class StartHere(Images):
     """Parameters of ``00_start_here``."""
 
     clients: Annotated[int, Field(ge=3)]
@@ -20,7 +20,7 @@ class StartHere(Parameters):
     seed: Seed
 
 
-class FederatedAveraging(Parameters):
+class FederatedAveraging(Images):
     """Parameters of ``01_federated_averaging``."""
 
     clients: Annotated[int, Field(ge=3)]

@@ -58,6 +58,7 @@ plots.style()
 # `python -m cflkit run`.
 
 # %% tags=["parameters"]
+dataset = "digits-8x8"  # a name that cflkit.datasets knows, or the path of your own images
 clients = 9  # in three groups
 draws = 250  # draws of samples per client; repeated ones are dropped
 rounds = 12  # of communication
@@ -94,7 +95,7 @@ print(f"scikit-learn {sklearn.__version__}, computing on: {default_device()}")
 
 # %% tags=["nbval-check-output"]
 images, split = partition.ocfl(
-    datasets.load("digits-8x8"),
+    datasets.load(run.dataset),
     overlap="nonoverlapping",
     balance="balanced",
     clients=run.clients,
@@ -213,7 +214,7 @@ scores = {  # per training, client and measure: macro-F1 and accuracy
 one, grouped = scores.values()
 few = run.clients <= 12  # there is room for numbers below the bars
 figure, axes = plt.subplots(2, 1, figsize=(7.5, 4.6), sharex=True)
-names = [f"group {k}: digits {digits.min()} to {digits.max()}" for k, digits in enumerate(seen)]
+names = [f"group {k}: classes {own.min()} to {own.max()}" for k, own in enumerate(seen)]
 for measure, (ax, label) in enumerate(zip(axes, ("macro-F1", "accuracy"), strict=True)):
     for client, group in enumerate(split.clusters.tolist()):
         looks = [

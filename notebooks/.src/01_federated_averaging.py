@@ -51,6 +51,7 @@ from cflkit.federation import Federation, Jobs, LocalTraining
 plots.style()
 
 # %% tags=["parameters"]
+dataset = "digits-8x8"  # a name that cflkit.datasets knows, or the path of your own data
 clients = 6  # m
 rounds = 10  # of communication
 local_epochs = 2  # passes over a client's data per round
@@ -72,7 +73,7 @@ run = papers.lessons.FederatedAveraging.of(globals())
 # is convex. Whatever goes wrong below is therefore an effect of the federation, and not of a difficult optimisation.
 
 # %% tags=["nbval-check-output"]
-images = datasets.load("digits-8x8")
+images = datasets.load(run.dataset)
 _, alike = partition.iid(images, clients=run.clients, seed=run.seed)
 print("training samples:", *[len(indices) for indices in alike.train])
 
@@ -106,7 +107,7 @@ print("training samples:", *[len(indices) for indices in alike.train])
 # %%
 training = LocalTraining(epochs=run.local_epochs, batch_size=run.batch_size, lr=run.lr)
 federation = Federation(images, alike, "linear", training, seed=run.seed)
-pixels, labels = images.images.float() / 255, images.labels
+pixels, labels = datasets.as_inputs(images.images), images.labels
 
 
 def train_locally(network, client, t):
