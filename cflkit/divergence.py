@@ -17,6 +17,7 @@ from sklearn.metrics.pairwise import cosine_distances, euclidean_distances
 from torch import Tensor
 
 from cflkit.federation.machine import threads_per_operation
+from cflkit.federation.rows import finite_rows
 
 Matrix = NDArray[np.float64]
 
@@ -248,8 +249,7 @@ def finite_updates(updates: Tensor | ArrayLike) -> Tensor:
         vectors = vectors.cpu()  # Apple's GPUs have no float64
     if vectors.ndim != 2:
         raise ValueError(f"updates must be a matrix [m, P], not of shape {tuple(vectors.shape)}")
-    broken = (~torch.isfinite(vectors).all(dim=1)).nonzero().flatten().tolist()
-    if broken:
+    if broken := (~finite_rows(vectors)).nonzero().flatten().tolist():
         raise ValueError(f"updates of clients {broken} are not finite")
     return vectors
 

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass as validated
 from torch import Tensor, nn
 
 from cflkit.bounds import STRICT, Count, Momentum, NonNegative, Optimizer, Positive
-from cflkit.federation.rows import digests
+from cflkit.federation.rows import digests, finite_rows
 
 
 class Diverged(Exception):
@@ -184,8 +184,7 @@ def check_finite(trained: Tensor, jobs: Jobs, round: int) -> None:
     """Raise `Diverged` if any trained model or other answer (``[J, D]``) is not finite."""
     if not len(jobs):
         return
-    # The smallest and the largest value, in one pass over the memory; both are NaN if any value is
-    broken = ~torch.isfinite(torch.stack(torch.aminmax(trained, dim=1))).all(dim=0).cpu()
+    broken = ~finite_rows(trained).cpu()
     if broken.any():
         raise Diverged(round, jobs.client_of[broken].tolist(), trained, broken)
 

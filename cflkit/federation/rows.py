@@ -109,6 +109,17 @@ def join(pieces: Iterable[Tensor]) -> Tensor:
     return torch.cat([piece.reshape(-1) for piece in pieces])
 
 
+def finite_rows(rows: Tensor) -> Tensor:
+    """Return for each row ``[J]`` whether all of its values are finite.
+
+    The smallest and the largest value tell it, in one pass and without a copy of the rows: both are
+    NaN if any value is.
+    """
+    if not rows.shape[1]:
+        return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+    return torch.isfinite(torch.stack(torch.aminmax(rows, dim=1))).all(dim=0)
+
+
 def digests(models: Tensor) -> list[bytes]:
     """Return one key per row of ``models``; rows with equal bits have equal keys.
 
