@@ -340,14 +340,13 @@ def show_ledger(options: argparse.Namespace) -> int:
 
     if options.paper not in (None, *papers.PAPERS):
         raise ParameterError(f"no paper {options.paper!r}; there are {', '.join(papers.PAPERS)}")
-    book = table = ledger.ledger()
-    if options.paper is not None:
-        table = table[table["paper"] == options.paper]
-    if options.table is not None:
-        known = ", ".join(sorted(table["table"].unique()))
-        table = table[table["table"] == options.table]
-        if table.empty:
-            raise ParameterError(f"no table {options.table!r}; there are {known}")
+    printed = ledger.published()
+    of_paper = printed["paper"].eq(options.paper) | (options.paper is None)
+    known = sorted(printed.loc[of_paper, "table"].unique())
+    if options.table not in (None, *known):
+        raise ParameterError(f"no table {options.table!r}; there are {', '.join(known)}")
+    book = ledger.ledger()
+    table = book[of_paper & (book["table"].eq(options.table) | (options.table is None))]
     try:
         path = ledger.write(book, options.output)
     except OSError as error:

@@ -289,9 +289,9 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
         whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
         against_print = np.where(whole, np.nan, ours)
     some = ours[~np.isnan(ours)]
-    own_rows = [run.rounds[run.rounds["method"] == name] for run in runs]
-    has_twin = any((run.rounds["method"] == name + AS_PUBLISHED).any() for run in runs)
-    intended = [protocol.value(own) for own in own_rows if len(own)] if has_twin else []
+    has_twin = any(name + AS_PUBLISHED in run.by_method for run in runs)
+    own_rows = [run.by_method[name] for run in runs if name in run.by_method]
+    intended = [protocol.value(own) for own in own_rows] if has_twin else []
     return {
         "ours": some.mean() if len(some) else np.nan,
         "half_width": half_width(some),
@@ -317,8 +317,8 @@ def one_per_seed(runs: Sequence[Record]) -> list[Record]:
 
 def rows_as_published(run: Record, name: str) -> pd.DataFrame:
     """Return the rows of a method in a run; if the run has it as published, the rows of that."""
-    twin = run.rounds[run.rounds["method"] == name + AS_PUBLISHED]
-    return twin if len(twin) else run.rounds[run.rounds["method"] == name]
+    known = run.by_method
+    return known.get(name + AS_PUBLISHED, known.get(name, run.rounds.iloc[:0]))
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:

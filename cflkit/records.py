@@ -80,6 +80,11 @@ class Record:
 
         return pd.read_csv(self.folder / "rounds.csv", dtype={"clusters": str})
 
+    @cached_property
+    def by_method(self) -> dict[str, pd.DataFrame]:
+        """Return the rows of each method in `rounds`."""
+        return {str(name): rows for name, rows in self.rounds.groupby("method", sort=False)}
+
 
 def results() -> Path:
     """Return the folder in which records are kept."""

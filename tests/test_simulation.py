@@ -458,6 +458,7 @@ def test_ocfl_finds_the_clusters_of_mnist(data_root, overlap):
     training = LocalTraining(epochs=3, batch_size=16, lr=0.05)
     method = methods.make("ocfl", clusterer="hdbscan")
     federation = Federation(images, split, training=training, device="cpu")
-    summary = run({"OCFL": method}, federation, rounds=5).summary()["OCFL"]
+    history = run({"OCFL": method}, federation, rounds=5, until_settled=True)
+    summary = history.summary()["OCFL"]
     assert summary["clustering_round"] <= 5
     assert summary["ari"] == 1
