@@ -118,7 +118,7 @@ counted = ledger.counts(book)[list(ledger.STATUS)]
 answered = entries[entries["status"] != "not run"]
 touched = set(answered[["paper", "table"]].itertuples(index=False, name=None))
 bars = [name_of(*pair) if pair in touched else f"{pair[0]}, tables not run" for pair in in_order]
-figure, axes = plt.subplots(1, len(drawn), figsize=(8, 4.6), sharey=True, squeeze=False)
+figure, axes = plt.subplots(1, len(drawn), figsize=(8, 4.2), sharey=True, squeeze=False)
 for ax, scale in zip(axes[0], drawn, strict=True):
     numbers = counted.loc[scale].loc[in_order].groupby(bars, sort=False).sum()
     total, left = numbers.sum(axis=1).to_numpy(), np.zeros(len(numbers))
@@ -291,7 +291,7 @@ for rule in ("before", "now"):
 # %% tags=["hide-input"]
 rates = passing("now", ["scale", "paper", "table", "method"])
 rates = rates[rates.index.get_level_values("paper") == view.paper].droplevel("paper")
-figure, ax = plt.subplots(figsize=(6, 0.9 + 0.24 * max(len(rates), 4)))
+figure, ax = plt.subplots(figsize=(6, 0.9 + 0.2 * max(len(rates), 4)))
 places = np.arange(len(rates))
 ax.hlines(places, rates.get("wrong", []), rates.get("right", []), color="0.7", zorder=0)
 for pair, marker, colour in (("wrong", "s", "#D55E00"), ("right", "o", "#0072B2")):
@@ -393,7 +393,7 @@ def beside(table):
     rows = rows[rows["measure"].isin(drawn)]
     measures, scenarios = list(rows["measure"].unique()), list(rows["label"].unique())
     names = list(rows["method"].unique())
-    size = (8, 1.2 + len(measures) * (0.5 + 0.17 * len(scenarios)))
+    size = (8, 1.2 + len(measures) * (0.5 + 0.155 * len(scenarios)))
     figure, axes = plt.subplots(
         len(measures), len(names), figsize=size, sharex="row", sharey=True, squeeze=False
     )
@@ -541,7 +541,7 @@ print(f"in {differ} of these pairs the final clusters differ")
 
 # %% [markdown]
 # Any number above zero means that part of the scatter comes from the code or the machine, and not from the seed. These records
-# cannot say from which of the two. So the command repeats an *experiment*. Expect the same bits only from the same code on
+# cannot say from which of the two. [Report 93](93_report_ocfl.ipynb#scatter-that-no-seed-causes) measures how far rounding alone moves the ARI of one seed. So the command repeats an *experiment*. Expect the same bits only from the same code on
 # the same machine.
 #
 # ## As published, and as intended
@@ -565,7 +565,7 @@ ways = {
     "as intended, ours": ("intended", "o", "#0072B2"),
 }
 kinds_of, scenes = list(twins["method"].unique()), list(twins["label"].unique())
-size = (8, 1.2 + 0.17 * len(scenes))
+size = (8, 1.2 + 0.155 * len(scenes))
 if kinds_of:
     figure, axes = plt.subplots(1, len(kinds_of), figsize=size, sharey=True, squeeze=False)
     for ax, method in zip(axes[0], kinds_of, strict=True):
