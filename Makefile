@@ -47,9 +47,10 @@ lab: $(READY) ## Open JupyterLab at the first notebook; options in ARGS, as in: 
 		$(BIN)/jupyter lab --notebook-dir . --LabApp.default_url /lab/tree/notebooks/00_start_here.ipynb $(ARGS)
 
 reset: ## Bring the lessons back as they were; what you changed is kept in data/runs/yours
-	@for lesson in $$(git diff --name-only -- 'notebooks/*.ipynb'); do \
-		mkdir -p data/runs/yours && cp "$$lesson" data/runs/yours/ && git restore "$$lesson" \
-		&& echo "$$lesson is as it was; yours is data/runs/yours/$${lesson##*/}"; done
+	@kept=data/runs/yours/$$(date +%Y-%m-%d-%H-%M-%S); \
+	for lesson in $$(git diff --name-only HEAD -- ':(glob)notebooks/*.ipynb'); do \
+		mkdir -p $$kept && cp "$$lesson" $$kept/ && git restore --source=HEAD --staged --worktree "$$lesson" \
+		&& echo "$$lesson is as it was; yours is $$kept/$${lesson##*/}"; done
 
 bench: $(READY) ## Seconds per round: plain loop, DataLoader loop, threads, stacked
 	$(BIN)/python tests/benchmark.py
@@ -60,5 +61,6 @@ notebooks: $(READY) ## Build and execute the notebooks from their sources, and t
 book: $(READY) ## Write the notebooks, the pages and the reference as a static site into data/runs/book
 	$(BIN)/python notebooks/.src/book/build.py
 
-clean: ## Remove the environment and the notebooks that runs wrote (downloads and checkpoints, data/cache, stay)
-	rm -rf .venv data/runs
+clean: ## Remove the environment and the notebooks that runs wrote (your lessons, downloads and checkpoints stay)
+	rm -rf .venv
+	if [ -d data/runs ]; then find data/runs -mindepth 1 -maxdepth 1 ! -name yours -exec rm -rf {} +; fi

@@ -427,8 +427,11 @@ def write_course(options: argparse.Namespace) -> int:
         raise ParameterError(
             f"a course needs the package {error.name}; install cflkit with its extra 'course'"
         ) from error
-    for path in course.write(options.out, not options.without_solutions):
-        print(records.display_path(path.resolve()))
+    try:
+        for path in course.write(options.out, not options.without_solutions):
+            print(records.display_path(path.resolve()))
+    except OSError as error:
+        raise ParameterError(f"{options.out} cannot be written ({error.strerror})") from error
     return 0
 
 
@@ -436,23 +439,23 @@ def federate(options: argparse.Namespace) -> int:
     """Do ``federate``: run methods on processes, and compare them with the simulation."""
     try:
         from cflkit.flower import demo
+        from cflkit.partition import PartitionError
     except ImportError as error:
         print(f"error: {error}; install the extra: pip install 'cflkit[flower]'", file=sys.stderr)
         return 2
     # A terminal that closes, or a batch system that ends us, must not leave processes behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = options.folder.resolve()
+    try:
+        config = {"rounds": options.rounds, "methods": demo.line_up_text(options.methods)}
+        given = options.dataset, options.version, options.clients, options.samples
+        own = demo.Demo(folder, *given, config)
+        prepared = demo.prepare(own)
+    except (demo.DemoError, ValueError, PartitionError, OSError) as error:
+        raise ParameterError(str(error)) from error
     print(f"starting a server and {options.clients} nodes; their logs are in {folder}")
     try:
-        own = demo.Demo(
-            folder,
-            options.dataset,
-            options.version,
-            options.clients,
-            options.samples,
-            {"rounds": options.rounds, "methods": demo.line_up_text(options.methods)},
-        )
-        table = demo.run(own)
+        table = demo.conduct(own, *prepared)
     except demo.DemoError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

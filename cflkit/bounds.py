@@ -29,7 +29,7 @@ Momentum = Annotated[float, Field(ge=0, lt=1)]
 def one_line(error: ValidationError) -> str:
     """Return pydantic's report in one line: for each name, what is wrong, and the value given."""
     return "; ".join(
-        f"{'.'.join(map(str, e['loc'])) or 'parameters'}: {e['msg']}"
+        f"{'.'.join(map(str, e['loc'])) or 'parameters'}: {e['msg'].removeprefix('Value error, ')}"
         + (f" (is {e['input']!r})" if e["loc"] and e["type"] != "missing" else "")
         for e in error.errors()
     )

@@ -169,10 +169,7 @@ def load(name: str) -> ImageSet:
         return LOADERS[name](name)
     if own_data.is_own(name):
         return own_data.load(name)
-    raise DatasetError(
-        f"unknown data set {name!r}; choose from {', '.join(names())}, or give the path of an .npz "
-        "file or of a folder of images"
-    )
+    raise DatasetError(own_data.refusal(name, names()))
 
 
 # --- Loaders, one per file format ----------------------------------------------------------------

@@ -61,6 +61,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     DatasetError
         The file is missing or damaged, or is no such file.
     """
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise DatasetError(f"{path} is no .npz file, which np.savez writes")
     try:
         with np.load(path, allow_pickle=False) as archive:
             return dict(archive)

@@ -23,6 +23,7 @@ from cflkit import grid, notebooks, records
 from cflkit.files import write_whole
 from cflkit.papers import PAPERS
 from cflkit.papers.base import AS_PUBLISHED, SCORES, Margin, Protocol
+from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT, Record
 
 PUBLISHED = PROJECT / "data" / "published"
@@ -425,6 +426,14 @@ def formatted(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write(table: pd.DataFrame, path: Path) -> Path:
-    """Write the ledger as CSV with numbers of four significant digits."""
+    """Write the ledger as CSV with numbers of four significant digits.
+
+    Raises
+    ------
+    ParameterError
+        The file is there, and is no ledger.
+    """
+    if path.is_file() and not path.read_text("utf-8", "replace").startswith("paper,table,"):
+        raise ParameterError(f"{path} is no ledger, and stays as it is")
     write_whole(path, table.to_csv(index=False, float_format="%.4g", lineterminator="\n"))
     return path

@@ -12,7 +12,8 @@ Every error says what is wrong with the data, and what to do.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -34,6 +35,21 @@ def is_own(name: str) -> bool:
     """Return whether a data set's name is the path of a file or folder, and not a known name."""
     path = Path(name).expanduser()
     return path.is_dir() if path.suffix != ".npz" else path.is_file()
+
+
+def refusal(name: str, known: Sequence[str]) -> str:
+    """Say why a name is neither one of the known data sets nor one's own data."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return f"{name} is no .npz file; give one, or a folder of images"
+    if path.suffix or len(path.parts) > 1:
+        return f"there is no file or folder {name}"
+    near = get_close_matches(name.lower(), known, n=1)
+    hint = f"did you mean {near[0]!r}? The sets are" if near else "choose from"
+    return (
+        f"unknown data set {name!r}; {hint} {', '.join(known)}, or give the path of an .npz file "
+        "or of a folder of images"
+    )
 
 
 def load(name: str) -> ImageSet:
@@ -190,16 +206,19 @@ def as_features(features: Array, what: str) -> Tensor:
 def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
     """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing."""
     flat = labels.reshape(-1) if labels.ndim and labels.size == len(labels) else labels
-    if flat.ndim != 1 or not len(flat) or not np.issubdtype(flat.dtype, np.integer):
+    name = what.rsplit(" ", 1)[-1]
+    if flat.ndim == 1 and not len(flat):
+        raise DatasetError(f"{what} are empty; there must be samples")
+    if flat.ndim != 1 or not np.issubdtype(flat.dtype, np.integer):
         raise DatasetError(
             f"{what} have the shape {labels.shape} and the type {labels.dtype}; give one whole "
-            "number per sample. np.unique(labels, return_inverse=True)[1] makes numbers of names"
+            f"number per sample. np.unique({name}, return_inverse=True)[1] makes numbers of names"
         )
     found = np.unique(flat)
     if found[0] < 0 or (every and (found != np.arange(len(found))).any()):
         raise DatasetError(
             f"{what} have {len(found)} values from {found[0]} to {found[-1]}; number them from 0 "
-            "without gaps. np.unique(labels, return_inverse=True)[1] does this"
+            f"without gaps. np.unique({name}, return_inverse=True)[1] does this"
         )
     return flat.astype(np.int64)
 
@@ -244,6 +263,8 @@ def images_by_class(folder: Path) -> tuple[Tensor, Labels, list[str], list[Path]
     from torchvision.transforms.v2.functional import pil_to_tensor
 
     names = folders_in(folder)
+    if not names:
+        raise DatasetError(f"{folder} has no folders; it must have one folder of images per class")
     for name in names:
         if inner := folders_in(folder / name):
             raise DatasetError(

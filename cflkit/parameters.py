@@ -194,10 +194,7 @@ class Images(Parameters):
             return name
         if own_data.is_own(name):
             return str(Path(name).expanduser().resolve())
-        raise ValueError(
-            f"unknown data set; choose from {', '.join(datasets.names())}, or give the path of an "
-            ".npz file or of a folder of images"
-        )
+        raise ValueError(own_data.refusal(name, datasets.names()))
 
     @property
     def data_name(self) -> str:

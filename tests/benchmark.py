@@ -446,6 +446,8 @@ def main(wanted) -> None:
         "many": many,
         "real federation": real_federation,
     }
+    if unknown := sorted(set(wanted) - set(parts)):
+        sys.exit(f"no part {', '.join(unknown)}; the parts are {', '.join(parts)}")
     tables = {name: parts[name]() for name in wanted or parts}
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else records.processor()
     print(f"{device}, {os.cpu_count()} cores, torch {torch.__version__}")

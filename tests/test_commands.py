@@ -354,6 +354,8 @@ def test_data_lists_and_loads(capsys):
     assert main(["data", "digits-8x8"]) == 0
     assert "1437 images in the pool" in capsys.readouterr().out
     assert "unknown data set" in refuse(capsys, "data", "svhn")
+    assert "did you mean 'mnist'?" in refuse(capsys, "data", "MNIST")
+    assert "there is no file or folder no/mine.npz" in refuse(capsys, "data", "no/mine.npz")
 
 
 @pytest.mark.parametrize("command", ["run", "data"])

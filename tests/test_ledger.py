@@ -304,6 +304,11 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     assert len(pd.read_csv(path)) == len(ledger.published())
     assert main(["ledger", "--paper", "ocfl", "--table", "1", "-o", str(path)]) == 2
     assert "no table '1'; there are I" in capsys.readouterr().err
+    notes = tmp_path / "notes.md"
+    notes.write_text("mine")
+    assert main(["ledger", "-o", str(notes)]) == 2
+    assert "is no ledger, and stays as it is" in capsys.readouterr().err
+    assert notes.read_text() == "mine"
     assert main(["ledger", "-o", str(path / "below-a-file.csv")]) == 2
     assert "cannot be written" in capsys.readouterr().err
 

@@ -161,12 +161,21 @@ def test_reset_brings_a_lesson_back_and_keeps_the_readers(tmp_path):
     subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(clone)], check=True)
     lesson = clone / "notebooks" / name
     before = lesson.read_text()
-    lesson.write_text(before.replace("seed = 0", "seed = 1"))
     (clone / "notebooks" / "Untitled.ipynb").write_text("mine")
+    exercise = clone / "notebooks" / "exercises" / name.replace(".ipynb", "_exercises.ipynb")
+    exercise.write_text("solved")
+    lesson.write_text(before.replace("seed = 0", "seed = 1"))
+    subprocess.run(["git", "add", str(lesson)], cwd=clone, check=True)
     subprocess.run(["make", "reset"], cwd=clone, check=True, capture_output=True)
     assert lesson.read_text() == before
-    assert "seed = 1" in (clone / "data" / "runs" / "yours" / name).read_text()
+    [kept] = (clone / "data" / "runs" / "yours").glob(f"*/{name}")
+    assert "seed = 1" in kept.read_text()
     assert (clone / "notebooks" / "Untitled.ipynb").exists()
+    assert exercise.read_text() == "solved", "only lessons are reset"
+    (clone / "data" / "runs" / "old").mkdir()
+    subprocess.run(["make", "clean"], cwd=clone, check=True, capture_output=True)
+    assert kept.exists()
+    assert not (clone / "data" / "runs" / "old").exists()
 
 
 @pytest.mark.slow

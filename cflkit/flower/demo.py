@@ -329,9 +329,16 @@ def run(demo: Demo, limit: float = math.inf) -> pd.DataFrame:
         The settings do not fit, a process failed, or the run took longer than ``limit`` seconds.
     """
     try:
-        federation, settings = prepare(demo)
+        prepared = prepare(demo)
     except (DatasetError, PartitionError, ValueError) as error:
         raise DemoError(str(error)) from error
+    return conduct(demo, *prepared, limit)
+
+
+def conduct(
+    demo: Demo, federation: Federation, settings: Mapping[str, Any], limit: float = math.inf
+) -> pd.DataFrame:
+    """Do what `run` does, once everything is prepared."""
     running = Running(demo)
     try:
         running.start()

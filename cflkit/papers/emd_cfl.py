@@ -138,7 +138,10 @@ class Parameters(Run, Selection):
         if self.scene in ("none", "random") and self.change:
             raise ValueError(f"change must be 0 with the scene {self.scene!r}")
         if self.scene not in ("none", "random") and not 0 < self.change < self.rounds:
-            raise ValueError(f"change must be between 0 and rounds = {self.rounds}")
+            raise ValueError(
+                f"change must be at least 1 and less than rounds = {self.rounds} with the scene "
+                f"{self.scene!r}"
+            )
         if self.scene != "none" and self.participants is not None:
             raise ValueError("participants must be None with a scene, which says who is there")
         if self.scene != "none" and self.until != "rounds":
