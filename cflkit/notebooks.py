@@ -138,8 +138,8 @@ def execute(
 ) -> tuple[str, Path]:
     """Run a notebook with checked parameters; return its report and where it was written."""
     output = output.resolve()
-    if output.suffix != ".ipynb" or output == notebook.resolve():
-        raise NotebookError(f"{output} must be another notebook, with the ending .ipynb")
+    if output == notebook.resolve() or (output.is_file() and output.suffix != ".ipynb"):
+        raise NotebookError(f"{output} would be overwritten; name another file, ending in .ipynb")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with output.open("a"):

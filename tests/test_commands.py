@@ -107,6 +107,14 @@ def test_files_that_are_not_there_or_are_no_notebooks(capsys, tmp_path):
         assert "is not a notebook" in refuse(capsys, "run", str(text))
 
 
+def test_an_output_overwrites_neither_the_lesson_nor_other_files(capsys, tmp_path):
+    notes = tmp_path / "notes.md"
+    notes.write_text("mine")
+    for place in (OCFL, notes):
+        assert "would be overwritten" in refuse(capsys, "run", str(OCFL), "-o", str(place))
+    assert notes.read_text() == "mine"
+
+
 def test_an_output_that_cannot_be_written(capsys, tmp_path):
     for place in (tmp_path, OCFL / "out.ipynb"):
         assert "cannot be written" in refuse(capsys, "run", str(OCFL), "-o", str(place))
