@@ -636,6 +636,12 @@ def test_a_demonstration_that_cannot_be_says_why_before_it_starts(
         demo.run(demo.Demo(tmp_path / "run", **options))
 
 
+def test_small_numbers_are_options_of_methods():
+    text = demo.line_up_text(["sattler:eps1=1e3,eps2=1e-6,min_rounds=0"])
+    [method] = server_app.line_up_of(text).values()
+    assert (method.eps1, method.eps2) == (1000.0, 1e-6)
+
+
 def test_options_of_methods_that_cannot_be_read_are_refused():
     for text in ("ifca:k", "ifca:k=[", "ifca:k={"):
         with pytest.raises(demo.DemoError, match="must be NAME or NAME:OPTION=VALUE"):

@@ -36,6 +36,7 @@ from cflkit.federation import Federation
 from cflkit.flower import node
 from cflkit.flower.certificates import write_certificates, write_key_pair
 from cflkit.flower.server_app import line_up_of, setting_of
+from cflkit.notebooks import Loader
 from cflkit.partition import PartitionError
 
 # How long processes may take to start, in seconds
@@ -387,7 +388,7 @@ def line_up_text(given: Sequence[str]) -> str:
         name, _, options = text.partition(":")
         try:
             pairs = [option.split("=", 1) for option in options.split(",") if option]
-            own = {key: yaml.safe_load(value) for key, value in pairs}
+            own = {key: yaml.load(value, Loader) for key, value in pairs}
         except (ValueError, yaml.YAMLError) as error:
             raise DemoError(f"{text!r} must be NAME or NAME:OPTION=VALUE,…") from error
         line_up[text] = {"method": name} | own

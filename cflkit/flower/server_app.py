@@ -36,6 +36,7 @@ from cflkit.federation import LocalTraining
 from cflkit.flower.remote import RemoteFederation
 from cflkit.flower.setting import Setting
 from cflkit.methods import Method
+from cflkit.notebooks import Loader
 
 app = ServerApp()
 
@@ -107,7 +108,7 @@ def setting_of(config: Mapping[str, Any]) -> Setting:
 
 def line_up_of(text: str) -> dict[str, Method]:
     """Build the methods that the setting ``methods`` describes."""
-    described = yaml.safe_load(text)
+    described = yaml.load(text, Loader)
     if not isinstance(described, dict) or not described:
         raise ValueError("methods must be YAML such as {OCFL: {method: ocfl}}")
     found = {}
