@@ -125,7 +125,7 @@ class Partition:
         """
         digest = hashlib.sha256()
         digest.update(framed(self.dataset.encode()))
-        # No list of clusters has seven bytes, since each has eight
+        # Known clusters have eight bytes each, so that they never equal these seven
         known = b"unknown" if self.clusters is None else integers(self.clusters)
         digest.update(framed(known))
         for name in sorted(self.splits):
