@@ -124,7 +124,7 @@ def test_what_cannot_be_replayed_is_said(made):
 
 SMALL = {
     "ocfl": "ocfl-mnist-nonoverlapping-balanced-m15-seed0-c4d2e520",
-    "emd-cfl": "emd-cfl-mnist-four-m12-seed0-af95864b",
+    "emd-cfl": "emd-cfl-mnist-base-m12-seed0-6ea47b2c",
     "fedcref": "fedcref-kmnist-test-dirty0-overlap0-m25-seed0-1e585722",
 }
 
