@@ -21,7 +21,7 @@
 #
 # **Before this:** [03 OCFL](03_ocfl_temperature.ipynb), [04 Sattler and Briggs](04_sattler_and_briggs.ipynb).
 #
-# **Study minutes:** 55. **Minutes on two cores:** 1
+# **Study minutes:** 55. **Minutes on two cores:** 0.5
 #
 # **Papers.** The ledger has the tables of four papers and of a tutorial. Two papers belong together: M. K. Zuziak, R. Pellungrini, S. Rinzivillo,
 # *One-Shot Clustered Federated Learning*, IEEE BigData 2024 (`ocfl`), and its extended version (`ocfl-extended`). The scores
@@ -118,7 +118,7 @@ counted = ledger.counts(book)[list(ledger.STATUS)]
 answered = entries[entries["status"] != "not run"]
 touched = set(answered[["paper", "table"]].itertuples(index=False, name=None))
 bars = [name_of(*pair) if pair in touched else f"{pair[0]}, tables not run" for pair in in_order]
-figure, axes = plt.subplots(1, len(drawn), figsize=(8, 4.2), sharey=True, squeeze=False)
+figure, axes = plt.subplots(1, len(drawn), figsize=(8, 4), sharey=True, squeeze=False)
 for ax, scale in zip(axes[0], drawn, strict=True):
     numbers = counted.loc[scale].loc[in_order].groupby(bars, sort=False).sum()
     total, left = numbers.sum(axis=1).to_numpy(), np.zeros(len(numbers))
@@ -393,7 +393,7 @@ def beside(table):
     rows = rows[rows["measure"].isin(drawn)]
     measures, scenarios = list(rows["measure"].unique()), list(rows["label"].unique())
     names = list(rows["method"].unique())
-    size = (8, 1.2 + len(measures) * (0.5 + 0.155 * len(scenarios)))
+    size = (8, 1.2 + len(measures) * (0.5 + 0.148 * len(scenarios)))
     figure, axes = plt.subplots(
         len(measures), len(names), figsize=size, sharex="row", sharey=True, squeeze=False
     )
@@ -565,7 +565,7 @@ ways = {
     "as intended, ours": ("intended", "o", "#0072B2"),
 }
 kinds_of, scenes = list(twins["method"].unique()), list(twins["label"].unique())
-size = (8, 1.2 + 0.155 * len(scenes))
+size = (8, 1.2 + 0.148 * len(scenes))
 if kinds_of:
     figure, axes = plt.subplots(1, len(kinds_of), figsize=size, sharey=True, squeeze=False)
     for ax, method in zip(axes[0], kinds_of, strict=True):

@@ -204,7 +204,7 @@ with_runs = [v for v in ("four", "two", "min", "base", "backdoor") if v in set(r
 # %% tags=["hide-input"]
 on_four = of_baselines[of_baselines["version"] == "four"]
 by_print = on_four[on_four["measure"] == "average accuracy"].sort_values("value")["method"]
-figure, axes = plt.subplots(1, 2, figsize=(8, 4.2), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(8, 3.8), sharey=True)
 for ax, measure in zip(axes, ("average accuracy", "worst accuracy"), strict=True):
     rows = on_four[on_four["measure"] == measure].set_index("method")
     rows = rows.loc[by_print]
@@ -331,7 +331,7 @@ for past in ordered:
     name = f"{p['dataset']} {p['version']}, {total} clients, {p['local_epochs']} local epochs"
     name += ", the paper's network" if p["model"] == "emd-cnn" else ""
     ours[f"{name}, seed {p['seed']}"] = recorded_range(past)
-figure, ax = plt.subplots(figsize=(8, 0.25 * len(ours) + 1.1))
+figure, ax = plt.subplots(figsize=(8, 0.21 * len(ours) + 1.1))
 plots.ranges(ours, ax)
 ax.axvline(0.1, color="black", linestyle="--", label="the paper's ε = 0.1")
 figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -504,7 +504,7 @@ dyes = {
     "to fool": shifts.SHADES[::-1],
     "purple": shifts.PURPLE,
 }
-figure, axes = plt.subplots(4, 5, figsize=(4.6, 4.8))
+figure, axes = plt.subplots(4, 5, figsize=(4.2, 4.4))
 for (title, colours), row in zip(dyes.items(), axes, strict=True):
     dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
     table = np.broadcast_to(np.array(colours), (10, 3))
@@ -542,7 +542,7 @@ def clean_and_fooled(past, name):
 
 
 # %% tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(7, 3.2))
+figure, ax = plt.subplots(figsize=(6.4, 3))
 for past in poisoned:
     for place, name in enumerate(LINE):
         x = place + 0.15 * (past.parameters["seed"] - 1)
@@ -582,7 +582,7 @@ for name in LINE if poisoned else ():
 
 # %% tags=["hide-input"]
 damaged = [past for past in of_tables if past.parameters["version"] == "backdoor"]
-figure, ax = plt.subplots(figsize=(7, 3.8))
+figure, ax = plt.subplots(figsize=(6.4, 3))
 for past in damaged:
     p = past.parameters
     style = "-" if p["rounds"] == 3 else "--"
