@@ -152,7 +152,7 @@ class OCFL(Method):
         self.models = average_updates(self.models, updates, members, weights)
 
     def heats_up(self, gamma: NDArray[np.float64]) -> bool:
-        """Note the temperature of a round, and return whether it rises (lines 17 to 20).
+        """Note the temperature of a round, and return whether it rises (line 20).
 
         A single update has no temperature, and its round is left out.
         """

@@ -600,7 +600,7 @@ if lines:
 #
 # The runs at the papers' scale agree on one point. OCFL-KM and OCFL-HDB found the true clusters in each of them. If we
 # put the printed round in place of ours, their RAND is the printed one, too. So the two disagree at most about *when*.
-# Mean shift does not agree: it often finds more clusters than there are, and misses the printed RAND at the printed round, too.
+# Mean shift does not agree: it often finds more clusters than there are, and then misses the printed RAND at the printed round, too.
 #
 # ## Deviations from the papers
 #
