@@ -94,8 +94,8 @@ def test_a_partition_gives_its_clients_in_another_order():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"scene": "drift"}, "change must be between 0 and rounds"),
-        ({"scene": "late group", "change": 5}, "change must be between 0 and rounds"),
+        ({"scene": "drift"}, "change must be at least 1 and less than rounds"),
+        ({"scene": "late group", "change": 5}, "change must be at least 1 and less than rounds"),
         ({"change": 2}, "change must be 0"),
         ({"scene": "random", "participants": 3}, "participants must be None"),
         ({"scene": "random", "until": "clusters"}, "until must be 'rounds'"),
