@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import t
 
-from cflkit import grid, notebooks, records
+from cflkit import grid, notebooks, records, stats
 from cflkit.files import write_whole
 from cflkit.papers import PAPERS
-from cflkit.papers.base import AS_PUBLISHED, SCORES, Margin, Protocol
+from cflkit.papers.base import AS_PUBLISHED, SCORES, Margin, Protocol, Ranks
 from cflkit.parameters import ParameterError
 from cflkit.records import PROJECT, Record
 
@@ -38,11 +38,12 @@ REDUCED_STATUS = tuple(
     f"{word} (reduced)".replace("reproduced", "agrees") if word in ANSWERS else word
     for word in STATUS
 )
+# The runs of one paper at one scale, by their scenario
+ByScenario = Mapping[tuple[Any, ...], list[Record]]
 # The columns of each scale that summarise our runs of a cell
 OURS = ("ours", "half_width", "low", "high", "seeds", "never")
 
-# The protocol of numbers that no record has: hours, distances between parameters, ranks over many
-# runs
+# The protocol of numbers that no record has, such as hours
 UNRECORDED = Protocol(lambda rounds: None, SCORES)
 
 
@@ -159,11 +160,34 @@ def scenario_of(record: Record, paper: str) -> tuple[Any, ...]:
     return tuple(record.parameters.get(name) for name in PAPERS[paper].scenario)
 
 
+def scenario_in(cell: Mapping[Hashable, Any]) -> tuple[Any, ...]:
+    """Return the scenario of a published number in the order of `Paper.scenario`."""
+    names = PAPERS[cell["paper"]].scenario
+    return tuple(None if pd.isna(cell[name]) else cell[name] for name in names)
+
+
+def reduced_scale(cell: Mapping[Hashable, Any]) -> str:
+    """Describe the reduced scale of a published cell; for an average rank, by its scenarios."""
+    paper = PAPERS[cell["paper"]]
+    if isinstance(paper.protocols.get(cell["protocol"]), Ranks):
+        there, wanted = (len(scenarios(paper.name, name)) for name in ("reduced", "paper"))
+        return f"{there} of {wanted} scenarios"
+    return reduction(paper.name, scenario_in(cell))
+
+
 def reduction(paper: str, scenario: tuple[Any, ...]) -> str:
     """List how the reduced scale differs from the paper's, as ``"name value, name value"``."""
     full, less = (scale_parameters(paper, name, scenario) or {} for name in ("paper", "reduced"))
     free = PAPERS[paper].free
     return ", ".join(f"{n} {less[n]}" for n in less if n not in free and less[n] != full.get(n))
+
+
+@cache
+def scenarios(paper: str, scale: str) -> list[tuple[Any, ...]]:
+    """Return the scenarios of a paper's tables that have parameters for one of the two scales."""
+    cells = published().query("paper == @paper").to_dict("records")
+    found = dict.fromkeys(scenario_in(cell) for cell in cells)
+    return [named for named in found if scale_parameters(paper, scale, named) is not None]
 
 
 @cache
@@ -211,28 +235,27 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
 
         - ``again``: the earlier table that has the same number of the same system, if any;
         - ``fixed``: whether a run cannot miss the number (`Paper.fixed`);
-        - the columns of `compare_cell` for runs at the paper's scale;
+        - the columns of `summarised` for runs at the paper's scale;
         - the same columns with the prefix ``reduced_`` for runs at the reduced scale;
         - ``reduced_scale``: how this scale differs from the paper's.
     """
     cells = published()
-    grouped: dict[tuple[Any, ...], list[Record]] = {}
+    grouped: dict[tuple[str, str], dict[tuple[Any, ...], list[Record]]] = {}
     for run in records.find() if runs is None else runs:
         for paper in cells["paper"].unique():
             if (of := scale(run, paper)) is not None:
-                grouped.setdefault((paper, scenario_of(run, paper), of), []).append(run)
+                known = grouped.setdefault((paper, of), {})
+                known.setdefault(scenario_of(run, paper), []).append(run)
     rows = []
     for cell in cells.to_dict("records"):
-        paper = cell["paper"]
-        scenario = tuple(
-            None if pd.isna(cell[name]) else cell[name] for name in PAPERS[paper].scenario
+        full, less = (
+            compare(cell, grouped.get((cell["paper"], of), {}), of) for of in ("paper", "reduced")
         )
-        full, less = (grouped.get((paper, scenario, name), []) for name in ("paper", "reduced"))
-        reduced = {f"reduced_{name}": value for name, value in compare_cell(cell, less).items()}
+        reduced = {f"reduced_{name}": value for name, value in less.items()}
         reduced["reduced_status"] = REDUCED_STATUS[STATUS.index(reduced["reduced_status"])]
-        differs = reduction(paper, scenario) if less else ""
+        differs = reduced_scale(cell) if less["seeds"] else ""
         fixed = {"fixed": is_fixed(cell)}
-        rows.append(cell | fixed | compare_cell(cell, full) | reduced | {"reduced_scale": differs})
+        rows.append(cell | fixed | full | reduced | {"reduced_scale": differs})
     table = pd.DataFrame(rows)
     table.insert(table.columns.get_loc("fixed"), "again", printed_before(table))
     return counted(table)
@@ -257,25 +280,24 @@ def printed_before(cells: pd.DataFrame) -> pd.Series:
     return first.where(repeated, "")
 
 
-def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
-    """Compare one published cell with the runs of one scale.
+def compare(cell: Mapping[Hashable, Any], runs: ByScenario, scale: str) -> dict[str, object]:
+    """Compare one published cell with all runs of its paper at one scale; see `summarised`."""
+    protocol = PAPERS[cell["paper"]].protocols.get(cell["protocol"], UNRECORDED)
+    if isinstance(protocol, Ranks):
+        return compare_rank(
+            cell, protocol, [runs.get(s, []) for s in scenarios(cell["paper"], scale)]
+        )
+    return compare_cell(cell, protocol, runs.get(scenario_in(cell), []))
 
-    Returns
-    -------
-    dict of str to object
-        The columns of the ledger:
 
-        - ``ours``, ``half_width``, ``low`` and ``high``: the mean over seeds, half the width of its
-          90 % t-interval, the smallest and the largest value. The method is that of the paper's
-          code. Seeds without a value, such as a clustering round, are left out.
-        - ``seeds``: the number of seeds. Several runs of one seed count once.
-        - ``never``: the number of seeds with which all clients stayed one cluster.
-        - ``status``: one of `STATUS`; a number with the source "no code" is compared with nothing.
-        - ``intended``: the mean of the method as intended, where it differs from the code.
-        - ``runs``: the ids of the records.
+def compare_cell(
+    cell: Mapping[Hashable, Any], protocol: Protocol, runs: list[Record]
+) -> dict[str, object]:
+    """Compare one published cell with the runs of its scenario; see `summarised`.
+
+    Several runs of one seed count once. The method is that of the paper's code.
     """
     paper = PAPERS[cell["paper"]]
-    protocol = paper.protocols.get(cell["protocol"], UNRECORDED)
     runs = [] if protocol is UNRECORDED else runs
     name = paper.methods.get(cell["method"], "")
     found = {run.id: rows for run in runs if len(rows := rows_as_published(run, name))}
@@ -289,21 +311,91 @@ def compare_cell(cell: dict, runs: list[Record]) -> dict[str, object]:
     if protocol.dash_is_one_cluster:
         whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
         against_print = np.where(whole, np.nan, ours)
-    some = ours[~np.isnan(ours)]
     has_twin = any(name + AS_PUBLISHED in run.by_method for run in runs)
     own_rows = [run.by_method[name] for run in runs if name in run.by_method]
     intended = [protocol.value(own) for own in own_rows] if has_twin else []
+    return summarised(cell, protocol.margin, ours, against_print, runs) | {
+        "intended": pd.Series(intended, dtype=float).mean()
+    }
+
+
+def compare_rank(
+    cell: Mapping[Hashable, Any], ranks: Ranks, runs: Sequence[Sequence[Record]]
+) -> dict[str, object]:
+    """Compare a printed average rank with ours over ``runs``, one sequence per scenario.
+
+    A seed counts if it has a run of every scenario, with a score of every method in it.
+    """
+    methods = PAPERS[cell["paper"]].methods
+    by_seed: dict[tuple[Any, ...], list[Record]] = {}
+    for run in itertools.chain.from_iterable(one_per_seed(own) for own in runs):
+        by_seed.setdefault(seeds_of(run), []).append(run)
+    values: list[float] = []
+    used: list[Record] = []
+    for own in by_seed.values():
+        scores = pd.DataFrame(
+            {name: score_in(rows_as_published(run, name), ranks.score) for name in methods.values()}
+            for run in own
+        )
+        if len(own) == len(runs) and scores.notna().all(axis=None):
+            found = stats.average_ranks(scores, ranks.highest_first)
+            values.append(found[methods[cell["method"]]])
+            used += own
+    ours = np.array(values, dtype=float)
+    return summarised(cell, ranks.margin, ours, ours, used)
+
+
+def score_in(rows: pd.DataFrame, protocol: Protocol) -> float | None:
+    """Return the value of a protocol; NaN for a method that a run does not have."""
+    return protocol.value(rows) if len(rows) else np.nan
+
+
+def summarised(
+    cell: Mapping[Hashable, Any],
+    margin: Margin,
+    ours: NDArray[np.float64],
+    against_print: NDArray[np.float64],
+    runs: Sequence[Record],
+) -> dict[str, object]:
+    """Summarise our values of a published cell, one per seed.
+
+    Parameters
+    ----------
+    cell : mapping
+        The cell, a row of `published`.
+    margin : Margin
+        The distances that count.
+    ours, against_print : ndarray
+        The values; NaN where a run has none, such as a clustering round. In the second, also NaN
+        where all clients stayed one cluster and the table would have a dash.
+    runs : sequence of Record
+        The runs.
+
+    Returns
+    -------
+    dict of str to object
+        The columns of the ledger:
+
+        - ``ours``, ``half_width``, ``low`` and ``high``: the mean over seeds, half the width of its
+          90 % t-interval, the smallest and the largest value, without seeds that have no value;
+        - ``seeds``: the number of seeds;
+        - ``never``: the number of seeds with which all clients stayed one cluster;
+        - ``status``: one of `STATUS`; a number with the source "no code" is compared with nothing;
+        - ``intended``: the mean of the method as intended where it differs from the code, which is
+          set by `compare_cell`;
+        - ``runs``: the ids of the records.
+    """
+    some = ours[~np.isnan(ours)]
+    no_code = cell.get("source") == "no code"
     return {
         "ours": some.mean() if len(some) else np.nan,
         "half_width": half_width(some),
         "low": some.min() if len(some) else np.nan,
         "high": some.max() if len(some) else np.nan,
-        "seeds": len(rows),
+        "seeds": len(ours),
         "never": int(np.isnan(against_print).sum()),
-        "status": NO_CODE
-        if cell.get("source") == "no code"
-        else status(cell["value"], against_print, protocol.margin),
-        "intended": pd.Series(intended, dtype=float).mean(),
+        "status": NO_CODE if no_code else status(cell["value"], against_print, margin),
+        "intended": np.nan,
         "runs": " ".join(run.id for run in runs),
     }
 
@@ -312,8 +404,13 @@ def one_per_seed(runs: Sequence[Record]) -> list[Record]:
     """Return the runs of different seeds; of several runs of one seed, the one with most rows."""
     found: dict[tuple[Any, ...], Record] = {}
     for run in sorted(runs, key=lambda run: -len(run.rounds)):
-        found.setdefault((run.parameters.get("seed"), run.parameters.get("partition_seed")), run)
+        found.setdefault(seeds_of(run), run)
     return sorted(found.values(), key=lambda run: run.id)
+
+
+def seeds_of(run: Record) -> tuple[Any, ...]:
+    """Return the seeds of a run: of its training and of its partition."""
+    return run.parameters.get("seed"), run.parameters.get("partition_seed")
 
 
 def rows_as_published(run: Record, name: str) -> pd.DataFrame:

@@ -20,9 +20,16 @@ Conversation = Generator[Request, Any, None]
 
 
 def converse(
-    methods: Mapping[str, Method], federation: Federation, t: int, history: History
+    methods: Mapping[str, Method],
+    federation: Federation,
+    t: int,
+    history: History,
+    until_settled: bool = False,
 ) -> tuple[dict[str, Traffic], dict[str, Diverged]]:
     """Answer the requests of all methods in round ``t`` until their conversations end.
+
+    With ``until_settled``, a conversation also ends at a training that can no longer change the
+    method's clusters. So PACFL, which clusters before any training, trains nothing.
 
     Returns
     -------
@@ -38,7 +45,11 @@ def converse(
 
     def advance(name: str, value: Any) -> None:
         try:
-            waiting[name] = conversations[name].send(value)
+            request = conversations[name].send(value)
+            waiting[name] = request
+            if until_settled and methods[name].settled and isinstance(request, Train):
+                conversations[name].close()
+                del waiting[name]
         except StopIteration:
             waiting.pop(name, None)
         except Diverged as error:  # a method may see it first, for example in a gradient
@@ -70,7 +81,11 @@ def converse(
 
 
 def converse_with_present(
-    methods: Mapping[str, Method], federation: Federation, t: int, history: History
+    methods: Mapping[str, Method],
+    federation: Federation,
+    t: int,
+    history: History,
+    until_settled: bool = False,
 ) -> tuple[dict[str, Traffic], dict[str, Diverged]]:
     """Converse; if clients do not answer, begin the round again with those that are present.
 
@@ -80,12 +95,12 @@ def converse_with_present(
         The federation allows no absence, or a method asks clients that are absent.
     """
     if not federation.absent_allowed:
-        return converse(methods, federation, t, history)
+        return converse(methods, federation, t, history, until_settled)
     before = {name: copy.deepcopy(method.state()) for name, method in methods.items()}
     counts = history.requested, history.trained
     while True:
         try:
-            return converse(methods, federation, t, history)
+            return converse(methods, federation, t, history, until_settled)
         except ClientsAbsent as error:
             if error.asked_again:
                 raise

@@ -91,8 +91,9 @@ def run(
         The number of rounds between evaluations on the central test set. On a CPU, these can cost
         more than the training. There is always an evaluation after the last round.
     until_settled : bool
-        Whether only the clusters are of interest. A method then leaves the run after the round in
-        which its clusters become final (`Method.settled`), and no model is tested.
+        Whether only the clusters are of interest. A method then leaves the run in the round in
+        which its clusters become final (`Method.settled`), without further training, and no model
+        is tested.
     after : History, optional
         The results of earlier rounds of these methods, which then go on from there. The federation
         can be another one, in which the same clients have other data.
@@ -162,7 +163,7 @@ def run(
             if not running:
                 break
             begin = perf_counter()
-            traffic, errors = converse_with_present(running, federation, t, history)
+            traffic, errors = converse_with_present(running, federation, t, history, until_settled)
             for name, error in errors.items():
                 history.rows.append({"method": name, "round": t + 1, "diverged": True})
                 if all(map(history.divergence, methods)):

@@ -11,7 +11,7 @@ from scipy import stats
 
 from cflkit import ledger, notebooks, records
 from cflkit.__main__ import main
-from cflkit.papers import ocfl
+from cflkit.papers import PAPERS, ocfl
 from cflkit.papers.base import ROUNDS, SCORES, Margin
 from cflkit.records import PROJECT, Record
 
@@ -419,8 +419,60 @@ def test_explanations_are_means_over_clusters_of_gradcams_scores():
     affinity = found.loc[("figure 6", "OCFL-AFF", "insertion")]
     assert affinity["reduced_ours"] == pytest.approx(0.35)
     assert affinity["reduced_intended"] == pytest.approx(0.7)
-    # This run has no samples of the orchestrator, and no run has ranks
+    # A rank needs the runs of all scenarios
     assert set(table.loc[table["table"] == "figure 8", "reduced_status"]) == {"not run"}
+
+
+def archived_explanations():
+    """Build a record per scenario of Figure 8, with the scores of the authors' archive."""
+    scores = pd.read_csv(ledger.PUBLISHED / "ocfl-explanations_per-cluster.csv")
+    scores["method"] = scores["method"].replace(PAPERS["ocfl-explanations"].methods)
+    names = list(PAPERS["ocfl-explanations"].scenario)
+    return [
+        made(
+            "-".join(map(str, scenario)),
+            "explanations",
+            ledger.scale_parameters("ocfl-explanations", "paper", scenario),
+            rows.assign(map="GradCAM", round=50),
+        )
+        for scenario, rows in scores.groupby(names)
+    ]
+
+
+def test_average_ranks_of_the_archived_scores_are_the_printed_ones():
+    runs = archived_explanations()
+    assert len(runs) == 20
+    ranks = ledger.ledger(runs).query("table == 'figure 8'")
+    assert ranks["ours"].tolist() == pytest.approx(ranks["value"].tolist(), abs=0.0051)
+    assert set(ranks["status"]) == {"single run"}
+    assert set(ranks["runs"].str.split().map(len)) == {20}
+    assert set(ranks["reduced_status"]) == {"not run"}
+
+
+def test_average_ranks_need_all_scenarios_with_all_methods():
+    runs = archived_explanations()
+    one_less = ledger.ledger(runs[1:]).query("table == 'figure 8'")
+    assert set(one_less["status"]) == {"not run"}
+    runs[3] = made(
+        "less", "explanations", runs[3].parameters, runs[3].rounds.query("method != 'OCFL-MS'")
+    )
+    one_method_less = ledger.ledger(runs).query("table == 'figure 8'")
+    assert set(one_method_less["status"]) == {"not run"}
+
+
+def test_distances_between_parameters_are_those_of_the_first_round():
+    file = PROJECT / "notebooks" / "params" / "emd-cfl" / "paper" / "mnist_four.yaml"
+    parameters = ledger.defaults("05_emd_cfl") | notebooks.read_yaml(file)
+    first = {"last_layer_within": 3.0, "last_layer_overall": 4.6}
+    rows = [{"method": "EMD-CFL", "round": 1, "ari": 1.0} | first]
+    rows += [{"method": "EMD-CFL", "round": 2, "ari": 1.0}]
+    run = made("emd-run", "emd-cfl", parameters, pd.DataFrame(rows))
+    nine = ledger.ledger([run]).query("table == '9' and version == 'four' and dataset == 'mnist'")
+    found = nine.set_index("measure")
+    assert found.loc["hypothesis, clusters", "ours"] == 3.0
+    assert found.loc["hypothesis, overall", "ours"] == 4.6
+    # Older records do not have the distances of the whole model, nor has this one
+    assert set(found.loc[["full model, clusters", "full model, overall"], "status"]) == {"not run"}
 
 
 def fedcref_record(accuracy, communities, scale="paper", dataset="emnist-digits", **changes):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
 if TYPE_CHECKING:
     from cflkit.federation.federation import Federation
     from cflkit.federation.jobs import LocalTraining
@@ -46,3 +49,11 @@ class Server:
         self.reachable = federation.reachable
         self.num_samples = federation.num_samples
         self.drawn = federation.drawn
+
+    def last_layer(self) -> Tensor:
+        """Return the places of the last layer's weights and biases in a model's row."""
+        # Networks list their layers in the order of the computation
+        names = [name for name, at in self.layout.items() if at.stop <= self.parameters]
+        layer = names[-1].rpartition(".")[0]
+        parts = [at for name, at in self.layout.items() if name.startswith(f"{layer}.")]
+        return torch.cat([torch.arange(at.start, at.stop) for at in parts])

@@ -25,7 +25,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cflkit.bounds import STRICT, NonNegative, Positive
-from cflkit.divergence import earth_movers_distance
+from cflkit.divergence import earth_movers_distance, pairwise
 from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, question, usable_cores
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import is_finite
@@ -152,6 +152,8 @@ class EMDCFL(Method):
         self.cluster()
         # Row by row, with the number of digits to which the authors round
         self.scalars["scores"] = "|".join(f"{s:.4f}" for s in self.scores.flatten().tolist())
+        if new.all() and len(present) == self.server.clients:
+            self.scalars |= self.parameter_distances(trained)
         if self.settled:
             self.embedders = None
 
@@ -203,6 +205,34 @@ class EMDCFL(Method):
             found = list(pool.map(score, range(len(pairs))))
         for (owner, other), value in zip(pairs, found, strict=True):
             self.scores[owner, other] = value
+
+    def parameter_distances(self, trained: Tensor) -> dict[str, float]:
+        """Compute whether models that start from one model end nearer within clusters (Table 9).
+
+        Parameters
+        ----------
+        trained : Tensor
+            ``[m, P + Q]``, the models that all clients have trained from the same model.
+
+        Returns
+        -------
+        dict of str to float
+            Mean Euclidean distances over pairs of clients, for the last layer and for all
+            parameters: over the pairs within the clusters found (NaN if there are none), and over
+            all pairs.
+        """
+        first, second = torch.triu_indices(len(trained), len(trained), offset=1)
+        within = self.labels[first] == self.labels[second]
+        parts = {
+            "last_layer": trained[:, self.server.last_layer().to(trained.device)],
+            "parameters": trained[:, : self.server.parameters],
+        }
+        found = {}
+        for name, part in parts.items():
+            distances = torch.from_numpy(pairwise(part, "euclidean"))[first, second]
+            found[f"{name}_within"] = float(distances[within].mean())
+            found[f"{name}_overall"] = float(distances.mean())
+        return found
 
     def average(self, present: Tensor, trained: Tensor) -> None:
         """Average the models of each neighbourhood (lines 18 to 21)."""

@@ -89,11 +89,6 @@ class FedClust(Method):
         places = torch.arange(self.models.shape[1])
         if self.compared == "state":
             return places
-        own = places < self.server.parameters
         if self.compared == "parameters":
-            return places[own]
-        # Networks list their layers in the order of the computation
-        names = [n for n, at in self.server.layout.items() if at.stop <= self.server.parameters]
-        layer = names[-1].rpartition(".")[0]
-        parts = [places[at] for n, at in self.server.layout.items() if n.startswith(f"{layer}.")]
-        return torch.cat(parts)
+            return places[: self.server.parameters]
+        return self.server.last_layer()

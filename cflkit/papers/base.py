@@ -53,6 +53,7 @@ SCORES = Margin(0.01, 0.05, 0.005)
 PERCENT = Margin(0.25, 2.0, 0.005)
 CLUSTERS = Margin(0.5, 2.0, 0.05)
 ROUNDS = Margin(0.5, 1.0, 0.0)  # counted, and not rounded
+RANKS = Margin(0.25, 0.5, 0.005)
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,25 @@ class Protocol:
     value: Callable[[pd.DataFrame], float | None]
     margin: Margin
     dash_is_one_cluster: bool = False
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The rule by which a method's average rank is computed from runs of all scenarios.
+
+    Attributes
+    ----------
+    score : Protocol
+        The rule for the score by which the methods of a scenario are ranked.
+    highest_first : bool
+        Whether the highest score has rank 1.
+    margin : Margin
+        The distances from the number that count as reproduced and as close.
+    """
+
+    score: Protocol
+    highest_first: bool
+    margin: Margin = RANKS
 
 
 def at(row: int, measure: str, margin: Margin, factor: float = 1) -> Protocol:
@@ -308,7 +328,7 @@ class Paper:
     methods : mapping of str to str
         Our names for methods, by the paper's. A run also has a method "as published" where the
         paper's code differs from what was intended.
-    protocols : mapping of str to Protocol
+    protocols : mapping of str to Protocol or Ranks
         The rules for the paper's numbers, by the names in the column ``protocol`` of its tables.
     data : callable
         The function from the parameters to the images and the partition, as in the notebook.
@@ -342,7 +362,7 @@ class Paper:
     scenario: Mapping[str, type]
     file: str
     methods: Mapping[str, str]
-    protocols: Mapping[str, Protocol]
+    protocols: Mapping[str, Protocol | Ranks]
     data: Callable[[Any], tuple[ImageSet, Partition]]
     federation: Callable[[Any, ImageSet, Partition], Federation]
     line_up: Callable[[Any, ImageSet, Partition], Mapping[str, Method]]

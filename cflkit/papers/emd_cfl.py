@@ -417,6 +417,11 @@ PAPERS = (
             "last-clean-accuracy": at(-1, "clean_accuracy", PERCENT, 100),
             "last-backdoor-accuracy": at(-1, "backdoor_accuracy", PERCENT, 100),
             "last-ari": at(-1, "ari", SCORES),
+            **{
+                f"{name}-{pairs}": at(0, f"{name.replace('-', '_')}_{pairs}", SCORES)
+                for name in ("last-layer", "parameters")
+                for pairs in ("within", "overall")
+            },
         },
         data=data,
         federation=federation,

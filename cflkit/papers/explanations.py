@@ -28,6 +28,7 @@ from cflkit.papers.base import (
     Column,
     Paper,
     Protocol,
+    Ranks,
     Results,
     Runs,
     given,
@@ -238,6 +239,17 @@ def same_clusters(explained: Record, trained: Record) -> dict[str, bool]:
 # The columns that tell the scenarios of the runs apart, all of which have 15 clients
 SCENARIO = ("dataset", "overlap", "balance")
 METHODS = {"BNC": "FedAvg", **ocfl.METHODS}
+SCORES_OF_MAPS = {
+    f"{measure}-{source}": explained(measure, source)
+    for measure in ("insertion", "deletion")
+    for source in ("in-cluster", "out-of-cluster", "orchestrator")
+}
+# The average ranks of Figure 8, which has the highest deletion first, and deletion's right order
+AVERAGE_RANKS = {
+    "insertion-rank": Ranks(SCORES_OF_MAPS["insertion-in-cluster"], highest_first=True),
+    "deletion-rank": Ranks(SCORES_OF_MAPS["deletion-in-cluster"], highest_first=True),
+    "deletion-rank-lowest-first": Ranks(SCORES_OF_MAPS["deletion-in-cluster"], highest_first=False),
+}
 # Our names for two methods, by their names in the README
 BESIDE = {"no clustering": "FedAvg", "OCFL-HDB": "OCFL-HDB"}
 
@@ -249,11 +261,7 @@ PAPERS = (
         scenario=ocfl.SCENARIO,
         file=ocfl.FILE,
         methods=METHODS,
-        protocols={
-            f"{measure}-{source}": explained(measure, source)
-            for measure in ("insertion", "deletion")
-            for source in ("in-cluster", "out-of-cluster", "orchestrator")
-        },
+        protocols={**SCORES_OF_MAPS, **AVERAGE_RANKS},
         data=ocfl.data,
         federation=federation,
         line_up=line_up,
