@@ -78,6 +78,7 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
         "reports": notebook_table(range(FIRST_REPORT, 100)),
         "summary": summary(table),
         "ledger": headline(table),
+        "paper-runs": paper_runs(committed),
         "overhead": overhead(pd.read_csv(BENCHMARK)),
     }
     for paper in PAPERS.values():
@@ -139,12 +140,12 @@ def results_table(paper: str, results: Results, committed: Sequence[Record]) -> 
     found: dict[tuple[Any, ...], list[Record]] = {}
     for record in committed:
         scale = ledger.scale(record, paper)
-        if scale in results.scales:
+        if scale in results.scales and results.method in (None, *record.summary):
             scenario = ledger.scenario_of(record, paper)
             # None cannot be compared with other values, and is sorted first
             key = tuple((value is not None, value) for value in (scale, *scenario))
             found.setdefault(key, []).append(record)
-    runs = [Runs(key[0][1], found[key]) for key in sorted(found)]
+    runs = [Runs(key[0][1], ledger.one_per_seed(found[key])) for key in sorted(found)]
     rows = [[column.cell(row) for column in results.columns] for row in runs]
     return markdown([column.head for column in results.columns], rows)
 
@@ -185,6 +186,28 @@ def headline(table: pd.DataFrame) -> str:
     # At the reduced scale, nothing is reproduced
     heads = [name.replace("reproduced", "reproduced or agrees") for name in whole]
     return markdown(("paper, table", "scale", "numbers", *heads, "placebo"), rows)
+
+
+def paper_runs(committed: Sequence[Record]) -> str:
+    """Build the table of what the runs at the papers' own scale cost, one row per record."""
+    rows = []
+    for record in sorted(committed, key=lambda record: record.id):
+        if not any(ledger.scale(record, paper) == "paper" for paper in PAPERS):
+            continue
+        cost = record.provenance
+        memory = cost.get("peak_memory_gib")  # older records do not have it
+        rows.append(
+            (
+                f"[{record.id}](../data/results/{record.id})",
+                record.rounds["round"].max(),
+                f"{cost['minutes']:.0f}",
+                "–" if memory is None else f"{memory:.1f}",
+                cost["threads"],
+                cost["resumed"],
+            )
+        )
+    heads = ("record", "rounds", "minutes", "peak memory, GiB", "threads", "interruptions")
+    return markdown(heads, rows)
 
 
 def overhead(measured: pd.DataFrame) -> str:

@@ -277,11 +277,14 @@ class Results:
         The columns from left to right.
     scales : tuple of str
         The scales of the runs in the table.
+    method : str, optional
+        The method that a row is about. Scenarios that were run without it have no row.
     """
 
     marker: str
     columns: tuple[Column, ...]
     scales: tuple[str, ...] = ("paper", "reduced")
+    method: str | None = None
 
 
 # --- A paper -------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from cflkit.methods.oracle import Oracle
 from cflkit.methods.pacfl import Angle
 from cflkit.papers.base import (
     AS_PUBLISHED,
+    MINUTES,
     PERCENT,
     SCALE,
     SCORES,
@@ -388,16 +389,6 @@ def recorded_range(record: Record) -> tuple[float, float]:
     return working_range(*recorded_scores(record))
 
 
-def own_minutes(runs: Runs) -> str:
-    """Format the mean minutes of whole runs with EMD-CFL; other runs have baselines alone."""
-    own = [
-        record
-        for record in runs.records
-        if "EMD-CFL" in record.summary and record.parameters["until"] == "rounds"
-    ]
-    return f"{Runs(runs.scale, own).minutes:.0f}" if own else "–"
-
-
 def agreement(runs: Runs) -> str:
     """Format the ARI of EMD-CFL's clusters, one number per seed."""
     return ", ".join(f"{value:.2f}" for value in runs.values("EMD-CFL", "ari"))
@@ -437,8 +428,9 @@ PAPERS = (
                 SEEDS,
                 Column("ARI of EMD-CFL", agreement),
                 *(mean(name, name, "accuracy", digits=1, factor=100) for name in METHODS),
-                Column("minutes", own_minutes),
+                MINUTES,
             ),
+            method="EMD-CFL",
         ),
         whole_only=frozenset({"participants"}),
         free=frozenset({"seed", "partition_seed", "only", "until"}),
