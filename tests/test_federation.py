@@ -14,6 +14,7 @@ from cflkit.federation.machine import matmul_precision
 from cflkit.federation.memory import job_bytes
 from cflkit.federation.rows import RowModel, digests
 from cflkit.federation.stacked import Schedule
+from cflkit.federation.threads import blas_libraries
 from cflkit.partition import Partition
 
 SGD = LocalTraining(epochs=2, batch_size=16, lr=0.1)
@@ -332,15 +333,19 @@ def test_each_client_computes_on_one_core(federate, monkeypatch, threads):
     federation = federate()
     seen = set()
     samples = Clients.samples
-    monkeypatch.setattr(
-        Clients,
-        "samples",
-        lambda *given: seen.add(torch.get_num_threads()) or samples(*given),
-    )
+
+    def watched(*given):
+        numpys = {library["num_threads"] for library in blas_libraries().info()}
+        seen.update({torch.get_num_threads()} | numpys)
+        return samples(*given)
+
+    monkeypatch.setattr(Clients, "samples", watched)
     jobs = everyone(federation)
-    federation.train(jobs, 0)
-    federation.train(jobs.part([3]), 0)
-    federation.predict(jobs.part([3]))
+    with blas_libraries().limit(limits=2):
+        federation.train(jobs, 0)
+        federation.train(jobs.part([3]), 0)
+        federation.predict(jobs.part([3]))
+        assert {library["num_threads"] for library in blas_libraries().info()} == {2}
     assert seen == {1}
 
 

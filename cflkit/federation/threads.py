@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from cflkit import models
@@ -36,11 +38,12 @@ def run_in_threads(
     tasks : sequence
         The tasks.
     networks : sequence of RowModel
-        The networks, one per thread. Each operation of torch uses one core, so that no result
-        depends on the number of cores.
+        The networks, one per thread. Each operation of torch and of NumPy's linear algebra uses one
+        core, so that no result depends on the number of cores. With more, the threads would also
+        wait for each other: two SVDs at a time then take ten times as long.
     """
     if len(networks) == 1 or len(tasks) < 2:
-        with threads_per_operation(1):
+        with threads_per_operation(1), blas_libraries().limit(limits=1):
             return [work(networks[0], task) for task in tasks]
     free: SimpleQueue[RowModel] = SimpleQueue()
     for network in networks:
@@ -56,9 +59,16 @@ def run_in_threads(
 
     with (
         threads_per_operation(torch.get_num_threads()),  # undoes the setting of the workers
+        blas_libraries().limit(limits=1),
         ThreadPoolExecutor(len(networks)) as pool,
     ):
         return list(pool.map(with_network, tasks))
+
+
+@cache
+def blas_libraries() -> ThreadpoolController:
+    """Find the libraries of linear algebra of this process, which takes some milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
 
 
 def train_in_threads(
