@@ -13,17 +13,27 @@ from cflkit.revision import git
 
 
 def named(run: str) -> Record:
-    """Read the record of this name.
+    """Read the record of this name, or the only one whose name begins or ends so.
 
     Raises
     ------
     ParameterError
-        There is no such record.
+        There is no such record, or there are several.
     """
     folder = records.folder(run)
-    if folder is None:
+    if folder is not None:
+        return records.read(folder)
+    found = [
+        name for name in records.names() if run and (name.startswith(run) or name.endswith(run))
+    ]
+    if not found:
         raise ParameterError(f"no record {run!r}; `python -m cflkit records` lists all records")
-    return records.read(folder)
+    if len(found) > 1:
+        more = ", …" if len(found) > 3 else ""
+        raise ParameterError(
+            f"{len(found)} records are called {run!r}: {', '.join(found[:3])}{more}"
+        )
+    return named(found[0])
 
 
 def listing(found: list[Record]) -> pd.DataFrame:
@@ -83,9 +93,13 @@ def side_by_side(found: list[Record]) -> str:
     """Return the parameters and the measures of one or two records as text.
 
     For two records, only the parameters in which they differ are listed. The measures are those of
-    the summaries, in one line per method and measure.
+    the summaries, in one line per method and measure. For one record, there is also the command
+    that makes it again.
     """
     lines = [f"{number}: {record.id}" for number, record in enumerate(found, 1)]
+    paper = papers.by_record(found[0].id)
+    if len(found) == 1 and paper is not None:
+        lines += ["", ledger.command(found[0], paper.name), ""]
     parameters = pd.DataFrame([record.parameters for record in found]).T.astype(object)
     if len(found) == 2:
         differ = parameters[parameters[0].astype(str) != parameters[1].astype(str)]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
@@ -141,8 +141,19 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         given = {n: v for n, v in wanted.items() if v != listed.get(n, usual[n])}
         jobs.append(Job(records.run_id(run), notebook, file, given))
     if not jobs:
-        raise ParameterError(f"no run of {table} has {dict(where or {})}")
+        raise ParameterError(
+            f"no run of {table} has {dict(where or {})}; {values(grid, where or {})}"
+        )
     return jobs
+
+
+def values(grid: GridFile, names: Iterable[str]) -> str:
+    """Tell which values these names have in a grid, for a message."""
+    lists = {
+        name: dict.fromkeys(value for lists in grid.grids for value in lists.get(name, []))
+        for name in names
+    }
+    return "; ".join(f"{name} is {', '.join(map(str, own))}" for name, own in lists.items())
 
 
 def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]:

@@ -283,14 +283,18 @@ def find(**parameters: Any) -> list[Record]:
 
     The records are those in the project and those in `results`.
     """
-    # If a run is in both places, the record in `results` is used
-    places = PROJECT / "data" / "results", results()
-    found = {path.parent.name: path.parent for p in places for path in p.glob("[!.]*/record.json")}
+    found = (folder(name) for name in names())
     return [
         record
-        for record in (read(found[name]) for name in sorted(found))
+        for record in (read(place) for place in found if place is not None)
         if all(record.parameters.get(name) == value for name, value in parameters.items())
     ]
+
+
+def names() -> list[str]:
+    """Return the ids of all records, in the project and in `results`, sorted."""
+    places = PROJECT / "data" / "results", results()
+    return sorted({path.parent.name for p in places for path in p.glob("[!.]*/record.json")})
 
 
 def committed() -> list[Record]:

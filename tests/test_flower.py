@@ -115,8 +115,7 @@ def same(one, other):
 
 # --- Equality with the simulation -----------------------------------------------------------------
 
-# FedCRef has another task, and clients do not send the labels that FedRC needs
-ELSEWHERE = sorted(set(methods.METHODS) - {"fedcref", "fedrc"})
+ELSEWHERE = sorted(set(methods.METHODS) - set(server_app.ONLY_SIMULATED))
 
 
 # These find several clusters by the second round, so that the third one trains their models
@@ -249,6 +248,12 @@ def test_labels_are_not_sent_for_a_question(clients):
     line_up = {"FedRC": methods.make("fedrc", k=2)}
     with pytest.raises(ValueError, match=r"labels_of.* samples or labels"):
         simulation.run(line_up, remote(folder), 1, progress=False)
+
+
+@pytest.mark.parametrize("method", sorted(server_app.ONLY_SIMULATED))
+def test_a_method_that_nodes_cannot_run_is_refused_before_they_start(method):
+    with pytest.raises(ValueError, match=f"{method} does not run over a network"):
+        server_app.line_up_of(f"{{{method}: {{method: {method}}}}}")
 
 
 def test_a_node_answers_only_questions_that_are_declared():
@@ -692,6 +697,17 @@ def beside(clients, tmp_path):
     assert private.read_text() == "a node's private key"
     process.kill()
     process.wait()
+
+
+def test_a_resident_process_tells_at_once_that_its_file_is_wrong(tmp_path):
+    wrong = tmp_path / "client.npz"
+    np.savez(wrong, train_images=np.zeros((2, 8, 8)))
+    command = [sys.executable, "-m", "cflkit.flower.resident", str(tmp_path / "socket")]
+    command += ["--client", "0", "--data", str(wrong)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert f"{wrong} needs train_labels" in ended.stderr
+    assert not (tmp_path / "socket").exists()
 
 
 def test_a_resident_process_answers_and_outlives_errors_and_peers_that_hang_up(beside):

@@ -187,7 +187,11 @@ def test_two_records_side_by_side(made, capsys):
     ]
     assert any(line.split()[:1] == ["pf1"] and "0.125" in line for line in out.splitlines())
     assert main(["records", made.id]) == 0
-    assert "digits-8x8" in capsys.readouterr().out
+    whole = capsys.readouterr().out
+    assert "digits-8x8" in whole
+    assert "python -m cflkit run notebooks/03_ocfl_temperature.ipynb -p " in whole
+    assert main(["records", made.id[-8:]]) == 0
+    assert capsys.readouterr().out == whole
 
 
 @pytest.mark.parametrize(
@@ -198,6 +202,7 @@ def test_two_records_side_by_side(made, capsys):
         (["records", "-w", "dataset", "svhn"], "no record has {'dataset': 'svhn'}"),
         (["records", "-w", "seed", "0", "-w", "seed", "1"], "--where takes one value of a name"),
         (["replay", "absent"], "no record 'absent'"),
+        (["records", "ocfl-mnist"], "records are called 'ocfl-mnist': ocfl-mnist-"),
     ],
 )
 def test_bad_requests_are_one_line(arguments, message, capsys):

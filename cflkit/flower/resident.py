@@ -23,6 +23,8 @@ from flwr.app import RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 
+from cflkit.datasets import DatasetError
+
 # The first part of an answer; the second one is the records, or the text of the error
 WORKED, FAILED = b"worked", b"failed"
 
@@ -56,9 +58,15 @@ def serve(socket: Path, client: int, data: Path, shared_seed: int | None = None)
 
     An error becomes the answer. A process that hangs up, or has a wrong key, gets none. In both
     cases, the next message is waited for.
-    """
-    from cflkit.flower.node import answered
 
+    Raises
+    ------
+    DatasetError
+        The client's file cannot be used.
+    """
+    from cflkit.flower.node import answered, read
+
+    read(data)  # a wrong file is told now, and not only to the server
     socket.unlink(missing_ok=True)
     key = secrets.token_bytes(32)
     key_of(socket).unlink(missing_ok=True)
@@ -98,7 +106,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the client's file")
     parser.add_argument("--shared-seed", type=int, help="the number that the clients share")
     options = parser.parse_args()
-    serve(options.socket, options.client, options.data, options.shared_seed)
+    try:
+        serve(options.socket, options.client, options.data, options.shared_seed)
+    except DatasetError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

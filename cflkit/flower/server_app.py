@@ -39,6 +39,11 @@ from cflkit.methods import Method
 from cflkit.notebooks import Loader
 
 app = ServerApp()
+# The methods that nodes cannot run, and why
+ONLY_SIMULATED = {
+    "fedrc": "its server would need the labels of the clients' samples",
+    "fedcref": "its clients cluster their samples, and here they train classifiers",
+}
 
 
 @app.main()
@@ -107,7 +112,13 @@ def setting_of(config: Mapping[str, Any]) -> Setting:
 
 
 def line_up_of(text: str) -> dict[str, Method]:
-    """Build the methods that the setting ``methods`` describes."""
+    """Build the methods that the setting ``methods`` describes.
+
+    Raises
+    ------
+    ValueError
+        The setting has another form, an option is wrong, or a method does not run over a network.
+    """
     described = yaml.load(text, Loader)
     if not isinstance(described, dict) or not described:
         raise ValueError("methods must be YAML such as {OCFL: {method: ocfl}}")
@@ -116,7 +127,10 @@ def line_up_of(text: str) -> dict[str, Method]:
         if not isinstance(options, dict) or "method" not in options:
             raise ValueError(f"{name} needs the name of a method, as {{{name}: {{method: ocfl}}}}")
         own = dict(options)
-        found[name] = methods.make(own.pop("method"), **own)
+        method = own.pop("method")
+        if method in ONLY_SIMULATED:
+            raise ValueError(f"{name} does not run over a network: {ONLY_SIMULATED[method]}")
+        found[name] = methods.make(method, **own)
     return found
 
 

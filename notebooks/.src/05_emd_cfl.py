@@ -631,11 +631,10 @@ plots.show(
 # the whole model, after the first round:
 
 # %%
-# The last layer's weights and biases, which close a row of parameters
-last = (federation.embed(jobs, max_samples=1)[0].shape[1] + 1) * images.classes
+last = federation.server.last_layer()  # the places of its weights and biases in a model's row
 joined = (labels[:, None] == labels[None])[pairs]
 shrunk = {}
-for name, part in (("last layer", updates[:, -last:]), ("full model", updates)):
+for name, part in (("last layer", updates[:, last]), ("full model", updates)):
     gaps = divergence.pairwise(part, "euclidean")[pairs]
     shrunk[name] = 1 - gaps[joined].mean() / gaps.mean()
     print(
