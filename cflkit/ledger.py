@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -295,7 +295,8 @@ def compare_cell(
 ) -> dict[str, object]:
     """Compare one published cell with the runs of its scenario; see `summarised`.
 
-    Several runs of one seed count once. The method is that of the paper's code.
+    Of several runs of one seed, that with most rows of the method counts, and among these the
+    newest. The method is that of the paper's code.
     """
     paper = PAPERS[cell["paper"]]
     runs = [] if protocol is UNRECORDED else runs
@@ -303,7 +304,7 @@ def compare_cell(
     found = {run.id: rows for run in runs if len(rows := rows_as_published(run, name))}
     values = {id: protocol.value(rows) for id, rows in found.items()}
     measured = {id for id, value in values.items() if value is None or not np.isnan(value)}
-    runs = one_per_seed([run for run in runs if run.id in measured])
+    runs = one_per_seed([run for run in runs if run.id in measured], lambda run: len(found[run.id]))
     rows = [found[run.id] for run in runs]
     ours = np.array([values[run.id] for run in runs], dtype=float)
     # A printed dash stands for a run that stayed one cluster in all rounds; a printed 0 does not
@@ -400,10 +401,13 @@ def summarised(
     }
 
 
-def one_per_seed(runs: Sequence[Record]) -> list[Record]:
-    """Return the runs of different seeds; of several runs of one seed, the one with most rows."""
+def one_per_seed(
+    runs: Sequence[Record], rows: Callable[[Record], int] = lambda run: len(run.rounds)
+) -> list[Record]:
+    """Return one run per seed, sorted by id: that with most rows, and among these the newest."""
     found: dict[tuple[Any, ...], Record] = {}
-    for run in sorted(runs, key=lambda run: -len(run.rounds)):
+    finished = sorted(runs, key=lambda run: run.provenance.get("finished", ""), reverse=True)
+    for run in sorted(finished, key=rows, reverse=True):
         found.setdefault(seeds_of(run), run)
     return sorted(found.values(), key=lambda run: run.id)
 

@@ -15,8 +15,9 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics.pairwise import cosine_similarity
 
 from cflkit import clustering, datasets, methods, shifts, simulation
-from cflkit.divergence import coordinates, principal_angles
-from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.divergence import class_directions, coordinates, principal_angles
+from cflkit.federation import Federation, Jobs, LocalTraining, ask_clients
+from cflkit.methods import pacfl
 from cflkit.methods.cfl_gp import relabelled
 from cflkit.methods.flexcfl import direction_similarities
 from cflkit.methods.signatures import loss_gradient
@@ -246,6 +247,23 @@ def test_pacfl_clusters_before_any_training_and_starts_all_clusters_alike(federa
     federation.converse(method.cluster())
     assert method.labels.tolist() == TRUTH
     assert torch.equal(method.models, federation.initial().repeat(2, 1))
+
+
+def test_pacfl_compares_standardised_pixels_if_it_is_told_to(federate):
+    federation = federate(model="emd-cnn-small")
+    network = federation.network(federation.initial())
+    found = {}
+    for standardised in (False, True):
+        asked = ask_clients(
+            pacfl.directions, torch.tensor([0]), p=2, split="train", standardised=standardised
+        )
+        [found[standardised]] = asked.answered_by(federation, 0)
+    images, labels = federation.data.samples(federation.data.index("train", 0), "train")
+    for standardised, pixels in ((False, images), (True, network.standardise(images))):
+        expected = class_directions(pixels.flatten(1), labels, 2)
+        # Singular vectors have arbitrary signs
+        assert np.abs((found[standardised] * expected).sum(axis=0)) == pytest.approx(1)
+    assert principal_angles([found[False], found[True]])[0, 1] > 1
 
 
 # --- FedClust ------------------------------------------------------------------------------------

@@ -161,6 +161,22 @@ def test_a_seed_counts_once():
     assert row(ledger.ledger([record(0), again]), "OCFL-HDB", "RAND")["seeds"] == 1
 
 
+def test_of_runs_of_one_seed_the_newest_with_most_rounds_of_the_method_counts():
+    runs = {}
+    for name, fired in (("old", 3), ("new", 5), ("short", 2)):
+        run = record(0, fired=fired)
+        rows = run.rounds
+        if name == "new":
+            rows = rows[rows["method"].eq("OCFL-HDB")]
+        if name == "short":
+            rows = rows[rows["round"].le(fired)].assign(settled=True)
+        runs[name] = made(name, "ocfl", run.parameters, rows)
+        runs[name].provenance["finished"] = f"2026-01-0{len(runs)}"
+    table = ledger.ledger(list(runs.values()))
+    assert row(table, "OCFL-HDB", "clustering round")["ours"] == 5
+    assert row(table, "OCFL-KM", "clustering round")["ours"] == 3
+
+
 def test_runs_of_one_seed_with_other_methods_complete_each_other():
     """A run of some methods, until their clusters are final, and a whole run of the others."""
     early, late = record(0), record(0)

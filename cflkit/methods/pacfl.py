@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from torch import Tensor
+from torch import Tensor, nn
 
 from cflkit import clustering
 from cflkit.bounds import STRICT, Count
@@ -46,6 +46,10 @@ class PACFL(Method):
     split : {"train", "validation"}
         The split of a client's data whose directions are compared. PACFL's authors use the
         training data, and the code of EMD-CFL's comparison the validation data.
+    standardised : bool
+        Whether the pixels are standardised first, as those of EMD-CFL's comparison are. The
+        constants are those that the network begins with, if it does. They move all images by one
+        vector, so that angles and a good threshold change.
     linkage : {"weighted", "average", "complete", "single"}
         The linkage of the hierarchical clustering. The authors' "average" is the mean of the rows
         of the two clusters that merge, whatever their sizes; its usual name is ``weighted``.
@@ -61,6 +65,7 @@ class PACFL(Method):
     angle: Angle = 12.0
     p: Count = 3
     split: Literal["train", "validation"] = "train"
+    standardised: bool = False
     linkage: Literal["weighted", "average", "complete", "single"] = "weighted"
     signed: bool = False
     weighting: Weighting = "samples"
@@ -87,20 +92,23 @@ class PACFL(Method):
         """
         self.needs_everyone(t=0)
         everyone = torch.arange(self.server.clients)
-        bases = yield ask_clients(directions, everyone, p=self.p, split=self.split)
+        options = {"p": self.p, "split": self.split, "standardised": self.standardised}
+        bases = yield ask_clients(directions, everyone, **options)
         angles = principal_angles(bases, signed=self.signed)
         cut = clustering.make("agglomerative", threshold=self.angle, linkage=self.linkage)
         self.labels = torch.from_numpy(cut.fit_predict(angles))
         self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
 
 
-def directions_fit(answer: Any, blueprint: Blueprint, p: int, split: str) -> bool:
+def directions_fit(answer: Any, blueprint: Blueprint, **_: Any) -> bool:
     """Return whether an answer to `directions` can be used."""
     return is_finite(answer, math.prod(blueprint.shape), None)
 
 
 @question(directions_fit)
-def directions(client: Client, model: Tensor, p: int, split: str) -> Matrix:
+def directions(client: Client, model: Tensor, p: int, split: str, standardised: bool) -> Matrix:
     """Compute what a client sends: the main directions ``[d, p · classes]`` of its pixels."""
     images, labels = client.samples(split)
+    if standardised:
+        images = getattr(client.network.network, "standardise", nn.Identity())(images)
     return class_directions(images.flatten(1).cpu(), labels.cpu(), p)

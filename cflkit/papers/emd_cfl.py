@@ -186,6 +186,7 @@ OF_BASELINES = tuple(
         ("sattler", "weighting", "samples", "equal", "averages are weighted by numbers of samples"),
         ("ifca", "chosen_by", "validation", "train", "clients choose by their validation loss"),
         ("pacfl", "split", "validation", "train", "directions of the validation images"),
+        ("pacfl", "standardised", True, False, "directions of standardised pixels"),
         ("pacfl", "signed", True, False, "angles depend on the arbitrary signs of vectors"),
         ("fedclust", "compared", "state", "last layer", "whole states, and not the last layer"),
         ("fedclust", "stops", True, False, "no training after the first round"),

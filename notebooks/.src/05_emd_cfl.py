@@ -816,7 +816,7 @@ def middle(matrix):
 
 best = {
     "pacfl_angle": middle(on_lesson["pixels"]),
-    "fedclust_distance": middle(divergence.pairwise(updates[:, -last:], "euclidean")),
+    "fedclust_distance": middle(divergence.pairwise(updates[:, last], "euclidean")),
 }
 names = run.compared
 if names is None:
