@@ -206,9 +206,14 @@ def test_parameter_distances_are_those_of_two_nested_loops(turned):
     alone = {"EMD-CFL": methods.make("emd-cfl", epsilon=EPSILON)}
     row = simulation.run(alone, federation, 1, progress=False).rows[0]
     labels = row["clusters"].split("|")
-    layer = {name: at for name, at in federation.layout.items() if name.startswith("classifier.")}
+
+    def of(*layers):
+        parts = [at for n, at in federation.layout.items() if n.startswith(layers)]
+        return [place for at in parts for place in range(at.start, at.stop)]
+
     for name, places in {
-        "last_layer": [place for at in layer.values() for place in range(at.start, at.stop)],
+        "last_layer": of("classifier."),
+        "linear_layers": of("hidden.", "classifier."),
         "parameters": list(range(federation.parameters)),
     }.items():
         part = trained[:, places].double().numpy()

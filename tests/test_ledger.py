@@ -479,7 +479,7 @@ def test_average_ranks_need_all_scenarios_with_all_methods():
 def test_distances_between_parameters_are_those_of_the_first_round():
     file = PROJECT / "notebooks" / "params" / "emd-cfl" / "paper" / "mnist_four.yaml"
     parameters = ledger.defaults("05_emd_cfl") | notebooks.read_yaml(file)
-    first = {"last_layer_within": 3.0, "last_layer_overall": 4.6}
+    first = {"linear_layers_within": 3.0, "linear_layers_overall": 4.6}
     rows = [{"method": "EMD-CFL", "round": 1, "ari": 1.0} | first]
     rows += [{"method": "EMD-CFL", "round": 2, "ari": 1.0}]
     run = made("emd-run", "emd-cfl", parameters, pd.DataFrame(rows))

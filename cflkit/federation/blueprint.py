@@ -35,6 +35,8 @@ class Blueprint:
         P and Q, the parts of a model's row.
     layout : dict of str to slice
         Where each parameter and buffer of the network lies in a row.
+    linear_layers : tuple of str
+        The names of the network's linear layers, in the order of the computation.
     shape, classes
         Those given.
     """
@@ -54,6 +56,8 @@ class Blueprint:
         self.first = initialised(self._build, seed)
         self._initial = self.first.row
         self.layout = self.first.layout
+        layers = self.first.network.named_modules()
+        self.linear_layers = tuple(n for n, layer in layers if isinstance(layer, nn.Linear))
         self.parameters = self.first.parameters
         self.buffers = len(self._initial) - self.parameters
 

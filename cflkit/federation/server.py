@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,6 +33,8 @@ class Server:
         The number of trainable parameters P.
     layout : dict of str to slice
         The position of each parameter and buffer of the network in a model's row.
+    linear_layers : tuple of str
+        The names of the network's linear layers, in the order of the computation.
     training : LocalTraining
         The training that clients do with a model in a round.
     """
@@ -43,6 +46,7 @@ class Server:
         self.sizes = federation.sizes.clone()
         self.parameters = federation.parameters
         self.layout = dict(federation.layout)
+        self.linear_layers = federation.blueprint.linear_layers
         self.training: LocalTraining = federation.training
         self.initials = federation.initials
         self.participants = federation.participants
@@ -50,10 +54,12 @@ class Server:
         self.num_samples = federation.num_samples
         self.drawn = federation.drawn
 
+    def places(self, layers: Sequence[str]) -> Tensor:
+        """Return the places of these layers' weights and biases in a model's row."""
+        owners = {name: name.rpartition(".")[0] for name in self.layout}
+        parts = [at for name, at in self.layout.items() if owners[name] in layers]
+        return torch.cat([torch.arange(at.start, at.stop) for at in parts])
+
     def last_layer(self) -> Tensor:
         """Return the places of the last layer's weights and biases in a model's row."""
-        # Networks list their layers in the order of the computation
-        names = [name for name, at in self.layout.items() if at.stop <= self.parameters]
-        layer = names[-1].rpartition(".")[0]
-        parts = [at for name, at in self.layout.items() if name.startswith(f"{layer}.")]
-        return torch.cat([torch.arange(at.start, at.stop) for at in parts])
+        return self.places(self.linear_layers[-1:])

@@ -217,14 +217,16 @@ class EMDCFL(Method):
         Returns
         -------
         dict of str to float
-            Mean Euclidean distances over pairs of clients, for the last layer and for all
-            parameters: over the pairs within the clusters found (NaN if there are none), and over
-            all pairs.
+            Mean Euclidean distances over pairs of clients, for the last layer, for all linear
+            layers and for all parameters: over the pairs within the clusters found (NaN if there
+            are none), and over all pairs.
         """
         first, second = torch.triu_indices(len(trained), len(trained), offset=1)
         within = self.labels[first] == self.labels[second]
+        linear = self.server.places(self.server.linear_layers)
         parts = {
             "last_layer": trained[:, self.server.last_layer().to(trained.device)],
+            "linear_layers": trained[:, linear.to(trained.device)],
             "parameters": trained[:, : self.server.parameters],
         }
         found = {}

@@ -411,7 +411,7 @@ PAPERS = (
             "last-ari": at(-1, "ari", SCORES),
             **{
                 f"{name}-{pairs}": at(0, f"{name.replace('-', '_')}_{pairs}", SCORES)
-                for name in ("last-layer", "parameters")
+                for name in ("linear-layers", "parameters")
                 for pairs in ("within", "overall")
             },
         },
