@@ -295,9 +295,9 @@ for cell in at_paper[at_paper["again"].eq("")].to_dict("records"):
 # On the rotations, both versions find the true clusters with every seed, as the paper prints it.
 #
 # On the backdoor, the pixels' constants decide. The comparison's code *standardises* all pixels, here with the mean and the deviation of ImageNet. PACFL's directions are those of the standardised pixels.
-# This moves all images by one vector, and makes the angles between clients small. With pixels from 0 to 1, as PACFL's authors have them, the angles are two to five times as large. Then 2.5
+# This moves all images by one vector, and makes the angles between clients small. With pixels from 0 to 1, as PACFL's authors have them, the angles are several times as large. Then 2.5
 # degrees separate nearly everybody. So the threshold belongs to the constants. With them, we find more of the groups than the paper prints, and we do not know why. Our runs as published
-# at the reduced scale are older, and have pixels from 0 to 1, except for the backdoor.
+# at the reduced scale are older, and have pixels from 0 to 1.
 
 # %% [markdown]
 # ### What the line-up costs
