@@ -204,7 +204,7 @@ with_runs = [v for v in ("four", "two", "min", "base", "backdoor") if v in set(r
 # %% tags=["hide-input"]
 on_four = of_baselines[of_baselines["version"] == "four"]
 by_print = on_four[on_four["measure"] == "average accuracy"].sort_values("value")["method"]
-figure, axes = plt.subplots(1, 2, figsize=(8, 3.8), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.4), sharey=True)
 for ax, measure in zip(axes, ("average accuracy", "worst accuracy"), strict=True):
     rows = on_four[on_four["measure"] == measure].set_index("method")
     rows = rows.loc[by_print]
@@ -427,7 +427,7 @@ by_solver = {
 }
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 2, figsize=(8, 2.9), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(7.2, 2.6), sharey=True)
 for (solver, rows), ax in zip(by_solver.items(), axes, strict=True):
     plots.thresholds([*rows.values()], steps, [*rows], ax)
     ax.axvline(np.interp(0.1, steps, range(len(steps))), color="black", linestyle="--")
