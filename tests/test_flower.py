@@ -401,7 +401,7 @@ def test_any_answer_that_does_not_fit_leaves_its_client_out(clients, kind, answe
 QUESTION_OPTIONS = {
     "owner_sends": ((1, 2), {"sinkhorn": None, "max_samples": 9}),
     "other_sends": (1, {"max_samples": 9}),
-    "directions": (None, {"p": 2, "split": "train"}),
+    "directions": (None, {"p": 2, "split": "train", "standardised": True}),
     "feature_axes": (None, {"components": 3}),
     "loss_gradient": (None, {"samples": 8}),
 }

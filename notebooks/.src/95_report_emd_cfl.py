@@ -663,39 +663,31 @@ panels(
 # ## Are parameters nearer within clusters?
 #
 # The paper's Table 9 compares the mean distance of clients' parameters within the clusters found with that over all pairs. It has the "hypothesis" and the full model.
-# The next cell has the printed distances, and how much smaller the first one is. A row of ours follows where there are runs: means over seeds of the distances after the first round, in which all
+# The next cell has the printed distances, first for the hypothesis and then for the full model, and how much smaller the one within clusters is. A row of ours follows where there are runs: means over seeds of the distances after the first round, in which all
 # clients begin with one model. `python -m cflkit grid run emd-cfl/distances` makes these runs.
 
 # %% tags=["nbval-check-output"]
 nine = book[book["table"] == "9"]
-print(f"{'':27s}{'hypothesis':>24s}{'full model':>26s}")
-for (data, version), rows in nine.groupby(["dataset", "version"], sort=False):
+parts = ("hypothesis", "full model")
+for names, rows in nine.groupby(["dataset", "version"], sort=False):
     for source, column in (("printed", "value"), ("ours", f"{prefix}ours")):
         gap = rows.set_index("measure")[column]
-        texts = [
-            f"{gap[f'{part}, clusters']:6.2f} of {gap[f'{part}, overall']:5.2f}, "
-            f"{1 - gap[f'{part}, clusters'] / gap[f'{part}, overall']:5.1%} less"
-            for part in ("hypothesis", "full model")
-        ]
+        pairs = [(gap[f"{part}, clusters"], gap[f"{part}, overall"]) for part in parts]
+        texts = [f"{c:5.2f} of {all_:5.2f} ({1 - c / all_:.1%} less)" for c, all_ in pairs]
         if gap.notna().all():
-            print(f"{data + ' ' + version:18s} {source:8s}" + "   ".join(texts))
+            print(f"{' '.join(names):17s}{source:8s}" + ", ".join(texts))
 
 # %% [markdown]
 # By the text, the hypothesis is the last layer. Can that be? On MNIST, the printed hypothesis has nearly the whole distance of the model. But the last layer has 1,290 of 3.3 million parameters.
 # The records have the distances of three parts of the model:
 
 # %% tags=["nbval-check-output"]
-for version in ("four", "backdoor"):
-    found = [
-        past.rounds.iloc[0]
-        for past in of_scale
-        if past.parameters["version"] == version and "parameters_within" in past.rounds
-    ]
-    for part in ("last_layer", "linear_layers", "parameters") if found else ():
-        within, overall = (
-            np.mean([row[f"{part}_{pairs}"] for row in found]) for pairs in ("within", "overall")
-        )
-        print(f"{version:9s}{part:14s} within clusters {within:.2f}, overall {overall:.2f}")
+has_distances = [past for past in of_scale if "parameters_within" in past.rounds]
+for version in sorted({past.parameters["version"] for past in has_distances}):
+    firsts = [p.rounds.iloc[0] for p in has_distances if p.parameters["version"] == version]
+    means = pd.DataFrame(firsts).filter(regex="_(within|overall)$").mean()
+    print(f"{version}, mean over {len(firsts)} seeds")
+    print(means.round(2).to_string())
 
 # %% [markdown]
 # All linear layers together have nearly the distance of the whole model, and the last layer has much less. So we compare the printed hypothesis of MNIST with the linear layers, the last two. The
