@@ -737,6 +737,8 @@ print(textwrap.fill(", ".join(missing), 90))
 #     result depends on the clients' order. We mix all at once, also *as published*.
 # 15. **FeSEM.** The code of the comparison computes the means before the local training, and saves them, so they are one training behind. It compares whole states with
 #     BatchNorm's buffers, and its penalty is the norm and not its square (as for FedProx). *FeSEM as published* has none of these three, only the zero matrix at the start.
+# 16. **Official code.** We ran no method's own code beside ours. FedClust has none, and most others have no licence. Tests compare ours with cases worked out by hand, and with
+#     SciPy and scikit-learn.
 
 # %% [markdown]
 # ## What we saw
