@@ -738,7 +738,7 @@
 # | Backdoor Acc | `backdoor_accuracy` | The mean accuracy of the target clients on test images whose backdoor feature was manipulated, in per cent, at the end. |
 # | ARI | `ari` | The adjusted Rand index at the end. A dash stands for methods without hard clusters. |
 # | Hours | not stored per method | The duration of the training. A record of the kit has the minutes of the whole run. |
-# | Hypothesis Only, Full Model (Table 9) | not stored | The mean distance between clients' parameters, for the last layer and for the whole model. |
+# | Hypothesis Only, Full Model (Table 9) | `linear_layers_within` and `_overall`, `parameters_within` and `_overall` | The mean distance between clients' parameters after the first round, within the clusters found and over all pairs. On MNIST, the hypothesis must be all linear layers ([report 95](95_report_emd_cfl.ipynb)). The text means the last one, whose distances are `last_layer_within` and `_overall`. |
 #
 # ### FedCRef
 #
