@@ -46,10 +46,11 @@ def converse(
     def advance(name: str, value: Any) -> None:
         try:
             request = conversations[name].send(value)
-            waiting[name] = request
             if until_settled and methods[name].settled and isinstance(request, Train):
                 conversations[name].close()
-                del waiting[name]
+                waiting.pop(name, None)
+            else:
+                waiting[name] = request
         except StopIteration:
             waiting.pop(name, None)
         except Diverged as error:  # a method may see it first, for example in a gradient

@@ -464,8 +464,8 @@ for measure in ("insertion", "deletion"):
         print(f"    {name:10s} printed {cell['value']:.2f}, ours {cell[f'{prefix}ours']:.2f}")
 
 # %% [markdown]
-# Both have OCFL-KM and OCFL-HDB among the first, and FedAvg last. Where they differ most is Briggs, which is in the middle in print and near the end here. By deletion, the order is nearly the same in
-# both, so here as there, the methods that raise insertion raise deletion with it.
+# At the reduced scale, OCFL-KM and OCFL-HDB are among the first and FedAvg is last, as in print. Briggs differs most: it is in the middle in print, and near the end here.
+# In print and here, the order by deletion is much like the order by insertion. The methods that raise insertion also raise deletion.
 #
 # ### Ranks with GradCAM, ranks with noise
 #
