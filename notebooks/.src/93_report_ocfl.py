@@ -403,7 +403,7 @@ for past in (run for run in runs if more.items() <= run.parameters.items()):
 # k-means, which is told the number of clusters, finds the groups more often at the reduced scale (OCFL-KM in Figure 3).
 # The matrix has them, but with less room between them than HDBSCAN needs. HDBSCAN then leaves clients out as noise. The last lines
 # above show the same with 30 clients, except for the imbalanced scenario of Fashion-MNIST. There is only one seed of these.
-# The next section has both scenarios of Fashion-MNIST with all draws, and with the papers' network.
+# The next section has three of these four scenarios with all draws, and with the papers' network.
 #
 # ## At the papers' own scale
 #
@@ -531,7 +531,7 @@ if apart:
 
 # %% [markdown]
 # At the papers' scale, the first temperatures are much nearer to the authors' than at the reduced one, above all on
-# Fashion-MNIST. On MNIST, all four curves of the authors fall first. Three of ours begin lower, and
+# Fashion-MNIST. On MNIST, all four curves of the authors fall first. Ours begin lower, some by a little only, and
 # they fall less, or not at all. There, a small difference decides in which round the temperature rises. The authors'
 # triangles are from other runs than their curves, which need not rise at a triangle.
 #
