@@ -77,7 +77,7 @@ def pool_of():
     return build
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def federate(small, split):
     """Build federations on the small digits; keyword arguments go to `Federation`."""
 

@@ -1,5 +1,7 @@
 """Tests of GradCAM, insertion and deletion against plain computations."""
 
+import copy
+
 import jupytext
 import numpy as np
 import pandas as pd
@@ -260,7 +262,7 @@ def test_the_federation_gives_a_network_of_its_own(federate, small):
 HOW = assessment.Assessment("features.8", sample_size=12, step=16)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def line_up(federate):
     """Run FedAvg and two methods with the same clusters for two rounds."""
     federation = federate()
@@ -273,9 +275,14 @@ def line_up(federate):
     return found, federation, history
 
 
-def test_every_clusters_model_is_explained_on_every_source(line_up):
-    found, federation, history = line_up
-    table = assessment.assess(found, federation, history, HOW).table()
+@pytest.fixture(scope="module")
+def assessed(line_up):
+    """Explain the models of these methods."""
+    return assessment.assess(*line_up, HOW)
+
+
+def test_every_clusters_model_is_explained_on_every_source(assessed):
+    table = assessed.table()
     kinds = len(assessment.MAPS) + 2
     assert table.groupby("method", sort=False).size().tolist() == [kinds, 3 * kinds, 3 * kinds]
     assert set(table["round"]) == {2}
@@ -288,15 +295,11 @@ def test_every_clusters_model_is_explained_on_every_source(line_up):
         assert ordered[measure].between(quantiles[:, 0], quantiles[:, -1]).all()
 
 
-@pytest.mark.slow
-def test_no_cluster_has_nobody_outside_it_but_one_that_has_all(line_up):
-    found, federation, history = line_up
-    explained = assessment.assess(found, federation, history, HOW)
-    table = explained.table()
+def test_no_cluster_has_nobody_outside_it_but_one_that_has_all(assessed):
+    table, summary = assessed.table(), assessed.summary()
     alone = table[table["samples"] == 0]
     assert alone[["method", "source"]].to_numpy().tolist() == [["FedAvg", "out-of-cluster"]]
     assert alone["insertion"].isna().all()
-    summary = explained.summary()
     assert np.isnan(summary["FedAvg"]["insertion_out-of-cluster"])
     assert summary["oracle"]["n_clusters"] == 3
 
@@ -306,10 +309,10 @@ def test_no_cluster_has_nobody_outside_it_but_one_that_has_all(line_up):
     [(source, "GradCAM") for source in assessment.SOURCES]
     + [("in-cluster", kind) for kind in assessment.MAPS[1:]],
 )
-def test_a_row_is_what_the_parts_say(line_up, small, source, kind):
+def test_a_row_is_what_the_parts_say(line_up, assessed, small, source, kind):
     """The row of the second cluster is put together by hand."""
-    found, federation, history = line_up
-    table = assessment.assess(found, federation, history, HOW).table()
+    found, federation, _ = line_up
+    table = assessed.table()
     row = table.query("method == 'oracle' and cluster == 1 and source == @source and map == @kind")
     [row] = [row for _, row in row.iterrows()]
     labels, central = found["oracle"].labels, len(small.test_labels)
@@ -356,7 +359,8 @@ def test_methods_that_share_models_share_explanations(line_up, monkeypatch):
 
 
 def test_a_method_that_has_diverged_is_not_explained(line_up):
-    found, federation, history = line_up
+    found, federation, finished = line_up
+    history = copy.deepcopy(finished)
     history.rows.append({"method": "twin", "round": 2, "diverged": True})
     explained = assessment.assess(found, federation, history, HOW)
     table, summary = explained.table(), explained.summary()

@@ -244,6 +244,7 @@ def test_methods_that_the_paper_does_not_compare_are_in_the_line_up_if_they_are_
             emd_cfl.Parameters.checked(usual | {field: ["OCFL"]})
 
 
+@pytest.mark.slow
 def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():
     usual = ledger.defaults("05_emd_cfl") | SMALL | {"model": "linear", "rounds": 2}
     names = [*emd_cfl.BASELINES, *emd_cfl.SOFT]

@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from cflkit.papers import ocfl
 from cflkit.parameters import ParameterError
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def finished(federate):
     """Make a finished run; return its parameters, its history and its federation."""
     federation = federate()
@@ -45,7 +46,7 @@ def finished(federate):
 def test_a_record_says_what_how_and_where(finished):
     parameters, history, federation = finished
     run = records.run_id(parameters)
-    history.minutes = 1.5
+    history = replace(history, minutes=1.5)
     record = records.write(run, parameters, history, federation)
     assert record.id == run
     assert run.startswith("ocfl-digits-8x8-nonoverlapping-imbalanced-m6-seed0-")

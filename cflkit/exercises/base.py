@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -195,11 +196,16 @@ class Predict(Exercise):
     because: str
     tolerance: float = TOLERANCE
 
+    @cached_property
+    def outcome(self) -> Any:
+        """The right answer. The experiment runs once, when it is first asked for."""
+        return self.measure()
+
     def hint(self, answer: Any, rng: np.random.Generator) -> str | None:
         """Judge a prediction; return None if it is right, and otherwise what to think about."""
         if answer is None or answer is ...:
             return "Write your prediction first."
-        if close(answer, self.measure(), self.tolerance):
+        if close(answer, self.outcome, self.tolerance):
             return None
         for text, wrong in self.mistakes.items():
             if close(answer, wrong, self.tolerance):

@@ -329,11 +329,10 @@ def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
     that can be read and checked; a golden test counts them. The correct measures of a whole run are
     the means of `metrics.agreement`. Those of its outcome are the values of the last round.
     """
-    measures = rounds[["ari", "ami", "homogeneity"]].head(TABLE_ROUNDS)
-    missing = TABLE_ROUNDS - len(measures)
-    if missing and is_settled(rounds):
-        measures = pd.concat([measures, *[measures.tail(1)] * missing])
-    elif missing:
+    measures = rounds[["ari", "ami", "homogeneity"]].head(TABLE_ROUNDS).reset_index(drop=True)
+    if is_settled(rounds):
+        measures = measures.reindex(range(TABLE_ROUNDS), method="ffill")
+    elif len(measures) < TABLE_ROUNDS:
         return {"RAND": np.nan, "AMI": np.nan, "COM": np.nan}
     means = measures.mean()
     return {
