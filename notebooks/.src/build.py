@@ -2,14 +2,18 @@
 
 ``python notebooks/.src/build.py [NAME ...]`` builds those named (all by default): each
 ``.src/NAME.py`` is executed at its default scale and written as ``NAME.ipynb`` with outputs. The
-measured minutes are written into the notebook, its source and the README; nobody types them. The
-exercises in ``.src/exercises`` are written into ``exercises``, without their solutions. Then the
-ledger and the tables of results are written anew, from the records that git tracks: add new ones
-before.
+measured minutes are written into the notebook, its source and the README; nobody types them. With
+``--prose``, nothing is executed: changed prose comes into the notebooks, and code cells keep their
+outputs. This is refused for a notebook whose code has changed.
+
+The exercises in ``.src/exercises`` are written into ``exercises``, without their solutions. Then
+the ledger and the tables of results are written anew, from the records that git tracks: add new
+ones before.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import subprocess
@@ -44,6 +48,25 @@ def build(source: Path) -> None:
     print(f"{target.name}: {minutes:g} minutes, {target.stat().st_size // 1000} kB")
 
 
+def build_prose(source: Path) -> None:
+    """Write the prose of a source into its notebook, which keeps the outputs of its code."""
+    notebook, target = jupytext.read(source), NOTEBOOKS / f"{source.stem}.ipynb"
+    before = nbformat.read(target, as_version=4)
+    cells, executed = code_cells(notebook), code_cells(before)
+    if [cell.source for cell in cells] != [cell.source for cell in executed]:
+        sys.exit(f"the code of {source.name} has changed: build it without --prose")
+    for cell, old in zip(cells, executed, strict=True):
+        cell.outputs, cell.execution_count = old.outputs, old.execution_count
+    notebook.metadata = before.metadata
+    tidy(notebook)
+    write(notebook, target)
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    """Return the code cells of a notebook."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
 def execute(notebook: nbformat.NotebookNode) -> None:
     """Execute all cells, as a reader would."""
     place = {"metadata": {"path": str(NOTEBOOKS)}}
@@ -54,11 +77,10 @@ def execute(notebook: nbformat.NotebookNode) -> None:
 
 def tidy(notebook: nbformat.NotebookNode) -> None:
     """Remove widgets, which are dead once the kernel is gone; hide code that readers may skip."""
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
-            if "hide-input" in cell.metadata.get("tags", []):
-                cell.metadata["jupyter"] = {"source_hidden": True}
+    for cell in code_cells(notebook):
+        cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
+        if "hide-input" in cell.metadata.get("tags", []):
+            cell.metadata["jupyter"] = {"source_hidden": True}
     language = notebook.metadata.get("language_info", {})
     notebook.metadata = {"kernelspec": course.KERNEL, "language_info": language}
 
@@ -103,13 +125,17 @@ def check_committed() -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a notebook; all by default")
+    parser.add_argument("--prose", action="store_true", help="execute nothing, keep the outputs")
+    given = parser.parse_args()
     check_committed()
     os.environ["CFLKIT_FIGURES"] = str(records.PROJECT / "figures")
-    wanted = sys.argv[1:] or sorted(path.stem for path in SOURCES.glob("[0-9]*.py"))
+    wanted = given.names or sorted(path.stem for path in SOURCES.glob("[0-9]*.py"))
     # A build begins every run anew: checkpoints in the cache are a reader's, or older code's
     with tempfile.TemporaryDirectory(prefix="cflkit-build-") as cache:
         os.environ["CFLKIT_CACHE"] = cache
         for name in wanted:
-            build(SOURCES / f"{name}.py")
+            (build_prose if given.prose else build)(SOURCES / f"{name}.py")
     write_exercises()
     readme.write()
