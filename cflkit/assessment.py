@@ -182,7 +182,14 @@ def assess(
           whole image;
         - ``insertion`` and ``deletion``: the areas under the curves as means over images, with
           ``…_std`` and the quantiles ``…_p05`` to ``…_p95``.
+
+    Raises
+    ------
+    ValueError
+        A method has no clusters of clients.
     """
+    if without := [name for name, method in methods.items() if method.labels is None]:
+        raise ValueError(f"methods without clusters cannot be explained: {', '.join(without)}")
     begin = perf_counter()
     last = int(trained.rows[-1]["round"])
     known: dict[tuple, list[dict[str, Any]]] = {}

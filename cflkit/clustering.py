@@ -42,8 +42,8 @@ class HDBSCAN:
         (as in the OCFL authors' code), one cluster per client, or the cluster with the smallest
         mean distance.
     implementation : {"hdbscan", "scikit-learn"}
-        The package: hdbscan, by the authors of the method, or scikit-learn, as in the OCFL authors'
-        code.
+        The package: hdbscan (McInnes, Healy and Astels 2017), or scikit-learn, as in the OCFL
+        authors' code.
 
     Notes
     -----

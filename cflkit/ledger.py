@@ -140,10 +140,12 @@ def scale(record: Record, paper: str) -> str | None:
     """Return the scale of a record, ``paper`` or ``reduced``, by comparison with parameter files.
 
     Parameters in `Paper.free` are not compared. If the parameters match neither file, the run
-    belongs to no table, and the result is None. It is also None for a run of another paper.
+    belongs to no table, and the result is None. It is also None for a run of another paper, and for
+    a run that ``CFLKIT_PERTURB`` perturbed, which its parameters do not say.
     """
     known = PAPERS[paper]
-    if record.paper != known.folder:
+    perturbation = record.provenance.get("perturbation")
+    if record.paper != known.folder or perturbation != record.parameters.get("perturbation"):
         return None
     partial = any(record.parameters.get(name) is not None for name in known.whole_only)
     for name in ("paper",) if partial else ("paper", "reduced"):

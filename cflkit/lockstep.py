@@ -60,7 +60,7 @@ def converse(
     for name in methods:
         advance(name, None)
     while waiting:
-        asked = next_to_answer(waiting)
+        asked = next_to_answer(waiting, private=federation.privacy is not None)
         keys = {name: request.jobs.keys() for name, request in asked.items()}
         answers, places, error = answered_once(asked, keys, federation, t, history)
         results = digests(answers) if isinstance(answers, Tensor) else None
@@ -110,15 +110,20 @@ def converse_with_present(
         history.requested, history.trained = counts
 
 
-def next_to_answer(waiting: Mapping[str, Request]) -> dict[str, Request]:
+def next_to_answer(waiting: Mapping[str, Request], private: bool) -> dict[str, Request]:
     """Return waiting requests of one kind, to be answered together.
 
     Trainings come last. They wait as long as any method asks for something else, so that all
-    methods arrive at their next training together.
+    methods arrive at their next training together. With differential privacy (``private``), what
+    clients report has noise and what they keep has none, so these are answered apart.
     """
+
+    def kind(request: Request) -> tuple[Any, ...]:
+        return *request.kind(), private and request.reported
+
     others = [request for request in waiting.values() if not isinstance(request, Train)]
-    kind = next(iter(others or waiting.values())).kind()
-    return {name: request for name, request in waiting.items() if request.kind() == kind}
+    first = kind(next(iter(others or waiting.values())))
+    return {name: request for name, request in waiting.items() if kind(request) == first}
 
 
 def answered_once(

@@ -8,13 +8,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cflkit import papers
+from cflkit.history import MEASURES
 from cflkit.parameters import ParameterError
 from cflkit.records import Record
 
 SAME, ROUNDED, DIFFERENT = "same", "same to rounding", "different"
 # The largest difference from the recorded number that counts as rounding: a share of that number,
 # or an absolute difference. Differences in the last bit between processors grow with each step
-RELATIVE, ABSOLUTE = 0.02, 0.005
+RELATIVE, ABSOLUTE, ABSOLUTE_OF_SHARES = 0.02, 1e-6, 0.005
+# Columns with values between 0 and 1, or nearly so. Others have no scale: temperatures of networks
+# with BatchNorm are around 0.001
+SHARES = (*MEASURES, "wrong", "empty", "confidence", "insertion", "deletion")
 
 Row = Mapping[str, str]
 
@@ -106,7 +110,7 @@ def compare(recorded: list[dict[str, str]], replayed: list[dict[str, str]]) -> I
             continue
         old = expected[key]
         here += [
-            (alike(old[column], row.get(column, "")), f"{row['method']}: {column}")
+            (alike(old[column], row.get(column, ""), column), f"{row['method']}: {column}")
             for column in old
             if old[column]
         ]
@@ -124,17 +128,18 @@ def numbered(rows: list[dict[str, str]]) -> Iterator[tuple[tuple[str, ...], Row]
         yield (*both, str(seen[both])), row
 
 
-def alike(old: str, new: str) -> str:
-    """Compare two cells of a table: numbers, several numbers joined by ``|``, or other texts."""
+def alike(old: str, new: str, column: str) -> str:
+    """Compare two cells of a column: numbers, several numbers joined by ``|``, or other texts."""
     if old == new:
         return SAME
     pairs = list(zip(old.split("|"), new.split("|"), strict=False))
     if old.count("|") != new.count("|"):
         return DIFFERENT
-    return ROUNDED if all(near(*pair) for pair in pairs) else DIFFERENT
+    absolute = ABSOLUTE_OF_SHARES if column.startswith(SHARES) else ABSOLUTE
+    return ROUNDED if all(near(*pair, absolute) for pair in pairs) else DIFFERENT
 
 
-def near(old: str, new: str) -> bool:
+def near(old: str, new: str, absolute: float) -> bool:
     """Return whether two numbers differ only by rounding.
 
     Different whole numbers and different texts do not.
@@ -147,4 +152,4 @@ def near(old: str, new: str) -> bool:
         expected, found = float(old), float(new)
     except ValueError:
         return False
-    return abs(expected - found) <= max(ABSOLUTE, RELATIVE * abs(expected))
+    return abs(expected - found) <= max(absolute, RELATIVE * abs(expected))

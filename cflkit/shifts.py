@@ -35,6 +35,8 @@ SHADES = colormaps["summer"].resampled(40)(range(10))[:, :3]
 PATCHES = colormaps["tab10"](range(10))[:, :3]
 PATCH_SIDE = 3
 VALIDATION_SHARE = 0.1
+# What a client of PACS has at least, training, validation and test together
+PACS_IMAGES = 500
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ def make(
     samples : int, optional
         The number of training and validation images per client, before a group drops a share of
         them. By default all images of a group are split among its clients. To get fewer clients of
-        the size in the paper, give both ``clients`` and ``samples``.
+        the size in the paper, give both ``clients`` and ``samples``. For ``domains``, it is the
+        smallest number of images per client, with its test images; by default the paper's 500.
     published : bool
         Whether to follow the authors' code where the paper differs. The code splits the test images
         of a group of rotations among as many clients as there are in *all* groups. A client of
@@ -208,8 +211,11 @@ def make(
         "seed": seed,
     }
     if version == "domains":
-        if clients is not None or samples is not None:
-            raise PartitionError("clients and samples follow from the domains: both must be None")
+        if clients is not None:
+            raise PartitionError(
+                "the number of clients follows from the domains, so that clients must be None; "
+                "samples may say how many images a client has at least"
+            )
         return images, by_domains(images, recipe)
     if images.shape[1:] == (1, 1):
         raise PartitionError(
@@ -240,6 +246,11 @@ def by_groups(
     The pool holds one copy of the images per group. For backdoors, one more copy follows, with the
     test images of the target clients as ``manipulated`` changes them.
     """
+    if not len(images.test_labels):
+        raise PartitionError(
+            f"{images.name} has no test images, and each client needs some; give them, or choose "
+            "data that have them"
+        )
     generator = np.random.default_rng(recipe["seed"])
     members = recipe["clients"] // len(groups)
     source = torch.cat([images.images, images.test_images])
@@ -355,7 +366,11 @@ def split_among_clients(
 
 
 def by_domains(images: ImageSet, recipe: dict) -> Partition:
-    """Split PACS into clients with at least 500 images each, whose domain is their true cluster."""
+    """Split images with domains into clients, whose domain is their true cluster.
+
+    A domain gets as many clients as its images allow if each client has ``samples`` or more.
+    """
+    least = PACS_IMAGES if recipe["samples"] is None else recipe["samples"]
     if images.domains is None:
         raise PartitionError(f"{images.name} has no domains")
     generator = np.random.default_rng(recipe["seed"])
@@ -363,9 +378,12 @@ def by_domains(images: ImageSet, recipe: dict) -> Partition:
     train, test, validation, clusters = [], [], [], []
     for domain in images.domains.unique().tolist():
         rows = generator.permutation(np.flatnonzero(images.domains.numpy() == domain))
-        clients = len(rows) // 500
+        clients = len(rows) // least
         if not clients:
-            raise PartitionError(f"domain {domain} has {len(rows)} images, but a client needs 500")
+            raise PartitionError(
+                f"domain {domain} has {len(rows)} images, but a client needs {least}; samples says "
+                "how many"
+            )
         tests = round(len(rows) * test_share)
         for client in range(clients):
             own, held_back = rows[tests:][client::clients], rows[:tests][client::clients]

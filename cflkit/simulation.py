@@ -121,8 +121,8 @@ def run(
         Clients did not answer, and the round cannot go on without them.
     ValueError
         ``rounds`` or ``central_every`` is below 1, there is no method, a client has no training
-        sample, the methods cannot go on in this federation, or no round is left after those of
-        ``after``.
+        sample, no client has a test sample, the methods cannot go on in this federation, or
+        ``after`` has no rows, or leaves no round to run.
     checkpoints.CheckpointMismatch
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
         options, seed or partition, or more rounds.
@@ -136,11 +136,15 @@ def run(
     if empty := (federation.sizes == 0).nonzero().flatten().tolist():
         raise ValueError(f"clients {empty} have no training samples")
     measuring = MEASURING[federation.task]
+    if federation.task == "classification" and not until_settled:
+        check_tests(federation)
     if after is None:
         for method in methods.values():
             method.setup(federation.server, federation.initial())
         history, start = History(summarise=measuring.summarise), 0
     else:
+        if not after.rows:
+            raise ValueError("there are no rounds after which to go on: the given history is empty")
         move(methods, federation)
         history, start = copy.deepcopy(after), max(row["round"] for row in after.rows)
     measured = f"central every {central_every}, until settled {until_settled}"
@@ -181,6 +185,15 @@ def run(
             running = unfinished(methods, history, until_settled)
             keeper.keep(history, t + 1, methods, last=t + 1 == rounds or not running)
     return history
+
+
+def check_tests(federation: Federation) -> None:
+    """Raise a `ValueError` if no client has test samples, so that nothing could be measured."""
+    if not any(federation.num_samples(client, "test") for client in range(federation.clients)):
+        raise ValueError(
+            "no client has test samples, on which its model could be measured; give the partition "
+            "a test set, or set until_settled to look at clusters alone"
+        )
 
 
 def move(methods: Mapping[str, Method], federation: Federation) -> None:

@@ -371,6 +371,14 @@ def test_a_method_that_has_diverged_is_not_explained(line_up):
     assert summary["oracle"]["n_clusters"] == 3
 
 
+def test_methods_without_clusters_are_refused(line_up):
+    _, federation, history = line_up
+    soft = {"FedEM": methods.make("fedem", k=2)}
+    soft["FedEM"].setup(federation.server, federation.initial())
+    with pytest.raises(ValueError, match="without clusters cannot be explained: FedEM"):
+        assessment.assess(soft, federation, history, HOW)
+
+
 def test_the_true_class_may_be_explained_instead(line_up):
     found, federation, history = line_up
     true = assessment.Assessment("features.8", sample_size=12, step=16, explained="true")

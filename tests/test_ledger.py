@@ -214,6 +214,14 @@ def test_a_scale_leaves_some_parameters_free(name):
         assert ledger.scale(run, "ocfl") == ("reduced" if reduced else "paper")
 
 
+def test_a_run_that_was_perturbed_from_outside_belongs_to_no_table():
+    run = record()
+    run.provenance["perturbation"] = None
+    assert ledger.scale(run, "ocfl") == "paper"
+    run.provenance["perturbation"] = 7
+    assert ledger.scale(run, "ocfl") is None
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"draws": 100}, {"rounds": 10}, {"clients": 12}, {"dataset": "fashion-mnist", "window": 2}],

@@ -77,6 +77,9 @@ def test_a_round_with_one_participant_has_no_temperature():
     assert not method.clustered, "it is cooler than in the first round"
     with pytest.raises(ValueError, match="greater than or equal to 2"):
         methods.make("ocfl", sample=1)
+    # Every later round would cluster again, and no model would ever be trained
+    with pytest.raises(ValueError, match="greater than or equal to 2"):
+        methods.make("ocfl", again=1)
 
 
 @pytest.mark.parametrize("chunk", [1, 23, 1000])
@@ -280,10 +283,10 @@ def test_clients_that_are_absent_follow_their_old_cluster():
 
 def test_a_cluster_of_newcomers_alone_begins_with_the_kept_model():
     updates, _ = grouped(6)
-    method = few_shot(1, 1, partial=True)
+    method = few_shot(2, 1, partial=True)
     round_of(method, 0, updates, [0, 3])
     method.options = {"n_clusters": 2}
-    round_of(method, 1, updates, [0, 3, 2, 5])
+    round_of(method, 2, updates, [0, 3, 2, 5])
     assert method.labels[2] == method.labels[5] != method.labels[0]
     assert (method.models[method.labels[2]] == 7).all()
     assert not (method.models[method.labels[0]] == 7).any()

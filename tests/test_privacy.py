@@ -87,6 +87,23 @@ def test_what_clients_send_has_the_bound_and_the_noise(federate, engine):
     assert noise.numel() == usual.clients * usual.parameters
 
 
+def test_models_that_stay_at_their_clients_have_no_noise(federate):
+    """FedAvg begins with the same trainings, but its clients report them."""
+
+    def after_a_round(**options):
+        lines = {name: methods.make(name) for name in ("fedavg", "local", "ditto")}
+        history = simulation.run(lines, federate("linear", **options), 1, progress=False)
+        return lines, history
+
+    plain, _ = after_a_round()
+    private, history = after_a_round(privacy=Privacy(0.1, 1.0))
+    assert torch.equal(private["local"].models, plain["local"].models)
+    assert torch.equal(private["ditto"].personal, plain["ditto"].personal)
+    assert not torch.equal(private["fedavg"].models, plain["fedavg"].models)
+    assert not torch.equal(private["ditto"].models, plain["ditto"].models)
+    assert history.trained == history.requested, "what is reported and what is kept differ"
+
+
 def test_a_large_bound_without_noise_changes_only_the_rounding(federate):
     plain, private = (
         {"OCFL": methods.make("ocfl", clusterer="kmeans", options={"n_clusters": 3})}

@@ -95,6 +95,10 @@ def test_rows_and_values_that_are_missing_now_are_differences():
         ("0.5", "0.5", replay.SAME),
         ("0.5", "0.504", replay.ROUNDED),
         ("0.5", "0.52", replay.DIFFERENT),
+        ("0.02", "0.0203", replay.ROUNDED),
+        ("0.02", "0.0245", replay.DIFFERENT),
+        ("0.0000153", "0.0049", replay.DIFFERENT),
+        ("1e-12", "-3e-12", replay.ROUNDED),
         ("120.0", "121.5", replay.ROUNDED),
         ("3", "4", replay.DIFFERENT),
         ("1.5|2.5", "1.501|2.5", replay.ROUNDED),
@@ -106,7 +110,13 @@ def test_rows_and_values_that_are_missing_now_are_differences():
     ],
 )
 def test_two_values_by_hand(old, new, outcome):
-    assert replay.alike(old, new) == outcome
+    assert replay.alike(old, new, "temperature") == outcome
+
+
+@pytest.mark.parametrize("column", ["accuracy", "insertion_p05", "wrong"])
+def test_shares_near_zero_may_differ_in_the_third_digit(column):
+    assert replay.alike("0.002", "0.006", column) == replay.ROUNDED
+    assert replay.alike("0.002", "0.008", column) == replay.DIFFERENT
 
 
 def test_what_cannot_be_replayed_is_said(made):

@@ -157,6 +157,25 @@ def test_domains_are_cut_as_the_paper_says_or_as_its_code_does(colourful):
         assert sorted(np.concatenate(held)) == np.flatnonzero(domains == 0).tolist()
 
 
+def test_a_domain_has_as_many_clients_as_its_images_allow(colourful):
+    own = dataclasses.replace(colourful, domains=(torch.arange(len(colourful.labels)) > 500).int())
+    _, split = shifts.make(own, "domains", samples=220)
+    assert split.clusters.tolist() == [0, 0, 1, 1, 1, 1]
+    held = [np.concatenate([split.splits[name][c] for name in split.splits]) for c in range(6)]
+    assert min(map(len, held)) >= 220
+    with pytest.raises(PartitionError, match=r"domain 0 has 501 images.*needs 600; samples says"):
+        shifts.make(own, "domains", samples=600)
+
+
+def test_images_without_test_images_are_refused(digits):
+    without = dataclasses.replace(
+        digits, test_images=digits.test_images[:0], test_labels=digits.test_labels[:0]
+    )
+    for version in ("four", "backdoor"):
+        with pytest.raises(PartitionError, match="has no test images"):
+            shifts.make(without, version, clients=12)
+
+
 @pytest.mark.slow
 def test_pacs_has_eighteen_clients(data_root):
     _, split = shifts.make(datasets.load("pacs-64"), "domains", published=True)
@@ -210,7 +229,7 @@ def test_a_federation_runs_on_what_comes_out(digits):
         ("four", {"clients": 0}, "has 4 groups"),
         ("four", {"clients": 4, "samples": 100_000}, "but the rarest class has"),
         ("four", {"clients": 400}, "too few for training"),
-        ("domains", {"clients": 4}, "both must be None"),
+        ("domains", {"clients": 4}, "clients must be None"),
         ("domains", {}, "has no domains"),
     ],
 )

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -20,6 +21,7 @@ from cflkit.federation import (
     Send,
     Train,
 )
+from cflkit.history import History
 from cflkit.methods.fedavg import FedAvg
 
 
@@ -357,6 +359,25 @@ def test_bad_requests_are_refused(federate):
         run(line_up(), federate(), rounds=0)
     with pytest.raises(ValueError, match="no method"):
         run({}, federate())
+    with pytest.raises(ValueError, match="there are no rounds after which to go on"):
+        run(line_up(), federate(), 2, after=History())
+
+
+def test_clients_without_any_test_samples_are_refused_before_the_training(small, split):
+    untested = dataclasses.replace(split, test=[part[:0] for part in split.test])
+    federation = Federation(small, untested, "linear", LocalTraining(epochs=1), device="cpu")
+    federation.train = None  # must not be called
+    with pytest.raises(ValueError, match="no client has test samples"):
+        run({"FedAvg": methods.make("fedavg")}, federation, 1)
+
+
+def test_clusters_alone_need_no_test_samples(small, split):
+    untested = dataclasses.replace(split, test=[part[:0] for part in split.test])
+    federation = Federation(small, untested, "linear", LocalTraining(epochs=1), device="cpu")
+    history = simulation.run(
+        {"OCFL": methods.make("ocfl")}, federation, 2, until_settled=True, progress=False
+    )
+    assert history.table()["ari"].notna().all()
 
 
 def test_methods_go_on_where_clients_have_other_data(federate, small):
@@ -405,6 +426,19 @@ def test_methods_cannot_go_on_in_a_federation_that_does_not_fit(federate, small)
         run({"Sattler": methods.make("sattler")}, federate(), 2, after=first)
     with pytest.raises(ValueError, match=r"1 rounds have been run, and rounds = 1"):
         run(line_up, federate(), 1, after=first)
+
+
+def test_what_a_method_needs_from_the_start_it_needs_where_it_goes_on(federate, small, split):
+    line_up = {"Scaffold": methods.make("scaffold")}
+    first = run(line_up, federate(), 1)
+    with pytest.raises(ValueError, match="defined for local training by sgd"):
+        run(line_up, federate(training=LocalTraining(optimizer="adam", lr=0.01)), 2, after=first)
+    validated = dataclasses.replace(split, more={"validation": split.test})
+    home = Federation(small, validated, "linear", LocalTraining(epochs=1), device="cpu")
+    line_up = {"IFCA": methods.make("ifca", chosen_by="validation")}
+    first = run(line_up, home, 1)
+    with pytest.raises(ValueError, match="needs 1 or more validation samples of each client"):
+        run(line_up, federate("linear"), 2, after=first)
 
 
 def by_sklearn(labels, probabilities):

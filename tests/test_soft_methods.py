@@ -550,6 +550,7 @@ def without(turned, split, client=3):
         ("ifca", {"k": 2, "chosen_by": "validation"}),
         ("fedsoft", {"split": "validation"}),
         ("fedce", {"split": "validation"}),
+        ("pacfl", {"split": "validation"}),
         ("emd-cfl", {}),
     ],
 )

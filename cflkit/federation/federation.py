@@ -227,7 +227,7 @@ class Federation:
 
     # --- The primitives ---------------------------------------------------------------------------
 
-    def train(self, jobs: Jobs, round: int) -> Tensor:
+    def train(self, jobs: Jobs, round: int, reported: bool = True) -> Tensor:
         """Train each job's model on its client's training samples, or on a part of them.
 
         Parameters
@@ -236,6 +236,9 @@ class Federation:
             J jobs.
         round : int
             From 0; picks the clients' batch orders.
+        reported : bool
+            Whether clients send the trained models to the server. Models that stay at their clients
+            need no protection, so that they get no noise from ``privacy``.
 
         Returns
         -------
@@ -253,7 +256,7 @@ class Federation:
             train_all = train_in_stacks if self.engine == "stacked" else train_in_threads
             train_all(self, jobs, round, training, trained)
         perturb(trained, jobs, self.parameters, round, self.perturbation)
-        if self.privacy is not None:
+        if self.privacy is not None and reported:
             protect(trained, jobs, round, self.privacy, self.seed)
         check_finite(trained, jobs, round)
         return trained

@@ -75,7 +75,8 @@ class Train(Request):
 
     def answered_by(self, federation: Federation, round: int) -> Tensor:
         """Return the trained models; raise `Diverged` if one of them is not finite."""
-        return federation.train(self.jobs, round if self.order is None else self.order)
+        order = round if self.order is None else self.order
+        return federation.train(self.jobs, order, reported=self.reported)
 
 
 @dataclass(frozen=True)

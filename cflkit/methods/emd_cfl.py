@@ -97,18 +97,22 @@ class EMDCFL(Method):
     train_mode: bool = False
     weighting: Weighting = "samples"
 
-    def setup(self, server: Server, initial: Tensor) -> None:
-        """Prepare for the first round, in which every client has the initial model.
+    def enter(self, server: Server) -> None:
+        """Take part in a federation; its clients compare their samples.
 
         Raises
         ------
         ValueError
             A client has fewer than two training samples, or no validation sample.
         """
-        super().setup(server, initial)
-        m = server.clients
+        super().enter(server)
         self.needs_samples("train", 2)
         self.needs_samples("validation")
+
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Prepare for the first round, in which every client has the initial model."""
+        super().setup(server, initial)
+        m = server.clients
         self.scores = torch.full((m, m), math.nan, dtype=torch.float64)
         self.seen = torch.zeros(m, dtype=torch.bool)
         # Row i is the first model that client i has trained; it embeds data with this model

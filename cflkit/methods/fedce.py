@@ -50,10 +50,20 @@ class FedCE(Method):
     split: Literal["train", "validation"] = "train"
     counted: Literal["best", "prefixes"] = "best"
 
+    def enter(self, server: Server) -> None:
+        """Take part in a federation; its clients measure losses on their samples.
+
+        Raises
+        ------
+        ValueError
+            A client has no sample in this split.
+        """
+        super().enter(server)
+        self.needs_samples(self.split)
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, without associations."""
         super().setup(server, initial)
-        self.needs_samples(self.split)
         self.labels = None
         self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
         self.association = torch.zeros(server.clients, self.k)

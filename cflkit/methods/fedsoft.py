@@ -66,10 +66,20 @@ class FedSoft(Method):
     counted: Literal["samples", "batches"] = "samples"
     start: Literal["own", "mixture"] = "own"
 
+    def enter(self, server: Server) -> None:
+        """Take part in a federation; its clients measure losses on their samples.
+
+        Raises
+        ------
+        ValueError
+            A client has no sample in this split.
+        """
+        super().enter(server)
+        self.needs_samples(self.split)
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, with equal weights of the centres."""
         super().setup(server, initial)
-        self.needs_samples(self.split)
         self.labels = None
         self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
         self.personal = initial.repeat(server.clients, 1)

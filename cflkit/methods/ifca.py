@@ -48,10 +48,20 @@ class IFCA(Method):
     chosen_by: Literal["train", "validation"] = "train"
     weighting: Weighting = "equal"
 
+    def enter(self, server: Server) -> None:
+        """Take part in a federation; its clients choose a model by their samples.
+
+        Raises
+        ------
+        ValueError
+            A client has no sample in this split.
+        """
+        super().enter(server)
+        self.needs_samples(self.chosen_by)
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round; the first model is the one with which all methods begin."""
         super().setup(server, initial)
-        self.needs_samples(self.chosen_by)
         self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
 
     def round(self, t: int) -> Generator[Request, Any, None]:

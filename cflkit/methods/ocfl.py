@@ -99,7 +99,7 @@ class OCFL(Method):
     include_buffers: bool = False
     weighting: Weighting = "equal"
     sample: Annotated[int, Field(ge=2)] | None = None
-    again: Count | None = None
+    again: Annotated[int, Field(ge=2)] | None = None
 
     @model_validator(mode="after")
     def known_clusterer(self) -> OCFL:

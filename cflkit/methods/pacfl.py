@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from cflkit import clustering
 from cflkit.bounds import STRICT, Count
 from cflkit.divergence import Matrix, class_directions, principal_angles
-from cflkit.federation import Client, Request, Train, ask_clients, question
+from cflkit.federation import Client, Request, Server, Train, ask_clients, question
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import is_finite
 from cflkit.methods.base import (
@@ -69,6 +69,17 @@ class PACFL(Method):
     linkage: Literal["weighted", "average", "complete", "single"] = "weighted"
     signed: bool = False
     weighting: Weighting = "samples"
+
+    def enter(self, server: Server) -> None:
+        """Take part in a federation; its clients compare their pixels.
+
+        Raises
+        ------
+        ValueError
+            A client has no sample in the split that is compared.
+        """
+        super().enter(server)
+        self.needs_samples(self.split)
 
     @property
     def settled(self) -> bool:

@@ -49,16 +49,20 @@ class Scaffold(Method):
         """Return True: the labels are those of the first round."""
         return True
 
-    def setup(self, server: Server, initial: Tensor) -> None:
-        """Prepare for the first round, with control variates of zero.
+    def enter(self, server: Server) -> None:
+        """Take part in a federation whose clients train by SGD, for which the method is defined.
 
         Raises
         ------
         ValueError
-            Clients do not train by SGD, for which the method is defined.
+            They train by another optimiser.
         """
         if server.training.optimizer != "sgd":
             raise ValueError("Scaffold is defined for local training by sgd")
+        super().enter(server)
+
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Prepare for the first round, with control variates of zero."""
         super().setup(server, initial)
         self.own = torch.zeros_like(initial).repeat(server.clients, 1)
         self.common = torch.zeros_like(initial)

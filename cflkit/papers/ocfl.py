@@ -215,8 +215,9 @@ def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, M
     """Make the methods of the papers' tables and figures, and two reference methods.
 
     Each method is made as intended. Where `SWITCHES` say that the authors' code differs, a twin
-    named "… as published" is made, too. The switch ``include_buffers`` is used only if the run asks
-    for it, since it makes no difference without BatchNorm.
+    named "… as published" is made, too. There are two exceptions. The switch ``include_buffers`` is
+    used only if the run asks for it, since it makes no difference without BatchNorm. What HDBSCAN
+    leaves out as noise is one more cluster, as published, since no paper intends anything else.
 
     Parameters
     ----------
