@@ -87,8 +87,8 @@ print(f"scikit-learn {sklearn.__version__}, computing on: {default_device()}")
 # ## A federation with a secret
 #
 # Think of offices that each collect handwritten digits. The first third of them only ever sees the digits 0 to 3. The
-# second third sees 4 to 6, and the last third 7 to 9. Nobody knows that. The data stay where they are, and the server sees models
-# alone.
+# second third sees 4 to 6, and the last third 7 to 9. Nobody knows that. The data stay where they are, and the server sees
+# only models.
 #
 # The kit makes such a federation in one call. `overlap="nonoverlapping"` means that no two groups share a class, and
 # `balance="balanced"` that all groups have the same number of clients.
@@ -270,8 +270,10 @@ plots.show(
 # without a look at the data, and without being told how many there are.
 #
 # The next cell checks what this lesson says happened. A claim is a sentence that is true or false in a run. The cell
-# also prints how often it was true in other runs: with other seeds, on the other engine of the kit, and with the last bit
-# of each parameter perturbed.
+# also prints how often it was true in other runs: with other seeds, on the other [engine](99_glossary.ipynb#engine) of
+# the kit, and with the last bit of each parameter perturbed. An engine is a way to compute many local trainings at once.
+# The last bit is perturbed because another processor might round it in another way. Each of these other runs made one
+# training (`repeats = 1`).
 
 # %% tags=["claims"]
 summaries = [history.summary()["one model per group"] for _, _, history in trainings]

@@ -376,8 +376,8 @@ for name in survived:
     print(f"{name}: 1 to 8 epochs: share {first:.2f} to {final:.2f}, lost {start:.2f} to {end:.2f}")
 
 # %% [markdown]
-# **With the defaults**, most of the work of like clients survives. Of the work of unlike clients less survives than if
-# they pulled in unrelated directions: they pull *against* each other. More local epochs make the share larger in both
+# **With the defaults**, most of the work of like clients survives. Less of the unlike clients' work survives than if they
+# pulled in unrelated directions: they pull *against* each other. More local epochs make the share larger in both
 # federations. They also make the updates longer, and so the length that is lost grows as well. A larger share is
 # therefore no sign of less drift.
 
@@ -432,8 +432,9 @@ plots.show(
 
 # %% [markdown]
 # **With the defaults**, each unlike client trains itself out of the classes that it does not see. The longer it trains
-# alone, the more it forgets. On this convex loss, the mean repairs the damage, because it undoes the work. Deep
-# networks are less forgiving, as [02 When clients disagree](02_when_clients_disagree.ipynb) shows.
+# alone, the more it forgets. Here the mean repairs the damage: it cancels most of the drift, and so stays near the good
+# model from which all clients started. [02 When clients disagree](02_when_clients_disagree.ipynb) trains a deeper network
+# from random weights, with unlike clients in every round. There the mean repairs less.
 
 # %% [markdown]
 # ### The same disagreement, pair by pair
@@ -465,8 +466,8 @@ print("cosine distance between clusters:", *distances[:, 1].round(2))
 #   to the clusters.
 #
 # The next cell checks what this lesson says happened. A claim is true if it holds in each of the federations above.
-# We also ran the whole lesson with other seeds. The cell prints how often each claim held there. Last digits of all
-# numbers can differ between processors.
+# We also ran the whole lesson with other seeds, each time with one federation (`repeats = 1`). The cell prints how often
+# each claim held there. Last digits of all numbers can differ between processors.
 
 # %% tags=["claims"]
 alone, federated = accuracies["each client alone"], accuracies["FedAvg"]

@@ -221,9 +221,10 @@ print("same temperatures:", same)
 # %% [markdown]
 # ## The trigger
 #
-# OCFL clusters once. It does so in the first round whose temperature exceeds the one before (line 20). With
-# $T_{-1} = +\infty$ the first round never fires. There is no threshold to set, and no number of rounds to
-# wait. The function `rises` is this rule. It takes the temperatures so far.
+# OCFL clusters once. It does so in the first round whose temperature exceeds the one before (line 20). That line
+# prints $\ge$, but the paper's text and the authors' code have $>$. With $T_{-1} = +\infty$ the first round never
+# fires. This moment needs no threshold, and no number of rounds to wait. The function `rises` is this rule. It
+# takes the temperatures so far.
 
 
 # %% tags=["nbval-check-output"]
@@ -236,8 +237,8 @@ print("the trigger fires in round", fires)
 
 # %% [markdown]
 # The extended paper describes two behaviours. Either the temperature rises from the start, or it falls to a local
-# minimum before it rises. We compare this run with a second network, `compact-cnn`. It has no BatchNorm
-# layers. Each of its lines is one training seed.
+# minimum before it rises. We compare this run with a second setting. It has the network `compact-cnn`, without
+# BatchNorm layers, two local epochs, and a learning rate of 0.1. Each of its lines is one training seed.
 
 
 # %%
@@ -291,9 +292,10 @@ plots.show(
 )
 
 # %% [markdown]
-# In both behaviours the temperature rises in the end, because the clients disagree. While the second network still
-# learns what helps everybody, its updates align, and the trigger waits. The first rise says that the common part is
-# over. Where little is left to learn together from the start, the trigger need not wait.
+# In both behaviours the temperature rises in the end: the updates align less than before. As long as the clients of the
+# second setting learn what helps everybody, their updates align more and more, and the trigger waits. Where little is
+# left to learn together from the start, it need not wait. A rise need not mean that there are groups, as a later section
+# shows.
 #
 # ## Four clusterers on one matrix
 #
@@ -394,8 +396,10 @@ print("same models:", torch.allclose(own_models, package.models, atol=1e-3))
 # - [**oracle**](99_glossary.ipynb#oracle): the true clusters from the first round, as an upper reference.
 # - **local**: no federation at all, as a lower reference.
 #
-# Two more methods named "as published" repeat an error of the authors' code, which notebook 04 explains. A third one uses
-# the authors' implementation of HDBSCAN.
+# Two more methods named "as published" repeat an error of the authors' code, which notebook 04 explains. A third one,
+# OCFL-HDB as published, uses scikit-learn's HDBSCAN, as the OCFL authors' code does. OCFL-HDB itself uses the package
+# `hdbscan`.
+#
 # All methods start from the same model. Many of them ask for the very same local trainings, for example until
 # they split. Each distinct training runs once and is shared:
 
@@ -539,6 +543,9 @@ plots.show(
 # also the only method that gains nothing from the samples that clients share
 # ([02 When clients disagree](02_when_clients_disagree.ipynb)).
 #
+# **With the defaults**, FedAvg's segment is upside down: GF1 lies above PF1. On the clients' own test sets, its
+# wrong answers add classes with F1 = 0. The central test set has all classes anyway.
+#
 # ### What it costs to send
 #
 # In federated learning the network is often the bottleneck. For each method and round, the kit counts the bytes
@@ -577,7 +584,7 @@ plots.show(
 # **IID** clients draw at random from one pool. **Dirichlet** clients have different shares of the classes, but
 # no two are alike by design ([02 When clients disagree](02_when_clients_disagree.ipynb) draws both). Will the
 # trigger wait for ever? What will the clusterers answer? Whatever the parameters, this section has the same
-# clients, and the network of the right panel of Figure 2.
+# clients, and the second setting of Figure 2.
 
 
 # %%
@@ -606,7 +613,8 @@ for kind, part in without_groups.items():
         controls.append((kind, number, first_rise(past), cosine_divergence(moves)))
 
 # %% [markdown]
-# The figure shows the matrix of the round that fired, for the first seed, beside the matrix of Figure 3. Look for
+# Figure 8 shows the matrix of the round that fired, for the first seed, beside the matrix of Figure 3. That first
+# matrix is from the lesson's own setting, and the two others are from the second setting, `compact-cnn`. Look for
 # blocks. The clients stand in the order of their numbers.
 
 # %% tags=["hide-input"]
@@ -649,7 +657,7 @@ print(replies.to_string(index=False))
 # together, and federated averaging goes on. k-means always answers three.
 #
 # Look at the rows of IID and of Dirichlet clients. Wherever HDBSCAN answers more than one cluster there, it has
-# invented them, and each of them trains on a part of the data. Whether this happens changes from seed to seed.
+# invented them, and each of them trains on a part of the data. Count how often this happens for each of the two.
 #
 # ## Looking further back: the moving average
 #
@@ -667,7 +675,8 @@ for w in (1, 2, 3, 5):
 
 # %% [markdown]
 # A wider window cannot fire before it can look back, and it ignores short rises. It pays where single rounds
-# jitter around a falling curve. Where the curve has one clear valley, it only fires later.
+# jitter around a falling curve. Where the curve has one clear valley or rises from the start, it only fires later.
+# If the curve rises from the start, that is in round $w + 1$: compare this with the output above.
 #
 # ## Clients that come later
 #
@@ -714,7 +723,8 @@ print(f"ARI {metrics.agreement(split.clusters, second)['ari']:.2f}")
 #
 # The cell below states the outcomes of this lesson as claims, and evaluates each of them for this run. The
 # counts say how often a claim held when the lesson ran with other training seeds, on the other
-# [engine](99_glossary.ipynb#engine), and with the last bit perturbed.
+# [engine](99_glossary.ipynb#engine), and with the last bit perturbed. Each of those runs had one training seed
+# (`repeats = 1`).
 
 # %% tags=["claims"]
 
@@ -769,7 +779,7 @@ claims.check(
 # %% [markdown]
 # - Clients of a cluster send updates in similar directions. The divergence matrix shows the clusters as blocks
 #   within the first rounds, long before the model is good.
-# - One number, the temperature, says when to look. OCFL splits at its first rise, with no threshold to set.
+# - One number, the temperature, says when to look. OCFL splits at its first rise, which needs no threshold.
 # - The temperature does not say *whether* there are groups. The clusterer has to.
 # - Cluster models serve their own clients better than one model does, and they know nothing of other classes.
 #   How much better depends on the measure.
@@ -793,11 +803,13 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 
 # %% [markdown]
 # Oracle and local training are split from the start, hence round 1. Accuracy is that of the clients' models on
-# their own test sets. The papers' PF1 and GF1 are means over all rounds, and the record has both.
+# their own test sets. The papers' PF1 and GF1 are means over all rounds, and the record has both. A method without
+# a round of clustering has not split, so its row is that of FedAvg. [04](04_sattler_and_briggs.ipynb) shows what
+# Sattler's method needs before it splits.
 #
 # Briggs' method needs a threshold. The default, 0.8, was chosen from the dendrograms of twenty training seeds. In
-# the round that it cuts, it lies near the middle between the merges within true clusters and those between
-# them. Notebook [04](04_sattler_and_briggs.ipynb) shows what happens elsewhere.
+# the round in which the method cuts, this threshold lies about halfway between the merges within true clusters and
+# those between them. Notebook [04](04_sattler_and_briggs.ipynb) shows what happens elsewhere.
 #
 # ## At full scale
 #

@@ -106,8 +106,8 @@ run_name = records.run_id(run)
 # %% [markdown]
 # ## The clients
 #
-# `shifts.make` shifts every image in the way of each group. It then splits each group's copy among the group's clients, with
-# equally many images of each class. A client has [validation](99_glossary.ipynb#validation-set) images beside its training and test images:
+# `shifts.make` makes one copy of all images per group, shifted as that group requires. It then splits each copy among the group's
+# clients, with equally many images of each class. A client has [validation](99_glossary.ipynb#validation-set) images beside its training and test images:
 # a tenth of its training images, which it does not train on. The method needs them.
 
 # %% tags=["record", "nbval-check-output"]
@@ -140,7 +140,7 @@ plots.show(
 #
 # Sort both sides. The first pile goes to the first hole, the second to the second, and so on: carts that cross each other never save
 # a metre. Let $a_{(k)}$ be the $k$-th smallest of $a$. The **earth mover's distance** is the mean distance that the
-# arrows in Figure 2 cover from left to right. All piles of a sample weigh the same, 1 together, and so do all holes:
+# arrows in Figure 2 cover horizontally. The piles together weigh 1, and so do the holes:
 #
 # $$W(a, b) = \frac{1}{n} \sum_{k=1}^{n} \lvert a_{(k)} - b_{(k)} \rvert .$$
 
@@ -206,8 +206,8 @@ print("in three dimensions, by cosines:", agree)
 # common initial model on its own data. Then it looks at images with what it has learned. The
 # [**embedding**](99_glossary.ipynb#embedding) of an image is the vector that enters the network's last layer.
 #
-# The paper gives a reason for this choice. Take two clients and their last layers. How much do the two layers disagree on the other client's data? At
-# most as much as on the own data, plus a multiple of the distance between the two samples of embeddings. The multiple is a
+# The paper gives a reason for this choice. Take two clients and their last layers. How much do the two layers disagree on the second client's data? At
+# most as much as on the first client's data, plus a multiple of the distance between the two samples of embeddings. The multiple is a
 # [Lipschitz constant](99_glossary.ipynb#lipschitz-constant): the largest factor by which a function stretches a distance. For one linear
 # layer it is moderate. For a whole network, from pixels to outputs, it may be huge, and then the bound says nothing. With the cosine distance, which
 # ignores lengths, this argument is a motivation and not a bound.
@@ -521,13 +521,15 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 #
 # Other methods compare other things (the paper's Figures 14 to 17):
 #
-# - FedClust compares the trained **parameters** (Euclidean distance).
+# - FedClust compares trained **parameters** (Euclidean distance). The figure has all of them, as in the paper. The method itself, in the
+#   table further below, compares those of the last layer.
 # - Sattler's method and OCFL compare the **updates** (cosine distance).
 # - PACFL compares **pixels**. It takes the directions in which each client's classes vary, and of these the smallest angle.
 #
-# For each matrix we compute two numbers. How often is a pair of one cluster nearer than a pair of two? (1 is always, and one half is a coin.)
-# And how much **room** is there for a threshold? We divide the smallest distance between clusters by the largest within. Above 1 some threshold
-# works, and below 1 none does.
+# For each matrix we compute two numbers. How often is a pair from one cluster nearer than a pair from two clusters? (1 means always,
+# and 0.5 is what a coin would give.) And how much **room** is there for a threshold? We divide the smallest distance between clusters by
+# the largest within. Above 1 some threshold works, and below 1 none does. Compare a room with 1, and not with that of another column: a
+# reference distance has been subtracted from the scores of embeddings, which makes ratios larger.
 
 
 # %%
@@ -610,12 +612,12 @@ plots.show(
 )
 
 # %% [markdown]
-# Read the numbers above the panels. On the hard shift, these mechanisms are at work:
+# Read the numbers above the panels. We explain those of the hard shift as follows, and have not tested each explanation:
 #
 # - **Parameters.** A client with few images makes few steps, so its parameters stay near the start. Two such clients are near each other,
 #   whatever their group.
-# - **Updates.** The cosine ignores how long an update is. But a few steps point in a different direction than many steps, and that also
-#   depends on the amount of data.
+# - **Updates.** The cosine ignores how long an update is. But a few steps point in a different direction than many steps. So the
+#   direction, too, depends on the amount of data.
 # - **Pixels.** The digits 5 to 9 are the same in both groups. The smallest angle belongs to them, and it does not see the others.
 # - **Embeddings.** The earth mover's distance moves *all* images. Half of them have a long way to go. The reference distance corrects for the
 #   rest.
@@ -649,7 +651,7 @@ for name, part in (("last layer", updates[:, last]), ("full model", updates)):
 #
 # There are two choices: ε, and how many dimensions the projection keeps. As in the paper's Figures 8 and 9, we try a grid of both. We use exact
 # distances and [Sinkhorn's approximation](99_glossary.ipynb#sinkhorn-regularisation). The latter adds a penalty on plans that send much through few
-# pairs. Its **regularisation** is the weight of the penalty, here 0.1 as in the paper. The plan becomes blurred, and large samples are faster.
+# pairs. Its **regularisation** is the weight of the penalty, here 0.1 as in the paper. The plan becomes blurred, and large samples take less time.
 
 # %%
 shares, steps = [0.1, 0.3, 0.5, 0.9], np.round(np.geomspace(0.005, 0.5, 13), 3)
@@ -732,7 +734,8 @@ if bars:
 # Look how the two ends move with the local epochs, and whether they move alike for every shift. Why does the lower end
 # move? We think that longer training specialises a model, which then sees differences even between two samples of one
 # distribution. We have not tested this. The upper end depends on the shift: for a network, a digit upside down is very
-# like a digit. For the four rotations, no ε works on these digits. The [report](95_report_emd_cfl.ipynb) has the same figure for MNIST, with a surprise about the paper's ε.
+# like a digit. For the four rotations, no ε works on these digits. The [report](95_report_emd_cfl.ipynb) has the same
+# figure for MNIST. There, the paper's ε of 0.1 is just above the range that works.
 #
 # ## If only some take part
 #
@@ -792,7 +795,7 @@ plots.show(
 # | method | what is compared | when | what it is told |
 # |---|---|---|---|
 # | EMD-CFL | embeddings | once, after the first training | ε |
-# | CFL (Sattler) | updates, by angle | in every round | two norms |
+# | CFL (Sattler) | updates, by angle | in every round, after a waiting time | two norms, and the waiting time |
 # | IFCA | losses of $k$ models, by the client itself | in every round | $k$ |
 # | PACFL | pixels, by principal angles | before any training | an angle |
 # | FedClust | parameters of the last layer | once, after the first training | a distance |
@@ -800,12 +803,13 @@ plots.show(
 # | FeSEM | all parameters | in every round | $k$ |
 # | CFLGP | gradients, accumulated over rounds | in every second round | $k$ |
 # | Briggs | updates, by angle | once, after a given round | a distance |
-# | OCFL | updates, by angle | once, when the temperature rises | nothing |
+# | OCFL | updates, by angle | once, when the temperature rises | with HDBSCAN, the smallest size of a cluster |
 # | oracle | nothing | – | the clusters |
 #
 # All of them run in lockstep with the first seed, on the lesson's shift and on the hard one. $k$ is the true number of clusters. For PACFL
-# and FedClust we take the best threshold on the lesson's shift: the middle of its working range. EMD-CFL and Briggs get thresholds of ours, too. So every method but OCFL gets a number that a
-# server may not know. Which methods will find the groups of the hard shift?
+# and FedClust we take the best threshold on the lesson's shift: the middle of its working range. EMD-CFL and Briggs get thresholds of ours, too. So every method
+# gets a number that a server may not know. OCFL's says least: HDBSCAN looks for clusters of at least a fifth of the
+# clients. FedAvg, with one model for all, and Local, without a federation, are there for comparison. Which methods will find the groups of the hard shift?
 
 
 # %%
@@ -880,16 +884,20 @@ asked = {found["total_trainings"] // hard.clients for found in costly.values()}
 print("trainings per client that a method asks for:", *sorted(asked))
 
 # %% [markdown]
-# **With the defaults**, three methods find the groups of the lesson's shift and not those of the hard one: PACFL, which compares pixels, and FedClust and FeSEM, which compare
-# parameters. Two reasons are mixed here: what they compare, and thresholds that were chosen on other data and after fewer epochs. It also depends on the seed. In 14 of the 20 seeds
-# of the claims below, at least one of the three found them. With the seeds 0 to 3, that was only FeSEM, in two of four.
+# **With the defaults**, three methods find the groups of the lesson's shift and not those of the hard one: PACFL, which compares
+# pixels, and FedClust and FeSEM, which compare parameters. Two reasons are mixed here: what they compare, and thresholds that were chosen on other data and after fewer epochs. It also depends on the seed. In 14 of the 20 seeds
+# of the claims below, at least one of the three *did* find the groups of the hard shift. Among the seeds 0 to 3 only FeSEM did, with two of them.
 #
 # The angles of updates and gradients are enough. FlexCFL, CFLGP, Briggs and OCFL found the groups of the hard shift in all 20 seeds, and they
-# exchange much less than EMD-CFL. With the lesson's ε, EMD-CFL found them in 18. So this shift is **no reason for embeddings**. The paper has
+# exchange much less than EMD-CFL in these few rounds. With the lesson's ε, EMD-CFL found them in 18. So this shift is **no reason for embeddings**. The paper has
 # another one: on Rotated CIFAR-10, with a large network, updates did not show the groups. This lesson cannot repeat that.
 #
 # Two methods find the groups of neither shift, for reasons of their own. IFCA begins with random models. All clients may prefer the same one, and then the
-# others are never trained. With the seeds 1, 2 and 3, it did find the groups of the hard shift. Sattler's method waits until the common model has nearly converged, which takes more than three rounds.
+# others are never trained. With the seeds 1, 2 and 3, it did find the groups of the hard shift. Sattler's method, as in its authors' code, may
+# not split in the first 20 rounds. This run is shorter, so its row CFL says nothing about the method.
+#
+# Some methods are half a point above the oracle. The oracle is no upper bound: Briggs, for example, trains the common model for one round more before it clusters.
+# One seed does not tell such differences from chance.
 #
 # ## What we saw
 #
@@ -955,9 +963,6 @@ claims.check(
         "on the hard shift, parameters and pixels have none": (
             max(hard_room["parameters"], hard_room["pixels"]) < 1
         ),
-        "on the hard shift, updates have less room than embeddings": (
-            hard_room["updates"] < hard_room["embeddings"]
-        ),
         "the four rotations have a lower upper end than the quarter turn": all(
             bars[f"four, local epochs {e}"][1] < bars[f"quarter-turn, local epochs {e}"][1]
             for e in run.range_epochs
@@ -981,7 +986,8 @@ claims.check(
 # - Edges need both directions, and clusters need identical neighbourhoods. The method would rather split than join.
 # - With the right clusters, everything after is federated averaging.
 # - Parameters and pixels can fail for reasons that have nothing to do with the groups. The updates also lose room on the hard shift.
-# - By the angles of updates, FlexCFL, Briggs and OCFL found the groups of both shifts, at a third of the bytes. A shift on which only embeddings work was not found.
+# - By the angles of updates, FlexCFL, Briggs and OCFL found the groups of both shifts, at a third of the bytes. (EMD-CFL sends its
+#   additional bytes only once, so that the difference is small in a long run.) A shift on which only embeddings work was not found.
 #
 # The numbered deviations from the paper and our runs beside its tables stand in the [report](95_report_emd_cfl.ipynb).
 

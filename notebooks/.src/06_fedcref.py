@@ -54,9 +54,12 @@ plots.style()
 # %% [markdown]
 # ## Parameters
 #
-# The data are the 1,797 digits that come with scikit-learn, at their own 8 × 8 pixels. Three choices differ from the
-# paper because the images are few and small. Clients that hold the same class share seven in ten of its images, whereas
-# they share none in most of the paper's experiments. The threshold θ is larger; a figure below shows why. Training is shorter.
+# The data are the 1,797 digits that come with scikit-learn, at their own 8 × 8 pixels.
+#
+# **With the defaults**, several choices differ from the paper's because the images are few and small: the numbers of
+# clients and of images per class, the overlap, θ, τ, and the length of the training. For example, clients that hold the
+# same class share seven in ten of its images. In most of the paper's experiments, they share none. The threshold θ is
+# larger; Figure 4 shows why.
 
 # %% tags=["parameters"]
 dataset = "digits-8x8"  # a name that cflkit.datasets knows, or the path of your own data
@@ -114,6 +117,9 @@ run_name = records.run_id(run)
 # 28-29      if ACC(new clusters, old clusters) ≥ τ, the client becomes inactive
 #  5     until G and I are stable, or no client is active
 # ```
+#
+# Line 5 follows the paper's section 4.5. As it is printed in Algorithm 1, the loop would go on until *both* hold
+# ([report 96](96_report_fedcref.ipynb#deviations-from-the-paper), deviation 2).
 
 # %% [markdown]
 # ## Clients with a few classes each
@@ -254,8 +260,9 @@ plots.show(
 )
 
 # %% [markdown]
-# Is that so in all local clusters? The next cell compares the mean error on usual images with the mean error on odd
-# ones, cluster by cluster. It also asks which network of the same client reconstructs each odd image best.
+# Do odd images have larger errors in all local clusters? The next cell compares the mean error on usual images with the
+# mean error on odd ones, cluster by cluster. It also asks which network of the same client reconstructs each odd image
+# best.
 
 # %%
 harder, elsewhere = [], []
@@ -315,8 +322,9 @@ package = fedcref.associate(everywhere, clusters, as_published)
 print("the same associations as the package's:", np.array_equal(ours, package))
 
 # %% [markdown]
-# The authors' code is stricter than Algorithm 1. A local cluster is associated only with the first local cluster of
-# a later client that agrees. The package is stricter still: `match = "first"` requires this from both sides.
+# The authors' code is stricter than Algorithm 1. A local cluster is associated only with the first agreeing local cluster
+# of each client with a higher number. The package is stricter still: `match = "first"` requires a first match in both
+# directions.
 
 # %%
 agree = fedcref.associate(everywhere, clusters, method)
@@ -331,8 +339,9 @@ for title, r in example.items():
     print(f"local clusters {asked} and {r}, {title}: {within:.0%} within θ, α = {run.alpha:g} %")
 
 # %% [markdown]
-# Figure 3 has the differences themselves, for these two pairs. The upper row is scaled as in the paper, and the lower
-# row is not. The owner of the local cluster agrees if the black line lies left of the dashed line.
+# Figure 3 shows the differences themselves, for these two pairs. The upper row is scaled as in the paper, and the lower
+# row is not. The dashed line is θ. It stands in one row only, since our θ is made for the differences that the parameter
+# `normalisation` chooses. The owner of the local cluster agrees if the black line lies left of it.
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(2, 2, figsize=(8, 3.3), sharex="row")
@@ -411,8 +420,8 @@ plots.show(
 # joins two components. The useful θ lies between. It depends on networks and data: with other epochs the curves move.
 #
 # Two details need an explanation. First, local clusters become isolated *again* at a very large θ. There every local
-# cluster agrees with every other, and two of them are rarely each other's first match. (This is our rule from both sides. The authors' code would keep more associations.) Second, our clients share most
-# images. A network knows the images on which it was trained better than others. So part of this agreement is about
+# cluster agrees with every other, and two of them are rarely each other's first match. (Our rule needs a first match in both directions. The authors' code would keep more associations.) Second, our clients
+# share most images. A network knows the images on which it was trained better than others. So part of this agreement is about
 # images, and not about classes (exercise 4).
 
 # %% [markdown]
@@ -589,7 +598,7 @@ record = records.write(run_name, run, history, federation)
 table, summary = history.table(), history.summary()
 
 # %% [markdown]
-# Figure 6 has the graph of associations again, for the last iteration. An iteration associates the local clusters with
+# Figure 6 shows the graph of associations again, for the last iteration. An iteration associates the local clusters with
 # which it *begins*. So the graph of the first iteration is the left one of Figure 5, with dirty local clusters. Count
 # communities ring by ring. Is a ring in two parts? Is a ring without any line?
 
@@ -644,7 +653,7 @@ for when, named in graphs.items():
 # clusters found a partner. The paper's main measure is the number of communities beside the number of classes. Both
 # errors together can leave that number right.
 #
-# Nobody gave the communities names, but we can look at what their models return. Figure 7 has one mean image per
+# Nobody gave the communities names, but we can look at what their models return. Figure 7 shows one mean image per
 # community.
 
 # %% tags=["hide-input"]
@@ -726,7 +735,7 @@ for when, (as_they_are, scaled) in moments.items():
     )
 
 # %% [markdown]
-# Figure 9 has all these pairs. Look in which direction the last iteration has moved, on the left and on the right.
+# Figure 9 shows all these pairs. Look in which direction the last iteration has moved, on the left and on the right.
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.7))
@@ -791,8 +800,8 @@ for k, row in by_k.items():
 # The silhouettes lie close together, and another number of threads may choose another $K$. Clusters beyond the number
 # of classes count as wrong in ACC.
 #
-# The two accuracies cannot be compared directly. One model must separate all classes at once, and guess their number. A
-# client must separate a few, and is told how many.
+# This ACC and that of the clients cannot be compared directly. One model must separate all classes at once, and guess
+# their number. A client must separate a few, and is told how many.
 #
 # ## What we saw
 #

@@ -195,8 +195,8 @@ plots.show(
 # The paper takes clients 1, 7 and 12, and one image of each client's most frequent class. It draws the map of each method's model *for
 # that client* (Figures 5, 15 and 16). With 15 clients, there is one client from each true cluster.
 #
-# Figure 2 does the same. Above each map stands the model's answer with its probability. A wrong answer has a cross and is orange. Some
-# maps have no places to show, and the image then stays bare with a label:
+# Figure 2 does the same. Above each map stands the model's answer with its probability. A wrong answer has a cross and is orange. A
+# map may have no places to show. The image then stays bare with a label:
 #
 # - A **zero map** means that no channel speaks for the class, and ReLU leaves nothing.
 # - A **constant map** has the same positive value everywhere. The model ignores the image, for example because its early units have died
@@ -266,6 +266,9 @@ plots.show(
 # Methods with the same clusters since the same round have the same models, hence the same maps. Compare the other maps of a row, also
 # where the answers agree. Then look at the crosses. Nothing in the formula knows the true class, so wrong predictions come with maps that
 # can look just as convincing.
+#
+# **With the defaults** Figure 2 has no zero map and no constant map. Only the map of OCFL-MS for client 12 covers almost
+# the whole image.
 #
 # Now the same images under every cluster's model of OCFL-HDB. **With the defaults** the clusters have no class in common, and only one
 # model per row was trained on the image's class. What do the others do?
@@ -426,9 +429,11 @@ for name, row in rows_asked.items():
     print(f"{name:32s} empty is {answer} ({sure:.2f})")
 
 # %% [markdown]
-# With ten classes, a probability near 0.1 is no opinion. A larger one says that the model takes one class for granted and looks for signs
-# of the others. For images of that class, deletion cannot succeed. Insertion then begins where it should end, whatever the map. Try a
-# larger learning rate, `lr = 0.1`, and look again.
+# With ten classes, a probability near 0.1 is no opinion. One far above it would say that the model takes one class for granted and looks for
+# signs of the others. For images of that class, deletion cannot succeed. Insertion then begins where it should end, whatever the map.
+#
+# **With the defaults** the models have little opinion: all probabilities are below a quarter. Try a larger learning rate, `lr = 0.1`, and
+# look again.
 #
 # ## All methods, all clusters: Algorithm 2
 #
@@ -550,7 +555,7 @@ plots.show(
 # methods, brightness scores higher than GradCAM or nearly as high. Whether GradCAM explains more than where the ink is, these scores cannot
 # say.
 #
-# ### Layers, and paper
+# ### The layer and the background
 #
 # The paper does not say which layer GradCAM looked at. How much depends on that? The next cell prints insertion − deletion of OCFL-HDB's
 # models for each layer of the network's convolutional part, one column per cluster. Is there more variation down a column or along a row?
@@ -586,18 +591,22 @@ columns = [f"cluster {cluster}" for cluster in range(len(known))]
 print(pd.DataFrame(of_layers, index=columns).T.round(2).to_string())
 
 # %% [markdown]
-# The line "by heat" is the mean brightness of the pixels, weighted by the map of the layer that `layer` chooses. The last line is the mean
-# without weights. Where the first is below the second, a model looks at the background around the strokes. That can be a good reason: what is
-# *not* there also tells a 6 from a 4.
+# **With the defaults** there is more variation along a row: the clusters differ more than the layers.
 #
-# But the background is zero, and taking zero away changes nothing. With a baseline of zeros such a map must score badly. So its score does not
-# say that the map is bad (exercise 2). In the [report](97_report_explanations.ipynb), the layer decides the sign of a difference.
+# The line "by heat" is the mean brightness of the pixels, weighted by the map of the layer that `layer` chooses. The last line is the mean
+# without weights.
+#
+# **With the defaults** the first is far above the second in every cluster, so the maps lie on the ink.
+#
+# Where the first is below the second, a model looks at the background around the strokes. There can be a good reason: what is *not* there
+# also tells a 6 from a 4. But the background is zero, and taking zero away changes nothing. With a baseline of zeros such a map must score
+# badly. So its score does not say that the map is bad (exercise 2). In the [report](97_report_explanations.ipynb), the layer decides the sign of a difference.
 #
 # ## What we saw
 #
 # - GradCAM is a weighted sum of a layer's channels. It is meant to show what a model uses, right or wrong. The layer is a choice.
 # - Insertion and deletion measure the map and the model's confidence in half-erased images together.
-# - Their difference is 0 for noise, whatever the model. Maps that have never seen the model may still score higher than GradCAM. Compare
+# - Their difference is 0 on average for noise, whatever the model. Maps that have never seen the model may still score higher than GradCAM. Compare
 #   an explanation with such maps before you believe it.
 # - A cluster's model also answers for classes that it has never seen, and has maps for these answers.
 #

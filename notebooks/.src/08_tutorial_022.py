@@ -438,8 +438,8 @@ plots.show(
     4,
     "What one change gains over the method as printed, in points of accuracy: mean over the seeds and range.",
     "With the defaults: "
-    "Four lines over rounds. Linkage and samples stay at zero. Restart jumps to about ten after the dashed line and falls to "
-    "zero. No warm-up rises to about forty, and falls to zero within twenty rounds.",
+    "Four lines over rounds. Linkage and samples stay at zero. Restart jumps to about 13 after the dashed line and falls to "
+    "zero. No warm-up rises to 46, and is near zero from round 40 on.",
 )
 
 # %% [markdown]

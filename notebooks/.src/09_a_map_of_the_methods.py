@@ -151,7 +151,7 @@ print("residual below a millionth:", residual < 1e-6)
 # | FedAvg, FedProx, SCAFFOLD | nothing | – | – | [01](01_federated_averaging.ipynb) |
 # | Sattler (CFL) | updates, by angle | in every round | two norms, which it can choose itself | [04](04_sattler_and_briggs.ipynb) |
 # | Briggs | updates, by angle | once, after a given round | a distance | [04](04_sattler_and_briggs.ipynb) |
-# | OCFL | updates, by angle | once, when the temperature rises | nothing ($k$ for k-means) | [03](03_ocfl_temperature.ipynb) |
+# | OCFL | updates, by angle | once, when the temperature rises | what its clusterer needs ($k$ for k-means) | [03](03_ocfl_temperature.ipynb) |
 # | EMD-CFL | embeddings of images | once, after the first training | ε | [05](05_emd_cfl.ipynb) |
 # | PACFL | images, by principal angles | once, before any training | an angle | [05](05_emd_cfl.ipynb) |
 # | FedClust | parameters of the last layer | once, after the first training | a distance | [05](05_emd_cfl.ipynb) |
@@ -283,7 +283,7 @@ print(f"largest residual of all matrices: {max(max(w.residuals) for w in watched
 # The residual says that the idea holds for all of them: up to rounding, each new model is a mean of the trained ones. Two things are *not* in the matrix. Many methods also change how a client trains: by a pull, a correction, or weights for its images.
 # That happens before the averaging. And a client with a mixture averages the *predictions* of its models, while $W$ describes the mean of the models.
 #
-# Figure 1 has the matrices of twelve methods in four of the rounds. White is no weight and black is all of it. The clients are sorted, and green lines separate the true groups. Choose a
+# Figure 1 shows the matrices of twelve methods in four of the rounds. White is no weight and black is all of it. The clients are sorted, and green lines separate the true groups. Choose a
 # method, read its row from left to right, and say in one sentence what it does.
 
 # %% tags=["hide-input"]
@@ -449,7 +449,7 @@ print(after[[run.rounds, 2 * run.rounds, 5 * run.rounds]].round(3).to_string())
 #
 # ## What does it cost?
 #
-# Figure 3 has the accuracy against what is sent, in both directions, during all rounds. Bytes are given in multiples of FedAvg's. Open markers train more than one
+# Figure 3 shows the accuracy against what is sent, in both directions, during all rounds. Bytes are given in multiples of FedAvg's. Open markers train more than one
 # model per client and round. Which methods would you not choose, because another one is both better and cheaper?
 
 # %% tags=["hide-input"]
@@ -507,7 +507,8 @@ for name, row in table.sort_values("accuracy", ascending=False).iterrows():
     print(f"{name:12s}{numbers}".replace("nan", "  –"))
 
 # %% [markdown]
-# With the defaults, the first bytes buy five points: that is the step from Local to the methods at the top. More bytes than FedAvg's buy nothing. The methods at the top cluster by what the server has anyway, the clients' models.
+# With the defaults, the first bytes buy five points: that is the step from Local to the methods at the top. More bytes than FedAvg's buy nothing. Most methods at the top cluster by what the server has anyway, the clients' models.
+# Signatures, PACFL and CFLGP send something more for it, and gain nothing by that.
 # The expensive ones send $k$ models to each client (IFCA, FedEM, FedRC, FedCE, FedSoft), or the models of other clients for the distances (EMD-CFL). In between, pFedGraph, FedSaC and SCAFFOLD send one more vector for the training, and CFLGP also
 # sends gradients. EMD-CFL pays only once, in the first round. Over 100 rounds, its total would fall from 3.8 times FedAvg's bytes to about 1.2, and that of the others would stay.
 #
@@ -613,7 +614,7 @@ plots.show(
     "How much better or worse a method is for the affected clients than the better of FedAvg and Local. "
     "Empty cells: the method is not told a number of clusters.",
     "A table of coloured cells, methods by situations. With the defaults, the column of four groups has "
-    "+4 or +5 for seven methods. In the column alone, four methods have -24 or less. All entries under k = 2 "
+    "+4 or +5 for seven methods. In the column alone, five methods have -24 or less. All entries under k = 2 "
     "are negative.",
 )
 
@@ -635,14 +636,14 @@ plots.show(
 #
 # ## Which method should I use?
 #
-# No federation of yours is this one. But the figures suggest questions, and an order for them:
+# Your federation is not this one. But the figures suggest questions, and an order for them:
 #
 # 1. **Do the clients differ at all?** Train FedAvg and Local, both of which are cheap, and look at every client. Where Local is better, models from other clients do harm
 #    (Figure 2, orange). If FedAvg is better for everybody, clusters may still help, but less is at stake (Figure 4, IID).
 # 2. **Are there groups?** Draw the matrix of cosine distances of the first updates, and sort it by a hierarchical clustering. It costs nothing, since the server has the updates anyway. Dark blocks mean groups.
 # 3. **Groups, and you do not know how many?** Take a method that is not told $k$ and compares updates: OCFL with HDBSCAN or affinity propagation, or pFedGraph. If you see a threshold in the matrix, Briggs is as good. They send at most half more than FedAvg (Figure 3).
 # 4. **You know $k$?** FlexCFL, CFLGP, FeSEM or the signatures are as good. If you are in doubt, choose $k$ too large rather than too small (Figure 4).
-# 5. **Singles, or clients between groups?** Compare each client's model with one that it trains alone, on validation images, and let it keep the better one. With the defaults, FedSoft is never more than 4 points worse than the better of FedAvg and Local in Figure 4, and never more than 1 better.
+# 5. **Single clients, or clients between groups?** Compare each client's model with one that it trains alone, on validation images, and let it keep the better one. With the defaults, FedSoft is never more than 4 points worse than the better of FedAvg and Local in Figure 4, and never more than 1 better.
 # 6. **Clients that change?** Clusters that are found once do not follow. IFCA, FeSEM, CFLGP and pFedGraph ask again.
 # 7. **Is it private enough?** Look at what else is sent. PACFL sends directions in the space of images, EMD-CFL sends embeddings, and models travel between clients.
 #
@@ -653,6 +654,12 @@ plots.show(
 
 # %% [markdown]
 # ## What we saw
+#
+# - A round of each of these methods is a matrix: each new model is a mean of the trained ones.
+# - Methods that share within the true groups alone are better than clients alone. Methods that take most of a model from other groups are worse.
+# - Methods differ in what they exchange. EMD-CFL exchanges several times the bytes of FedAvg, and OCFL exchanges the same.
+# - Without groups, no method is much better than FedAvg. A client without a partner can lose much by sharing.
+# - If the number of clusters must be guessed, two are worse than eight on average, where four is right.
 #
 # A claim is a sentence about this run that the next cell evaluates. It also prints in how many other runs the claim held.
 

@@ -294,6 +294,8 @@ plots.show(
 )
 
 # %% [markdown]
+# <a id="sattler-and-briggs-in-our-runs"></a>
+#
 # ## Sattler and Briggs in our runs
 #
 # [The lesson on Sattler and Briggs](04_sattler_and_briggs.ipynb) finds two wrong signs in the authors' code, on small
@@ -341,7 +343,8 @@ if whole:
     print(
         f"The last interval begins at {max(starts):.2f}, and the first one ends at {min(ends):.2f}."
     )
-    print("One threshold fits", "all" if max(starts) < min(ends) else "not all", "runs.")
+    fits = max(starts) < min(ends)
+    print("One threshold fits all runs." if fits else "No single threshold fits all runs.")
 print(f"Sattler splits in {splits} of {len(whole)} runs.")
 print(f"In {early_mean} of them, the mean was below ε₁ in a round before.")
 
@@ -352,9 +355,9 @@ print(f"In {early_mean} of them, the mean was below ε₁ in a round before.")
 # ## Fashion-MNIST with overlapping classes
 #
 # In Figure 3, OCFL-HDB falls short of the table on Fashion-MNIST, overlapping, balanced. It clusters wrongly there,
-# rather than late. Is it the method or our scale? More runs of this one scenario ask: with four times the draws per
-# client, and with the same draws and four local epochs, because more draws also mean more local steps. These runs
-# have only five rounds. The next cell also shows the first five rounds of the other runs.
+# rather than late. Is it the method or our scale? We made more runs of this scenario. Some have four times the draws per
+# client. More draws also mean more local steps, so others have the same draws and four local epochs. These runs have
+# only five rounds. The next cell also shows the first five rounds of the other runs.
 
 # %% tags=["hide-input"]
 given = {"dataset": "fashion-mnist", "overlap": "overlapping", "balance": "balanced", "clients": 15}
@@ -403,7 +406,7 @@ for past in (run for run in runs if more.items() <= run.parameters.items()):
 # k-means, which is told the number of clusters, finds the groups more often at the reduced scale (OCFL-KM in Figure 3).
 # The matrix has them, but with less room between them than HDBSCAN needs. HDBSCAN then leaves clients out as noise. The last lines
 # above show the same with 30 clients, except for the imbalanced scenario of Fashion-MNIST. There is only one seed of these.
-# The next section has three of these four scenarios with all draws, and with the papers' network.
+# The next section has all four scenarios with all draws, and with the papers' network.
 #
 # ## At the papers' own scale
 #
@@ -465,7 +468,7 @@ if lines:
     print(facts.groupby(full["method"], sort=False).sum().to_string(), end="\n\n")
 
 # %% [markdown]
-# Compare the last two columns of the first table. If a method finds clusters of the same ARI as in the authors' run, but in
+# Compare the last two columns of the table of counts. If a method finds clusters of the same ARI as in the authors' run, but in
 # another round, only the last one counts it. OCFL-AFF is made with the authors' wrong sign here, as in their table.
 #
 # Why is our round another one? Figure 6 shows the temperatures up to the trigger. Our runs end there. Compare it with
@@ -586,8 +589,8 @@ if lines:
 
 # %% [markdown]
 # Without overlap, rounding changes nothing here. With overlap, one seed gives ARIs of OCFL-HDB from 0.53 to 1, depending on the
-# rounding alone. Six seeds are hardly farther apart. The round moves less than between seeds. So a large part of
-# the scatter in our ARIs would be there with the same seed on another processor, too. Our intervals over seeds contain
+# rounding alone. Six seeds are as far apart on Fashion-MNIST, and much closer together on MNIST. The round moves less
+# than between seeds. So a large part of the scatter in our ARIs would be there with the same seed on another processor, too. Our intervals over seeds contain
 # it, since runs with other seeds also round in other ways. But two machines may disagree on one scenario and seed, and
 # neither is wrong.
 
@@ -599,7 +602,8 @@ if lines:
 # several seeds. A single seed has no interval, so the [ledger](90_ledger.ipynb) calls it a *single run*.
 #
 # The runs at the papers' scale agree on one point. OCFL-KM and OCFL-HDB found the true clusters in each of them. If we
-# put the printed round in place of ours, their RAND is the printed one, too. So the two disagree at most about *when*.
+# put the printed round in place of ours, their RAND is the printed one, too. So our runs and the authors'
+# differ at most in *when* these two methods cluster.
 # Mean shift does not agree: it often finds more clusters than there are, and then misses the printed RAND at the printed round, too.
 #
 # ## Deviations from the papers

@@ -106,7 +106,7 @@ print(f"runs at the {view.scale} scale: {len(of_scale)}; runs as evidence only: 
 #
 # ## The tables, published and ours
 #
-# Figure 1 has the accuracies of Tables 1 and 10. Look at the order of the methods, not at the distance to the published values: the
+# Figure 1 shows the accuracies of Tables 1 and 10. Look at the order of the methods, not at the distance to the published values: the
 # paper trains a larger network, on more images, about eleven times as long.
 
 # %%
@@ -186,8 +186,8 @@ print("ARI of EMD-CFL, ours:", *aris[f"{prefix}ours"].round(2))
 # each of them twice: as its own authors intended, and as the code of the comparison has it ("as published"). The printed numbers come from
 # that code.
 #
-# Figure 2 has them on the version `four`, in the order of the printed accuracies. Look for rows in which the cross is far from the dot. There,
-# the printed number says more about the code than about the method.
+# Figure 2 shows them on the version `four`, in the order of the printed accuracies. Look for rows in which the cross is far from the dot. There,
+# the printed number may say more about the code than about the method.
 
 # %%
 of_baselines = book[(book["paper"] == "emd-cfl") & (book["dataset"] == "mnist")]
@@ -225,7 +225,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The next cell has the numbers for every version that has been run, with the ARI where a method has clusters.
+# The next cell prints the numbers for every version that has been run, with the ARI where a method has clusters.
 
 # %% tags=["nbval-check-output"]
 print(f"versions with runs of these methods: {len(with_runs)} of 5")
@@ -259,7 +259,8 @@ for version in with_runs:
 #   total weight. So the models grow, and the clusters, which are right, do not help.
 # - **CFLGP.** In the code, a client reports the update of its own cluster's model. The authors let all clients report the gradient of one and the same model. On `backdoor`, it is the authors' version
 #   that fails, in all three seeds: its clusters mix the groups (ARI 0.35 to 0.48).
-# - **PACFL.** The code takes the validation images, a tenth of the data, with standardised pixels. The signs of singular vectors are arbitrary, and the code's angles depend on them.
+# - **PACFL.** The code takes the validation images, a tenth of the data, and standardises their pixels. At the reduced scale, our runs as published also take these images,
+#   but their pixels are from 0 to 1. The signs of singular vectors are arbitrary, and the code's angles depend on them.
 # - **IFCA.** Its models begin at random, and all clients may choose the same one. So its result depends on the seed.
 # - **CFL.** The paper's thresholds were made for another network and more rounds. On `backdoor` it never splits, so both versions are FedAvg. The code weights clients by their samples, and the authors weight them equally.
 #
@@ -269,8 +270,8 @@ for version in with_runs:
 #   component instead, which it has just trained. This is a personal model. On `four` it is far better than the mixture, which is far from converged.
 # - **FedSoft.** The intended method pulls local training towards the mixture of the centres. The code does not.
 # - **FedCE.** The code adds 1 to a score several times, where the paper adds it once.
-# - **pFedGraph** and **FedSaC.** The term in the local loss has another sign in the code, and its anchor is the client's own model.
-#   On `backdoor`, the intended methods lose 6 and 15 points against those of the code, in the one seed that was run. In [lesson 09](09_a_map_of_the_methods.ipynb), FedSaC prefers clients of
+# - **pFedGraph** and **FedSaC.** In the code, the term in the local loss pulls a client towards the model that it has received. The authors' term refers
+#   to its neighbours' models. Two clients are compared by their last updates, and not by all that they have learnt. FedSaC's term is a hundred times as strong. On `backdoor`, the intended methods lose 6 and 15 points against those of the code, in the one seed that was run. In [lesson 09](09_a_map_of_the_methods.ipynb), FedSaC prefers clients of
 #   other groups, too.
 #
 # These six have no clusters, so neither the paper nor the kit gives them an ARI.
@@ -298,15 +299,15 @@ for past in (past for past in of_pacfl if past.parameters["version"] == "backdoo
 # %% [markdown]
 # On the rotations, both versions find the true clusters with every seed, as the paper prints it.
 #
-# On the backdoor, the pixels' constants decide. The comparison's code *standardises* all pixels, here with the mean and the deviation of ImageNet. PACFL's directions are those of the standardised pixels.
+# On the backdoor, the result depends on how the pixels are standardised. The comparison's code *standardises* all pixels, here with the mean and the deviation of ImageNet. PACFL's directions are those of the standardised pixels.
 # This moves all images by one vector, and changes the angles. With pixels from 0 to 1, as PACFL's authors have them, 2.5 degrees separate most clients: see the numbers of clusters.
-# So the threshold belongs to the constants. With them, we find more of the groups than the paper prints, and we do not know why. Our runs as published
+# So the threshold belongs to pixels that are standardised in this way. With them, we find more of the groups than the paper prints, and we do not know why. Our runs as published
 # at the reduced scale are older, and have pixels from 0 to 1.
 
 # %% [markdown]
 # ### What the line-up costs
 #
-# All methods of a run are in lockstep: a training that several of them ask for is done once. The next cell has the costs of the runs on `four`. Minutes were measured on
+# All methods of a run are in lockstep: a training that several of them ask for is done once. The next cell prints the costs of the runs on `four`. Minutes were measured on
 # shared machines with two to four cores, so they are rough. Bytes are those of both directions, per client and round, in multiples of FedAvg's (twice the model). The records of
 # FedAvg, FedProx, the oracle and EMD-CFL are older than this count.
 
@@ -344,7 +345,7 @@ for name in sorted(sent, key=lambda name: np.mean(sent[name])):
 # The paper keeps ε = 0.1 for most of its experiments, "finding it to be robust across datasets and models" (section 3). Our reduced runs have 0.02. Why?
 #
 # Each record keeps the scores of the first round. So we can compute the **working range** of every run: from the largest score within a true cluster to
-# the smallest between two. Figure 3 has one bar per record. The dashed line is the paper's ε. Which bars does it cross?
+# the smallest between two. Figure 3 shows one bar per record. The dashed line is the paper's ε. Which bars does it cross?
 
 # %% tags=["hide-input"]
 KEYS = ("dataset", "version", "local_epochs", "seed")
@@ -384,8 +385,9 @@ print(f"right in all of these runs: {common if lows.max() < highs.min() else 'no
 # **This is a finding.** With the paper's ε = 0.1, none of our committed runs with more than one true cluster would be clustered right. Every upper end is
 # below 0.1, so at least one pair of clients from different clusters would agree.
 #
-# The amount of training explains a part of it. Compare the rows of `mnist four` with 3 and with 10 local epochs: with the paper's ten, the upper ends are above 0.09. The network explains nothing. One row has the paper's
+# The amount of training explains a part of it. Compare the rows of `mnist four` with 3 and with 10 local epochs: with the paper's ten, the upper ends are above 0.09. One row has the paper's
 # network, images per client and local epochs, on 8 clients instead of 40. Its range is from 0.007 to 0.092, much like those of the small network with ten local epochs.
+# So we see no effect of the network, but in one run only.
 #
 # So there is much room for ε in the paper's setting, as the paper says. But its choice lies just above that room. With ε = 0.1, one pair of clients from two clusters
 # agrees in the run with the paper's network. Their images are rotated by 180° relative to each other. This is one seed. With 40 clients there are more pairs, which can only make the range smaller. The paper still prints an ARI of 1; the deviations 6, 7 and 13 below may matter here.
@@ -461,7 +463,7 @@ for solver, rows in by_solver.items():
 #
 # ## If only some clients take part
 #
-# In the paper's Table 6, 10, 20 or 30 of 40 clients train per round. Our reduced runs have 3, 6 or 9 of 12 in three rounds instead of ten. So they belong to no row of the table, and the next cell has them beside it.
+# In the paper's Table 6, 10, 20 or 30 of 40 clients train per round. Our reduced runs have 3, 6 or 9 of 12 in three rounds instead of ten. So they belong to no row of the table, and the next cell prints them beside it.
 
 # %% tags=["nbval-check-output"]
 six = book[(book["paper"] == "emd-cfl") & (book["table"] == "6") & (book["dataset"] == "mnist")]
@@ -486,7 +488,7 @@ for share in (0.25, 0.5, 0.75):
 #
 # The paper's clients are all there from the first round, and keep their data. `python -m cflkit grid run emd-cfl/changes` plays the four scenes of lesson
 # [10](10_privacy_and_clients_that_come_and_go.ipynb) on Rotated MNIST, version four, with 12 clients. After three of eight rounds, one client per group joins (*join*), a whole group appears (*late group*), or
-# two clients exchange their data (*drift*). In *random*, each client is there in about half of the rounds. The next cell has the end of each scene.
+# two clients exchange their data (*drift*). In *random*, each client is there in about half of the rounds. The next cell prints the end of each scene.
 
 # %% tags=["nbval-check-output"]
 scenes = {}
@@ -543,7 +545,7 @@ for (title, colours), row in zip(dyes.items(), axes, strict=True):
 plots.show(
     figure,
     5,
-    "Five digits as clean, poisoned and purple clients have them, and as test images that shall fool "
+    "Five digits as clean, poisoned and purple clients have them, and as test images that are meant to fool "
     "clean clients. Below each: red, green and blue (0 to 255), and the lightness.",
     "Four rows of five coloured digits. The clean row has one green, with lightness 0.53. In the "
     "poisoned row, the lightness rises with the digit from 0.39 to 0.52, in the row to fool it falls, "
@@ -551,8 +553,8 @@ plots.show(
 )
 
 # %% [markdown]
-# In the runs, we look at the clients of the clean group. Figure 6 has their accuracy on their own test images, and on the same images in the shades that
-# shall fool them. The vertical distance of the two is the damage.
+# In the runs, we look at the clients of the clean group. Figure 6 shows their accuracy on their own test images, and on the same images in the shades that
+# are meant to fool them. The vertical distance of the two is the damage.
 
 # %%
 poisoned = [
@@ -602,7 +604,7 @@ for name in LINE if poisoned else ():
 # At the reduced scale, the clean clients of EMD-CFL and of the oracle lose next to nothing. They average with nobody who learned to read the shade. The clean clients of FedAvg and
 # FedProx are less accurate to begin with. After three rounds they lose several points in one seed and none in another: the models have hardly begun to trust the shade.
 #
-# So there is also a run of more rounds with fewer local epochs each. Figure 7 has the loss against the local epochs so far. Every curve of FedAvg starts at a negative value. That means that
+# So there is also a run of more rounds with fewer local epochs each. Figure 7 shows the loss against the local epochs so far. Every curve of FedAvg starts at a negative value. That means that
 # the images in shades to fool are classified *better* than the clean ones. How can that be?
 
 # %% tags=["hide-input"]
@@ -646,7 +648,7 @@ for past in damaged:
 # %% [markdown]
 # The printed numbers suggest an answer. After one round, the common model is much better on the two other groups than on the clean one. The shades to fool are the poisoned group's
 # colours. That group has twice as many training images as each other group, so FedAvg gives it half of the weight. At first the model simply knows
-# these colours better. Only later it learns that a shade stands for a digit, and then the loss becomes positive. We have not tested this explanation by a run of its own.
+# these colours better. Only later does it learn that a shade stands for a digit, and then the loss becomes positive. We have not tested this explanation by a run of its own.
 #
 # Do rounds matter more than local epochs? At twenty local epochs, the run of five rounds has lost more than any of three rounds. It is a single seed, so this is a guess.
 # After the paper's ten rounds of ten local epochs, FedAvg's clean clients lose nearly nine points (Table 8; the next figure has the values).
@@ -667,7 +669,7 @@ panels(
 # ## Are parameters nearer within clusters?
 #
 # The paper's Table 9 compares the mean distance of clients' parameters within the clusters found with that over all pairs. It has the "hypothesis" and the full model.
-# The next cell has the printed distances, first for the hypothesis and then for the full model, and how much smaller the one within clusters is. A row of ours follows where there are runs: means over seeds of the distances after the first round, in which all
+# The next cell prints the published distances, first for the hypothesis and then for the full model, and how much smaller the one within clusters is. A row of ours follows where there are runs: means over seeds of the distances after the first round, in which all
 # clients begin with one model. `python -m cflkit grid run emd-cfl/distances` makes these runs.
 
 # %% tags=["nbval-check-output"]
@@ -756,7 +758,7 @@ print(textwrap.fill(", ".join(missing), 90))
 # - A tenth of the dimensions is enough for a working threshold, as in the paper, and a twentieth is not.
 # - With few clients per round, EMD-CFL is level with the oracle. Both lack the clients that were not drawn.
 # - Where clients come later, EMD-CFL follows. Where a client changes its group, it does not. OCFL that clusters again follows both, but not reliably where few clients are there.
-# - At the paper's scale, PACFL finds the true clusters of all rotations, as printed. On the backdoor, its result hangs on the constants by which pixels are standardised.
+# - At the paper's scale, PACFL finds the true clusters of all rotations, as printed. On the backdoor, its result depends on how the pixels are standardised.
 # - Table 9 supports the theory for its hypothesis, which on MNIST must be more than the last layer. For the full model, only some rows do.
 
 # %% [markdown]

@@ -115,8 +115,8 @@ plots.show(
 # To compare methods over many runs, we rank them (Demšar). In each scenario (a data set and a split) the best method gets rank 1, the
 # next rank 2, and so on. The diagram shows each method's average rank on a line. The best method stands on the right.
 #
-# Ranks could differ by chance. **Friedman's test** asks whether they could: its p-value is the probability of ranks this far apart if all
-# methods were equal. Only if it is at most 0.05 do we compare pairs. The authors compare each pair by **Wilcoxon's signed-rank test**. With
+# Ranks could differ by chance. **Friedman's test** asks whether they could: its p-value is the probability of ranks at least this far apart if
+# all methods were equal. Only if it is at most 0.05 do we compare pairs. The authors compare each pair by **Wilcoxon's signed-rank test**. With
 # seven methods there are 21 pairs, and some would look different by luck. **Holm's correction** therefore raises the p-values.
 #
 # A **bar** joins methods that these tests cannot tell apart, with a dot at each of them. Two methods without a common bar differ
@@ -222,7 +222,7 @@ plots.show(
 # On BloodMNIST and PathMNIST the points lie on the diagonal: those maps are worth hardly more than noise. (The authors' step is not known,
 # and may favour insertion by up to two hundredths.) On the other three data sets most maps are worth something, and some lie below.
 #
-# By the difference, OCFL-HDB has the best rank. The next cell lists which methods differ significantly from FedAvg and which from each
+# By the difference, OCFL-HDB has the best rank. Sattler and OCFL-MS have the same rank; the dot of the lower bar is OCFL-MS's. The next cell lists which methods differ significantly from FedAvg and which from each
 # other. The archive does not show that cluster models are explained better than FedAvg. It does not rule it out either.
 
 # %%
@@ -279,7 +279,8 @@ print(f"other clusters at the end in {agree.count(False)} of {len(agree)} pairs 
 #
 # Look at the baseline before you compare with it. A FedAvg model at chance level (about 0.1 with ten classes) answers the same for every
 # image. It has nothing to explain, and its areas equal its constant confidence. On the CIFAR-10 subset this is what happened: FedAvg did
-# not learn in its 50 rounds, and "Briggs as published" never clustered and has the same model. The next cell names such runs. It also
+# not learn in its 50 rounds, and "Briggs as published" never clustered and has the same model. Sattler's models
+# have hardly learned, and their maps are also zero. The next cell names such runs. It also
 # prints the share of their GradCAM maps that are zero everywhere.
 
 # %%
@@ -343,7 +344,7 @@ for measure in ("insertion", "deletion") if len(beside) else ():
 #
 # ### Gain with GradCAM, gain with noise
 #
-# The gain is OCFL-HDB's score minus FedAvg's. Figure 6 has one point per data set and split. Its height is the gain with GradCAM's maps,
+# The gain is OCFL-HDB's score minus FedAvg's. Figure 6 shows one point per data set and split. Its height is the gain with GradCAM's maps,
 # and its place from left to right is the gain with noise. A point on the diagonal gained as much with noise as with GradCAM: then the gain
 # says nothing about maps. Only above the diagonal (for deletion, below it) have the maps themselves become better.
 
@@ -388,7 +389,7 @@ for measure, gain in gained.items():
 # %% [markdown]
 # The numbers are means over data sets and splits, with the smallest and the largest. With the committed runs at the reduced scale,
 # insertion rises, as in the paper. Deletion rises as well, and does not fall. Both rise with noise, too. What has grown is the models'
-# confidence in half-erased images, which leave a cluster's model fewer classes to choose from. In the difference little is left, and the
+# confidence in half-erased images. One possible reason is that a cluster's model has fewer classes to choose from. We have not tested it. In the difference little is left, and the
 # splits disagree about its sign.
 #
 # ### How large are the differences?
@@ -446,7 +447,7 @@ for where, chosen_layer in (("after ReLU", None), ("before ReLU", "features.7"))
         print(f"{where:12s}", ", ".join(f"{name} {gap:+.2f}" for name, gap in gaps.items()))
 
 # %% [markdown]
-# Before the ReLU, a unit is negative where it sees nothing. A negative weight times a negative value speaks *for* the class, so the paper
+# Before the ReLU, a unit is negative where it sees nothing. A negative weight times a negative value speaks *for* the class, so the background
 # around the digit lights up. Whether clustering "improves" these explanations turns with the layer.
 #
 # ### The ranks of Figure 8, published and ours
@@ -500,7 +501,7 @@ for kind in ("GradCAM", "noise"):
 #
 # **Picture A.** BloodMNIST: compare FedAvg's cell in the second row with those of OCFL. In this row all answers are right, but the maps show different places.
 #
-# ![A grid of three photographs by nine methods. For FedAvg and Briggs as published no image has a map, and all answers are 6 with probability 0.13. The first photograph, class 3, is answered 3 by OCFL-AFF as published alone; under OCFL-MS it is covered by one even colour. The second, class 6, is answered 6 by FedAvg, Briggs as published and OCFL-MS. The third, class 7, is answered 7 by all but FedAvg and Briggs as published, and the maps of OCFL-KM, -AFF, -MS and -HDB lie on the sand below the horse.](../figures/07_explanations-cifar10-subset-nonoverlapping-balanced-m15-seed0-6b9a3f73.png)
+# ![A grid of three photographs by nine methods. For FedAvg, Sattler and Briggs as published no image has a map. FedAvg and Briggs as published answer 6 with probability 0.13 three times, and Sattler answers 5, 5 and 7. The first photograph, class 3, is answered 3 by OCFL-AFF as published alone; under OCFL-MS it is covered by one even colour. The second, class 6, is answered 6 by FedAvg, Briggs as published and OCFL-MS. The third, class 7, is answered 7 by all but FedAvg and Briggs as published, and the maps of OCFL-KM, -AFF, -MS and -HDB lie on the sand below the horse.](../figures/07_explanations-cifar10-subset-nonoverlapping-balanced-m15-seed0-6b9a3f73.png)
 #
 # **Picture B.** A subset of CIFAR-10, the run whose FedAvg did not learn. A bare photograph has a zero map: the model has nothing to show.
 # The even yellow square under OCFL-MS is a constant map, which is 1 everywhere after division by its maximum. A zero map means that no channel speaks for the answer, and a constant map that the model ignores the image; they are not saliency. OCFL-HDB is wrong on two of three images. Nothing follows from this picture about clustering.
