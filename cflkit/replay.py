@@ -62,7 +62,8 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     ------
     ParameterError
         The record belongs to no paper of the kit, its parameters are not valid, the run does not
-        have this number of rounds, or its clients would get other samples now.
+        have this number of rounds, its clients would get other samples now, or it cannot be
+        replayed on this machine or with these environment variables.
     """
     paper = papers.by_record(record.id)
     if paper is None:
@@ -79,7 +80,10 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     then = record.provenance.get("data_files", {})  # older records do not have it
     if changed := [n for n, md5 in images.files.items() if then.get(n, md5) != md5]:
         raise ParameterError(f"{record.id}: these files have other contents now: {changed}")
-    federation = paper.federation(run, images, split)
+    try:
+        federation = paper.federation(run, images, split)
+    except ValueError as error:  # such as a precision that only GPUs have
+        raise ParameterError(f"{record.id} cannot be replayed here: {error}") from error
     with (record.folder / "rounds.csv").open(encoding="utf-8", newline="") as file:
         recorded = list(csv.DictReader(file))
     # The line-up may have methods that are newer than the record

@@ -119,10 +119,15 @@ def test_shares_near_zero_may_differ_in_the_third_digit(column):
     assert replay.alike("0.002", "0.008", column) == replay.DIFFERENT
 
 
-def test_what_cannot_be_replayed_is_said(made):
+def test_what_cannot_be_replayed_is_said(made, monkeypatch):
     for rounds in (0, 5):
         with pytest.raises(ParameterError, match=f"has 4 rounds and cannot be run for {rounds}"):
             replay.replay(made, rounds=rounds)
+    for name, value in (("ENGINE", "foo"), ("THREADS", "0"), ("PERTURB", "-1")):
+        with monkeypatch.context() as variables:
+            variables.setenv(f"CFLKIT_{name}", value)
+            with pytest.raises(ParameterError, match=f"cannot be replayed here: .*{value}"):
+                replay.replay(made)
     made.provenance["partition_hash"] = "0" * 64
     with pytest.raises(ParameterError, match="its clients would get other samples now"):
         replay.replay(made)

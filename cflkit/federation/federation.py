@@ -138,6 +138,8 @@ class Federation:
         self.engine = engine_to_use(engine, self.device)
         if self.engine not in ENGINES:
             raise ValueError(f"unknown engine {self.engine!r}; choose from {', '.join(ENGINES)}")
+        if seed < 0:
+            raise ValueError(f"a seed is a whole number of 0 or more, not {seed}")
         check_precision(precision, self.device)
         check_task(task, model)
         self.task, self.precision, self.seed = task, precision, seed
