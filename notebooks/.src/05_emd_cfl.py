@@ -896,7 +896,7 @@ print("trainings per client that a method asks for:", *sorted(asked))
 # others are never trained. With the seeds 1, 2 and 3, it did find the groups of the hard shift. Sattler's method, as in its authors' code, may
 # not split in the first 20 rounds. This run is shorter, so its row CFL says nothing about the method.
 #
-# Some methods are half a point above the oracle. The oracle is no upper bound: Briggs, for example, trains the common model for one round more before it clusters.
+# A method may be slightly above the oracle, which is no upper bound: Briggs, for example, trains the common model for one round more before it clusters.
 # One seed does not tell such differences from chance.
 #
 # ## What we saw

@@ -259,8 +259,7 @@ for version in with_runs:
 #   total weight. So the models grow, and the clusters, which are right, do not help.
 # - **CFLGP.** In the code, a client reports the update of its own cluster's model. The authors let all clients report the gradient of one and the same model. On `backdoor`, it is the authors' version
 #   that fails, in all three seeds: its clusters mix the groups (ARI 0.35 to 0.48).
-# - **PACFL.** The code takes the validation images, a tenth of the data, and standardises their pixels. At the reduced scale, our runs as published also take these images,
-#   but their pixels are from 0 to 1. The signs of singular vectors are arbitrary, and the code's angles depend on them.
+# - **PACFL.** The code takes the validation images, a tenth of the data, and standardises their pixels. The signs of singular vectors are arbitrary, and the code's angles depend on them.
 # - **IFCA.** Its models begin at random, and all clients may choose the same one. So its result depends on the seed.
 # - **CFL.** The paper's thresholds were made for another network and more rounds. On `backdoor` it never splits, so both versions are FedAvg. The code weights clients by their samples, and the authors weight them equally.
 #
@@ -301,8 +300,8 @@ for past in (past for past in of_pacfl if past.parameters["version"] == "backdoo
 #
 # On the backdoor, the result depends on how the pixels are standardised. The comparison's code *standardises* all pixels, here with the mean and the deviation of ImageNet. PACFL's directions are those of the standardised pixels.
 # This moves all images by one vector, and changes the angles. With pixels from 0 to 1, as PACFL's authors have them, 2.5 degrees separate most clients: see the numbers of clusters.
-# So the threshold belongs to pixels that are standardised in this way. With them, we find more of the groups than the paper prints, and we do not know why. Our runs as published
-# at the reduced scale are older, and have pixels from 0 to 1.
+# So the threshold belongs to pixels that are standardised in this way. With them, we find more of the groups than the paper prints, and we do not know why. In our first
+# runs at the reduced scale, PACFL as published had pixels from 0 to 1. Newer runs of the grid `emd-cfl/pacfl` replace them.
 
 # %% [markdown]
 # ### What the line-up costs
