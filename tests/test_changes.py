@@ -136,6 +136,7 @@ def test_in_drift_the_truth_changes_and_only_some_methods_follow(tmp_path):
         assert found[name][5] == 1, name
 
 
+@pytest.mark.slow
 def test_a_run_with_drift_that_is_interrupted_ends_as_if_it_was_not(tmp_path, monkeypatch):
     whole, going_on = last("drift", change=3), emd_cfl.simulation.run
 

@@ -161,6 +161,7 @@ def test_clients_that_do_not_differ_are_one_cluster(clusterer, distance):
     assert set(clusterer.fit_predict(distance).tolist()) == {0}
 
 
+@pytest.mark.slow
 @every
 @given(seed=st.integers(0, 1000), m=st.integers(1, 12))
 def test_any_distances_give_labels_in_order_of_appearance(clusterer, seed, m):

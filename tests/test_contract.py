@@ -59,7 +59,11 @@ ALONE = {
 }
 # Methods that assign no client to a cluster
 SOFT = ("ditto", "fedce", "fedem", "fedrc", "fedsac", "fedsoft", "pfedgraph")
-each = pytest.mark.parametrize("name", METHODS)
+# FedCRef trains autoencoders and clusters images, which takes seconds per test
+each = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "fedcref" else n for n in METHODS],
+)
 averaging = pytest.mark.parametrize("name", [name for name in METHODS if name != "fedcref"])
 hard = pytest.mark.parametrize("name", sorted({*METHODS} - {*SOFT, "fedcref"}))
 

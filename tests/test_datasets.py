@@ -75,6 +75,7 @@ def test_digits_are_scikit_learns():
     torch.testing.assert_close(shares, torch.full((10,), 0.2), atol=0.005, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pool", "test", "shape", "classes"),
     [
@@ -109,6 +110,7 @@ def test_mnist_is_what_torchvisions_own_reader_gives(data_root, tmp_path):
     assert torch.equal(ours.test_labels, theirs.targets)
 
 
+@pytest.mark.slow
 def test_pacs_domains(data_root):
     images = datasets.load("pacs-64")
     assert images.domains.bincount().tolist() == [2048, 2344, 1670, 3929]

@@ -199,6 +199,7 @@ def history(turned):
     return line_up, federation, simulation.run(line_up, federation, 2, progress=False)
 
 
+@pytest.mark.slow
 def test_parameter_distances_are_those_of_two_nested_loops(turned):
     federation = federate(turned)
     jobs = Jobs(federation.initial()[None], torch.zeros(6, dtype=torch.int64), torch.arange(6))
@@ -234,6 +235,7 @@ def test_parameter_distances_need_models_that_started_together(turned):
     assert not any("last_layer_within" in row for row in rows)
 
 
+@pytest.mark.slow
 def test_it_finds_the_turned_clients_and_shares_the_oracles_training(history):
     line_up, federation, run = history
     assert line_up["EMD-CFL"].labels.tolist() == federation.clusters.tolist()
@@ -416,6 +418,7 @@ def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turne
     assert (waiting.labels[present[0]] == waiting.labels[present[1]]) == together
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("participants", [None, 3])
 def test_checkpoints_hold_what_was_measured(turned, tmp_path, participants):
     path = tmp_path / "state.pt"

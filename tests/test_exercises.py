@@ -66,6 +66,7 @@ def test_the_reference_is_right(exercise, seed):
     assert said(exercise.id, exercise.reference, seed)[0]
 
 
+@pytest.mark.slow
 @of_kind((Implement, Predict))
 def test_usual_mistakes_get_a_hint_of_their_own(exercise):
     assert len(exercise.mistakes) >= (3 if isinstance(exercise, Implement) else 2)
@@ -78,6 +79,7 @@ def test_usual_mistakes_get_a_hint_of_their_own(exercise):
             assert hint in text
 
 
+@pytest.mark.slow
 @of_kind(Implement)
 def test_neither_the_input_nor_a_constant_is_taken_for_an_answer(exercise):
     rng = np.random.default_rng(5)

@@ -136,6 +136,7 @@ def test_pixels_are_ordered_by_saliency_and_else_by_chance(height, width, seed):
     assert torch.equal(order, explain.pixel_order(maps, seed))
 
 
+@pytest.mark.slow
 def test_where_a_map_knows_nothing_chance_decides(network, images):
     """The position of pixels must not decide: an empty map must score no better than noise."""
     orders = explain.pixel_order(torch.zeros(2000, 3, 4), seed=0)
@@ -343,6 +344,7 @@ def test_a_row_is_what_the_parts_say(line_up, assessed, small, source, kind):
     assert row["confidence"] == pytest.approx(float(answers.max(dim=1).values.mean()))
 
 
+@pytest.mark.slow
 def test_methods_that_share_models_share_explanations(line_up, monkeypatch):
     found, federation, history = line_up
     asked = []
@@ -358,6 +360,7 @@ def test_methods_that_share_models_share_explanations(line_up, monkeypatch):
     assert explained.minutes > history.minutes
 
 
+@pytest.mark.slow
 def test_a_method_that_has_diverged_is_not_explained(line_up):
     found, federation, finished = line_up
     history = copy.deepcopy(finished)
@@ -393,6 +396,7 @@ def test_the_true_class_may_be_explained_instead(line_up):
         assessment.Assessment("features.8", explained="likely")
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.integers(2, 6), st.integers(0, 9), st.data())
 def test_noise_is_worth_nothing_whatever_the_model(side, bias, data):

@@ -181,6 +181,7 @@ def blobs(k=3, n=60, d=16):
     )
 
 
+@pytest.mark.slow
 def test_real_clusterings_find_what_is_plain():
     samples, truth = blobs()
     dec = first.DEC((12, 4), layer_steps=60, whole_steps=120, updates=5)
@@ -189,6 +190,7 @@ def test_real_clusterings_find_what_is_plain():
     assert np.array_equal(dec.fit_predict(samples, 3, 0), dec.fit_predict(samples, 3, 0))
 
 
+@pytest.mark.slow
 def test_one_pretraining_serves_all_numbers_of_clusters():
     samples, _ = blobs(n=20)
     dec = first.DEC((8, 2), layer_steps=20, whole_steps=20, updates=3)

@@ -85,6 +85,7 @@ def loss_by_hand(network, pixels, labels, weights, anchor, training):
     return loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
 @pytest.mark.parametrize(
     "options",

@@ -699,6 +699,7 @@ def beside(clients, tmp_path):
     process.wait()
 
 
+@pytest.mark.slow
 def test_a_resident_process_tells_at_once_that_its_file_is_wrong(tmp_path):
     wrong = tmp_path / "client.npz"
     np.savez(wrong, train_images=np.zeros((2, 8, 8)))
@@ -710,6 +711,7 @@ def test_a_resident_process_tells_at_once_that_its_file_is_wrong(tmp_path):
     assert not (tmp_path / "socket").exists()
 
 
+@pytest.mark.slow
 def test_a_resident_process_answers_and_outlives_errors_and_peers_that_hang_up(beside):
     setting = Setting(CLIENTS, "linear", (1, 8, 8), 10, TRAINING).sent()
     hello, wrong = (packed({"kind": kind, "setting": setting}) for kind in ("hello", "goodbye"))

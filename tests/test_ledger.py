@@ -311,6 +311,7 @@ def test_the_placebo_compares_with_the_other_scenarios_of_a_table():
     assert ledger.placebo(table)["ocfl-extended", "2"] == pytest.approx(passing.mean())
 
 
+@pytest.mark.slow
 def test_the_committed_ledger_is_what_the_kit_writes(tmp_path):
     if records.git("rev-parse", "HEAD") is None:
         pytest.skip("needs git, which knows the committed records")
@@ -473,6 +474,7 @@ def test_average_ranks_of_the_archived_scores_are_the_printed_ones():
     assert set(ranks["reduced_status"]) == {"not run"}
 
 
+@pytest.mark.slow
 def test_average_ranks_need_all_scenarios_with_all_methods():
     runs = archived_explanations()
     one_less = ledger.ledger(runs[1:]).query("table == 'figure 8'")

@@ -80,7 +80,7 @@ def test_unknown_model():
         models.make("lenet", (1, 28, 28), 10)
 
 
-@pytest.mark.parametrize("name", ["compact-cnn", "resnet34"])
+@pytest.mark.parametrize("name", ["compact-cnn", pytest.param("resnet34", marks=pytest.mark.slow)])
 def test_a_row_is_the_whole_model(name):
     shape = (1, 8, 8)
     source, target = models.make(name, shape, 10), models.make(name, shape, 10)

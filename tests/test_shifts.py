@@ -119,6 +119,7 @@ def test_backdoors_of_coloured_images_are_patches(colourful):
     assert torch.equal(shifted.images[split.test[0]], whole(colourful)[rows])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", sorted(set(shifts.VERSIONS) - {"domains"}))
 @pytest.mark.parametrize("channels", [1, 3])
 def test_images_of_floats_are_shifted_as_images_of_bytes(digits, version, channels):

@@ -58,6 +58,7 @@ def test_shared_trainings_are_run_once(federate):
     assert (history.requested, history.trained) == (36, 18)
 
 
+@pytest.mark.slow
 def test_same_seed_same_history_and_another_seed_another(federate):
     one, same, other = (run(line_up(), federate(seed=seed)).table().to_csv() for seed in (1, 1, 2))
     assert one == same
@@ -198,6 +199,7 @@ class Wild(FedAvg):
         return Jobs(jobs.models * (1e30 if t == 1 else 1), jobs.model_of, jobs.client_of)
 
 
+@pytest.mark.slow
 def test_who_diverges_leaves_and_the_others_go_on(federate, tmp_path):
     """The others have the same results as without the method that left."""
     checkpoint = tmp_path / "run.pt"
