@@ -207,8 +207,8 @@ scores = {  # per training, client and measure: macro-F1 and accuracy
 }
 
 # %% [markdown]
-# Each client has two marks: a cross for the one model, and a coloured mark for its group's model. Look at their
-# distance. In which group does the one model do worst, and is it the same group in each training?
+# Each client has two bars: a grey one for the one model, and a coloured one for its group's model. The marks are the
+# trainings. Compare the heights of the two bars. In which group does the one model do worst, and is it the same group in each training?
 
 # %% tags=["hide-input"]
 one, grouped = scores.values()
@@ -326,7 +326,7 @@ claims.check(
 # %% [markdown]
 # ## Three paths
 #
-# - **Students** read 00 to 03 in order. Then they choose one of 04, 05 and 06, and finish with 07, 08 or 09. The
+# - **Students** read 00 to 03 in order. Then they choose what interests them among 04 to 10. The
 #   [glossary](99_glossary.ipynb) stands beside all of them.
 # - **Instructors** find a [course](course.md) of six weeks, with quizzes, exercises that check themselves and failure labs.
 #   Figures and "What we saw" are there before anything runs. Each lesson can be a session of its own after 01 and 02.

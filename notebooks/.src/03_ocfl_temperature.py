@@ -518,7 +518,7 @@ plots.show(
 # (what clustering gains), the oracle (what could be gained), and local training (what the federation gains).
 # The table of the last round, with accuracy, is printed at the end.
 #
-# Part of FedAvg's distance is due to the measure. Its wrong answers often fall on classes that the client does
+# A part of FedAvg's distance from OCFL-HDB comes from the measure. Its wrong answers often fall on classes that the client does
 # not hold, and each such class counts as F1 = 0. Its accuracy shows a smaller distance.
 #
 # Averaged over rounds, each method becomes a segment from GF1 to PF1, as in Figure 2 of both papers. Its length
@@ -815,7 +815,7 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 #
 # The same notebook makes the papers' runs. In this folder,
 # `python -m cflkit run 03_ocfl_temperature.ipynb -f params/ocfl/paper/mnist_15_nonoverlapping_balanced.yaml` is
-# the papers' experiment: MNIST, a network of 25 million parameters, 4,000 draws per client, 50 rounds. With `--record-only`,
+# the papers' experiment: MNIST, a network of 25 million parameters, 4,000 draws per client, 50 rounds. It needs a GPU. With `--record-only`,
 # the other demonstrations of this lesson are left out. With `-p until clusters -p only '[OCFL-HDB, OCFL-KM]'`, a run ends
 # once these methods have clustered, which takes a few rounds: their clusters never change again. The folder
 # `params/ocfl/reduced/` has scenarios at a size for two cores. What came out, beside the papers' numbers, and the
