@@ -57,8 +57,8 @@ plots.style()
 # The data are the 1,797 digits that come with scikit-learn, at their own 8 × 8 pixels.
 #
 # **With the defaults**, several choices differ from the paper's because the images are few and small: the numbers of
-# clients and of images per class, the overlap, θ, τ, and the length of the training. For example, clients that hold the
-# same class share seven in ten of its images. In most of the paper's experiments, they share none. The threshold θ is
+# clients and of images per class, the overlap, θ, τ, and the length of the training. For example, any two clients that hold
+# the same class share at least seven in ten of the images that they hold of it. In most of the paper's experiments, they share none. The threshold θ is
 # larger; Figure 4 shows why.
 
 # %% tags=["parameters"]
@@ -200,7 +200,7 @@ print(f"mean ACC of the first local clusters: {np.mean(first):.2f}")
 # %% [markdown]
 # ## An autoencoder per local cluster
 #
-# Now lines 6 to 9. An [autoencoder](99_glossary.ipynb#autoencoder) is a network that must return its own input through a
+# We come to the lines 6 to 9. An [autoencoder](99_glossary.ipynb#autoencoder) is a network that must return its own input through a
 # narrow middle. Here its layers have 100, 64 and 32 units, and then the same in reverse. The image $x_k$ comes back as
 # $\hat x_k$. The **reconstruction error** $e_k$ is the mean squared difference of their pixels.
 #
@@ -223,8 +223,8 @@ everywhere = [method.errors_on(client) for client in range(run.clients)]
 print(f"{len(clusters)} autoencoders of {federation.parameters} parameters")
 
 # %% [markdown]
-# `everywhere[i][q]` has the errors of network $q$ on all images of client $i$. Everything up to Figure 5 is computed
-# from these matrices; nothing is trained again.
+# `everywhere[i][q]` has the errors of network $q$ on all images of client $i$. All errors and associations up to
+# Figure 5 are computed from these matrices; nothing is trained again.
 #
 # We ask the first network of client 0 about three kinds of images. They are the usual ones of its local cluster, the
 # odd ones there, and those of a client with few or no classes in common. Compare the blur below with the image above.
@@ -282,7 +282,8 @@ print(f"{np.mean(elsewhere):.0%} of the odd images suit another network of their
 #
 # ## When are two local clusters associated?
 #
-# Now lines 10 to 14. All networks go to all clients. Client $i$ receives the network of local cluster $r$ of client $j$.
+# We come to the lines 10 to 14. All networks go to all clients. Let $e_k^{\,iq}$ be the error of the network of local cluster $q$
+# of client $i$ on image $k$. Client $i$ receives the network of local cluster $r$ of client $j$.
 # It compares this network with its own network of local cluster $q$, image by image of $q$. How different are the two
 # errors on image $k$, on a scale from the smallest difference to the largest?
 #
@@ -291,7 +292,8 @@ print(f"{np.mean(elsewhere):.0%} of the odd images suit another network of their
 # \Pr\{\, \tilde d_k \le \theta \,\} \ge \alpha .$$
 #
 # If at least a share $\alpha$ of the differences is at most $\theta$, client $i$ agrees. Client $j$ asks the same on the
-# images of $r$. Both must agree. (The paper writes $E_{jp \to iq}$ for our $e^{jr}$ on the images of $q$.)
+# images of $r$. Both must agree. (The paper calls the foreign local cluster $p$, and writes $E_{jp \to iq}$ for its errors on the
+# images of $q$.)
 
 # %% [markdown]
 # Why must errors be *alike*, and not just *small*? Some classes are harder than others. Only the local cluster's own
@@ -388,7 +390,8 @@ scales = {"min-max": np.linspace(0.1, 0.9, 17), "absolute": np.geomspace(0.002, 
 
 # %% [markdown]
 # In Figure 4, look for the range of θ where three things are good at once. There should be as many communities as
-# classes, few isolated local clusters, and no wrong associations. Without labels, nobody sees the lower row.
+# classes, few isolated local clusters, and no wrong associations. Without labels, nobody sees the lower row, nor the
+# dotted line.
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(2, 2, figsize=(8, 3.6), sharex="col", sharey="row")
@@ -417,7 +420,7 @@ plots.show(
 
 # %% [markdown]
 # If θ is small, nobody agrees. If θ is large, all classes merge into one community, because a single wrong association
-# joins two components. The useful θ lies between. It depends on networks and data: with other epochs the curves move.
+# joins two components. The useful θ lies between: with the defaults, from 0.4 to 0.5 on the left. It depends on networks and data: with other epochs the curves move.
 #
 # Two details need an explanation. First, local clusters become isolated *again* at a very large θ. There every local
 # cluster agrees with every other, and two of them are rarely each other's first match. (Our rule needs a first match in both directions. The authors' code would keep more associations.) Second, our clients
@@ -483,7 +486,7 @@ display(widgets.VBox([slider, picture]))
 # %% [markdown]
 # ## Sort the images again
 #
-# Now lines 21 to 27. Each community trains one model by federated averaging over its local clusters. Then every client
+# We come to the lines 21 to 27. Each community trains one model by federated averaging over its local clusters. Then every client
 # takes its own networks and all community models as *candidates*. It sorts its images by their errors. This is
 # Algorithm 2, again with the paper's line numbers:
 #
@@ -560,7 +563,7 @@ print(f"2 clusters: {refine(twins, 2)}, as the package: {equal}")
 # A client *alone* has as many candidates as clusters. Then Algorithm 2 only gives each image to the network with the
 # smallest error.
 #
-# Now the first iteration of client 0, with the networks above and one model per community.
+# The next cell makes the first iteration of client 0, with the networks above and one model per community.
 
 # %%
 method.communities, _ = fedcref.communities_of(agree)
@@ -701,7 +704,8 @@ plots.show(
 )
 
 # %% [markdown]
-# The upper bound bounds the associations, and not the accuracy. A few missing edges may even help, as in the last line
+# **With the defaults** FedCRef ends level with perfect associations, and both end above clients alone. So perfect
+# associations are an upper bound for the associations, and not for the accuracy. A few missing associations may even help, as in the last line
 # of the paper's Table 6.
 #
 # ## Why are associations lost again?
@@ -805,12 +809,12 @@ for k, row in by_k.items():
 #
 # ## What we saw
 #
-# - A reconstruction error is a question that needs no labels and sends no images. Do you know this kind of image?
-# - The answer is noisy. So it is asked in both directions, and only most of the images must agree.
+# - A reconstruction error answers a question without labels: does this network know this kind of image?
+# - The answer is noisy. So the question is asked in both directions, and the two networks need to agree on most images only.
 # - One wrong association joins two classes. A missing one may cut a class in two, or lose it. Where θ must lie depends
 #   on networks and data.
 # - Networks correct local clusters, because the minority of one is the majority of another. A client's own networks
-#   begin this work. Community models have seen more of a class, and continue it.
+#   do most of this work. Community models have seen more of a class, and add the rest.
 # - Min-max scaling forgets the size of differences, and so clean local clusters can lose associations.
 #
 # These are the outcomes on which the lesson rests.

@@ -91,7 +91,8 @@ run_name = records.run_id(run)
 # | Briggs | BCL | cuts a dendrogram of updates in one round |
 # | OCFL-KM, -AFF, -MS, -HDB | the same; HDBS for HDB | k-means, affinity propagation, mean shift or HDBSCAN, once |
 #
-# "As published" marks a method with the slips of the authors' code, which [lesson 04](04_sattler_and_briggs.ipynb) shows. The next
+# "As published" marks a method with the slips of the authors' code, which [lesson 04](04_sattler_and_briggs.ipynb) shows.
+# With the defaults, Sattler's method does not split, so it equals FedAvg. The next
 # cell prints [ARI](99_glossary.ipynb#ari), which is 1 for the true clusters, and [PF1](99_glossary.ipynb#pf1), the clients' mean F1.
 
 # %% tags=["record"]
@@ -270,7 +271,7 @@ plots.show(
 # **With the defaults** Figure 2 has no zero map and no constant map. Only the map of OCFL-MS for client 12 covers almost
 # the whole image.
 #
-# Now the same images under every cluster's model of OCFL-HDB. **With the defaults** the clusters have no class in common, and only one
+# Figure 3 shows the same images under every cluster's model of OCFL-HDB. **With the defaults** the clusters have no class in common, and only one
 # model per row was trained on the image's class. What do the others do?
 
 # %%
@@ -299,7 +300,7 @@ plots.show(
 
 # %% [markdown]
 # A model that was not trained on the class answers with one of the classes that it knows. Compare the probabilities in a row: how sure is
-# it of the wrong answer? It also has a place in the image to show for it.
+# it of the wrong answer? Its map also marks a place in the image for the wrong answer.
 #
 # ## How good is a map? Take its pixels away
 #
@@ -339,7 +340,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The score of a map is the **area** under its curve, between 0 and 1. For deletion a low area is good, for insertion a high one. The
+# The score of a map is the **area** under its curve, where the pixels count as a share from 0 to 1. For deletion a low area is good, for insertion a high one. The
 # package computes both curves of all images in batches. It must agree with the loop above. (Pixels of equal saliency come in random
 # order.)
 
@@ -370,7 +371,7 @@ plots.show(
 # ## One model for all, or one per cluster
 #
 # Now we compare FedAvg's model with that of client 0's cluster, on images of that cluster's test sets. We draw mean curves with GradCAM's
-# maps. We also draw curves with **noise**, which are maps drawn at random. A curve with noise owes nothing to an explanation. Look at the
+# maps (Figure 6). We also draw curves with **noise**, which are maps drawn at random. A curve with noise owes nothing to an explanation. Look at the
 # dashed lines first.
 
 
@@ -518,16 +519,17 @@ plots.show(
 )
 
 # %% [markdown]
-# **With the defaults** noise gains from FedAvg to OCFL-HDB, in insertion and in deletion, although it knows nothing of either model. Look at
+# **With the defaults** GradCAM does not stand out: brightness is as good or better. Noise has larger areas under OCFL-HDB's models than
+# under FedAvg's, in insertion and in deletion, although it knows nothing of either model. Look at
 # brightness, too. On a ground of zeros, ink is all that there is to take away. No model is needed to know where the ink is.
 #
 # ### What is a map worth?
 #
-# Take noise. After $k$ pixels its insertion shows a random set of $k$ pixels. Its deletion leaves a random set of $N - k$ pixels. Over the
+# Take noise, and let $N$ be the number of pixels. After $k$ pixels its insertion shows a random set of $k$ pixels. Its deletion leaves a random set of $N - k$ pixels. Over the
 # whole curve, both see random sets of every size. So their expected areas are the *same*, whatever the model and however sure it is. (This
 # needs a `step` that divides $N$; otherwise they agree to one or two hundredths.)
 #
-# So the **difference** insertion − deletion has a zero that needs no model. A map must beat 0 to be worth anything. It is still no pure
+# So the **difference** insertion − deletion has a natural reference: noise gets 0 on average, whatever the model. A map must beat 0 to be worth anything. It is still no pure
 # measure of explanation: a surer model has room for larger differences. Maps that have never seen a model can score high, too.
 
 # %% tags=["hide-input"]
@@ -600,7 +602,7 @@ print(pd.DataFrame(of_layers, index=columns).T.round(2).to_string())
 #
 # Where the first is below the second, a model looks at the background around the strokes. There can be a good reason: what is *not* there
 # also tells a 6 from a 4. But the background is zero, and taking zero away changes nothing. With a baseline of zeros such a map must score
-# badly. So its score does not say that the map is bad (exercise 2). In the [report](97_report_explanations.ipynb), the layer decides the sign of a difference.
+# badly. So its score does not say that the map is bad (exercise 2). In the [report](97_report_explanations.ipynb), the layer decides whether insertion − deletion is above 0.
 #
 # ## What we saw
 #

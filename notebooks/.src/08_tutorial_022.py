@@ -104,7 +104,7 @@ for cluster in range(features.CLUSTERS):
 
 # %% [markdown]
 # Figure 1 shows the mean of each client's features. The features 10 to 31 carry no information, and we leave out most of them.
-# Where do you see the shared classes?
+# The shared classes are 3 and 6. Their columns are bright in two groups.
 
 # %% tags=["hide-input"]
 means = np.array([images.images[own].mean(dim=0).flatten()[:14].numpy() for own in split.train])
@@ -235,7 +235,7 @@ warm = {number: warmed_up(home) for number, home in federations.items()}
 # ### Exercise 3 of the tutorial: compare the similarity measures
 #
 # Here signatures use all samples of a client, and [average linkage](99_glossary.ipynb#linkage) clusters them. The tutorial's own
-# choices follow below. Figure 2 shows the three distance matrices after the warm-up. Which of them shows three blocks?
+# choices follow below. Figure 2 shows the three distance matrices after the warm-up. Dark means near. Which of them shows three blocks?
 
 # %% tags=["hide-input"]
 kinds = {"gradient": "cosine", "loss": "euclidean", "model": "euclidean"}
@@ -286,9 +286,9 @@ print(f"ARI of the ten gradients of the last biases, before training: {ari_of(by
 
 # %% [markdown]
 # **With the defaults** gradients and models find the groups exactly. A loss is one number, and two clients can find a
-# model equally bad for different reasons. The last lines show this for the first seed. Before training, two of the three
-# groups have almost the same mean loss. After the warm-up the means differ, but single clients scatter around them, and
-# the groups overlap.
+# model equally bad for different reasons. The two lines with ± show this for the first seed; the number after ± is a standard
+# deviation. Before training, two of the three groups have almost the same mean loss. After the warm-up the means differ, but single
+# clients scatter around them.
 #
 # The second finding is a surprise. Gradients and models show the groups after zero rounds of warm-up. The reason is in the last
 # layer. For each class, the gradient of its bias is the mean predicted probability minus the frequency of the class. A
@@ -311,7 +311,8 @@ print(f"ARI of the ten gradients of the last biases, before training: {ari_of(by
 # | [IFCA](99_glossary.ipynb#ifca) | losses of cluster models | every round | hard | the number of clusters |
 # | [FeSEM](99_glossary.ipynb#fesem) | models | every round | hard | the number of clusters |
 # | [PACFL](99_glossary.ipynb#pacfl) | directions of the data | once, before training | hard | a threshold |
-# | [FedEM](99_glossary.ipynb#fedem), [FedSoft](99_glossary.ipynb#fedsoft) | losses of cluster models | every round | soft | the number of clusters |
+# | [FedEM](99_glossary.ipynb#fedem) | losses of cluster models | every round | soft | the number of clusters |
+# | [FedSoft](99_glossary.ipynb#fedsoft) | losses of cluster models | every second round | soft | the number of clusters |
 #
 # The tutorial's method is close to Briggs'. It compares gradients and not updates, is told the number of clusters and not a
 # threshold, and begins again with new models.
@@ -404,7 +405,8 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # 3. **Restart.** After the clustering each cluster begins with a new random model. The warm-up model is lost.
 #
 # A fourth variant keeps the three faults, and clusters before the first round. All variants use the same batches as the methods
-# above. Only the fourth has other initial models for its clusters.
+# above. Three variants begin their clusters with new models: the first two draw the same ones as the printed method, and the
+# fourth draws others.
 
 # %% tags=["report"]
 curves = [table.pivot(index="round", columns="method", values="accuracy") for table in tables]
@@ -444,7 +446,7 @@ plots.show(
 
 # %% [markdown]
 # **With the defaults** the first two faults cost nothing, and the third costs more than ten points in round 11 on average.
-# The three seeds differ much there. In the last round the differences are below one point, and every variant is about two
+# The three seeds differ much there: all lose, but the 90 % interval of the mean contains 0. In the last round the differences are below one point, and every variant is about two
 # points below the ceiling. The largest loss is not a mistake in a line of code. It is the warm-up itself.
 #
 # ### Where Ward's linkage and the first batch cost something
@@ -500,7 +502,7 @@ plots.show(
 # %% [markdown]
 # **With the defaults** 16 samples are enough in all six seeds, so a batch of 32 is enough, too. With fewer samples and unequal groups, Ward's
 # linkage usually falls behind: it prefers groups of equal size. But compare its two uses. In Figure 5 the
-# incorrect one is no worse than the correct one. So the fault that a reviewer would name first, a formula on the wrong
+# incorrect one is about as good as the correct one. So the fault that a reviewer would name first, a formula on the wrong
 # distances, is harmless here. The *choice* of Ward's linkage is not.
 #
 # The first batch has another danger. Data are often stored in some order. Sorting by class does no harm here, since each cluster then

@@ -69,7 +69,7 @@ run = papers.lessons.MapOfTheMethods.of(globals())
 #
 # The images are handwritten digits of 8 × 8 pixels. There are four groups of clients, which see them turned by 0, 90, 180 and 270
 # degrees. All clients have a network with one hidden layer of 64 units. Such a network does not know that a turned digit is still a
-# digit. So each group needs a model of its own. The networks are small and alike, so the kit trains them as one stack
+# digit. So a model per group learns faster. The networks are small and alike, so the kit trains them as one stack
 # (`engine="stacked"`).
 
 
@@ -148,7 +148,9 @@ print("residual below a millionth:", residual < 1e-6)
 #
 # | method | what is compared | when | told | lesson |
 # |---|---|---|---|---|
-# | FedAvg, FedProx, SCAFFOLD | nothing | – | – | [01](01_federated_averaging.ipynb) |
+# | FedAvg | nothing | – | – | [01](01_federated_averaging.ipynb) |
+# | FedProx | nothing | – | a pull μ | [05](05_emd_cfl.ipynb) |
+# | SCAFFOLD | nothing | – | – | |
 # | Sattler (CFL) | updates, by angle | in every round | two norms, which it can choose itself | [04](04_sattler_and_briggs.ipynb) |
 # | Briggs | updates, by angle | once, after a given round | a distance | [04](04_sattler_and_briggs.ipynb) |
 # | OCFL | updates, by angle | once, when the temperature rises | what its clusterer needs ($k$ for k-means) | [03](03_ocfl_temperature.ipynb) |
@@ -173,8 +175,9 @@ print("residual below a millionth:", residual < 1e-6)
 # A few words about the methods that no other lesson has:
 #
 # - **FedEM** treats every image as a draw from one of $k$ distributions. For each image, a client computes how probable each of the $k$ models is. These are its
-#   **responsibilities**. Then it trains all $k$ models, with the responsibilities as weights. **FedRC** also divides by how frequent each class is.
-# - **FedCE** keeps a score per client and model. The best model's score rises most. Each model is then a mean over all clients, with weights from the scores.
+#   **responsibilities**. Then it trains all $k$ models, with the responsibilities as weights. **FedRC** also divides these probabilities
+#   by how frequent the image's class is in each model's share of the data.
+# - **FedCE** keeps a score per client and model. The best model's score rises most. A client trains the model with the smallest loss. Each model is then a mean over all clients, with weights from the scores.
 # - **FedSoft** counts for how many images each of the $k$ models is best. A client trains *one* model, with a pull to the $k$ models by these counts.
 # - **pFedGraph** chooses a client's row of $W$ directly. It minimises a sum of two terms: rows should be close to the shares of samples, and similar clients should weigh more.
 #   **FedSaC** adds a term for clients whose features are different.
@@ -214,7 +217,7 @@ for name, (low, high) in ranges.items():
 
 
 # %% [markdown]
-# First the methods that give each client one cluster:
+# The next cell has the methods that give each client one cluster.
 
 # %%
 BY_SAMPLES = {"weighting": "samples"}  # otherwise some methods give all clients the same weight
@@ -241,7 +244,7 @@ def with_clusters(truth, k):
 
 
 # %% [markdown]
-# And the others. They have one model for everybody, a mixture of $k$ models per client, or a model per client:
+# The other methods follow. They have one model for everybody, a mixture of $k$ models per client, or a model per client:
 
 
 # %%
@@ -430,7 +433,7 @@ plots.show(
 # - At the bottom, there is more orange than blue.
 #
 # So a first question about any method is: *how much orange is left?* The matrix is not everything, though. SCAFFOLD, FedAvg and FedEM have the same bar, and quite different accuracies. They differ in the training. (There are about 1,400 test images. Differences below one point, such as
-# that between the first method and the oracle, are noise.)
+# that between the first method and the oracle, can be chance.)
 #
 # ## Is this only the beginning?
 #
@@ -510,7 +513,8 @@ for name, row in table.sort_values("accuracy", ascending=False).iterrows():
 # With the defaults, the first bytes buy five points: that is the step from Local to the methods at the top. More bytes than FedAvg's buy nothing. Most methods at the top cluster by what the server has anyway, the clients' models.
 # Signatures, PACFL and CFLGP send something more for it, and gain nothing by that.
 # The expensive ones send $k$ models to each client (IFCA, FedEM, FedRC, FedCE, FedSoft), or the models of other clients for the distances (EMD-CFL). In between, pFedGraph, FedSaC and SCAFFOLD send one more vector for the training, and CFLGP also
-# sends gradients. EMD-CFL pays only once, in the first round. Over 100 rounds, its total would fall from 3.8 times FedAvg's bytes to about 1.2, and that of the others would stay.
+# sends gradients. EMD-CFL pays only once, in the first round. Over 100 rounds, its total would fall from 3.8 times FedAvg's bytes to about 1.2. Signatures and
+# PACFL, which also pay only once, would fall to FedAvg's bytes.
 #
 # ## Make them fail
 #
@@ -623,8 +627,8 @@ plots.show(
 #
 # - **IID.** FedAvg is the best you can have, and clusters only leave each model less data. FeSEM, FlexCFL and CFLGP must make four clusters, and lose 2 to 4 points. IFCA leaves models unused, and loses less. pFedGraph, PACFL and the
 #   oracle lose nothing. Not being told $k$ is no guarantee, though: HDBSCAN also finds clusters where there are none.
-# - **Alone.** Nobody can gain much for a client that has no partner. The best is to leave it alone. FlexCFL, FeSEM and CFLGP do so: they look for four clusters, and one of the four is this client. HDBSCAN needs at least two members
-#   for a cluster, and puts the client into the group that is rotated by 180° from it. pFedGraph moves its weight to the same group, round by round. IFCA's client has chosen the model of another group. EMD-CFL gives it the model of a client that sees the digits upside down.
+# - **Alone.** Nobody can gain much for a client that has no partner. The best is to leave it alone. FlexCFL, FeSEM and CFLGP do so: they look for four clusters, and one of the four is this client. HDBSCAN does not
+#   leave the client out as noise, and puts it into the group that is rotated by 180° from it. pFedGraph moves its weight to the same group, round by round. IFCA's client has chosen the model of another group. EMD-CFL gives it the model of a client whose images are rotated by 180° from its own.
 # - **Between.** One cluster per client is the wrong description for a client with two distributions. No method in the figure is better than Local for it. Even the oracle is not,
 #   as it puts the client into the group of its first half. (With other seeds, it sometimes is.)
 # - **Wrong $k$.** With $k = 2$, groups must share a model. FlexCFL, FeSEM and CFLGP then lose about ten points against the right $k$. With $k = 8$, groups are split, and they lose 2 to 4. IFCA even gains. With more random models, two groups may

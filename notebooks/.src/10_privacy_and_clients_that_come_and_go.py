@@ -147,7 +147,8 @@ for name, counts in messages.items():
 # | `train` | The trained model. The difference from the model before is the update, the sum of all steps of the round. | the server |
 # | `losses` | The loss of each of $k$ models on each image of the client. | the client, which tells the server only what follows: the model that it has chosen, or weights of models |
 # | `loss_gradient` | The gradient of the loss for a given model. | the server |
-# | `owner_sends`, `other_sends` | Embeddings of images, projected by a random matrix that the server does not know, and a distance for comparison. For this, clients also get the *models of other clients*. | the server |
+# | `owner_sends` | Embeddings of the client's own training images, projected by a random matrix that the server does not know, and a distance between its training and validation images. | the server |
+# | `other_sends` | Embeddings of its validation images by another client's model, projected likewise. For this, clients get the *models of other clients*. There are ten, as each client is also compared with itself. | the server |
 # | `directions` | The main directions of each class in the space of the images. | the server |
 # | `feature_axes` | The main directions of the features. | the server |
 # | `labels_of` | The labels, from which weights of images are computed. The client sends sums of these weights per class, which tell how many labels of each class it has. | the client |
@@ -372,8 +373,9 @@ plots.show(
 )
 
 # %% [markdown]
-# The marks stay near the curve, since they are means over many pairs. But a clusterer sees single pairs, and the dashed line is the random part of one pair. The curve crosses it where the clusters got lost in Figure 1.
-# (All this is the first round, in which all clients start from one model. OCFL clusters later, so $\sigma^*$ is a rough guide.) On the right is the **temperature**. Pure noise has cosines near 0, and then $T$ is 0.5 in every round. You can see
+# The marks stay near the curve, since they are means over many pairs, unless the gap is far below the random part. But a clusterer sees single pairs, and the dashed line is the random part of one pair. The curve crosses it where the clusters got lost in Figure 1.
+# (All this is the first round, in which all clients start from one model. OCFL clusters later, so $\sigma^*$ is a rough guide.) On the right is the **temperature**. It is the norm of the matrix of all $1 - \text{cosine}$, divided by its value if all of them were 2
+# ([lesson 03](03_ocfl_temperature.ipynb)). Pure noise has cosines near 0, and then $T$ is 0.5 in every round. You can see
 # this, but OCFL's trigger cannot: some round is always a little warmer than the one before. So the trigger fires, and the clusterer gets noise.
 #
 # Could one do better? A larger network makes it worse, since $\sigma^*$ falls like $P^{-1/4}$. The next cell computes this, supposing the same $\Delta$. A client could also send fewer numbers to the clusterer, such as the 650 of the last layer. Or it could take part in one training only,
@@ -397,7 +399,7 @@ for size in (650, P, 1_000_000, 25_000_000):
 # Each $\tau$ gives a share of members that are caught, and a share of others that are wrongly accused. Together they draw the ROC curve. The area under it
 # (AUC) is the probability that a random member has a smaller loss than a random other image. A coin has 0.5.
 #
-# Our attacker has the model that a client uses, as every other member of its cluster has. In a cluster of one, this is the server alone. The server also has each client's own trained model, so larger clusters do not help against the server itself. We attack all clients, with the models that we have trained above. For the same clients, we compare clusters of one, the true groups, and one
+# Our attacker has the model that a client uses, as every other member of its cluster has. In a cluster of one, only the server has it. The server also has each client's own trained model, so larger clusters do not help against the server itself. We attack all clients, with the models that we have trained above. For the same clients, we compare clusters of one, the true groups, and one
 # cluster for all. Members are a client's training images, and the others are its test images.
 
 
@@ -436,7 +438,7 @@ by_library = roc_auc_score(labels, -np.r_[members, others])
 print("equals scikit-learn:", bool(np.isclose(auc_from_scratch(members, others), by_library)))
 
 # %% [markdown]
-# The interval is a bootstrap over clients. Clients that share a model are not independent, so it is only a guide. Figure 3 shows the curves on the left. On the right, the same attack meets models that were trained with noise.
+# The interval is a bootstrap over clients. Clients that share a model are not independent, so it is only a guide. Figure 3 shows the curves on the left. Which curve leaves the diagonal, and where? On the right, the same attack meets models that were trained with noise.
 
 # %% tags=["hide-input"]
 areas_by_noise = {  # [noises, repeats]
@@ -483,7 +485,7 @@ plots.show(
 # is special about the images of one. This is what the papers mean by the risk of singled-out clusters. Look at the lower left, too: an attacker who may accuse only a few wrongly finds hardly any member, in clusters of
 # any size.
 #
-# Compare the right panel with Figure 1. The noise that stops this attack on clusters of one costs them most of their accuracy. For the groups, the attack is weak
+# Compare the right panel with Figure 1. Even the largest noise does not quite stop this attack on clusters of one, and costs them most of their accuracy. For the groups, the attack is weak
 # even without noise. But an attack that fails proves nothing: stronger attacks train models of their own for comparison (Carlini et al., 2022). Only ε is a promise.
 
 # %% [markdown]
@@ -501,8 +503,8 @@ plots.show(
 # clustering began, and joins the cluster whose updates are nearest (**attribution**). And clusters can be found again after some rounds
 # (**few-shot clustering**, here every 3 rounds).
 #
-# The other methods have rules that also cover newcomers. In IFCA, a client chooses the model with the smallest loss in every round. In EMD-CFL, a newcomer is compared with all
-# clients that have been seen, once per pair.
+# The other methods have rules that also cover newcomers. In IFCA, a client chooses the model with the smallest loss in every round. In EMD-CFL, a newcomer is compared with each
+# client that is there in the same round, once per pair.
 
 
 # %%
@@ -547,7 +549,7 @@ SCENES = {name: scene(name) for name in ("join", "random", "late group")}
 SCENES["drift"] = [same_place] * run.change + [drifted] * (run.rounds - run.change), first
 
 # %% [markdown]
-# The next cell runs every scene round by round, and measures the accuracy of those who come late or change. (In the scene *random*, these are all.) When a client changes, the oracle is
+# The next cell runs every scene round by round, and measures the accuracy of those who come late or change. In Figure 4, look for the methods that do not recover after the dashed line. (In the scene *random*, these are all.) When a client changes, the oracle is
 # told its new group.
 
 
@@ -612,8 +614,8 @@ for name, (curves, labels) in scenes.items():
 #   EMD-CFL an untrained one.
 # - **Random.** All methods that cluster reach the oracle, only later. One client comes for the first time in round 10. EMD-CFL's clusters are not complete even then, since it measures a pair of clients when both are there. Its clusters of
 #   one group share most of their members' models, so the accuracy hardly suffers.
-# - **Late group.** Here, one-shot clustering has a problem. There is no cluster for the newcomers, but attribution must choose one. All late clients join a cluster of the first group, and share its model. (OCFL had divided the
-#   first group into three parts before, since it saw no other.) In the end, both groups are below the oracle. IFCA had a second model in reserve, and EMD-CFL compares each new pair.
+# - **Late group.** Here, one-shot clustering has a problem. There is no cluster for the newcomers, but attribution must choose one. All late clients join a cluster of the first group, and share its model. (HDBSCAN had found two clusters in the
+#   first group before, and had left one client out as noise, which is a cluster of its own here.) In the end, both groups are below the oracle. IFCA had a second model in reserve, and EMD-CFL compares each new pair.
 # - **Drift.** OCFL and EMD-CFL decide once, OCFL per client and EMD-CFL per pair. The client that has changed stays where it was, and ends 32 and 43 points below the oracle. FedAvg does much better, since its
 #   model knows both groups. IFCA asks in every round.
 # - **Again.** OCFL that clusters again ends within 2 points of the oracle in both difficult scenes. Each clustering costs one round in which no model improves. It is also risky where few clients are there. In the scene *random*, it ended more than 5 points below the oracle with some seeds (the last
