@@ -27,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.command(options)
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        resumes = options.command in (run_notebook, walk_grid, count_claims)
+        what = "; the same command goes on from the last checkpoint" if resumes else ""
+        print(f"interrupted{what}", file=sys.stderr)
         return INTERRUPTED
     except mistakes() as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -37,8 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def mistakes() -> tuple[type[Exception], ...]:
     """Return the errors that a user can correct; asked for once there is an error."""
     from cflkit.datasets import DatasetError
+    from cflkit.partition import PartitionError
 
-    return ParameterError, notebooks.NotebookError, DatasetError
+    return ParameterError, notebooks.NotebookError, DatasetError, PartitionError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -366,6 +369,8 @@ def show_records(options: argparse.Namespace) -> int:
 
     if len(options.id) > 2:
         raise ParameterError(f"one record is shown, or two side by side, not {len(options.id)}")
+    if options.id and options.where:
+        raise ParameterError("--where selects from the list of records, and an ID is given")
     if options.id:
         print(catalogue.side_by_side([catalogue.named(run) for run in options.id]))
         return 0
@@ -373,6 +378,10 @@ def show_records(options: argparse.Namespace) -> int:
         name: notebooks.parse_yaml(name, text)
         for name, text in picked(options.where, "--where").items()
     }
+    known = {name for record in records.find() for name in record.parameters}
+    if unknown := sorted(wanted.keys() - known):
+        names = ", ".join(sorted(known))
+        raise ParameterError(f"no record has a parameter {', '.join(unknown)}; they have {names}")
     found = records.find(**wanted)
     if not found:
         raise ParameterError(f"no record has {wanted}")

@@ -21,6 +21,8 @@ from cflkit.records import PROJECT, Record
 TABLE = PROJECT / "data" / "robustness.csv"
 # The type under which a cell's output keeps its claims; frontends show the text beside it
 MIME = "application/vnd.cflkit.claims+json"
+# The columns of the table of claims
+COLUMNS = ("notebook", "setting", "claim", "runs", "held", "failed_seeds", "seeds", "given", "code")
 # How a lesson is run to see whether its claims hold, and how to say so
 SETTINGS = {
     "default": "seeds",
@@ -87,14 +89,18 @@ def table(path: Path | None = None) -> list[dict[str, Any]]:
     Raises
     ------
     ParameterError
-        The file is another table.
+        The file is another table, or cannot be read.
     """
     path = path or TABLE
     if not path.exists():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        rows = list(reader)
-    if not {"notebook", "setting", "claim"} <= set(reader.fieldnames or ()):
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ParameterError(f"{path} cannot be read as a table of claims ({error})") from error
+    known = list(reader.fieldnames or ()) == list(COLUMNS)
+    if not known or any(row["setting"] not in SETTINGS for row in rows):
         raise ParameterError(f"{path} is no table of claims")
     return rows

@@ -147,11 +147,14 @@ def scale(record: Record, paper: str) -> str | None:
     perturbation = record.provenance.get("perturbation")
     if record.paper != known.folder or perturbation != record.parameters.get("perturbation"):
         return None
+    fields = known.parameters.model_fields
+    # Records have no parameters of the demonstrations, such as `repeats`
+    not_compared = {*known.free, *(name for name, field in fields.items() if field.exclude)}
     partial = any(record.parameters.get(name) is not None for name in known.whole_only)
     for name in ("paper",) if partial else ("paper", "reduced"):
         full = scale_parameters(paper, name, scenario_of(record, paper))
         if full is not None and all(
-            record.parameters.get(k) == full[k] for k in full if k not in known.free
+            record.parameters.get(k) == full[k] for k in full if k not in not_compared
         ):
             return name
     return None
@@ -463,6 +466,7 @@ def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
 
     Each published number is compared with our runs of every other scenario of the same table, for
     the same method and measure. A rule that can tell scenarios apart rarely says "reproduced".
+    Numbers that a run cannot miss (`Paper.fixed`) are left out.
 
     Parameters
     ----------
@@ -477,7 +481,7 @@ def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
         The share per paper and table. NaN if no cell has runs of two seeds.
     """
     facts = [prefix + name for name in OURS if name not in ("low", "high")]
-    run = table[table[f"{prefix}seeds"] > 1]
+    run = table[(table[f"{prefix}seeds"] > 1) & ~table["fixed"]]
     run = run.assign(number=range(len(run)))
     key = ["paper", "table", "method", "measure"]
     pairs = run.merge(run[[*key, *facts, "number"]], on=key, suffixes=("", "_other"))

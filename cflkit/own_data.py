@@ -33,6 +33,8 @@ Labels = NDArray[np.int64]
 
 def is_own(name: str) -> bool:
     """Return whether a data set's name is the path of a file or folder, and not a known name."""
+    if not name.strip():
+        return False
     path = Path(name).expanduser()
     return path.is_dir() if path.suffix != ".npz" else path.is_file()
 

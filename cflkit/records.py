@@ -27,7 +27,7 @@ import psutil
 
 from cflkit import revision
 from cflkit.parameters import ParameterError, Recorded
-from cflkit.revision import CHECKOUT, HOME, PROJECT, git
+from cflkit.revision import HOME, PROJECT, git
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,11 @@ class Record:
         """Return the table in ``rounds.csv``, which is read only when it is first needed."""
         import pandas as pd
 
-        return pd.read_csv(self.folder / "rounds.csv", dtype={"clusters": str})
+        path = self.folder / "rounds.csv"
+        try:
+            return pd.read_csv(path, dtype={"clusters": str})
+        except (OSError, ValueError) as error:
+            raise ParameterError(f"{display_path(path)} is missing or damaged ({error})") from error
 
     @cached_property
     def by_method(self) -> dict[str, pd.DataFrame]:
@@ -274,6 +278,8 @@ def read(folder: str | Path) -> Record:
             contents = {"paper": paper.folder} | contents
             contents["parameters"] = paper.parameters.added_later() | contents["parameters"]
         return Record(folder, **{"paper": None} | contents)
+    except OSError as error:
+        raise ParameterError(f"{display_path(path)} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ParameterError(f"{display_path(path)} is damaged ({error!r})") from error
 
@@ -284,11 +290,13 @@ def find(**parameters: Any) -> list[Record]:
     The records are those in the project and those in `results`.
     """
     found = (folder(name) for name in names())
-    return [
-        record
-        for record in (read(place) for place in found if place is not None)
-        if all(record.parameters.get(name) == value for name, value in parameters.items())
-    ]
+    every = [read(place) for place in found if place is not None]
+    return [record for record in every if has(record, parameters)]
+
+
+def has(record: Record, parameters: Mapping[str, Any]) -> bool:
+    """Return whether a record has these parameters."""
+    return all(record.parameters.get(name) == value for name, value in parameters.items())
 
 
 def names() -> list[str]:
@@ -297,16 +305,25 @@ def names() -> list[str]:
     return sorted({path.parent.name for p in places for path in p.glob("[!.]*/record.json")})
 
 
-def committed() -> list[Record]:
-    """Return the records that the project publishes, sorted by id.
+def committed(**parameters: Any) -> list[Record]:
+    """Return the records with these parameters that the project publishes, sorted by id.
 
-    In a checkout, they are those that git tracks. A wheel has copies of them.
+    In a clone, they are those that git tracks. A wheel or an archive of the project has copies.
+
+    Raises
+    ------
+    ParameterError
+        This is a clone, and git cannot list its files.
     """
-    if CHECKOUT is None:
-        found = (PROJECT / "data" / "results").glob("*/record.json")
-        return [read(path.parent) for path in sorted(found)]
-    listed = git("ls-files", "--", "data/results/*/record.json") or ""
-    return [read((PROJECT / line).parent) for line in sorted(listed.splitlines())]
+    if not (PROJECT / ".git").exists():
+        found = sorted((PROJECT / "data" / "results").glob("*/record.json"))
+    else:
+        listed = git("ls-files", "-z", "--", "data/results/*/record.json")
+        if listed is None:
+            raise ParameterError(f"git cannot list the records in {PROJECT}")
+        found = [PROJECT / line for line in sorted(filter(None, listed.split("\0")))]
+    every = [read(path.parent) for path in found]
+    return [record for record in every if has(record, parameters)]
 
 
 def provenance(parameters: Recorded, federation: Federation, history: History) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     Returns
     -------
     list of Verdict
-        The comparisons, one per round.
+        The comparisons of the methods that the present code has in this run, one per round.
 
     Raises
     ------
@@ -86,10 +86,12 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
         raise ParameterError(f"{record.id} cannot be replayed here: {error}") from error
     with (record.folder / "rounds.csv").open(encoding="utf-8", newline="") as file:
         recorded = list(csv.DictReader(file))
-    # The line-up may have methods that are newer than the record
+    # The line-up may have methods that are newer than the record. Rows of no method in the line-up,
+    # such as those of all data in one place, are not made again
     known = {row["method"] for row in recorded}
     line_up = paper.line_up(run, images, split)
     methods = {name: method for name, method in line_up.items() if name in known}
+    recorded = [row for row in recorded if row["method"] in methods]
     history = paper.play(run, federation, methods, count)
     text = history.table().to_csv(index=False, float_format="%.9g")
     return list(compare(recorded, list(csv.DictReader(io.StringIO(text)))))

@@ -24,8 +24,6 @@ from cflkit.files import write_whole
 from cflkit.notebooks import NotebookError
 from cflkit.parameters import ParameterError
 
-COLUMNS = ("notebook", "setting", "claim", "runs", "held", "failed_seeds", "seeds", "given", "code")
-
 
 def measure(
     notebook: Path,
@@ -56,7 +54,7 @@ def measure(
     Returns
     -------
     list of dict
-        One row per claim, with `COLUMNS`.
+        One row per claim, with `claims.COLUMNS`.
 
     Raises
     ------
@@ -77,7 +75,10 @@ def measure(
     setting = "perturbed" if perturbed else engine or "default"
     code = digest(notebook)
     kept = folder(notebook, setting, given, code)
-    kept.mkdir(parents=True, exist_ok=True)
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ParameterError(f"{kept} cannot be made ({error.strerror})") from error
     try:
         with filelock.FileLock(kept / ".lock", timeout=0):
             commands = [
@@ -179,7 +180,7 @@ def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             both = sorted([*kept, *rows], key=lambda r: (r["notebook"], order.index(r["setting"])))
             path.parent.mkdir(parents=True, exist_ok=True)
             text = io.StringIO(newline="")
-            writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+            writer = csv.DictWriter(text, claims.COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(both)
             write_whole(path, text.getvalue())

@@ -125,7 +125,8 @@ def run(
         ``after`` has no rows, or leaves no round to run.
     checkpoints.CheckpointMismatch
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
-        options, seed or partition, or more rounds.
+        options, seed, partition, data files, device, engine, precision or perturbation, or more
+        rounds.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")

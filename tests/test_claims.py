@@ -87,7 +87,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(lesson):
 @pytest.mark.slow
 def test_the_command_writes_the_table_and_replaces_its_own_rows(lesson, tmp_path, capsys):
     table = tmp_path / "table.csv"
-    robust.write([dict.fromkeys(robust.COLUMNS, "x") | {"setting": "default"}], table)
+    robust.write([dict.fromkeys(claims.COLUMNS, "x") | {"setting": "default"}], table)
     for _ in range(2):
         assert main(["robust", str(lesson), "--seeds", "1", "-o", str(table)]) == 0
     with table.open() as file:
@@ -98,11 +98,17 @@ def test_the_command_writes_the_table_and_replaces_its_own_rows(lesson, tmp_path
 
 @pytest.mark.parametrize(
     "words",
-    [["-p", "sed", "1"], ["-p", "seed", "5"], 2 * ["-p", "extra", "1"], ["-o", "x"]],
+    [
+        *(["-p", "sed", "1"], ["-p", "seed", "5"], 2 * ["-p", "extra", "1"]),
+        *(["-o", "x"], ["-o", "folder"], ["-o", "bytes"], ["-o", "setting"]),
+    ],
 )
 def test_mistakes_are_one_line(lesson, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("x").write_text("another,table\n1,2\n")
+    Path("folder").mkdir()
+    Path("bytes").write_bytes(b"\xff\xfe")
+    Path("setting").write_text(f"{','.join(claims.COLUMNS)}\n{','.join(claims.COLUMNS)}\n")
     assert main(["robust", str(lesson), *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -304,8 +304,9 @@ def test_the_placebo_compares_with_the_other_scenarios_of_a_table():
         runs.append(run)
     table = ledger.ledger(runs)
     run = table[table["paper"].eq("ocfl-extended") & table["table"].eq("2")]
-    run = run[run["status"].ne("not run")]
-    assert len(run) == 2 * 6
+    # Briggs clusters in the round that it is told, so its rounds cannot be missed
+    run = run[run["status"].ne("not run") & ~run["fixed"]]
+    assert len(run) == 2 * 5
     # All runs have 3, so a number of the other scenario passes if it is 3 or 2.5 to 3.5
     passing = run["value"].sub(3).abs().le(0.5)
     assert ledger.placebo(table)["ocfl-extended", "2"] == pytest.approx(passing.mean())

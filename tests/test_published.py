@@ -379,6 +379,27 @@ def test_clustering_rounds_by_hand():
     assert ocfl.round_as_in_the_tables(cut) == 3
 
 
+@pytest.mark.parametrize("final", [True, False])
+def test_a_method_that_diverged_has_numbers_if_its_clusters_were_final(final):
+    rows = pd.DataFrame(
+        {
+            "round": [1, 2, 3],
+            "clusters": ["0|0", "0|1", None],
+            "temperature": [0.5, 0.6, np.nan],
+            "settled": [False, final, np.nan],
+            "diverged": [np.nan, np.nan, True],
+        }
+        | {name: [0.0, 1.0, np.nan] for name in ("ari", "ami", "homogeneity")}
+    )
+    scores = ocfl.as_in_the_tables(rows)
+    if final:
+        assert ocfl.round_as_in_the_tables(rows) == 2
+        assert scores == pytest.approx({"RAND": 0.98, "AMI": 0.98, "COM": 0.98})
+    else:
+        assert ocfl.round_as_in_the_tables(rows) is None
+        assert all(np.isnan(value) for value in scores.values())
+
+
 # --- As published and as intended ----------------------------------------------------------------
 
 

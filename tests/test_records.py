@@ -142,6 +142,19 @@ def test_a_damaged_record_is_named(finished):
         (written.folder / "record.json").write_text(text)
         with pytest.raises(ParameterError, match=r"run/record\.json is damaged"):
             records.read(written.folder)
+    with pytest.raises(ParameterError, match=r"rounds\.csv is missing or damaged"):
+        (written.folder / "rounds.csv").write_text("")
+        _ = records.Record(written.folder, **whole).rounds
+    (written.folder / "record.json").unlink()
+    with pytest.raises(ParameterError, match=r"run/record\.json cannot be read"):
+        records.read(written.folder)
+
+
+def test_a_clone_whose_files_git_cannot_list_is_said(monkeypatch):
+    (records.PROJECT / ".git").stat()
+    monkeypatch.setattr(records, "git", lambda *_: None)
+    with pytest.raises(ParameterError, match="git cannot list the records"):
+        records.committed()
 
 
 def test_files_are_synced_with_the_right_to_write(finished, monkeypatch):

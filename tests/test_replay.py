@@ -49,6 +49,17 @@ def test_a_record_comes_out_the_same(made, capsys):
     assert capsys.readouterr().out == "round 1: same\n"
 
 
+def test_rows_of_no_method_are_not_replayed(made):
+    """All data in one place, for example, are a row that no method makes."""
+    path = made.folder / "rounds.csv"
+    lines = path.read_text().splitlines()
+    method = lines[0].split(",").index("method")
+    cells = lines[1].split(",")
+    cells[method] = "Global DEC"
+    path.write_text("\n".join([*lines, ",".join(cells), ""]))
+    assert outcomes(made) == [replay.SAME] * 2
+
+
 @pytest.mark.slow
 def test_other_numbers_are_rounding_or_not(made, capsys):
     """A change in the last digits is rounding.
@@ -215,6 +226,8 @@ def test_two_records_side_by_side(made, capsys):
         (["records", "a", "b", "c"], "one record is shown, or two side by side, not 3"),
         (["records", "absent"], "no record 'absent'"),
         (["records", "-w", "dataset", "svhn"], "no record has {'dataset': 'svhn'}"),
+        (["records", "-w", "datset", "mnist"], "no record has a parameter datset; they have alpha"),
+        (["records", "a", "-w", "seed", "0"], "--where selects from the list of records"),
         (["records", "-w", "seed", "0", "-w", "seed", "1"], "--where takes one value of a name"),
         (["replay", "absent"], "no record 'absent'"),
         (["records", "ocfl-mnist"], "records are called 'ocfl-mnist': ocfl-mnist-"),

@@ -105,7 +105,7 @@ def check_layer(run: Parameters, images: ImageSet) -> None:
         image = torch.empty(1, *images.shape)
     try:
         spatial_layer(network, image, run.assessment().layer)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         raise ParameterError(f"layer: {error}") from error
 
 
@@ -143,8 +143,8 @@ def gained(head: str, method: str) -> Column:
     measures = ("insertion_in-cluster", "deletion_in-cluster")
 
     def cell(runs: Runs) -> str:
-        insertion, deletion = (fmean(runs.values(method, measure)) for measure in measures)
-        return f"{insertion - deletion:.2f}"
+        found = [runs.values(method, measure) for measure in measures]
+        return f"{fmean(found[0]) - fmean(found[1]):.2f}" if all(found) else "–"
 
     return Column(head, cell)
 

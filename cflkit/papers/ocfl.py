@@ -19,7 +19,7 @@ from cflkit import clustering, datasets, methods, metrics, partition
 from cflkit.bounds import Count, Natural, NonNegative, Positive, Repeats
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
-from cflkit.history import History
+from cflkit.history import History, diverged_in
 from cflkit.methods import Method
 from cflkit.methods.briggs import CosineThreshold
 from cflkit.papers.base import (
@@ -315,9 +315,9 @@ def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
     -------
     dict of str to float
         Means over rounds 1 to 50, including the rounds before clustering. A single cluster scores
-        zero, so a method that clusters in round r gets at most (51 − r) / 50. If a run ended when
-        the clusters were final, they count for the missing rounds, too. Otherwise the values are
-        NaN if there are fewer rounds.
+        zero, so a method that clusters in round r gets at most (51 − r) / 50. If a run ended, or
+        the method diverged, when the clusters were final, they count for the missing rounds, too.
+        Otherwise the values are NaN if there are fewer rounds.
 
         - ``RAND``: the *adjusted* Rand index.
         - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB, the tables have RAND again.
@@ -330,17 +330,27 @@ def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
     that can be read and checked; a golden test counts them. The correct measures of a whole run are
     the means of `metrics.agreement`. Those of its outcome are the values of the last round.
     """
-    measures = rounds[["ari", "ami", "homogeneity"]].head(TABLE_ROUNDS).reset_index(drop=True)
-    if is_settled(rounds):
-        measures = measures.reindex(range(TABLE_ROUNDS), method="ffill")
-    elif len(measures) < TABLE_ROUNDS:
+    measured = until_divergence(rounds)
+    if measured is None or (len(measured) < TABLE_ROUNDS and not is_settled(measured)):
         return {"RAND": np.nan, "AMI": np.nan, "COM": np.nan}
+    measures = measured[["ari", "ami", "homogeneity"]].head(TABLE_ROUNDS).reset_index(drop=True)
+    if is_settled(measured):
+        measures = measures.reindex(range(TABLE_ROUNDS), method="ffill")
     means = measures.mean()
     return {
         "RAND": float(means["ari"]),
         "AMI": float(means["ami"]),
         "COM": float(means["homogeneity"]),
     }
+
+
+def until_divergence(rounds: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the rows before a method diverged; None if its clusters were not final by then."""
+    left = diverged_in(rounds)
+    if left is None:
+        return rounds
+    rounds = rounds[rounds["round"] < left]
+    return rounds if len(rounds) and is_settled(rounds) else None
 
 
 def is_settled(rounds: pd.DataFrame) -> bool:
@@ -363,8 +373,13 @@ def round_as_in_the_tables(rounds: pd.DataFrame) -> int | None:
         did so, even if it found a single cluster. It is the first round after which the clusters
         are final; records that do not say so have a column that only this round fills, or a
         temperature that nobody watches afterwards. For other methods, the last round that changed
-        the clusters, since the table has Sattler's last split. None if there is no such round.
+        the clusters, since the table has Sattler's last split. None if there is no such round, or
+        if the method diverged before its clusters were final.
     """
+    measured = until_divergence(rounds)
+    if measured is None:
+        return None
+    rounds = measured
     if is_settled(rounds):
         return int(rounds.loc[rounds["settled"].eq(True), "round"].iloc[0])
     cut = rounds.get("merge_heights")

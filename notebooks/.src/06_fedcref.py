@@ -597,7 +597,6 @@ history = simulation.run(
     checkpoint=records.checkpoint(run_name),
     progress=False,
 )
-record = records.write(run_name, run, history, federation)
 table, summary = history.table(), history.summary()
 
 # %% [markdown]
@@ -780,7 +779,7 @@ plots.show(
 # that keeps near images near. Where clients begin with DEC, the same DEC clusters all their images, and the record
 # keeps the result (the paper's Table 2). Otherwise a small DEC clusters at most two thousand images.
 
-# %%
+# %% tags=["record"]
 pooled = np.unique(np.concatenate(split.train))
 central = run.dec()
 if run.clustering != "dec":
@@ -792,13 +791,14 @@ numbers = range(max(2, images.classes - 3), images.classes + 4)
 tried = central.fit_each(pixels, numbers, run.seed)
 best_k, silhouettes = sample_clustering.best_by_silhouette(plane, tried)
 
-# %%
+# %% tags=["record"]
 by_k = {k: evaluation.centralised(images.labels[pooled], tried[k]) for k in tried}
 if run.clustering == "dec" and history.rows[-1]["method"] != "Global DEC":
     history.rows.append({"method": "Global DEC", **by_k[best_k]})
 for k, row in by_k.items():
     mark = "  <- chosen" if k == best_k else ""
     print(f"K = {k:2d}: silhouette {silhouettes[k]:.3f}, ACC {row['accuracy']:.2f}{mark}")
+record = records.write(run_name, run, history, federation)
 
 # %% [markdown]
 # The silhouettes lie close together, and another number of threads may choose another $K$. Clusters beyond the number

@@ -320,7 +320,7 @@ plots.show(
 # Where the square lies near the circle, or beyond it, the rule cannot distinguish the right scenario from a wrong one. The
 # answer "reproduced" then says that a method finds the groups early *somewhere*. It does not say that this number came
 # out. A row with the circle far right of its square carries information about its scenario. [The results page](results.md) prints the placebo
-# beside each count for which there is one. It needs two scenarios with several seeds. At the papers' scale, there are few of them, with two seeds each. The ARIs of
+# beside each count for which there is one. It needs two scenarios with several seeds. At the papers' scale, there are few of them. The ARIs of
 # PACFL in EMD-CFL's Table 10 are all 1, so every wrong scenario passes as well.
 #
 # **Third test: how precise are our means?** For each table, the next cell prints how many numbers rest on one seed. For the
@@ -335,7 +335,7 @@ for (scale, *pair), rows in ran.groupby(["scale", "paper", "table"]):
     print(f"{scale:8s}{name_of(*pair):29s} {single}, median h {median}, inconclusive {vague:3d}")
 
 # %% [markdown]
-# Three seeds give a wide interval: $t_{0.95,2} = 2.9$. Two seeds, as for OCFL at the papers' scale, give a wider one: $t_{0.95,1} = 6.3$. With ten seeds of the same
+# Three seeds give a wide interval: $t_{0.95,2} = 2.9$. Two seeds give a wider one: $t_{0.95,1} = 6.3$. With ten seeds of the same
 # scatter, $h$ would be a third of that of three.
 #
 # **Fourth test: what did the reduction change?** The reduced scale changes more than the size of the network. The next cell
@@ -479,7 +479,7 @@ if len(rounds):
 # %%
 behind = {name for ids in detail["runs"] for name in ids.split()}
 scenarios = {}
-for past in records.find():
+for past in records.committed():
     if past.id in behind:
         place = ledger.scenario_of(past, view.paper), ledger.scale(past, view.paper)
         scenarios.setdefault(place, []).append(past)
@@ -517,7 +517,7 @@ if scenarios:
 # the same clusters?
 
 # %%
-everything = records.find()
+everything = records.committed()
 old = [r for r in everything if r.paper == "ocfl" and ledger.scale(r, "ocfl-extended")]
 new = [r for r in everything if ledger.scale(r, "ocfl-explanations")]
 

@@ -409,7 +409,9 @@ for past in of_round:
     scores, truth = recorded_scores(past)
     low, high = recorded_range(past)
     version, seed = past.parameters["version"], past.parameters["seed"]
-    print(f"mnist {version}, {len(truth)} clients, seed {seed}: {low:.3f} < ε ≤ {high:.3f} is right")
+    print(
+        f"mnist {version}, {len(truth)} clients, seed {seed}: {low:.3f} < ε ≤ {high:.3f} is right"
+    )
     print(f"{'ε':>5s}{'by neighbours':>20s}{'by components':>20s}")
     for epsilon in TRIED:
         found = [clusters_of(scores, epsilon, rule)[0] for rule in ("neighbourhoods", "components")]

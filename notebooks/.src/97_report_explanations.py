@@ -248,7 +248,7 @@ print("different from each other:", ", ".join(apart) or "no pair")
 # a GPU.
 
 # %%
-past = [p for p in records.find() if ledger.scale(p, "ocfl-explanations") == view.scale]
+past = [p for p in records.committed() if ledger.scale(p, "ocfl-explanations") == view.scale]
 print(f"{len(past)} runs at the {view.scale} scale")
 for one in past:
     baseline = one.summary["FedAvg"]
@@ -267,7 +267,7 @@ alike = ("dataset", "overlap", "balance", "clients", "draws", "rounds", "seed", 
 agree = [
     same
     for one in past
-    for other in records.find(until="rounds", **{name: one.parameters[name] for name in alike})
+    for other in records.committed(until="rounds", **{name: one.parameters[name] for name in alike})
     if other.paper == "ocfl"
     for same in papers.explanations.same_clusters(one, other).values()
 ]
@@ -438,7 +438,7 @@ plots.show(
 # %%
 here = {"dataset": "mnist", "overlap": "nonoverlapping", "balance": "balanced", "seed": 0}
 for where, chosen_layer in (("after ReLU", None), ("before ReLU", "features.7")):
-    for one in records.find(layer=chosen_layer, sample_size=350, step=49, **here):
+    for one in records.committed(layer=chosen_layer, sample_size=350, step=49, **here):
         gaps = {
             name: one.summary[name]["insertion_in-cluster"]
             - one.summary[name]["deletion_in-cluster"]
