@@ -151,6 +151,16 @@ CORNERS = [
 VERSIONS = (*ROTATIONS, "backdoor", "domains")
 
 
+def true_clusters(version: str, clients: int) -> NDArray[np.int64]:
+    """Return the true clusters ``[m]`` of clients among whom a version's groups are split evenly.
+
+    This is any version except ``domains``, whose clusters depend on the data.
+    """
+    # CORNERS, for images with colours, has the clusters of COLOURS
+    groups = COLOURS if version == "backdoor" else ROTATIONS[version]
+    return np.repeat([group.cluster for group in groups], clients // len(groups))
+
+
 def make(
     images: ImageSet,
     version: str,

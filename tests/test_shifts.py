@@ -237,3 +237,14 @@ def test_a_federation_runs_on_what_comes_out(digits):
 def test_bad_requests_are_refused(digits, version, options, message):
     with pytest.raises(PartitionError, match=message):
         shifts.make(digits, version, **options)
+
+
+@pytest.mark.parametrize("version", sorted({*shifts.VERSIONS} - {"domains"}))
+@pytest.mark.parametrize("colours", [False, True])
+def test_true_clusters_are_those_of_the_split(version, colours):
+    images = datasets.load("digits-8x8")
+    if colours:
+        pixels, tests = (x.expand(-1, 3, -1, -1) for x in (images.images, images.test_images))
+        images = dataclasses.replace(images, images=pixels, test_images=tests)
+    _, split = shifts.make(images, version, clients=12, samples=20)
+    assert split.clusters.tolist() == shifts.true_clusters(version, 12).tolist()

@@ -377,11 +377,18 @@ def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[flo
 
 
 def recorded_scores(record: Record) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the scores ``[m, m]`` of a run's first round and the true clusters ``[m]``."""
+    """Return the scores ``[m, m]`` of a run's first round and the true clusters ``[m]``.
+
+    The true clusters are those of the oracle, or of the version of the data in a run without it.
+    """
     rows = record.rounds[record.rounds["method"] == "EMD-CFL"]
     matrix = np.array(rows["scores"].iloc[0].split("|"), dtype=float)
     oracle = record.rounds[record.rounds["method"] == "Oracle"]
-    truth = np.array(oracle["clusters"].iloc[0].split("|"), dtype=int)
+    if len(oracle):
+        truth = np.array(oracle["clusters"].iloc[0].split("|"), dtype=int)
+    else:
+        run = record.parameters
+        truth = shifts.true_clusters(run["version"], run["clients"])
     return matrix.reshape(len(truth), -1), truth
 
 

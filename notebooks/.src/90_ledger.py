@@ -118,7 +118,7 @@ counted = ledger.counts(book)[list(ledger.STATUS)]
 answered = entries[entries["status"] != "not run"]
 touched = set(answered[["paper", "table"]].itertuples(index=False, name=None))
 bars = [name_of(*pair) if pair in touched else f"{pair[0]}, tables not run" for pair in in_order]
-figure, axes = plt.subplots(1, len(drawn), figsize=(8, 3.6), sharey=True, squeeze=False)
+figure, axes = plt.subplots(1, len(drawn), figsize=(7.5, 3.3), sharey=True, squeeze=False)
 for ax, scale in zip(axes[0], drawn, strict=True):
     numbers = counted.loc[scale].loc[in_order].groupby(bars, sort=False).sum()
     total, left = numbers.sum(axis=1).to_numpy(), np.zeros(len(numbers))

@@ -487,7 +487,7 @@ def up_to_trigger(past):
     return past.rounds.query("method == 'OCFL-HDB'")["temperature"].dropna().tolist()
 
 
-figure, axes = plt.subplots(2, 4, figsize=(8, 3.4), sharex=True, sharey=True)
+figure, axes = plt.subplots(2, 4, figsize=(7.4, 3.1), sharex=True, sharey=True)
 for ax, (scenario, group) in zip(axes.flat, sorted(heated.items()), strict=False):
     for past in sorted(group, key=lambda past: past.parameters["seed"]):
         seed, curve = past.parameters["seed"], up_to_trigger(past)
