@@ -118,7 +118,7 @@ counted = ledger.counts(book)[list(ledger.STATUS)]
 answered = entries[entries["status"] != "not run"]
 touched = set(answered[["paper", "table"]].itertuples(index=False, name=None))
 bars = [name_of(*pair) if pair in touched else f"{pair[0]}, tables not run" for pair in in_order]
-figure, axes = plt.subplots(1, len(drawn), figsize=(7.5, 3.3), sharey=True, squeeze=False)
+figure, axes = plt.subplots(1, len(drawn), figsize=(8, 3.6), sharey=True, squeeze=False)
 for ax, scale in zip(axes[0], drawn, strict=True):
     numbers = counted.loc[scale].loc[in_order].groupby(bars, sort=False).sum()
     total, left = numbers.sum(axis=1).to_numpy(), np.zeros(len(numbers))
@@ -571,7 +571,7 @@ ways = {
     "as intended, ours": ("intended", "o", "#0072B2"),
 }
 kinds_of, scenes = list(twins["method"].unique()), list(twins["label"].unique())
-size = (6.2, 1.2 + 0.12 * len(scenes))
+size = (5.7, 1.2 + 0.11 * len(scenes))
 if kinds_of:
     figure, axes = plt.subplots(1, len(kinds_of), figsize=size, sharey=True, squeeze=False)
     for ax, method in zip(axes[0], kinds_of, strict=True):

@@ -567,7 +567,7 @@ dyes = {
     "to fool": shifts.SHADES[::-1],
     "purple": shifts.PURPLE,
 }
-figure, axes = plt.subplots(4, 5, figsize=(4.2, 4.4))
+figure, axes = plt.subplots(4, 5, figsize=(3.8, 4))
 for (title, colours), row in zip(dyes.items(), axes, strict=True):
     dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
     table = np.broadcast_to(np.array(colours), (10, 3))
