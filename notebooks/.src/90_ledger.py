@@ -397,7 +397,7 @@ def beside(table):
     measures, scenarios = list(rows["measure"].unique()), list(rows["label"].unique())
     names = list(rows["method"].unique())
     many = len(names) > 8  # narrow panels
-    size = (8 if many else 6.8, 1.2 + len(measures) * (0.5 + 0.125 * len(scenarios)) + 0.6 * many)
+    size = (7.5 if many else 6.4, 1.2 + len(measures) * (0.5 + 0.118 * len(scenarios)) + 0.6 * many)
     figure, axes = plt.subplots(
         len(measures), len(names), figsize=size, sharex="row", sharey=True, squeeze=False
     )
@@ -571,7 +571,7 @@ ways = {
     "as intended, ours": ("intended", "o", "#0072B2"),
 }
 kinds_of, scenes = list(twins["method"].unique()), list(twins["label"].unique())
-size = (5.7, 1.2 + 0.11 * len(scenes))
+size = (6.2, 1.2 + 0.12 * len(scenes))
 if kinds_of:
     figure, axes = plt.subplots(1, len(kinds_of), figsize=size, sharey=True, squeeze=False)
     for ax, method in zip(axes[0], kinds_of, strict=True):

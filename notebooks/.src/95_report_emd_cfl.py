@@ -554,25 +554,25 @@ for name in ("Oracle", "EMD-CFL", "OCFL-HDB", "OCFL-HDB again", "IFCA", "FedAvg"
 # on the digit. A model that is trained with the third group can learn to read the shade instead of the digit. Somebody who later sends a digit in another digit's shade fools
 # that model.
 #
-# Figure 5 shows the same five digits in all four ways. The poisoned shades are told by their lightness, which stands below each digit. Compare the rows *poisoned*
+# Figure 5 shows the same four digits in all four ways. The poisoned shades are told by their lightness, which stands below each digit. Compare the rows *poisoned*
 # and *to fool*.
 
 # %% tags=["hide-input"]
 digits = datasets.load("digits")
-five_labels = [0, 2, 5, 7, 9]
-places = [int((digits.labels == label).nonzero()[0]) for label in five_labels]
+shown = [0, 2, 5, 9]
+places = [int((digits.labels == label).nonzero()[0]) for label in shown]
 dyes = {
     "clean": shifts.GREEN,
     "poisoned": shifts.SHADES,
     "to fool": shifts.SHADES[::-1],
     "purple": shifts.PURPLE,
 }
-figure, axes = plt.subplots(4, 5, figsize=(3.8, 4))
+figure, axes = plt.subplots(4, 4, figsize=(3.4, 4.4))
 for (title, colours), row in zip(dyes.items(), axes, strict=True):
     dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
     table = np.broadcast_to(np.array(colours), (10, 3))
     lightness = table @ [0.2126, 0.7152, 0.0722]  # the weights of Rec. 709
-    for image, label, ax in zip(dyed, five_labels, row, strict=True):
+    for image, label, ax in zip(dyed, shown, row, strict=True):
         ax.imshow(image.permute(1, 2, 0))
         ax.set(xticks=[], yticks=[])
         rgb = " ".join(f"{255 * value:.0f}" for value in table[label])
@@ -581,9 +581,9 @@ for (title, colours), row in zip(dyes.items(), axes, strict=True):
 plots.show(
     figure,
     5,
-    "Five digits as clean, poisoned and purple clients have them, and as test images that are meant to fool "
+    "Four digits as clean, poisoned and purple clients have them, and as test images that are meant to fool "
     "clean clients. Below each: red, green and blue (0 to 255), and the lightness.",
-    "Four rows of five coloured digits. The clean row has one green, with lightness 0.53. In the "
+    "Four rows of four coloured digits. The clean row has one green, with lightness 0.53. In the "
     "poisoned row, the lightness rises with the digit from 0.39 to 0.52, in the row to fool it falls, "
     "and the purple row has one purple.",
 )
