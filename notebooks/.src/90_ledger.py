@@ -293,7 +293,7 @@ for rule in ("before", "now"):
 # %% tags=["hide-input"]
 rates = passing("now", ["scale", "paper", "table", "method"])
 rates = rates[rates.index.get_level_values("paper") == view.paper].droplevel("paper")
-figure, ax = plt.subplots(figsize=(4.9, 0.9 + 0.16 * max(len(rates), 4)))
+figure, ax = plt.subplots(figsize=(5.2, 0.9 + 0.165 * max(len(rates), 4)))
 places = np.arange(len(rates))
 ax.hlines(places, rates.get("wrong", []), rates.get("right", []), color="0.7", zorder=0)
 for pair, marker, colour in (("wrong", "s", "#D55E00"), ("right", "o", "#0072B2")):
@@ -397,7 +397,7 @@ def beside(table):
     measures, scenarios = list(rows["measure"].unique()), list(rows["label"].unique())
     names = list(rows["method"].unique())
     many = len(names) > 8  # narrow panels
-    size = (7.5 if many else 6.4, 1.2 + len(measures) * (0.5 + 0.115 * len(scenarios)) + 0.6 * many)
+    size = (7.5 if many else 6.4, 1.2 + len(measures) * (0.5 + 0.118 * len(scenarios)) + 0.6 * many)
     figure, axes = plt.subplots(
         len(measures), len(names), figsize=size, sharex="row", sharey=True, squeeze=False
     )
@@ -486,7 +486,7 @@ for past in records.committed():
 
 lines = ["| scenario | scale | seeds | minutes | saved |", "|---|---|---|---|---|"]
 for (scenario, scale), found in scenarios.items():
-    links = " ".join(f"[{p.parameters['seed']}](../data/results/{p.id}/record.json)" for p in found)
+    links = " ".join(f"[{p.parameters['seed']}](../data/results/{p.id})" for p in found)
     known = pd.DataFrame([p.provenance for p in found])
     saved = 1 - known["trainings_run"].sum() / known["trainings_requested"].sum()
     name = ", ".join(str(part) for part in scenario if part is not None)
