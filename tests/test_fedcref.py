@@ -597,9 +597,9 @@ def test_resting_clients_train_no_more_and_keep_a_model_for_each_cluster(clients
     trained = []
     train = federation.train
 
-    def spy(jobs, round):
+    def spy(jobs, round, **options):
         trained.append(set(jobs.client_of.tolist()))
-        return train(jobs, round)
+        return train(jobs, round, **options)
 
     federation.train = spy
     iterate(federation, method)

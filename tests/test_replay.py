@@ -124,7 +124,7 @@ def test_two_values_by_hand(old, new, outcome):
     assert replay.alike(old, new, "temperature") == outcome
 
 
-@pytest.mark.parametrize("column", ["accuracy", "insertion_p05", "wrong"])
+@pytest.mark.parametrize("column", ["accuracy", "insertion_p05", "wrong", "scores"])
 def test_shares_near_zero_may_differ_in_the_third_digit(column):
     assert replay.alike("0.002", "0.006", column) == replay.ROUNDED
     assert replay.alike("0.002", "0.008", column) == replay.DIFFERENT

@@ -89,7 +89,9 @@ def test_a_killed_run_goes_on_to_the_same_history(federate, tmp_path, monkeypatc
     federation = federate()
     rounds_trained = []
     train = federation.train
-    federation.train = lambda jobs, round: rounds_trained.append(round) or train(jobs, round)
+    federation.train = lambda jobs, round, **options: (
+        rounds_trained.append(round) or train(jobs, round, **options)
+    )
     history = run(line_up(), federation, rounds=5, checkpoint=checkpoint)
     assert rounds_trained == list(range(after, 5))
     assert history.table().to_csv() == expected.table().to_csv()

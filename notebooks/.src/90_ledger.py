@@ -420,7 +420,7 @@ def beside(table):
         ax.tick_params(axis="y", length=0)
         ax.tick_params(axis="x", labelsize=6 if many else None)
         if detail.loc[detail["measure"] == measures[y], "ours"].max() <= 1:
-            ax.set_xticks(*(([0, 1], ["0", "1"]) if many else ([0, 0.5, 1], ["0", "0.5", "1"])))
+            ax.set_xticks(*(([0, 1], ["0", "1"]) if many else ([0, 0.5, 1], ["0", "", "1"])))
         else:
             ax.locator_params(axis="x", nbins=1 if many else 2)
         if y == 0:

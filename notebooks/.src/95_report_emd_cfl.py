@@ -356,7 +356,7 @@ for past in ordered:
     name = f"{p['dataset']} {p['version']}, {total} clients, {p['local_epochs']} local epochs"
     name += ", the paper's network" if p["model"] == "emd-cnn" else ""
     ours[f"{name}, seed {p['seed']}"] = recorded_range(past)
-figure, ax = plt.subplots(figsize=(7.3, 0.2 * len(ours) + 1.1))
+figure, ax = plt.subplots(figsize=(7.7, 0.2 * len(ours) + 1.1))
 plots.ranges(ours, ax)
 ax.axvline(0.1, color="black", linestyle="--", label="the paper's ε = 0.1")
 figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
