@@ -16,8 +16,8 @@ SAME, ROUNDED, DIFFERENT = "same", "same to rounding", "different"
 # The largest difference from the recorded number that counts as rounding: a share of that number,
 # or an absolute difference. Differences in the last bit between processors grow with each step
 RELATIVE, ABSOLUTE, ABSOLUTE_OF_SHARES = 0.02, 1e-6, 0.005
-# Columns with values between 0 and 1, or nearly so, such as EMD-CFL's scores, which are differences
-# of cosine distances. Others have no scale: temperatures of networks with BatchNorm are around 0.001
+# Columns with values between 0 and 1, or nearly so; EMD-CFL's scores are differences of cosine
+# distances. Others have no scale: temperatures of networks with BatchNorm are around 0.001
 SHARES = (*MEASURES, "wrong", "empty", "confidence", "insertion", "deletion", "scores")
 
 Row = Mapping[str, str]
