@@ -150,8 +150,9 @@ def test_a_damaged_record_is_named(finished):
         records.read(written.folder)
 
 
-def test_a_clone_whose_files_git_cannot_list_is_said(monkeypatch):
-    (records.PROJECT / ".git").stat()
+def test_a_clone_whose_files_git_cannot_list_is_said(monkeypatch, tmp_path):
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(records, "PROJECT", tmp_path)
     monkeypatch.setattr(records, "git", lambda *_: None)
     with pytest.raises(ParameterError, match="git cannot list the records"):
         records.committed()

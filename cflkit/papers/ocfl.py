@@ -333,9 +333,9 @@ def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
     measured = until_divergence(rounds)
     if measured is None or (len(measured) < TABLE_ROUNDS and not is_settled(measured)):
         return {"RAND": np.nan, "AMI": np.nan, "COM": np.nan}
-    measures = measured[["ari", "ami", "homogeneity"]].head(TABLE_ROUNDS).reset_index(drop=True)
-    if is_settled(measured):
-        measures = measures.reindex(range(TABLE_ROUNDS), method="ffill")
+    measures = measured[["ari", "ami", "homogeneity"]].reset_index(drop=True)
+    # Rounds that are missing have the clusters of the last one
+    measures = measures.reindex(range(TABLE_ROUNDS), method="ffill")
     means = measures.mean()
     return {
         "RAND": float(means["ari"]),
@@ -376,10 +376,8 @@ def round_as_in_the_tables(rounds: pd.DataFrame) -> int | None:
         the clusters, since the table has Sattler's last split. None if there is no such round, or
         if the method diverged before its clusters were final.
     """
-    measured = until_divergence(rounds)
-    if measured is None:
+    if (rounds := until_divergence(rounds)) is None:
         return None
-    rounds = measured
     if is_settled(rounds):
         return int(rounds.loc[rounds["settled"].eq(True), "round"].iloc[0])
     cut = rounds.get("merge_heights")

@@ -200,7 +200,7 @@ print(f"mean ACC of the first local clusters: {np.mean(first):.2f}")
 # %% [markdown]
 # ## An autoencoder per local cluster
 #
-# We come to the lines 6 to 9. An [autoencoder](99_glossary.ipynb#autoencoder) is a network that must return its own input through a
+# We come to lines 6 to 9. An [autoencoder](99_glossary.ipynb#autoencoder) is a network that must return its own input through a
 # narrow middle. Here its layers have 100, 64 and 32 units, and then the same in reverse. The image $x_k$ comes back as
 # $\hat x_k$. The **reconstruction error** $e_k$ is the mean squared difference of their pixels.
 #
@@ -282,7 +282,7 @@ print(f"{np.mean(elsewhere):.0%} of the odd images suit another network of their
 #
 # ## When are two local clusters associated?
 #
-# We come to the lines 10 to 14. All networks go to all clients. Let $e_k^{\,iq}$ be the error of the network of local cluster $q$
+# We come to lines 10 to 14. All networks go to all clients. Let $e_k^{\,iq}$ be the error of the network of local cluster $q$
 # of client $i$ on image $k$. Client $i$ receives the network of local cluster $r$ of client $j$.
 # It compares this network with its own network of local cluster $q$, image by image of $q$. How different are the two
 # errors on image $k$, on a scale from the smallest difference to the largest?
@@ -486,7 +486,7 @@ display(widgets.VBox([slider, picture]))
 # %% [markdown]
 # ## Sort the images again
 #
-# We come to the lines 21 to 27. Each community trains one model by federated averaging over its local clusters. Then every client
+# We come to lines 21 to 27. Each community trains one model by federated averaging over its local clusters. Then every client
 # takes its own networks and all community models as *candidates*. It sorts its images by their errors. This is
 # Algorithm 2, again with the paper's line numbers:
 #
