@@ -301,11 +301,13 @@ def compare_cell(
     """Compare one published cell with the runs of its scenario; see `summarised`.
 
     Of several runs of one seed, that with most rows of the method counts, and among these the
-    newest. The method is that of the paper's code.
+    newest. The method is that of the paper's code: if some of the runs have it as published, only
+    these count.
     """
     paper = PAPERS[cell["paper"]]
-    runs = [] if protocol is UNRECORDED else runs
     name = paper.methods.get(cell["method"], "")
+    with_twin = [run for run in runs if name + AS_PUBLISHED in run.by_method]
+    runs = [] if protocol is UNRECORDED else with_twin or runs
     found = {run.id: rows for run in runs if len(rows := rows_as_published(run, name))}
     values = {id: protocol.value(rows) for id, rows in found.items()}
     measured = {id for id, value in values.items() if value is None or not np.isnan(value)}
@@ -317,9 +319,8 @@ def compare_cell(
     if protocol.dash_is_one_cluster:
         whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
         against_print = np.where(whole, np.nan, ours)
-    has_twin = any(name + AS_PUBLISHED in run.by_method for run in runs)
     own_rows = [run.by_method[name] for run in runs if name in run.by_method]
-    intended = [protocol.value(own) for own in own_rows] if has_twin else []
+    intended = [protocol.value(own) for own in own_rows] if with_twin else []
     return summarised(cell, protocol.margin, ours, against_print, runs) | {
         "intended": pd.Series(intended, dtype=float).mean()
     }

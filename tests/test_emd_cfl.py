@@ -467,6 +467,49 @@ def test_options_reach_the_distances(turned, normalised):
         assert not torch.allclose(changed.scores, method.scores, atol=1e-6), name
 
 
+def test_as_published_each_distance_is_projected_and_has_columns_of_unit_length(turned):
+    """With all samples in each distance, only the projections differ from those as intended."""
+    federation = federate(turned)
+    jobs = Jobs(federation.initial()[None], torch.zeros(6).long(), torch.arange(6))
+    trained = federation.train(jobs, 0)
+    method = methods.make("emd-cfl", draws="per distance", projection=0.5)
+    method.setup(federation.server, federation.initial())
+    aggregate(method, federation, jobs, trained)
+    owner, other = 4, 2
+    pair = Jobs(trained, torch.tensor([owner, owner]), torch.tensor([owner, other]))
+    [train, _] = federation.embed(pair, "train")
+    own, theirs = federation.embed(pair, "validation")
+    assert len(train) <= method.max_samples
+
+    def distance(a, b, to, share):
+        matrix = emd_cfl.shared_projection(SEED, owner, to, 128, share, "per distance")
+        assert matrix.shape == (128 * share, 128)
+        assert np.linalg.norm(matrix, axis=0) == pytest.approx(np.ones(128))
+        return earth_movers_distance(a.double().numpy() @ matrix.T, b.double().numpy() @ matrix.T)
+
+    reference = distance(train, own, emd_cfl.REFERENCE, 1.0)
+    expected = distance(train, theirs, other, 0.5) - reference
+    assert float(method.scores[owner, other]) == pytest.approx(expected, abs=1e-9)
+
+
+def test_as_published_each_distance_has_its_own_samples(turned):
+    federation = federate(turned)
+    jobs = Jobs(federation.initial()[None], torch.zeros(1).long(), torch.tensor([0]))
+    [everything] = federation.embed(jobs, "train")
+
+    def seen(client, draws):
+        draw = emd_cfl.sampler(client, federation.initial(), "train", 20, False, draws)
+        sets = [draw(*distance) for distance in ((0, 1), (0, 2), (0, 0), (0, emd_cfl.REFERENCE))]
+        places = [cosine_distances(part, everything).argmin(axis=1).tolist() for part in sets]
+        assert all(len(set(part)) == 20 for part in places), "20 different samples of the client"
+        return {tuple(sorted(part)) for part in places}
+
+    client = Client(federation, 0, federation.networks[0])
+    assert len(seen(client, "per client")) == 1
+    assert len(seen(client, "per distance")) == 4
+    assert seen(client, "per distance") == seen(client, "per distance")
+
+
 @pytest.mark.slow
 def test_a_stacked_federation_sees_the_same(turned):
     threads, stacked = federate(turned), federate(turned, engine="stacked")
@@ -491,6 +534,7 @@ def test_a_stacked_federation_sees_the_same(turned):
         ({"sinkhorn": -1.0}, "sinkhorn: Input should be greater than 0"),
         ({"max_samples": 1}, "max_samples: Input should be greater than or equal to 2"),
         ({"clusters": "cliques"}, "clusters: Input should be 'neighbourhoods' or 'components'"),
+        ({"draws": "once"}, "draws: Input should be 'per client' or 'per distance'"),
         ({"weighting": "random"}, "weighting: Input should be 'equal' or 'samples'"),
     ],
 )

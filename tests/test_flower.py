@@ -412,7 +412,7 @@ def test_true_answers_fit_their_question_and_spoiled_ones_do_not(clients, name):
     federation, _ = clients
     about, options = QUESTION_OPTIONS[name.rsplit(".", 1)[1]]
     if "sends" in name:
-        options = options | {"projection": 0.9, "train_mode": False}
+        options = options | {"projection": 0.9, "train_mode": False, "draws": "per distance"}
     jobs = Jobs(
         federation.initial()[None],
         torch.tensor([0]),

@@ -147,7 +147,8 @@ def test_the_line_up_follows_from_the_switches(paper, notebook, references, incl
 
 def test_the_line_up_of_emd_cfl():
     run = emd_cfl.Parameters.checked(ledger.defaults("05_emd_cfl"))
-    rest = "sinkhorn=None, max_samples=512, clusters='neighbourhoods', train_mode=False, "
+    rest = "sinkhorn=None, max_samples=512, draws='per client', "
+    rest += "clusters='neighbourhoods', train_mode=False, "
     rest += "weighting='samples'"
     found = emd_cfl.line_up(run, *emd_cfl.data(run))
     assert {name: repr(method) for name, method in found.items()} == {
@@ -212,6 +213,18 @@ def test_baselines_are_in_the_line_up_of_emd_cfl_if_they_are_named():
     assert (options["PACFL"]["angle"], options["FedClust"]["threshold"]) == (10.5, 28.0)
     more = emd_cfl.Parameters.checked(usual | {"only": ["IFCA"], "k": 5})
     assert emd_cfl.line_up(more, *emd_cfl.data(more))["IFCA"].k == 5
+
+
+def test_emd_cfl_is_in_its_line_up_as_published_if_the_run_asks_for_it():
+    usual = ledger.defaults("05_emd_cfl") | {"only": ["EMD-CFL"]}
+    run = emd_cfl.Parameters.checked(usual)
+    assert [*emd_cfl.line_up(run, *emd_cfl.data(run))] == ["EMD-CFL"]
+    run = emd_cfl.Parameters.checked(usual | {"published_distances": True})
+    found = {n: repr(line) for n, line in emd_cfl.line_up(run, *emd_cfl.data(run)).items()}
+    assert [*found] == ["EMD-CFL", "EMD-CFL as published"]
+    changed = found["EMD-CFL"].replace("'per client'", "'per distance'")
+    changed = changed.replace("train_mode=False", "train_mode=True")
+    assert found["EMD-CFL as published"] == changed
 
 
 def test_the_baselines_without_clusters_are_in_the_line_up_if_they_are_named():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -29,7 +29,7 @@ from cflkit.divergence import earth_movers_distance, pairwise
 from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, question, usable_cores
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import is_finite
-from cflkit.federation.seeds import PROJECTION, stream
+from cflkit.federation.seeds import PROJECTION, SAMPLES, stream
 from cflkit.methods.base import (
     Method,
     Truth,
@@ -39,12 +39,16 @@ from cflkit.methods.base import (
     true_labels,
 )
 
+Draws = Literal["per client", "per distance"]
 Clusters = Literal["neighbourhoods", "components"]
 CLUSTERS = get_args(Clusters)
 KeptShare = Annotated[float, Field(gt=0, le=1)]
 Sample = Annotated[int, Field(ge=2)]
 
 Embeddings = NDArray[np.float64]
+SPLITS = ("train", "validation")
+# Stands for the other client where a client's training and validation samples are compared
+REFERENCE = -1
 # How many pairs of clients send their embeddings at once, which limits the server's memory
 PAIRS_AT_ONCE = 256
 
@@ -64,7 +68,13 @@ class EMDCFL(Method):
     sinkhorn : float, optional
         The regularisation of Sinkhorn's approximation (0.1 in the paper); None for exact distances.
     max_samples : int
-        The largest number of samples of a client that are embedded. They are drawn once per client.
+        The largest number of samples of a client that enter a distance.
+    draws : {"per client", "per distance"}
+        What is drawn for a distance. With ``per client``, each client draws its samples once, and
+        computes its reference distance without a projection. With ``per distance``, as in the
+        authors' code, each distance has its own samples. The reference distance is then projected,
+        too, by a square matrix, and the columns of all matrices have unit length in place of the
+        rows.
     clusters : {"neighbourhoods", "components"}
         The rule for clusters. With ``neighbourhoods``, as published, clients that agree with
         exactly the same clients form a cluster. Its model is the mean over the clients with which
@@ -93,6 +103,7 @@ class EMDCFL(Method):
     projection: KeptShare = 0.9
     sinkhorn: Positive | None = None
     max_samples: Sample = 512
+    draws: Draws = "per client"
     clusters: Clusters = "neighbourhoods"
     train_mode: bool = False
     weighting: Weighting = "samples"
@@ -178,7 +189,11 @@ class EMDCFL(Method):
         models = self.embedders[owners]
         rows = [row for row, others in enumerate(partners) for _ in others]
         pairs = [(owner, c) for owner, own in zip(owners, partners, strict=True) for c in own]
-        sampling = {"max_samples": self.max_samples, "train_mode": self.train_mode}
+        sampling = {
+            "max_samples": self.max_samples,
+            "train_mode": self.train_mode,
+            "draws": self.draws,
+        }
         sent = yield Ask(
             Jobs(
                 models,
@@ -318,6 +333,7 @@ def owner_sends(
     sinkhorn: float | None,
     max_samples: int,
     train_mode: bool,
+    draws: Draws,
 ) -> tuple[float, list[Embeddings]]:
     """Embed a client's training samples by its own model, and project them for each other client.
 
@@ -330,15 +346,20 @@ def owner_sends(
         clients share.
     """
     own, held_back = (
-        as_doubles(client.embed(model, split, max_samples, train_mode))
-        for split in ("train", "validation")
+        sampler(client, model, split, max_samples, train_mode, draws) for split in SPLITS
     )
-    matrices = [
-        shared_projection(client.shared_seed, client.number, other, own.shape[1], projection)
-        for other in others
-    ]
-    reference = earth_movers_distance(own, held_back, sinkhorn)
-    return reference, [project(own, matrix) for matrix in matrices]
+    me = client.number
+    reference = own(me, REFERENCE), held_back(me, REFERENCE)
+    width = reference[0].shape[1]
+
+    def matrix(other: int, share: float) -> Embeddings:
+        return shared_projection(client.shared_seed, me, other, width, share, draws)
+
+    if draws == "per distance":
+        square = matrix(REFERENCE, 1.0)
+        reference = project(reference[0], square), project(reference[1], square)
+    sent = [project(own(me, other), matrix(other, projection)) for other in others]
+    return earth_movers_distance(*reference, sinkhorn), sent
 
 
 def other_fits(answer: Any, blueprint: Blueprint, owner: int, projection: float, **_: Any) -> bool:
@@ -354,13 +375,34 @@ def other_sends(
     projection: float,
     max_samples: int,
     train_mode: bool,
+    draws: Draws,
 ) -> Embeddings:
     """Embed a client's validation samples by the owner's model, and project them: ``[n, k]``."""
-    foreign = as_doubles(client.embed(model, "validation", max_samples, train_mode))
-    matrix = shared_projection(
-        client.shared_seed, owner, client.number, foreign.shape[1], projection
-    )
+    me = client.number
+    foreign = sampler(client, model, "validation", max_samples, train_mode, draws)(owner, me)
+    width = foreign.shape[1]
+    matrix = shared_projection(client.shared_seed, owner, me, width, projection, draws)
     return project(foreign, matrix)
+
+
+def sampler(
+    client: Client, model: Tensor, split: str, max_samples: int, train_mode: bool, draws: Draws
+) -> Callable[[int, int], Embeddings]:
+    """Embed a client's samples, and return the function from a distance to those that enter it.
+
+    A distance is identified by its owner and the other client, or by its owner and `REFERENCE`.
+    """
+    if draws == "per client":
+        once = as_doubles(client.embed(model, split, max_samples, train_mode))
+        return lambda owner, other: once
+    whole = as_doubles(client.embed(model, split, None, train_mode))
+
+    def some(owner: int, other: int) -> Embeddings:
+        key = (SAMPLES, SPLITS.index(split), client.number, owner, other + 1)
+        generator = np.random.default_rng(stream(client.shared_seed, *key))
+        return whole[generator.permutation(len(whole))[:max_samples]]
+
+    return some
 
 
 def as_doubles(embeddings: Tensor) -> Embeddings:
@@ -374,16 +416,19 @@ def projected_dimensions(share: float, dimensions: int) -> int:
 
 
 def shared_projection(
-    seed: int, owner: int, other: int, dimensions: int, share: float
+    seed: int, owner: int, other: int, dimensions: int, share: float, draws: Draws = "per client"
 ) -> Embeddings:
     """Draw the random matrix ``[k, d]`` that two clients share, unknown to the server (line 12).
 
-    The matrix is Gaussian with rows of unit length; the authors' code scales the columns instead.
-    By the lemma of Johnson and Lindenstrauss, the projection nearly preserves angles.
+    The matrix is Gaussian. Its rows have unit length, or its columns (see ``draws`` of `EMDCFL`).
+    By the lemma of Johnson and Lindenstrauss, the projection nearly preserves angles. The matrix of
+    a reference distance belongs to its owner and `REFERENCE`.
     """
-    generator = np.random.default_rng(stream(seed, PROJECTION, owner, other))
+    pair = (owner, other) if other != REFERENCE else (owner, owner, 0)
+    generator = np.random.default_rng(stream(seed, PROJECTION, *pair))
     matrix = generator.normal(size=(projected_dimensions(share, dimensions), dimensions))
-    return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+    axis = {"per client": 1, "per distance": 0}[draws]
+    return matrix / np.linalg.norm(matrix, axis=axis, keepdims=True)
 
 
 def project(embeddings: Embeddings, projection: Embeddings) -> Embeddings:

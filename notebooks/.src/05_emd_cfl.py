@@ -85,6 +85,7 @@ sinkhorn = None  # regularisation of Sinkhorn's approximation; None: exact dista
 embedded = 512  # the most samples per side that are embedded
 clusters = "neighbourhoods"  # or "components"
 train_mode = False  # embeddings in training mode, as in the authors' code
+published_distances = False  # EMD-CFL a second time, with distances as in the authors' code
 mu = 0.01  # FedProx's μ
 range_epochs = [1, 3, 10]  # local epochs tried for the working range of ε; [] for none
 repeats = 3  # training seeds, from the one below
@@ -762,7 +763,7 @@ for number in range(4):
     met.append((late.scores.numpy().copy(), late.labels.numpy().copy()))
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 4, figsize=(7, 2.2))
+figure, axes = plt.subplots(1, 4, figsize=(6.4, 2.1))
 for number, ((so_far, found), ax) in enumerate(zip(met, axes, strict=True), start=1):
     ax.set_facecolor("0.85")
     plots.divergence(so_far, split.clusters, ax, vmax=float(np.nanmax(met[-1][0])))
