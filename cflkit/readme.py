@@ -52,14 +52,16 @@ def write() -> list[Path]:
         raise ParameterError("the README is written in a clone of the project")
     committed = records.committed()
     table = ledger.ledger(committed)
-    ledger.write(table, ledger.LEDGER)
     parts = tables(committed, table)
     texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
     for name in parts:
         if not any(start(name) in text for text in texts.values()):
             raise ValueError(f"no page has a place for {name}: {start(name).strip()}")
-    for page, text in texts.items():
-        write_whole(page, filled(text, parts))
+    pages = {page: filled(text, parts) for page, text in texts.items()}
+    # Nothing is written before all markers have been found
+    ledger.write(table, ledger.LEDGER)
+    for page, text in pages.items():
+        write_whole(page, text)
     return [ledger.LEDGER, *PAGES]
 
 

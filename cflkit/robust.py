@@ -65,13 +65,16 @@ def measure(
         A run failed, or another process measures the same.
     """
     given = dict(given or {})
+    parsed = {name: notebooks.parse_yaml(name, text) for name, text in given.items()}
     if engine and perturbed:
         raise ParameterError("counts are kept for one change at a time: an engine or perturbation")
     if "seed" in given:
         raise ParameterError("the seeds of the runs are given by --seeds and --first")
     for seed in seeds:
-        values = {n: notebooks.parse_yaml(n, v) for n, v in given.items()} | {"seed": seed}
-        notebooks.check_parameters(notebook, values)
+        checked = notebooks.check_parameters(notebook, parsed | {"seed": seed})
+        # The runs have another working folder, so the path of one's own data must be whole
+        changed = {name: checked[name] for name, value in parsed.items() if checked[name] != value}
+        given |= {name: notebooks.as_yaml(value) for name, value in changed.items()}
     setting = "perturbed" if perturbed else engine or "default"
     code = digest(notebook)
     kept = folder(notebook, setting, given, code)
@@ -112,20 +115,20 @@ def run_all(
     """Run the seeds that are missing, and keep the claims of each."""
     failed = {}
     for done, reason in batch.run(commands, side_by_side):
+        # The folder of a run that failed stays, since the reason names the notebook in it
         work = kept / f"{done.name}.work"
+        if reason:
+            failed[done.name] = reason
+            continue
         try:
-            if reason:
-                failed[done.name] = reason
-                continue
             found = claims.of_notebook(work / "lesson.ipynb")
         except ValueError as error:
             failed[done.name] = str(error)
-        else:
-            part = work / "claims.json"
-            part.write_text(json.dumps(found), encoding="utf-8")
-            part.replace(kept / f"{done.name}.json")
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+            continue
+        part = work / "claims.json"
+        part.write_text(json.dumps(found), encoding="utf-8")
+        part.replace(kept / f"{done.name}.json")
+        shutil.rmtree(work, ignore_errors=True)
     if failed:
         reasons = "; ".join(f"seed {seed}: {reason}" for seed, reason in failed.items())
         raise NotebookError(f"{notebook.stem} failed with {reasons}")

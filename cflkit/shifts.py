@@ -158,6 +158,11 @@ def true_clusters(version: str, clients: int) -> NDArray[np.int64]:
     """
     # CORNERS, for images with colours, has the clusters of COLOURS
     groups = COLOURS if version == "backdoor" else ROTATIONS[version]
+    return clusters_of(groups, clients)
+
+
+def clusters_of(groups: Sequence[Group], clients: int) -> NDArray[np.int64]:
+    """Return the true clusters ``[m]`` of clients that are split evenly among the groups."""
     return np.repeat([group.cluster for group in groups], clients // len(groups))
 
 
@@ -279,7 +284,7 @@ def by_groups(
         for own, own_test in zip(train, test, strict=True):
             for name, rows in client_splits(own, own_test, group.share, generator).items():
                 splits[name].append(rows + number * len(labels))
-    clusters = np.repeat([group.cluster for group in groups], members)
+    clusters = clusters_of(groups, recipe["clients"])
     if manipulated is not None:
         targets = [
             rows % len(labels) if cluster == 0 else rows[:0]

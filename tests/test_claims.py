@@ -81,7 +81,8 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(lesson):
     with pytest.raises(notebooks.NotebookError, match="lesson failed with seed 1: AssertionError"):
         robust.measure(lesson, range(2))
     kept = robust.folder(lesson, "default", {}, robust.digest(lesson))
-    assert [path.name for path in kept.glob("[!.]*")] == ["0.json"]
+    assert sorted(path.name for path in kept.glob("[!.]*")) == ["0.json", "1.work"]
+    assert (kept / "1.work" / "lesson.ipynb").exists(), "it shows where the run failed"
 
 
 @pytest.mark.slow
@@ -205,3 +206,22 @@ def test_a_record_has_the_claims(tmp_path):
 def test_a_seed_that_the_lesson_refuses_ends_it_before_anything_runs(lesson):
     with pytest.raises(ParameterError):
         robust.measure(lesson, range(1), given={"unknown": "1"})
+
+
+def test_the_path_of_ones_own_data_begins_in_the_users_folder(tmp_path, monkeypatch):
+    """The runs have another working folder, so they get the whole path."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.npz").touch()
+    asked = []
+
+    def ask(notebook, commands, *_):
+        asked.extend(commands)
+        raise notebooks.NotebookError("that is enough")
+
+    monkeypatch.setattr(robust, "run_all", ask)
+    lesson = records.PROJECT / "notebooks" / "05_emd_cfl.ipynb"
+    with pytest.raises(notebooks.NotebookError, match="enough"):
+        robust.measure(lesson, [3], given={"dataset": "mine.npz", "lr": "1e-2"})
+    [command] = asked
+    assert str(tmp_path / "mine.npz") in command.arguments
+    assert "1e-2" in command.arguments, "what needs no change stays as it was written"

@@ -149,11 +149,6 @@ class Switch:
     alongside: Mapping[str, Any] = field(default_factory=dict)
 
 
-def switch_table(switches: Sequence[Switch]) -> pd.DataFrame:
-    """Build a table of switches for readers, one row per switch."""
-    return pd.DataFrame([vars(switch) for switch in switches]).drop(columns="alongside")
-
-
 def as_published(
     where: str, home: type, given: Mapping[str, Any], switches: Sequence[Switch]
 ) -> dict[str, Any]:
