@@ -126,16 +126,19 @@ for name, end in ends.items():
 # L^c = \mathrm{ReLU}\Big(\sum_k \alpha_k^c A^k\Big).$$
 #
 # The ReLU keeps what speaks *for* the class. The small map is then enlarged to the size of the image and divided by its maximum. In
-# the code, a hook keeps the output of the layer, which is the hook's third argument:
+# the code, a hook keeps the output of the layer:
 
 
 # %%
 def gradcam_from_scratch(network, image, c, layer):
-    kept = []
-    hook = network.get_submodule(layer).register_forward_hook(lambda *call: kept.append(call[2]))
-    y = network(image[None])[0, c]
-    hook.remove()
-    A = kept[0]
+    kept = {}
+
+    def keep(module, inputs, output):
+        kept["A"] = output
+
+    with network.get_submodule(layer).register_forward_hook(keep):
+        y = network(image[None])[0, c]
+    A = kept["A"]
     [gradient] = torch.autograd.grad(y, A)
     alpha = gradient.mean(dim=(2, 3), keepdim=True)
     L = F.relu((alpha * A).sum(dim=1, keepdim=True)).detach()

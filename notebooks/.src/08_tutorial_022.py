@@ -246,7 +246,7 @@ for ax, (kind, metric) in zip(axes, kinds.items(), strict=True):
     plots.divergence(matrix, split.clusters, ax, vmax=float(matrix.max()))
     ax.set_title(kind)
     ax.label_outer()
-    figure.colorbar(ax.images[0], ax=ax, shrink=0.8)
+    figure.colorbar(ax.images[0], ax=ax, shrink=0.8, label=f"{metric} distance")
 plots.show(
     figure,
     2,
@@ -464,14 +464,14 @@ linkages = {
 
 # %%
 counts = (1, 2, 4, 8, 16, 32, None)
-each = federation.clients // features.CLUSTERS
-worlds = {"equal": (each, each, each), "unequal": (1, min(2, each), each)}
+size = federation.clients // features.CLUSTERS  # of a true cluster
+worlds = {"equal": (size, size, size), "unequal": (1, min(2, size), size)}
 harder = {world: {name: [] for name in linkages} for world in worlds}
 for number in range(run.seed, run.seed + 2 * run.repeats):
     home = federation_of(number)
     sent = [signatures_of(home, home.initial(), samples=count)[0] for count in counts]
     for world, of in worlds.items():
-        there = np.concatenate([each * c + np.arange(size) for c, size in enumerate(of)])
+        there = np.concatenate([size * c + np.arange(kept) for c, kept in enumerate(of)])
         truth = split.clusters[there]
         for name, tree in linkages.items():
             cuts = [fcluster(tree(g[there]), run.k, "maxclust") for g in sent]
@@ -707,7 +707,7 @@ def with_bridges(split):
     """Let each even client have half of its samples from a client of the next cluster."""
     parts = {"train": list(split.train), "test": list(split.test)}
     for client in range(0, split.clients, 2):
-        other = (client + each) % split.clients
+        other = (client + size) % split.clients
         for name, held in parts.items():
             own, foreign = getattr(split, name)[client], getattr(split, name)[other]
             half = len(own) // 2

@@ -581,17 +581,19 @@ situations = {
 
 
 def tried_in(pictures, dealt, k, affected):
-    """The mean accuracy of the affected clients, by method."""
+    """The mean accuracy of the affected clients, and their rows of the last matrix, by method."""
     place = home(pictures, dealt)
     names = TRIED if k == 4 else TOLD
-    lines = {name: line_up(dealt.clusters, k)[name] for name in names}
+    lines = mixing.watched({name: line_up(dealt.clusters, k)[name] for name in names})
     simulation.run(lines, place, run.rounds, progress=False)
-    return {name: accuracies(place, line)[affected].mean() for name, line in lines.items()}
+    scores = {name: accuracies(place, line)[affected].mean() for name, line in lines.items()}
+    return scores, {name: line.matrices[-1][affected] for name, line in lines.items()}
 
 
+tried = {name: tried_in(*given) for name, given in situations.items()}
 outcome = pd.DataFrame(
     {"four\ngroups": table.loc[TRIED, "accuracy"]}
-    | {name: pd.Series(tried_in(*given)) for name, given in situations.items()}
+    | {name: pd.Series(scores) for name, (scores, _) in tried.items()}
 )
 simple = outcome.loc[["FedAvg", "Local"]].max()
 simple[["k = 2", "k = 8"]] = simple["four\ngroups"]  # neither is told k
@@ -621,6 +623,17 @@ plots.show(
     "+4 or +5 for seven methods. In the column alone, five methods have -24 or less. All entries under k = 2 "
     "are negative.",
 )
+
+# %% [markdown]
+# Why is the column *alone* so different? The next cell prints whose trained models are in the last model of the client that is alone: its own, and those of
+# the three other groups. These are the shares of its row in the last matrix.
+
+# %%
+others = split.clusters[:last]
+print(f"{'share of':12s}" + "".join(f"{turn:>8s}" for turn in ("itself", "0°", "90°", "180°")))
+for name, [row] in tried["alone"][1].items():
+    shares = [row[last], *(row[:last][others == group].sum() for group in range(3))]
+    print(f"{name:12s}" + "".join(f"{abs(share):8.2f}" for share in shares))
 
 # %% [markdown]
 # With the defaults:

@@ -549,7 +549,7 @@ SCENES = {name: scene(name) for name in ("join", "random", "late group")}
 SCENES["drift"] = [same_place] * run.change + [drifted] * (run.rounds - run.change), first
 
 # %% [markdown]
-# The next cell runs every scene round by round, and measures the accuracy of those who come late or change. In Figure 4, look for the methods that do not recover after the dashed line. (In the scene *random*, these are all.) When a client changes, the oracle is
+# The next cell runs every scene round by round, and measures the accuracy of those who come late or change. In Figure 4, look for the methods that do not recover after the dashed line. (In the scene *random*, these are all.) Equal lines hide each other: before the change, the two kinds of OCFL are one line, and so are EMD-CFL and the oracle in the lower charts. When a client changes, the oracle is
 # told its new group.
 
 
