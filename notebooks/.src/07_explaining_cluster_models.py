@@ -271,8 +271,8 @@ plots.show(
 # where the answers agree. Then look at the crosses. Nothing in the formula knows the true class, so wrong predictions come with maps that
 # can look just as convincing.
 #
-# **With the defaults** Figure 2 has no zero map and no constant map. Only the map of OCFL-MS for client 12 covers almost
-# the whole image.
+# **With the defaults** Figure 2 has no zero map and no constant map. The map of OCFL-MS for client 12 comes close to a
+# constant one: it covers almost the whole image.
 #
 # Figure 3 shows the same images under every cluster's model of OCFL-HDB. **With the defaults** the clusters have no class in common, and only one
 # model per row was trained on the image's class. What do the others do?

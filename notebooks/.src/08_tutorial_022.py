@@ -23,7 +23,7 @@
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb) and
 # [04 Sattler and Briggs](04_sattler_and_briggs.ipynb).
 #
-# **Study minutes:** 60. **Minutes on two cores:** 2
+# **Study minutes:** 60. **Minutes on two cores:** 1.5
 #
 # **Source.** O. Y. Laitinen Imanov and contributors, *Tutorial 022: Clustered Federated Learning*, in the documentation of
 # the package unbitrium, 2026 ("the tutorial"). We describe its code and write our own.
