@@ -66,7 +66,7 @@ run = papers.lessons.FederatedAveraging.of(globals())
 # %% [markdown]
 # ## The clients
 #
-# The clients share the digits at random. Their data differ, but the *distributions* of their data do not. Such
+# The digits are dealt to the clients at random, and no two clients hold the same image. Their data differ, but the *distributions* of their data do not. Such
 # clients are called **IID**: independent and identically distributed. This is the easy case, and we begin with it.
 #
 # The model is as simple as possible. It is softmax regression on images of 8×8 pixels, with 650 parameters. Its loss
@@ -80,14 +80,14 @@ print("training samples:", *[len(indices) for indices in alike.train])
 # %% [markdown]
 # ## The algorithm
 #
-# Client $i$ has $n_i$ training samples, and its loss $f_i(\theta)$ is the mean over them. Together, the clients want
+# A model is a vector $\theta$ of parameters. Client $i$ has $n_i$ training samples. Its loss $f_i(\theta)$ is the mean of the model's loss over them. Together, the clients want
 # to minimise
 #
 # $$f(\theta) = \sum_i \frac{n_i}{n} f_i(\theta),\qquad n = \sum_i n_i.$$
 #
 # They could send a gradient after every step, but communication is expensive. **Federated averaging** (FedAvg) works
 # in [rounds](99_glossary.ipynb#round). In each round, every client starts from the common model $\theta^t$ and takes
-# many steps of stochastic gradient descent (SGD) alone. The server then averages the results:
+# many steps of stochastic gradient descent (SGD) alone. It ends with the parameters $\theta_i^t$. The server then averages the results:
 #
 # $$\theta^{t+1} = \sum_i \frac{n_i}{n}\,\theta_i^t \;=\; \theta^t + \sum_i \frac{n_i}{n}\,\Delta_i^t ,
 # \qquad \Delta_i^t = \theta_i^t - \theta^t .$$
@@ -178,7 +178,7 @@ def compare(seed):
 # %% [markdown]
 # One federation could be a lucky one. We make several, each with its own seed for the partition, the initial model and
 # the order of the batches. All models are tested on the central test set, which belongs to no client. Look at the order
-# of the three lines, and at the rounds that FedAvg needs to find its place between the other two.
+# of the three lines, and at how fast each of them rises.
 
 # %%
 seeds = range(run.seed, run.seed + run.repeats)
@@ -211,7 +211,7 @@ for method, accuracy in accuracies.mean().items():
 # %% [markdown]
 # **With the defaults**, the shared model ends above the clients that train alone, and somewhat below the model of all
 # data. In each round, all clients of the federation together take about as many steps as the model of all data. They take them
-# side by side, and the model takes them one after the other. FedAvg gets only the mean of these steps, and needs more rounds.
+# side by side, and the model takes them one after the other. FedAvg gets only the mean of these steps, so it rises more slowly.
 
 # %% [markdown]
 # ## Client drift
@@ -440,7 +440,7 @@ plots.show(
 # ### The same disagreement, pair by pair
 #
 # Later lessons read the clusters from the disagreement of pairs of clients. They use the cosine distance of two
-# updates. It is 0 for updates in the same direction, 1 for perpendicular ones, and 2 for opposite ones. Look at whether
+# updates. It is 0 for updates in the same direction, 1 for perpendicular ones, and 2 for opposite ones. We take the updates after one epoch. Look at whether
 # clients of one cluster are closer to each other than to the others.
 
 
@@ -457,6 +457,8 @@ print("cosine distance within clusters: ", *distances[:, 0].round(2), "(per fede
 print("cosine distance between clusters:", *distances[:, 1].round(2))
 
 # %% [markdown]
+# **With the defaults** they are. Between clusters, the distance is even above 1: the updates point away from each other.
+#
 # ## What we saw
 #
 # - Federated averaging sends a model, trains it locally, and averages. The server sees parameters and sample counts.
@@ -465,7 +467,7 @@ print("cosine distance between clusters:", *distances[:, 1].round(2))
 #   This is the trouble for one shared model, and the clue
 #   to the clusters.
 #
-# The next cell checks what this lesson says happened. A claim is true if it holds in each of the federations above.
+# The next cell checks what this lesson says happened. A claim is true if it holds in each of the federations above. The claim about the share and the lost length is about the means over them.
 # We also ran the whole lesson with other seeds, each time with one federation (`repeats = 1`). The cell prints how often
 # each claim held there. Last digits of all numbers can differ between processors.
 

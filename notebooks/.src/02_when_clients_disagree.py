@@ -140,12 +140,12 @@ plots.show(
 )
 
 # %% [markdown]
-# Non-overlapping clusters are blocks with nothing beside them. Overlapping clusters share columns. In the imbalanced
+# Non-overlapping clusters are blocks with nothing beside them. Overlapping clusters share columns. In the balanced scenario, clusters 0 and 2 share the digits 0 to 3, clusters 1 and 2 share 4 and 5, and clusters 0 and 1 share 8 and 9. In the imbalanced
 # scenarios the rows of one cluster still look alike, because they share one Dirichlet draw.
 #
 # ### How far apart are the clusters?
 #
-# One number per pair of clusters says it. The **total variation distance** of two distributions of classes is
+# One number per pair of clusters measures it. The **total variation distance** of two distributions of classes is
 #
 # $$\mathrm{TV}(\varphi_a, \varphi_b) = \tfrac12 \sum_y \lvert \varphi_a(y) - \varphi_b(y) \rvert .$$
 #
@@ -171,8 +171,8 @@ for (o, b), distances in apart.items():
     print(f"{o:15s} {b:11s}", *(f"{distance:8.2f}" for distance in distances))
 
 # %% [markdown]
-# Where the distance is 1, a client's classes say which cluster it belongs to. The smaller the distances, the harder the
-# scenario for a method that has to find the clusters.
+# Where the distance is 1, a client's classes say which cluster it belongs to. Where it is smaller, a class alone does not. We expect
+# that such a scenario is harder for a method that has to find the clusters.
 #
 # ## Draws with replacement, and what remains
 #
@@ -228,9 +228,9 @@ print(f"test images that a client of the same cluster trains on: {np.mean(leaked
 #
 # ## Other ways to skew labels
 #
-# Many papers have no clusters at all. Either all clients draw from one distribution, so that their data are independent and
-# identically distributed ([IID](99_glossary.ipynb#iid)). Or each class is dealt to the clients by a
-# [Dirichlet draw](99_glossary.ipynb#dirichlet-split), so that *every*
+# Many papers have no clusters at all. In some, all clients draw from one distribution, and their data are independent and
+# identically distributed ([IID](99_glossary.ipynb#iid)). In others, each class is dealt to the clients by a
+# [Dirichlet draw](99_glossary.ipynb#dirichlet-split), and *every*
 # client is a case of its own. Figure 3 compares them with our scenario, again on one scale.
 
 # %%
@@ -337,7 +337,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The mean over clusters hides what happens to each of them. The average of all updates can land nearer to the optimum of one
+# **With the defaults** it does not: a line that has risen often falls in the next round. The mean over clusters hides what happens to each of them. The average of all updates can land nearer to the optimum of one
 # cluster in one round, and nearer to another's in the next. Figure 5 asks whether this depends on the seed. It shows, for each seed and round, which cluster
 # the shared model serves best and which it serves worst.
 
@@ -388,7 +388,10 @@ for one in seeds:
 print(f"one model per true cluster, last five rounds: {separate[-5:].mean():.2f}")
 
 # %% [markdown]
-# ### What does it answer instead?
+# **With the defaults**, the best cluster changes with every seed, many times in 15 rounds, and the mean gap is large. In the last rounds, the shared model is far behind one
+# model per true cluster.
+#
+# ### What does the shared model answer instead?
 #
 # Take the most lopsided round of the second half: the round with the largest gap. Figure 6 shows the answers of the shared
 # model on the central test set. Rows are true classes, and columns are answers. Where clusters have disjoint classes, black
@@ -448,13 +451,13 @@ for one in seeds:
     )
 
 # %% [markdown]
-# These images are taken for classes of other clusters. A model that only this cluster trains would never be trained towards
+# The images in these cells are taken for classes of other clusters. A model that only this cluster trains would never be trained towards
 # those answers. [03 OCFL](03_ocfl_temperature.ipynb) goes on to find the clusters.
 #
 # ## The partition is the experiment
 #
 # If you change who holds which samples, every number above changes. So a partition has a seed of its own. It is saved as a
-# [manifest](99_glossary.ipynb#manifest), a file with the recipe, and with the samples and the true cluster of each client.
+# [manifest](99_glossary.ipynb#manifest), a file with the recipe, and with the numbers of each client's samples and its true cluster.
 # It carries a [hash](99_glossary.ipynb#hash) over its contents. Load it elsewhere and compare the hash. If one entry is
 # altered, loading refuses the file.
 
@@ -477,7 +480,7 @@ except partition.PartitionError as error:
 # - The manifest makes a split repeatable. A seed alone does not, because it needs the same code as well.
 #
 # **With the defaults**, [03 OCFL](03_ocfl_temperature.ipynb) trains the same clients with another network, fewer local
-# epochs and a smaller learning rate. Compare the accuracy of FedAvg in its last table with the dashed line of Figure 4. How
+# epochs and a smaller learning rate. There, FedAvg ends with a much higher accuracy than the dashed line of Figure 4. How
 # badly one model fails depends on the training, too.
 #
 # **With the defaults**, one shared model serves the clusters unsteadily. Each of the next sentences is a claim that the cell
