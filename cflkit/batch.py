@@ -41,13 +41,14 @@ def run(commands: Sequence[Command], side_by_side: int = 1) -> Iterator[tuple[Co
     commands : sequence of Command
         The commands, in the order in which they begin.
     side_by_side : int
-        The number of processes at a time, which share the cores.
+        The largest number of processes at a time, which share the cores.
 
     Yields
     ------
     tuple of Command and str
         Each command once it has ended, and why it failed; an empty string if it did not.
     """
+    side_by_side = max(1, min(side_by_side, len(commands)))
     pool = ThreadPoolExecutor(side_by_side)
     try:
         begun = {pool.submit(run_one, command, side_by_side): command for command in commands}

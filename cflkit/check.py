@@ -97,13 +97,16 @@ def time_limit(seconds: float) -> Iterator[None]:
     signal.signal(signal.SIGINT, end)
     timer.start()
     try:
-        yield
+        try:
+            yield
+        finally:  # an interrupt that is on its way arrives here, and not at the caller
+            timer.cancel()
+            timer.join()
     except KeyboardInterrupt:
         if late.is_set():
             raise TimeoutError(f"it took longer than {seconds} seconds") from None
         raise
     finally:
-        timer.cancel()
         signal.signal(signal.SIGINT, before)
 
 

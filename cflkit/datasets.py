@@ -90,6 +90,11 @@ class ImageSet:
         ):
             if fault := fault_of(images, labels, size, self.classes):
                 raise DatasetError(f"{self.name}: {what} {fault}")
+        if self.images.dtype != self.test_images.dtype:
+            raise DatasetError(
+                f"{self.name}: images have the type {self.images.dtype} and test images "
+                f"{self.test_images.dtype}; both must have the same type, since uint8 counts to 255"
+            )
         for what, given in (("domains", self.domains), ("owners", self.owners)):
             if given is not None and len(given) != len(self.images):
                 raise DatasetError(
@@ -112,6 +117,8 @@ def fault_of(images: Tensor, labels: Tensor, size: tuple[int, ...], classes: int
             f"have the shape {tuple(images.shape)}; all must have the shape [N, channels, height, "
             "width] and the same size. images[:, None] adds a channel"
         )
+    if 0 in size:
+        return f"have the shape {tuple(images.shape)}; there is nothing to learn from"
     if images.dtype != torch.uint8 and not images.is_floating_point():
         return f"have the type {images.dtype}; images must be uint8, and features floating-point"
     if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:

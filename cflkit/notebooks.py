@@ -376,7 +376,7 @@ def literals(source: str) -> Iterator[tuple[str, Any]]:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 try:
                     yield name, ast.literal_eval(value)
-                except ValueError:
+                except (ValueError, TypeError):  # a literal such as {[]: 1} has no value
                     raise ValueError(statement.lineno) from None
             case _:
                 raise ValueError(statement.lineno)
@@ -413,7 +413,7 @@ def as_the_default(name: str, value: Any, default: Any) -> Any:
     """
     if isinstance(default, float) and type(value) is int:
         return float(value)
-    if default is not None and not isinstance(value, type(default)):
+    if default is not None and type(value) is not type(default):
         raise ParameterError(
             f"{name}: {value!r} is not {type(default).__name__}, as the default is"
         )

@@ -11,6 +11,7 @@ Every error says what is wrong with the data, and what to do.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -35,16 +36,23 @@ def is_own(name: str) -> bool:
     """Return whether a data set's name is the path of a file or folder, and not a known name."""
     if not name.strip():
         return False
-    path = Path(name).expanduser()
+    path = whole_path(name)
     return path.is_dir() if path.suffix != ".npz" else path.is_file()
+
+
+def whole_path(name: str) -> Path:
+    """Return the path with the user's home in place of ``~``, if there is such a user."""
+    with contextlib.suppress(RuntimeError):
+        return Path(name).expanduser().resolve()
+    return Path(name).resolve()
 
 
 def refusal(name: str, known: Sequence[str]) -> str:
     """Say why a name is neither one of the known data sets nor one's own data."""
-    path = Path(name).expanduser()
+    path = whole_path(name)
     if path.is_file():
         return f"{name} is no .npz file; give one, or a folder of images"
-    if path.suffix or len(path.parts) > 1:
+    if path.suffix or len(Path(name).parts) > 1:
         return f"there is no file or folder {name}"
     near = get_close_matches(name.lower(), known, n=1)
     hint = f"did you mean {near[0]!r}? The sets are" if near else "choose from"
@@ -60,8 +68,8 @@ def load(name: str) -> ImageSet:
     Parameters
     ----------
     name : str
-        The path of an ``.npz`` file or of a folder. Records list the set under the file's name
-        without its ending, or the folder's name, together with an MD5.
+        The path of an ``.npz`` file or of a folder. Records list it by its name, together with an
+        MD5. The name of the set is that without the file's ending.
 
     Returns
     -------
@@ -72,7 +80,7 @@ def load(name: str) -> ImageSet:
     DatasetError
         Arrays or images are missing, damaged, or have a type, a shape or values that do not fit.
     """
-    path = Path(name).expanduser()
+    path = whole_path(name)
     return from_folder(path) if path.is_dir() else from_arrays(path)
 
 

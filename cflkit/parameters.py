@@ -193,7 +193,7 @@ class Images(Parameters):
         if name in datasets.names():
             return name
         if own_data.is_own(name):
-            return str(Path(name).expanduser().resolve())
+            return str(own_data.whole_path(name))
         raise ValueError(own_data.refusal(name, datasets.names()))
 
     @property

@@ -8,6 +8,7 @@ process therefore never leaves an incomplete record.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import math
@@ -84,6 +85,15 @@ class Record:
         except (OSError, ValueError) as error:
             raise ParameterError(f"{display_path(path)} is missing or damaged ({error})") from error
 
+    def rows(self) -> list[dict[str, str]]:
+        """Return the rows of ``rounds.csv`` as texts, with every digit."""
+        path = self.folder / "rounds.csv"
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                return list(csv.DictReader(file))
+        except (OSError, ValueError, csv.Error) as error:
+            raise ParameterError(f"{display_path(path)} is missing or damaged ({error})") from error
+
     @cached_property
     def by_method(self) -> dict[str, pd.DataFrame]:
         """Return the rows of each method in `rounds`."""
@@ -96,10 +106,16 @@ def results() -> Path:
 
 
 def run_id(parameters: Recorded) -> str:
-    """Return a run's id: it describes the run, and differs if any parameter differs."""
+    """Return a run's id: it describes the run, and differs if any parameter differs.
+
+    A run that ``CFLKIT_PERTURB`` perturbs has an id of its own, so that it does not replace the
+    record of the run as it is.
+    """
     values = json.dumps(parameters.model_dump(exclude_defaults=True), sort_keys=True)
     digest = hashlib.sha256(values.encode()).hexdigest()[:8]
-    return f"{parameters.folder}-{parameters.scenario}-seed{parameters.seed}-{digest}"
+    perturbed = os.environ.get("CFLKIT_PERTURB")
+    suffix = f"-perturbed{perturbed}" if perturbed else ""
+    return f"{parameters.folder}-{parameters.scenario}-seed{parameters.seed}-{digest}{suffix}"
 
 
 def folder(run: str) -> Path | None:
@@ -162,9 +178,8 @@ def write(
         draft.mkdir(parents=True, exist_ok=True)
         history.table().to_csv(draft / "rounds.csv", index=False, float_format="%.9g")
         (draft / "record.json").write_text(as_text(contents), encoding="utf-8")
-        for path in draft.iterdir():  # else a power cut could leave the name without contents
-            with path.open("rb+") as file:  # Windows syncs only files that are open for writing
-                os.fsync(file.fileno())
+        for path in draft.iterdir():
+            sync(path)
         replace(draft, root / run)
     except OSError as error:
         raise OSError(f"{root / run} cannot be written; is the disk full? ({error})") from error
@@ -184,9 +199,16 @@ def add_claims(record: Record, claims: Mapping[str, bool]) -> None:
     """
     path = record.folder / "record.json"
     contents = json.loads(path.read_text(encoding="utf-8")) | {"claims": dict(claims)}
-    part = path.with_suffix(".part")
+    part = path.with_suffix(f".{os.getpid()}.part")
     part.write_text(as_text(contents), encoding="utf-8")
+    sync(part)
     part.replace(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file is on the disk; else a power cut could leave its name without contents."""
+    with path.open("rb+") as file:  # Windows syncs only files that are open for writing
+        os.fsync(file.fileno())
 
 
 def as_text(contents: dict[str, Any]) -> str:
@@ -223,7 +245,8 @@ def remove_leftovers(run: str) -> None:
     """Remove the files that killed processes left of a run.
 
     A checkpoint that is newer than the run's record is kept: it belongs to a run that began after
-    the record was made, and was interrupted. The caller must hold `notebooks.run_lock`. A lesson
+    the record was made, and was interrupted. When a record was made stands in it, since git changes
+    the times of files. The caller must hold `notebooks.run_lock`. A lesson
     that is open in JupyterLab does not hold it, so that drafts of living processes stay.
     """
     restore(run)
@@ -237,7 +260,8 @@ def remove_leftovers(run: str) -> None:
     made = folder(run)
     if made is None or not state.exists():
         return
-    if (made / "record.json").stat().st_mtime >= state.stat().st_mtime:
+    finished = datetime.fromisoformat(read(made).provenance["finished"]).timestamp()
+    if finished + 1 >= state.stat().st_mtime:  # the record leaves out parts of a second
         state.unlink()
 
 
@@ -316,7 +340,7 @@ def committed(**parameters: Any) -> list[Record]:
         This is a clone, and git cannot list its files.
     """
     if not (PROJECT / ".git").exists():
-        found = sorted((PROJECT / "data" / "results").glob("*/record.json"))
+        found = sorted((PROJECT / "data" / "results").glob("[!.]*/record.json"))
     else:
         listed = git("ls-files", "-z", "--", "data/results/*/record.json")
         if listed is None:

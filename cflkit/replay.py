@@ -61,9 +61,11 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     Raises
     ------
     ParameterError
-        The record belongs to no paper of the kit, its parameters are not valid, the run does not
-        have this number of rounds, its clients would get other samples now, or it cannot be
-        replayed on this machine or with these environment variables.
+        The record belongs to no paper of the kit, its parameters are not valid, its rows cannot be
+        read, the run does not have this number of rounds, its clients would get other samples now,
+        or it cannot be replayed on this machine or with these environment variables.
+    DatasetError
+        The data are missing or damaged.
     """
     paper = papers.by_record(record.id)
     if paper is None:
@@ -84,8 +86,7 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
         federation = paper.federation(run, images, split)
     except ValueError as error:  # such as a precision that only GPUs have
         raise ParameterError(f"{record.id} cannot be replayed here: {error}") from error
-    with (record.folder / "rounds.csv").open(encoding="utf-8", newline="") as file:
-        recorded = list(csv.DictReader(file))
+    recorded = record.rows()
     # The line-up may have methods that are newer than the record. Rows of no method in the line-up,
     # such as those of all data in one place, are not made again
     known = {row["method"] for row in recorded}

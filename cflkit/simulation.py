@@ -89,7 +89,8 @@ def run(
         ``after`` count, too.
     central_every : int
         The number of rounds between evaluations on the central test set. On a CPU, these can cost
-        more than the training. There is always an evaluation after the last round.
+        more than the training. There is always an evaluation after the last round, also of a run
+        that later goes on.
     until_settled : bool
         Whether only the clusters are of interest. A method then leaves the run in the round in
         which its clusters become final (`Method.settled`), without further training, and no model

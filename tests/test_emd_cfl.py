@@ -1,5 +1,6 @@
 """Tests of EMD-CFL: distances against other solvers, clusters by hand, and the whole method."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -13,12 +14,12 @@ from scipy.stats import wasserstein_distance_nd
 from sklearn.metrics.pairwise import cosine_distances
 from torch import nn
 
-from cflkit import datasets, methods, models, shifts, simulation
+from cflkit import datasets, methods, models, records, shifts, simulation
 from cflkit.checkpoints import CheckpointMismatch
 from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
 from cflkit.federation import Client, Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl
-from cflkit.papers.emd_cfl import working_range
+from cflkit.papers.emd_cfl import recorded_scores, working_range
 from cflkit.partition import Partition
 
 
@@ -410,6 +411,9 @@ def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turne
     }
     simulation.run(line_up, everyone, 2, progress=False)
     assert torch.equal(line_up["plain"].models, line_up["tables"].models)
+    without = dataclasses.replace(everyone.partition, more={})
+    home = Federation(turned[0], without, "linear", LocalTraining(epochs=1))
+    simulation.run({"tables": line_up["tables"]}, home, 1, progress=False)  # without validation
     waiting = methods.make("emd-cfl-oracle", truth=some.clusters)
     simulation.run({"tables": waiting}, some, 1, progress=False)
     assert len(waiting.labels.unique()) >= 5
@@ -632,6 +636,14 @@ def test_class_directions_span_what_a_class_varies_in():
     found = class_directions(images, np.repeat([0, 1], 30), p=2)
     assert found.shape == (20, 4)
     np.testing.assert_allclose(found @ found.T, basis @ basis.T, atol=1e-9)
+
+
+def test_scores_of_a_record_have_the_true_clusters_where_some_clients_are_absent():
+    every = [past for past in records.committed() if past.paper == "emd-cfl"]
+    past = next(past for past in every if past.parameters["participants"])
+    scores, truth = recorded_scores(past)
+    assert np.isnan(scores).any()
+    assert truth.tolist() == shifts.true_clusters(past.parameters["version"], len(truth)).tolist()
 
 
 def test_the_working_range_has_the_units_of_the_distances():

@@ -163,7 +163,15 @@ def test_close_compares_what_exercises_return():
     assert close(([1, 2], 3), [np.array([1, 2]), 3])
     assert close(np.nan, np.nan)
     assert close(None, None)
-    for given, right in [(1, 2), ([1], 1), (None, 1), ("a", 1), (1, "a"), ({"a": 1}, {"b": 1})]:
+    for given, right in [
+        (1, 2),
+        (10**400, 2),
+        ([1], 1),
+        (None, 1),
+        ("a", 1),
+        (1, "a"),
+        ({"a": 1}, {"b": 1}),
+    ]:
         assert not close(given, right)
 
 

@@ -318,6 +318,18 @@ def test_what_cannot_be_normalised():
     assert one[:, 0].tolist() == [0, 0, 1]
 
 
+@pytest.mark.parametrize("alpha", range(1, 101))
+def test_alpha_per_cent_of_a_hundred_images_are_alpha_images(alpha):
+    """Two clients have one cluster each, on whose images the errors differ by 0, 0.01, 0.02, …"""
+    gaps = np.arange(100) / 100
+    errors = [np.stack([np.zeros(100), gaps])] * 2
+    clusters = LocalClusters(np.array([0, 1]), [np.arange(100)] * 2)
+    for theta, expected in (((alpha - 1) / 100, True), ((alpha - 1.5) / 100, False)):
+        options = FedCRef(start=(), alpha=alpha, theta=max(theta, 0), normalisation="absolute")
+        if theta >= 0:
+            assert fedcref.associate(errors, clusters, options)[0, 1] == expected
+
+
 @settings(max_examples=50)
 @given(
     arrays(float, (5, 7), elements=errors_),

@@ -1,5 +1,6 @@
 """Tests of grids of runs: their contents, and that they survive failures and kills."""
 
+import json
 import multiprocessing
 import os
 import random
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import nbformat
@@ -210,7 +212,9 @@ def test_what_a_killed_process_left_is_swept(small_grid):
     assert (state.exists(), part.exists(), draft.exists()) == (True, False, False)
     assert being_written.exists(), "its process is there"
     (records.results() / run).mkdir()
-    (records.results() / run / "record.json").write_text("{}")
+    provenance = {"finished": datetime.now(UTC).isoformat(timespec="seconds")}
+    contents = {"parameters": {}, "summary": {}, "claims": {}, "provenance": provenance}
+    (records.results() / run / "record.json").write_text(json.dumps(contents))
     records.remove_leftovers(run)  # as after a kill before the checkpoint is deleted
     assert not state.exists()
 

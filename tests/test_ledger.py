@@ -402,6 +402,8 @@ def test_participants_part_the_scenarios():
     assert set(run["participants"]) == {20}
     assert table["clients"].dtype == table["participants"].dtype == "Int64"  # not 15.0
     assert set(run["method"]) == {"EMD-CFL"}
+    # A run in which EMD-CFL is there as published, too, has the scale of the others
+    assert ledger.scale(emd_record(0.98, published_distances=True), "emd-cfl") == "reduced"
     # Ten of the twelve clients at the reduced scale are not ten of forty
     assert ledger.scale(emd_record(0.98, participants=10), "emd-cfl") is None
 

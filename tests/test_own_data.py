@@ -12,11 +12,12 @@ import torch
 import yaml
 from PIL import Image
 
-from cflkit import datasets, methods, own_data, partition, simulation
+from cflkit import datasets, ledger, methods, own_data, partition, simulation
 from cflkit.__main__ import main
 from cflkit.datasets import DatasetError, ImageSet
 from cflkit.federation import Federation, LocalTraining
 from cflkit.papers import emd_cfl, ocfl
+from cflkit.parameters import ParameterError
 from cflkit.partition import PartitionError
 from cflkit.records import PROJECT
 
@@ -190,12 +191,22 @@ def test_a_folder_may_have_a_test_set(tmp_path):
         ({"clients": LABELS[:3] * 0}, "3 clients and 60 labels"),
         ({"clients": LABELS + 1}, "number them from 0"),
         ({"clients": np.arange(60)}, "the test set would have all samples of clients"),
+        ({"test_images": GREY / 255, "test_labels": LABELS}, "both must have the same type"),
+        ({"images": GREY[..., :0]}, "nothing to learn from"),
         ({"images": GREY[:4], "labels": LABELS[18:22]}, "a fifth of 4 samples is too small"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_with_advice(saved, arrays, said):
     with pytest.raises(DatasetError, match=said):
         datasets.load(saved(**arrays))
+
+
+def test_the_home_of_nobody_is_no_folder():
+    assert not own_data.is_own("~nobody-of-this-name/mine.npz")
+    with pytest.raises(ParameterError, match="there is no file or folder ~nobody"):
+        ocfl.Parameters.checked(
+            ledger.defaults("03_ocfl_temperature") | {"dataset": "~nobody-of-this-name/mine.npz"}
+        )
 
 
 def test_what_is_no_archive_is_refused(tmp_path):

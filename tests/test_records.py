@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -124,13 +125,15 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
 
 
 def test_the_checkpoint_of_a_later_run_that_was_interrupted_is_kept(finished):
+    """The time at which the record was made counts, and not that of its file, which git changes."""
     written = records.write("run", *finished)
     state = records.checkpoint("run")
     state.parent.mkdir(parents=True)
+    made = (written.folder / "record.json").stat().st_mtime
     for seconds, kept in ((60, True), (-60, False)):
         state.touch()
-        moment = (written.folder / "record.json").stat().st_mtime + seconds
-        os.utime(state, (moment, moment))
+        os.utime(state, (made + seconds, made + seconds))
+        os.utime(written.folder / "record.json", (made + 3600, made + 3600))
         records.remove_leftovers("run")
         assert state.exists() == kept
 
@@ -211,6 +214,22 @@ def test_the_id_differs_when_any_parameter_does(finished):
     parameters = finished[0]
     other = parameters.model_copy(update={"window": 2})
     assert records.run_id(parameters) != records.run_id(other)
+
+
+def test_a_perturbed_run_does_not_replace_the_run_as_it_is(finished, monkeypatch):
+    monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
+    plain = records.run_id(finished[0])
+    monkeypatch.setenv("CFLKIT_PERTURB", "3")
+    assert records.run_id(finished[0]) == f"{plain}-perturbed3"
+
+
+def test_outside_a_clone_a_record_that_is_half_written_is_not_published(finished, monkeypatch):
+    place = records.write("run", *finished).folder.parent
+    monkeypatch.setattr(records, "PROJECT", place.parent)
+    (place.parent / "data").mkdir()
+    shutil.copytree(place, place.parent / "data" / "results")
+    shutil.copytree(place / "run", place.parent / "data" / "results" / ".run.123")
+    assert [record.id for record in records.committed()] == ["run"]
 
 
 def test_records_are_found_by_their_parameters(finished):

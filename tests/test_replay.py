@@ -139,6 +139,10 @@ def test_what_cannot_be_replayed_is_said(made, monkeypatch):
             variables.setenv(f"CFLKIT_{name}", value)
             with pytest.raises(ParameterError, match=f"cannot be replayed here: .*{value}"):
                 replay.replay(made)
+    rows = (made.folder / "rounds.csv").rename(made.folder / "away.csv")
+    with pytest.raises(ParameterError, match=r"rounds\.csv is missing or damaged"):
+        replay.replay(made)
+    rows.rename(made.folder / "rounds.csv")
     made.provenance["partition_hash"] = "0" * 64
     with pytest.raises(ParameterError, match="its clients would get other samples now"):
         replay.replay(made)

@@ -56,7 +56,7 @@ def as_array(value: Any) -> np.ndarray | None:
         return None
     try:
         return np.asarray(value.detach() if hasattr(value, "detach") else value, dtype=float)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         return None
 
 

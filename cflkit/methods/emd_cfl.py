@@ -49,7 +49,8 @@ Embeddings = NDArray[np.float64]
 SPLITS = ("train", "validation")
 # Stands for the other client where a client's training and validation samples are compared
 REFERENCE = -1
-# How many pairs of clients send their embeddings at once, which limits the server's memory
+# How many pairs of clients send their embeddings at once, which limits the server's memory; at
+# least those of one client
 PAIRS_AT_ONCE = 256
 
 
@@ -296,6 +297,10 @@ class EMDOracle(EMDCFL):
     """
 
     truth: Truth = dataclasses.field(kw_only=True)
+
+    def enter(self, server: Server) -> None:
+        """Take part in a federation; no samples are compared, so none are needed."""
+        Method.enter(self, server)
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of EMD-CFL without recording scores, since these are only the truth."""

@@ -17,6 +17,7 @@ computed once, when the model is new. Associations and refinement only read thes
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
@@ -444,8 +445,9 @@ def associate(errors: Sequence[Matrix], clusters: LocalClusters, options: FedCRe
     for own, (owner, samples) in enumerate(zip(clusters.owner, clusters.samples, strict=True)):
         gaps = differences(errors[owner][:, samples], own, options.normalisation)
         # The smallest bound that the gaps of α per cent of the samples do not exceed; it is at most
-        # θ if and only if Pr{gap ≤ θ} ≥ α
-        quantile[own] = np.percentile(gaps, options.alpha, axis=1, method="inverted_cdf")
+        # θ if and only if Pr{gap ≤ θ} ≥ α. Rounding must not make one sample more of a whole number
+        last = max(1, math.ceil(options.alpha / 100 * gaps.shape[1] - 1e-9)) - 1
+        quantile[own] = np.partition(gaps, last, axis=1)[:, last]
     two_clients = clusters.owner[:, None] != clusters.owner[None]
     both = (np.maximum(quantile, quantile.T) <= options.theta) & two_clients
     if options.match == "all":

@@ -381,9 +381,9 @@ def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[flo
     -------
     within, between : float
         The largest score within a true cluster and the smallest between two, each the larger of
-        the pair's two directions. There is a working ε exactly if ``within < between``. With one
-        true cluster ``between`` is 2, the largest cosine distance. The scores may also be distances
-        of other methods, in their own units.
+        the pair's two directions. Each ε above the first and up to the second finds the true
+        clusters, by either rule. With one true cluster ``between`` is 2, the largest cosine
+        distance. The scores may also be distances of other methods, in their own units.
     """
     truth = np.asarray(clusters)
     pair = np.maximum(scores, scores.T)
@@ -392,18 +392,22 @@ def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[flo
     return float(pair[same].max()), float(between.min()) if len(between) else 2.0
 
 
-def recorded_scores(record: Record) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def recorded_scores(
+    record: Record, method: str = "EMD-CFL"
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the scores ``[m, m]`` of a run's first round and the true clusters ``[m]``.
 
-    The true clusters are those of the oracle, or of the version of the data in a run without it.
+    The scores are those of EMD-CFL, or of EMD-CFL as published. Where few clients take part in a
+    round, pairs that had not met then are NaN. The true clusters are those of the version of the
+    data, or for ``domains`` those of the oracle.
     """
-    rows = record.rounds[record.rounds["method"] == "EMD-CFL"]
+    rows = record.rounds[record.rounds["method"] == method]
     matrix = np.array(rows["scores"].iloc[0].split("|"), dtype=float)
-    oracle = record.rounds[record.rounds["method"] == "Oracle"]
-    if len(oracle):
-        truth = np.array(oracle["clusters"].iloc[0].split("|"), dtype=int)
+    run = record.parameters
+    if run["version"] == "domains":
+        oracle = record.rounds[record.rounds["method"] == "Oracle"]
+        truth = np.array(oracle["clusters"].iloc[-1].split("|"), dtype=int)
     else:
-        run = record.parameters
         truth = shifts.true_clusters(run["version"], run["clients"])
     return matrix.reshape(len(truth), -1), truth
 
@@ -457,7 +461,7 @@ PAPERS = (
             method="EMD-CFL",
         ),
         whole_only=frozenset({"participants"}),
-        free=frozenset({"seed", "partition_seed", "only", "until"}),
+        free=frozenset({"seed", "partition_seed", "only", "until", "published_distances"}),
         # An oracle knows the clusters
         fixed=({"method": "Oracle", "measure": "ari", "value": 1.0},),
     ),

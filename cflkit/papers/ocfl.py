@@ -358,7 +358,7 @@ def is_settled(rounds: pd.DataFrame) -> bool:
     return "settled" in rounds and bool(rounds["settled"].eq(True).iloc[-1])
 
 
-def round_as_in_the_tables(rounds: pd.DataFrame) -> int | None:
+def round_as_in_the_tables(rounds: pd.DataFrame) -> float | None:
     """Find the round (from 1) in which a method clustered, by the extended paper's Table 2.
 
     Parameters
@@ -368,16 +368,16 @@ def round_as_in_the_tables(rounds: pd.DataFrame) -> int | None:
 
     Returns
     -------
-    int or None
+    float or None
         For a method that clusters once, by a temperature or a dendrogram, the round in which it
         did so, even if it found a single cluster. It is the first round after which the clusters
         are final; records that do not say so have a column that only this round fills, or a
         temperature that nobody watches afterwards. For other methods, the last round that changed
-        the clusters, since the table has Sattler's last split. None if there is no such round, or
-        if the method diverged before its clusters were final.
+        the clusters, since the table has Sattler's last split. None if there is no such round, and
+        NaN if the method diverged before its clusters were final.
     """
     if (rounds := until_divergence(rounds)) is None:
-        return None
+        return float("nan")
     if is_settled(rounds):
         return int(rounds.loc[rounds["settled"].eq(True), "round"].iloc[0])
     cut = rounds.get("merge_heights")
