@@ -157,6 +157,15 @@ def test_a_function_that_changes_its_arguments_is_told():
     assert "changes its arguments" in said("01.1", careless)[1]
 
 
+def test_a_word_must_be_one_of_those_that_are_offered():
+    assert "one of the words" in said("04.5", "Pairs")[1]
+
+
+def test_groups_that_are_no_array_are_told_the_shape():
+    message = said("04.2", lambda *arguments: [{0, 1}, {2}])[1]
+    assert "no array of numbers" in message and "shape" in message
+
+
 def test_close_compares_what_exercises_return():
     assert close([1, 2], np.array([1.0, 2 + 1e-9]))
     assert close({"a": 1}, {"a": 1.0})

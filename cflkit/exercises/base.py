@@ -72,12 +72,17 @@ def difference(given: Any, right: Any, count: bool = True) -> str:
         wrong one by one.
     """
     if given is None:
-        return "Your function returns nothing for some input. Is there a `return` for every case?"
+        return (
+            "For some input, your function returns None where it must return a value. Is there a "
+            "`return` for every case?"
+        )
     a, b = as_array(given), as_array(right)
     if right is None:
         return "For some input, your function returns a value where it must return None."
     if a is None or b is None:
-        if type(given) is not type(right):
+        if b is not None and isinstance(given, list | tuple | set | dict):
+            return f"A result is no array of numbers. It must have the shape {b.shape}."
+        if type(given) is not type(right) and not {type(given), type(right)} <= {list, tuple}:
             wanted = type(right).__name__
             return f"A result is of the type {type(given).__name__}, and must be {wanted}."
         return "The result is wrong for some input."
@@ -210,6 +215,8 @@ class Predict(Exercise):
         for text, wrong in self.mistakes.items():
             if close(answer, wrong, self.tolerance):
                 return text
+        if isinstance(self.outcome, str):
+            return "Write one of the words that the exercise offers, exactly as it stands there."
         return "The experiment has another outcome."
 
 

@@ -39,9 +39,10 @@ def class_counts(labels: Indices, held: Sequence[Indices]) -> Indices:
 
 
 def a_pool_and_its_owners(rng: np.random.Generator) -> Arguments:
-    """Draw the labels of a pool in which each class occurs, and the images of each client."""
+    """Draw the labels of a pool, in which classes may be missing, and the images of each client."""
     classes, m = int(rng.integers(3, 7)), int(rng.integers(2, 7))
-    labels = rng.permutation(np.concatenate([np.arange(classes), rng.integers(classes, size=30)]))
+    names = np.sort(rng.choice(classes + 2, classes, replace=False))
+    labels = rng.permutation(np.concatenate([names, rng.choice(names, size=30)]))
     return labels, [draw_different(rng, len(labels), 3, 16) for _ in range(m)]
 
 
@@ -175,7 +176,10 @@ EXERCISES = (
                 lambda labels, held: (class_counts(labels, held) > 0).astype(int)
             ),
             "You divide by the number of images of the class in the pool. Only count.": (
-                lambda labels, held: class_counts(labels, held) / np.bincount(labels)
+                lambda labels, held: class_counts(labels, held) / np.maximum(np.bincount(labels), 1)
+            ),
+            "There are too few columns. There are as many as the largest label plus one.": (
+                lambda labels, held: class_counts(labels, held)[:, np.unique(labels)]
             ),
         },
     ),

@@ -76,10 +76,10 @@ def components_of(scores: Array, epsilon: float) -> Labels:
 
 
 def scores_and_epsilon(rng: np.random.Generator) -> Arguments:
-    """Draw scores, of which about a third are below ε."""
+    """Draw scores, of which about a third are below ε. A client need not agree with itself."""
     m = rng.integers(6, 10)
     scores = rng.uniform(-0.02, 0.3, (m, m))
-    np.fill_diagonal(scores, rng.uniform(-0.02, 0.02, m))
+    np.fill_diagonal(scores, rng.uniform(-0.02, 0.16, m))
     return scores, float(rng.uniform(0.08, 0.12))
 
 
@@ -300,7 +300,7 @@ EXERCISES = (
                 lambda scores, clusters: working_range(scores, clusters)[::-1]
             ),
             "You take the smallest score within clusters and the largest between them. Every pair "
-            "within must agree, and no pair between may.": other_ends,
+            "within a cluster must agree, and no pair of two clusters may agree.": other_ends,
             "The diagonal is left out. A client and itself are a pair within a cluster, too.": (
                 without_the_diagonal
             ),

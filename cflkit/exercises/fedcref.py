@@ -300,7 +300,8 @@ EXERCISES = (
             "One direction suffices for you. Both clients must agree.": in_one_direction,
             "Your inequality points the wrong way. Do small differences speak for or against an "
             "association?": with_large_differences,
-            "Your function lets a share of 1 − α decide. How many images may exceed θ?": (
+            "Your function asks for 100 − α per cent of the images, and not for α per cent. How "
+            "many images may exceed θ?": (
                 lambda on_q, on_r, alpha, theta: associated(on_q, on_r, 100 - alpha, theta)
             ),
             "You compare differences with θ as they are. Scale them first.": without_scaling,

@@ -285,8 +285,8 @@ EXERCISES = (
             "Each client gets a round of its own. Choose one round for all clients.": (
                 best_round_of_each_client
             ),
-            "You report the validation accuracy by which you choose. It is too high for the same "
-            "reason. Report the test accuracy of the chosen round.": (
+            "You report the validation accuracy by which you choose. It is too high, because you "
+            "chose the round by it. Report the test accuracy of the chosen round.": (
                 lambda validation, test: float(validation.mean(axis=1).max())
             ),
             "You take the last round. Take the one with the best validation accuracy.": (

@@ -218,8 +218,8 @@ EXERCISES = (
                     rates, np.nanmax(accuracies, axis=1) >= floor
                 )
             ),
-            "This is the rate with the highest mean accuracy. Neither does it have to be safe, nor "
-            "is it the largest rate.": lambda rates, accuracies, floor: float(
+            "This is the rate with the highest mean accuracy. It need not be safe, and it need not "
+            "be the largest safe rate.": lambda rates, accuracies, floor: float(
                 rates[np.nanmean(accuracies, axis=1).argmax()]
             ),
             "This is the smallest safe rate. The largest one was asked for.": smallest_safe_rate,

@@ -120,8 +120,8 @@ def nearest_by_length(update: Array, updates: Array, labels: NDArray[np.int64]) 
 
 
 def of_three_groups() -> float:
-    """Compute the temperature of 15 clients in three groups whose directions are 120° apart."""
-    angles = np.repeat([0, 2 * np.pi / 3, 4 * np.pi / 3], 5)
+    """Compute the temperature of six clients in three groups whose directions are 120° apart."""
+    angles = np.repeat([0, 2 * np.pi / 3, 4 * np.pi / 3], 2)
     return temperature(cosine_divergence(np.stack([np.cos(angles), np.sin(angles)], axis=1)))
 
 
@@ -171,9 +171,13 @@ EXERCISES = (
             "The largest cosine distance is 2, and λ must take it into account.": (
                 lambda gamma: 2 * temperature(gamma)
             ),
-            "The root is missing in the norm of Γ, or in λ, or in both.": (
-                lambda gamma: temperature(gamma) ** 2
+            "The root is missing in the norm of Γ.": lambda gamma: (
+                temperature(gamma) ** 2 * np.sqrt(4 * len(gamma) * (len(gamma) - 1))
             ),
+            "The root is missing in λ.": lambda gamma: (
+                temperature(gamma) / np.sqrt(4 * len(gamma) * (len(gamma) - 1))
+            ),
+            "The root is missing in the norm of Γ and in λ.": lambda gamma: temperature(gamma) ** 2,
         },
     ),
     Implement(
@@ -237,17 +241,20 @@ EXERCISES = (
         level="medium",
         points=1,
         measure=of_three_groups,
-        tolerance=0.015,
+        tolerance=0.004,
         mistakes={
+            "That is the temperature of fifteen clients, which the lesson has. Here there are "
+            "six.": 0.63,
+            "The bound counts all m² pairs. The diagonal is always zero, and does not count.": 0.61,
             "That is the mean distance between groups, 1.5, divided by 2. What do the pairs within "
             "a group contribute?": 0.75,
             "That would be right angles between all clients. Here three groups pull against each "
-            "other, and five clients pull the same way.": 0.5,
+            "other, and two clients pull the same way.": 0.5,
             "That is the temperature if all clients are opposed to each other, which is impossible "
             "for more than two.": 1.0,
         },
-        because="Of the 210 ordered pairs, 150 lie in different groups and have the distance 1.5. "
-        "So T = 1.5 √150 / (2 √210) = 0.63.",
+        because="Of the 30 ordered pairs, 24 lie in different groups and have the distance 1.5. "
+        "So T = 1.5 √24 / (2 √30) = 0.67.",
     ),
     Predict(
         "03.7",

@@ -242,7 +242,8 @@ EXERCISES = (
         points=1,
         measure=noise_for_more_rounds,
         mistakes={
-            "The loss of T rounds does not grow with T, but with its root.": 4.0,
+            "ε depends on s = 2√T / σ alone. If T is four times as large, how much larger must σ "
+            "be for the same s?": 4.0,
             "Look at the formula of `privacy.epsilon`: what stands beside σ?": 2**0.5,
             "More rounds tell more, so the noise must grow.": 1.0,
         },

@@ -307,7 +307,8 @@ EXERCISES = (
             "clients, and subtracts what chance would give.": 2 / 3,
             "This is the Rand index: the share of pairs that are right. The adjusted index "
             "subtracts what chance would give.": 0.77,
-            "One half would be a coin. Compute it, for example with scikit-learn.": 0.5,
+            "You are near, but two digits are asked for. Compute it, for example with "
+            "scikit-learn.": 0.5,
         },
         tolerance=0.006,
         because="Of 435 pairs, 335 are right, but many of these would be right by chance. A "

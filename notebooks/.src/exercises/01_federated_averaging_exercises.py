@@ -89,7 +89,7 @@ check("01.4", share_that_survives)
 # %% [markdown]
 # ## 01.5
 #
-# Two clients have equally many samples and one parameter. Their losses are $f_1 = 2\theta^2$ and
+# Two clients have equally many samples and one parameter. The learning rate is 0.05. Their losses are $f_1 = 2\theta^2$ and
 # $f_2 = \frac12 (\theta - 1)^2$. The mean loss has its minimum at $\theta = 0.2$. With one local step per round,
 # federated averaging ends there.
 #
@@ -111,8 +111,8 @@ check("01.5", prediction)
 #
 # $$v^t = \beta v^{t-1} + \Delta^t, \qquad \theta^{t+1} = \theta^t + \eta\, v^t, \qquad v^{-1} = 0.$$
 #
-# Compute how far the model has moved after all rounds. Which learning rate $\eta$ gives steps of the usual length if all
-# updates are equal?
+# The arguments `beta` and `lr` are $\beta$ and $\eta$. Return how far the model has moved after all rounds. (If all updates
+# are equal, the steps approach the usual length with $\eta = 1 - \beta$.)
 
 
 # %%

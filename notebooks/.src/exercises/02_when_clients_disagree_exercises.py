@@ -67,7 +67,7 @@ check("02.2", expected_different)
 #    on. An image counts once, however many clients train on it. A client that is alone in its cluster has the share 0.
 # 2. Return the mean of these shares over all clients. All clients count alike.
 #
-# The lists `train` and `test` have one array of indices per client. No test set is empty. The entry $i$ of `clusters`
+# The lists `train` and `test` have one array of indices per client. No test set is empty. No client trains on its own test images. The entry $i$ of `clusters`
 # is the cluster of client $i$.
 
 

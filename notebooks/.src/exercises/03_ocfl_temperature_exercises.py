@@ -33,7 +33,7 @@ check("03.1", divergence)
 # %% [markdown]
 # ## 03.2
 #
-# The temperature is the norm of $\Gamma$, divided by an upper bound $\lambda$ of it. For $p = 2$:
+# The temperature is the norm of $\Gamma$, divided by an upper bound $\lambda$ of it. Write it for $p = 2$:
 #
 # $$T(\Gamma) = \frac{1}{\lambda} \sqrt{\sum_{i,j} \gamma_{ij}^2}, \qquad \lambda = \sqrt{4\, m(m-1)}.$$
 
@@ -115,13 +115,12 @@ check("03.5", cluster_of_newcomer)
 # %% [markdown]
 # ## 03.6
 #
-# Fifteen clients form three groups of five. Within a group, all updates have the same direction. The directions of two
-# groups are 120 degrees apart. What is the temperature of the 15 clients? Estimate it to two decimal places before you
-# compute anything.
+# Six clients form three groups of two. Within a group, all updates have the same direction. The directions of two
+# groups are 120 degrees apart. What is the temperature of the six clients? Work it out by hand, to two decimal places.
 
 # %%
 ### BEGIN SOLUTION
-prediction = 0.63
+prediction = 0.67
 ### END SOLUTION
 
 # %%

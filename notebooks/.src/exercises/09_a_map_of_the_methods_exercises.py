@@ -52,8 +52,8 @@ check("09.2", divided)
 # %% [markdown]
 # ## 09.3
 #
-# In FedEM, a client has a share $\pi_k$ for each of $K$ models. Model $k$ has the loss $f_k(x)$ on the image $x$. The E-step computes
-# the responsibilities, which sum to 1 for each image:
+# In FedEM, a client has a share $\pi_k$ for each of $K$ models. Model $k$ has the loss $f_k(x)$ on the image $x$. Compute the
+# responsibilities of the E-step, which sum to 1 for each image:
 #
 # $$q_k(x) = \frac{\pi_k\, e^{-f_k(x)}}{\sum_l \pi_l\, e^{-f_l(x)}} .$$
 
@@ -80,7 +80,7 @@ check("09.3", responsibilities)
 #
 # Without the two conditions, the minimum would be at $v = p - \lambda d / 2$. With them, it has the form $w_j = \max(v_j - \tau, 0)$. One number
 # $\tau$ makes the sum 1. (Hint: sort $v$ in descending order. If the $r$ largest entries stay, $\tau$ is their sum minus 1, divided by $r$. The right $r$ is the
-# largest one for which the $r$-th entry is still above the $\tau$ of this $r$.)
+# largest one for which the $r$-th entry is still above the $\tau$ of this $r$.) Write the function that returns this row.
 
 
 # %%
@@ -135,11 +135,11 @@ check("09.6", prediction)
 # Write half a page: what you run first, which method you choose and why, where it may fail, and how you will notice.
 
 # %% [markdown] tags=["answer"]
-# 1. *First*, FedAvg and local training, with three seeds. If FedAvg is better for all hospitals, the machines do not matter, and we are
-#    done. If local training is better somewhere, other hospitals' models do harm there.
+# 1. *First*, FedAvg and local training, with three seeds. If FedAvg is better for all hospitals, less is at stake, although clusters may still
+#    help. If local training is better somewhere, other hospitals' models do harm there.
 # 2. *What we know.* The number of groups is unknown, so methods that must be told $k$ need a guess. The connection is slow, so that methods
 #    with several models per round cost too much (Figure 3).
 # 3. *The method.* OCFL clusters once, by updates that the server has anyway, and sends nothing more than FedAvg. With HDBSCAN it would put the
 #    hospital with its own machine into a group (Figure 4, "alone"). So this hospital compares the group's model with its own on validation images, and keeps the better one.
 # 4. *Measures.* Each hospital reports the accuracy on its own test images, under FedAvg, its group's model and local training. The worst one
-#    counts, and not the mean alone. If clusters differ between seeds, there are perhaps no groups, and we would take personal models instead, such as those of FedSoft.
+#    counts, and not the mean alone. If clusters differ between seeds, there are perhaps no groups. We would then take personal models instead, such as those of Ditto, which sends no more than FedAvg.

@@ -51,7 +51,7 @@ check("10.2", protected)
 # %% [markdown]
 # ## 10.3
 #
-# Given are the losses of members and of other images. Compute the area under the ROC curve of the attack by the loss. It is the probability that a random member
+# You get the losses of members and of other images. Compute the area under the ROC curve of the attack by the loss. It is the probability that a random member
 # has a smaller loss than a random other image. Equal losses count half.
 
 
@@ -122,8 +122,8 @@ check("10.6", prediction)
 # what the server and the other hospitals can learn about the patients. Write half a page: which method do you propose, what do you answer to the lawyer, and what happens to newcomers and to hospitals that change?
 
 # %% [markdown] tags=["answer"]
-# 1. *The method.* OCFL that finds its clusters again every few rounds. One-shot clusters would put hospitals with a new kind of machine into a cluster of others, and would keep a hospital that has
-#    replaced its machine where it was (scenes "late group" and "drift"). IFCA also follows, but it must be told the number of groups, and it sends all models to all hospitals.
+# 1. *The method.* OCFL that finds its clusters again every few rounds. One-shot clusters would put hospitals with a new kind of machine into a cluster of others (scene "late group"). They would keep a
+#    hospital that has replaced its machine where it was (scene "drift"). IFCA also follows, but it must be told the number of groups, and it sends all models to all hospitals.
 # 2. *The lawyer.* The server sees every hospital's update. An update tells the classes of the images, so in our case which diagnoses a hospital has. Other hospitals see the model of their
 #    cluster. A model of a cluster of one is that hospital's own model, and an attacker finds its training images more often (Figure 3). Noise helps only with an ε that we can name. At an
 #    ε at which clusters survive, the promise is empty (Figure 1). So we do not promise differential privacy. A hospital that ends in a cluster of one stops sending, although the server has its earlier updates.

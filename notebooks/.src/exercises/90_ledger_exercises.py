@@ -103,7 +103,7 @@ check("90.3", adjusted_rand_index)
 # %% [markdown]
 # ## 90.4
 #
-# An old rule says that a published score is reproduced if it lies between our smallest and our largest seed, *or* if
+# An old rule calls a published score reproduced in two cases. The score lies between our smallest and our largest seed, *or*
 # our mean is within 0.02 of it. We try this rule as in the second test of the lesson: each published number is compared
 # with our runs of *another*, wrong scenario.
 #

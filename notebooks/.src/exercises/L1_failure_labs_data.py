@@ -223,7 +223,7 @@ check("L1.2", digest)
 # Leo wants to save traffic. He trains one shared model by federated averaging, and only some of the nine clients take
 # part in a round. He records the accuracy on the own test set of each client after each of 20 rounds. His table says
 # that one client per round is better than all nine. He writes: "Averaging is superfluous." But the clients form three
-# true clusters that have no class in common, and in each round the model is then trained by a client of one of them.
+# true clusters that have no class in common. With one client per round, only one of these clusters trains the model.
 
 # %%
 _, nine_clients = partition.ocfl(
