@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics.pairwise import cosine_similarity
 
-from cflkit import clustering, datasets, methods, shifts, simulation
+from cflkit import clustering, datasets, methods, models, shifts, simulation
 from cflkit.divergence import class_directions, coordinates, principal_angles
 from cflkit.federation import Federation, Jobs, LocalTraining, ask_clients
 from cflkit.methods import pacfl
@@ -264,6 +264,26 @@ def test_pacfl_compares_standardised_pixels_if_it_is_told_to(federate):
         # Singular vectors have arbitrary signs
         assert np.abs((found[standardised] * expected).sum(axis=0)) == pytest.approx(1)
     assert principal_angles([found[False], found[True]])[0, 1] > 1
+
+
+@pytest.mark.slow
+def test_pacfls_threshold_needs_the_papers_number_of_validation_images(data_root):
+    """Report 95: with half of the images, 12 degrees separate clients of one distribution."""
+    mnist = datasets.load("mnist")
+    standardise = models.make("emd-cnn", mnist.shape, mnist.classes).standardise
+    clusters, widest = {}, {}
+    for samples in (2710, 5421):
+        images, split = shifts.make(mnist, "base", clients=12, samples=samples)
+        bases = [
+            class_directions(standardise(images.images[mine] / 255).flatten(1), images.labels[mine])
+            for mine in split.splits["validation"]
+        ]
+        angles = principal_angles(bases, signed=True)
+        widest[samples] = angles.max()
+        cut = clustering.make("agglomerative", threshold=12.0, linkage="weighted")
+        clusters[samples] = len(set(cut.fit_predict(angles)))
+    assert widest[5421] < 12 < widest[2710]
+    assert clusters[5421] == 1 < clusters[2710]
 
 
 # --- FedClust ------------------------------------------------------------------------------------
