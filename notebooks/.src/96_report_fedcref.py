@@ -502,7 +502,7 @@ for method, measure in (
 # %% [markdown]
 # The paper's training raises what perfect associations reach, and hardly what FedCRef reaches. The gap between them doubles. FedCRef's
 # wrong associations and isolated local clusters hold it back, and not the training: here, a few associations join two classes, and
-# none did with less training. The worst client ends lower for the same reason. The printed numbers have the same order. There, too,
+# none did with less training. The worst client ends lower, too. The printed numbers have the same order. There, too,
 # FedCRef's accuracy is below that of perfect associations, local clusters stay isolated, and one of the two tables has wrong associations. This is one seed.
 #
 # <a id="deviations-from-the-paper"></a>
