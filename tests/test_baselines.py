@@ -130,6 +130,7 @@ def test_absent_clients_keep_their_clusters(name, federate):
         assert method.labels.tolist() == TRUTH
 
 
+@pytest.mark.slow
 @each
 def test_one_method_that_diverges_leaves_the_others_running(name, federate):
     """Its training is made to overflow; FedAvg's is not."""

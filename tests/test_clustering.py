@@ -88,6 +88,7 @@ def test_affinity_propagation_that_does_not_settle_still_answers():
     assert adjusted_rand_score(labels, ours) == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=30)  # each takes a third of a second
 @given(st.floats(0.01, 1), st.integers(0, 1000))
 def test_mean_shift_is_scikit_learns_on_the_rows(noise, seed):
@@ -203,6 +204,7 @@ def test_bad_requests_are_refused():
         clustering.make("kmeans").fit_predict(np.zeros((3, 2)))
 
 
+@pytest.mark.slow
 @given(st.permutations(range(6)), st.sampled_from([0.0, 0.1]))
 def test_mean_shift_finds_pairs_of_few_clients_in_any_order(order, near):
     pairs = np.repeat([0, 1, 2], 2)[list(order)]

@@ -201,6 +201,7 @@ def test_a_run_goes_on_from_a_checkpoint_to_the_bit(name, federate, tmp_path):
     assert (again.requested, again.trained) == (whole.requested, whole.trained)
 
 
+@pytest.mark.slow
 @each
 def test_a_run_in_two_parts_is_the_run_in_one(name, federate):
     whole = run({name: build(name, federate(name))}, federate(name), 3)
@@ -256,6 +257,7 @@ def test_settled_clusters_stay_and_a_run_until_then_has_the_same_rows(name, fede
     assert "pf1" not in short.table()
 
 
+@pytest.mark.slow
 @averaging
 def test_clients_in_another_order_give_results_in_that_order(name, federate, turned, monkeypatch):
     """Clusters and models move with the clients: nothing depends on a client's number."""

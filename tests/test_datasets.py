@@ -469,6 +469,7 @@ def test_embedded_images_have_no_files_and_others_name_theirs(nowhere, monkeypat
     assert images.files == {f"FashionMNIST/raw/{filename}": md5 for filename, md5 in sums}
 
 
+@pytest.mark.slow
 def test_datasets_and_clustering_are_quick_to_import():
     """Torchvision and the clustering packages are loaded only when they are needed."""
     code = "import sys; from cflkit import clustering, datasets;"

@@ -228,6 +228,7 @@ def test_parameter_distances_are_those_of_two_nested_loops(turned):
     assert row["last_layer_within"] < row["last_layer_overall"] < row["parameters_overall"]
 
 
+@pytest.mark.slow
 def test_parameter_distances_need_models_that_started_together(turned):
     federation = federate(turned, clients_per_round=3)
     line_up = {"EMD-CFL": methods.make("emd-cfl", epsilon=EPSILON)}

@@ -178,6 +178,7 @@ def test_a_job_without_samples_keeps_its_model(federate, engine):
     assert not torch.equal(trained[0], jobs.models[0])
 
 
+@pytest.mark.slow
 def test_both_ways_drop_the_same_units(federate):
     """Masks depend only on seed, client, round, step, layer and position, not on other jobs."""
     training = LocalTraining(epochs=1, batch_size=16, lr=0.01)
@@ -306,6 +307,7 @@ def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
     assert sorted(sizes) == [2, 2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["compact-cnn", "compact-bn", "ocfl-cnn"])
 def test_cores_share_the_jobs_of_a_stack(federate, monkeypatch, model):
     """The number of cores affects nothing except the time."""

@@ -128,6 +128,7 @@ CLUSTERING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_nodes_give_the_models_of_the_simulation_to_the_bit(clients, name):
     federation, folder = clients
@@ -374,6 +375,7 @@ def replaced(kind, answer):
     return spoil
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, answer",
     [
@@ -447,6 +449,7 @@ def test_true_answers_fit_their_question_and_spoiled_ones_do_not(clients, name):
     assert not any(fits(other) for other in (None, "text", 3.0, [], (), (0.5, None)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [None, {}, {"client": "2", "samples": {}}, {"client": 9}])
 def test_a_node_that_does_not_say_who_it_is_is_ignored(clients, said):
     _, folder = clients

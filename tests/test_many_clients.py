@@ -158,6 +158,7 @@ def test_newcomers_train_the_kept_model_once_and_then_that_of_their_cluster():
     torch.testing.assert_close(method.models[own], before[own] + updates[9])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients_per_round", [2, 3, 5])
 def test_partial_participation_ends_with_a_cluster_for_everyone(federate, clients_per_round):
     federation = federate(clients_per_round=clients_per_round)

@@ -108,6 +108,7 @@ def test_the_readme_names_commands_and_files_that_exist():
         assert (PROJECT / path).exists(), path
 
 
+@pytest.mark.slow
 def test_the_readmes_tables_are_what_the_kit_writes():
     committed = records.committed()
     tables = readme.tables(committed, ledger.ledger(committed))

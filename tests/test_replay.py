@@ -49,6 +49,7 @@ def test_a_record_comes_out_the_same(made, capsys):
     assert capsys.readouterr().out == "round 1: same\n"
 
 
+@pytest.mark.slow
 def test_rows_of_no_method_are_not_replayed(made):
     """All data in one place, for example, are a row that no method makes."""
     path = made.folder / "rounds.csv"

@@ -36,6 +36,7 @@ def whole(images):
     return torch.cat([images.images, images.test_images])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", shifts.ROTATIONS)
 @settings(max_examples=5)
 @given(seed=st.integers(0, 100), members=st.integers(1, 4), published=st.booleans())

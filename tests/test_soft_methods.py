@@ -100,6 +100,7 @@ def test_fedce_refuses_rounds_without_all_clients(federate):
         run("fedce", federate(clients_per_round=3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*ONE_COMPONENT, "pfedgraph", "fedsac", "scaffold", "ditto"])
 def test_one_method_that_diverges_leaves_the_others_running(name, federate):
     broken = methods.make(name)

@@ -27,6 +27,7 @@
 # paper").
 
 # %%
+import itertools
 import textwrap
 
 import matplotlib.pyplot as plt
@@ -312,18 +313,15 @@ for past in (past for past in of_pacfl if past.parameters["version"] == "backdoo
 # At the reduced scale, the same thresholds fail. The next cell prints the clusters of each version, one number per seed.
 
 # %% tags=["nbval-check-output"]
-# In the oldest runs, PACFL as published had pixels that were not standardised; newer ones have replaced them
-newest = {
-    (past.parameters["version"], past.parameters["seed"]): past
-    for past in sorted(of_scale, key=lambda past: past.provenance["finished"])
-    if "PACFL" in past.summary and past.parameters["until"] == "rounds"
-}
-for version in with_runs:
-    runs = [past for (of, _), past in sorted(newest.items()) if of == version]
-    for name in ("PACFL as published", "PACFL"):
-        counts = ", ".join(str(past.summary[name]["n_clusters"]) for past in runs)
-        aris = ", ".join(f"{past.summary[name]['ari']:.2f}" for past in runs)
-        print(f"{version:9s}{name:19s} clusters {counts:8s} ARI {aris}")
+# In the oldest runs, PACFL as published had pixels that were not standardised; newer ones replace them
+newest = {}
+for past in sorted(of_scale, key=lambda past: past.provenance["finished"]):
+    if "PACFL" in past.summary:
+        newest[past.parameters["version"], past.parameters["seed"]] = past.summary
+for version, name in itertools.product(with_runs, ("PACFL as published", "PACFL")):
+    found = [of[name] for (one, _), of in sorted(newest.items()) if one == version]
+    counts = ", ".join(f"{of['n_clusters']}" for of in found)
+    print(f"{version:9s}{name:19s} clusters {counts:8s} ARI", [round(of["ari"], 2) for of in found])
 
 # %% [markdown]
 # As published, PACFL separates clients of one group. This is the number of images, and not the pixels alone. A client has half of the paper's images here, so 271 for validation and not 542.
