@@ -49,8 +49,9 @@ lab: $(READY) ## Open JupyterLab at the first notebook; options in ARGS, as in: 
 reset: ## Bring the lessons back as they were; what you changed is kept in data/runs/yours
 	@kept=data/runs/yours/$$(date +%Y-%m-%d-%H-%M-%S); \
 	for lesson in $$(git diff --name-only HEAD -- ':(glob)notebooks/*.ipynb'); do \
-		mkdir -p $$kept && cp "$$lesson" $$kept/ && git restore --source=HEAD --staged --worktree "$$lesson" \
-		&& echo "$$lesson is as it was; yours is $$kept/$${lesson##*/}"; done
+		if [ -f "$$lesson" ]; then \
+			mkdir -p $$kept && cp "$$lesson" $$kept/ && echo "yours is $$kept/$${lesson##*/}" || exit 1; fi; \
+		git restore --source=HEAD --staged --worktree "$$lesson" && echo "$$lesson is as it was"; done
 
 bench: $(READY) ## Seconds per round: plain loop, DataLoader loop, threads, stacked
 	$(BIN)/python tests/benchmark.py
@@ -61,6 +62,6 @@ notebooks: $(READY) ## Build and execute the notebooks from their sources, and t
 book: $(READY) ## Write the notebooks, the pages and the reference as a static site into data/runs/book
 	$(BIN)/python notebooks/.src/book/build.py
 
-clean: ## Remove the environment and the notebooks that runs wrote (your lessons, downloads and checkpoints stay)
+clean: ## Remove the environment and data/runs but for yours (your lessons, downloads and the checkpoints of notebooks stay)
 	rm -rf .venv
 	if [ -d data/runs ]; then find data/runs -mindepth 1 -maxdepth 1 ! -name yours -exec rm -rf {} +; fi

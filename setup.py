@@ -5,6 +5,7 @@ tables and records. In a checkout they lie beside the package. A wheel has them 
 ``cflkit/project``.
 """
 
+import fnmatch
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,15 @@ from setuptools.command.build_py import build_py
 
 COPIED = ("notebooks", "data/published", "data/results")
 # What git ignores, too: records that anyone makes anew in a minute, and leftovers
-LEFT_OUT = ("*-digits-*", "tutorial-bumps-m30-seed42-*", ".ipynb_checkpoints", "__pycache__")
+LEFT_OUT = (".ipynb_checkpoints", "__pycache__")
+QUICK = ("*-digits-*", "tutorial-bumps-m30-seed42-*")
+
+
+def left_out(folder: str, names: list[str]) -> set[str]:
+    """Return the names that are not copied; the records of EMNIST's digits take hours."""
+    quick = shutil.ignore_patterns(*QUICK)(folder, names)
+    hours = fnmatch.filter(names, "*-emnist-digits-*")
+    return shutil.ignore_patterns(*LEFT_OUT)(folder, names) | (quick - set(hours))
 
 
 class BuildWithProject(build_py):
@@ -27,7 +36,7 @@ class BuildWithProject(build_py):
         target = Path(self.build_lib) / "cflkit" / "project"
         shutil.rmtree(target, ignore_errors=True)
         for folder in COPIED:
-            shutil.copytree(folder, target / folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            shutil.copytree(folder, target / folder, ignore=left_out)
         for table in Path("data").glob("*.csv"):
             shutil.copy(table, target / "data")
 

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.command(options)
     except KeyboardInterrupt:
-        resumes = options.command in (run_notebook, walk_grid, count_claims)
+        resumes = options.command in (run_notebook, walk_grid, count_claims, federate)
         what = "; the same command goes on from the last checkpoint" if resumes else ""
         print(f"interrupted{what}", file=sys.stderr)
         return INTERRUPTED
@@ -448,19 +448,16 @@ def federate(options: argparse.Namespace) -> int:
     """Do ``federate``: run methods on processes, and compare them with the simulation."""
     try:
         from cflkit.flower import demo
-        from cflkit.partition import PartitionError
     except ImportError as error:
         print(f"error: {error}; install the extra: pip install 'cflkit[flower]'", file=sys.stderr)
         return 2
-    # A terminal that closes, or a batch system that ends us, must not leave processes behind
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = options.folder.resolve()
     try:
         config = {"rounds": options.rounds, "methods": demo.line_up_text(options.methods)}
         given = options.dataset, options.version, options.clients, options.samples
         own = demo.Demo(folder, *given, config)
         prepared = demo.prepare(own)
-    except (demo.DemoError, ValueError, PartitionError, OSError) as error:
+    except (demo.DemoError, ValueError, OSError) as error:
         raise ParameterError(str(error)) from error
     print(f"starting a server and {options.clients} nodes; their logs are in {folder}")
     try:
@@ -494,8 +491,18 @@ def show_data(options: argparse.Namespace) -> int:
     return 0
 
 
+def end(number: int, _: object) -> None:
+    """End as a program that has finished: each `finally` is run, and ends what we have started."""
+    sys.exit(128 + number)
+
+
 def entry() -> None:
     """Run the command ``cflkit``, and exit with its status."""
+    # A terminal that closes, or a batch system that ends us, must not leave processes behind
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores it
+            signal.signal(number, end)
     try:
         status = main()
         sys.stdout.flush()

@@ -13,6 +13,8 @@ from time import perf_counter
 from cflkit import notebooks
 from cflkit.revision import HOME
 
+Process = subprocess.Popen[str]
+
 
 @dataclass(frozen=True)
 class Command:
@@ -49,20 +51,30 @@ def run(commands: Sequence[Command], side_by_side: int = 1) -> Iterator[tuple[Co
         Each command once it has ended, and why it failed; an empty string if it did not.
     """
     side_by_side = max(1, min(side_by_side, len(commands)))
-    pool = ThreadPoolExecutor(side_by_side)
+    pool, running = ThreadPoolExecutor(side_by_side), set[Process]()
     try:
-        begun = {pool.submit(run_one, command, side_by_side): command for command in commands}
+        begun = {
+            pool.submit(run_one, command, side_by_side, running): command for command in commands
+        }
         for number, future in enumerate(as_completed(begun), 1):
             command, (reason, minutes) = begun[future], future.result()
             outcome = f"failed  {command.name}: {reason}" if reason else f"done  {command.name}"
             print(f"[{number}/{len(commands)}] {outcome}  {minutes:.1f} min", flush=True)
             yield command, reason
+    except SystemExit:  # a signal ends us alone, where Ctrl-C has interrupted the processes, too
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in tuple(running):
+            process.terminate()
+        raise
     finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C has interrupted the running processes, too
+        pool.shutdown(cancel_futures=True)
 
 
-def run_one(command: Command, side_by_side: int) -> tuple[str, float]:
-    """Run a command; return the reason of a failure (empty without one) and the minutes."""
+def run_one(command: Command, side_by_side: int, running: set[Process]) -> tuple[str, float]:
+    """Run a command; return the reason of a failure (empty without one) and the minutes.
+
+    Its process is in ``running`` until it has ended.
+    """
     from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
 
     begin = perf_counter()
@@ -72,7 +84,7 @@ def run_one(command: Command, side_by_side: int) -> tuple[str, float]:
         return str(error), 0.0
     share = {"CFLKIT_THREADS": threads, "OMP_NUM_THREADS": threads}
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-m", "cflkit", *command.arguments],
             cwd=HOME,
             env=os.environ | notebooks.places() | share | dict(command.environment),
@@ -82,10 +94,13 @@ def run_one(command: Command, side_by_side: int) -> tuple[str, float]:
         )
     except OSError as error:
         return f"cannot be started ({error})", 0.0
+    running.add(process)
+    _, told = process.communicate()
+    running.remove(process)
     minutes = (perf_counter() - begin) / 60
-    if done.returncode == 0:
+    if process.returncode == 0:
         return "", minutes
-    lines = done.stderr.split("\n") if done.returncode == 2 else []
+    lines = told.split("\n") if process.returncode == 2 else []
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    unexpected = f"exit status {done.returncode}, last output {done.stderr.strip()[-200:]!r}"
+    unexpected = f"exit status {process.returncode}, last output {told.strip()[-200:]!r}"
     return (errors or [unexpected])[-1], minutes

@@ -23,6 +23,8 @@ from cflkit.methods import FedCRef, Method
 from cflkit.methods.fedcref import Edges, Labels, true_classes
 
 TestSets = Literal["all", "own", "none"]
+# What is measured of the clients' models, in the order of `performance`
+MEASURES = ("pf1", "gf1", "learning_gap", "accuracy", "worst_accuracy", "central_accuracy")
 
 
 # --- Models on test sets --------------------------------------------------------------------------
@@ -142,17 +144,13 @@ def performance(
 ) -> dict[str, float]:
     """Average the scores of the clients' mixtures of models over the clients that have scores."""
     held = [(mixture, c) for c, mixture in enumerate(mixtures) if (mixture, c) in own]
+    if not held:  # no client has answered
+        return dict.fromkeys(MEASURES, np.nan)
     pf1, accuracy = np.array([own[pair] for pair in held]).T
     missing = (np.nan, np.nan)
     gf1, central = np.array([general.get((mixture, 0), missing) for mixture, _ in held]).T
-    measures = {
-        "pf1": float(pf1.mean()),
-        "gf1": float(gf1.mean()),
-        "learning_gap": float(np.abs(pf1 - gf1).mean()),
-        "accuracy": float(accuracy.mean()),
-        "worst_accuracy": float(accuracy.min()),
-        "central_accuracy": float(central.mean()),
-    }
+    means = pf1.mean(), gf1.mean(), np.abs(pf1 - gf1).mean(), accuracy.mean(), accuracy.min()
+    measures = dict(zip(MEASURES, map(float, (*means, central.mean())), strict=True))
     targets = [pair for pair in held if pair in on_backdoor]
     if targets:
         measures["clean_accuracy"] = float(np.mean([own[pair][1] for pair in targets]))

@@ -122,7 +122,10 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
     if table not in tables():
         raise ParameterError(f"no grid {table!r}; the grids are {', '.join(tables())}")
     path = PARAMS / f"{table}.yaml"
-    grid = GridFile.checked(notebooks.read_yaml(path))
+    try:
+        grid = GridFile.checked(notebooks.read_yaml(path))
+    except ParameterError as error:
+        raise ParameterError(f"{table}: {error}") from error
     notebook = NOTEBOOKS / grid.notebook
     usual = notebooks.defaults(notebooks.read(notebook))
     used = {*usual, *names_in(grid.file), *grid.alike.values()}

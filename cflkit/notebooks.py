@@ -338,7 +338,7 @@ def as_yaml(value: Any) -> str:
     with contextlib.suppress(ParameterError):  # a text such as '@x' is YAML only in quotes
         if isinstance(value, str) and parse_yaml("", value) == value:
             return value
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def defaults(notebook: Notebook) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import numpy as np
 import PIL.Image
 import torch
 from numpy.typing import NDArray
+from PIL.Image import DecompressionBombError as TooLarge
 from torch import Tensor
 
 from cflkit.datasets import ImageSet, fifth_for_test
@@ -292,7 +293,8 @@ def images_by_class(folder: Path) -> tuple[Tensor, Labels, list[str], list[Path]
             with PIL.Image.open(path) as picture:
                 mode = picture.mode
             image = pil_to_tensor(default_loader(path))
-        except OSError as error:
+        # What Pillow raises for damaged files depends on their format
+        except (OSError, ValueError, TypeError, SyntaxError, TooLarge) as error:
             raise DatasetError(f"{path} is damaged ({error})") from error
         if mode[0] in "IF":  # the conversion to RGB would clip them
             raise DatasetError(

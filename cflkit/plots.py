@@ -195,7 +195,7 @@ def clusterings(truth: ArrayLike, found: Mapping[str, ArrayLike], axes: Axes | N
     axes = axes or plt.gca()
     rows = {"truth": np.asarray(truth)}
     rows |= {name: renamed(truth, labels) for name, labels in found.items()}
-    known = len(np.unique(rows["truth"]))
+    known = rows["truth"].max() + 1  # as `renamed` counts
     for place, labels in enumerate(rows.values()):
         for client, label in enumerate(labels.tolist()):
             extra = label >= known
@@ -397,9 +397,10 @@ def agreements(
             linewidth=1,
             zorder=0,
         )
+    known = np.max(truth) + 1  # as `renamed` counts
     for client, label in enumerate(renamed(truth, found).tolist()):
         marker = MARKERS[int(truth[client]) % len(MARKERS)]
-        colour = COLOURS[label % len(COLOURS)] if label < len(np.unique(truth)) else "0.45"
+        colour = COLOURS[label % len(COLOURS)] if label < known else "0.45"
         axes.plot(x[client], y[client], marker, color=colour, markersize=15)
         axes.text(x[client], y[client], label, ha="center", va="center", color="white", fontsize=9)
     axes.set(aspect="equal", xlim=(-1.25, 1.25), ylim=(-1.25, 1.25))

@@ -5,6 +5,7 @@ draws ``figures/benchmark.png``. Most parts run on noise, since pixel values do 
 ``python tests/benchmark.py PART ...`` measures only these parts, and the others keep their numbers.
 """
 
+import argparse
 import copy
 import dataclasses
 import os
@@ -470,4 +471,6 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["--many"]:
         one_of_many(*sys.argv[2:])
     else:
-        main(sys.argv[1:])
+        parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+        parser.add_argument("parts", nargs="*", metavar="PART", help="by default all")
+        main(parser.parse_args().parts)

@@ -7,6 +7,7 @@ cell. New columns are listed but are not differences. It takes some minutes, and
 anything differs.
 """
 
+import argparse
 import csv
 import os
 import subprocess
@@ -25,19 +26,22 @@ RUNS = [
     ("07_explaining_cluster_models", "-p rounds 6 -p briggs_rounds 3"),
 ]
 
+# Variables of the caller that would change results
+OF_OURS = ("CFLKIT_ENGINE", "CFLKIT_PERTURB")
+
 
 def run_all(checkout: Path, folder: Path) -> None:
     """Run `RUNS` with the code of a checkout; all their files are written to ``folder``."""
+    own = {name: value for name, value in os.environ.items() if name not in OF_OURS}
     places = {f"CFLKIT_{n}": str(folder / n.lower()) for n in ("RESULTS", "FIGURES", "CACHE")}
     for number, (notebook, options) in enumerate(RUNS):
         command = [sys.executable, "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
         subprocess.run(
             [*command, *options.split(), "-o", str(folder / f"{number}.ipynb")],
             cwd=checkout,
-            env=os.environ | places | {"PYTHONPATH": str(checkout)},
+            env=own | places | {"PYTHONPATH": str(checkout)},
             check=True,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
         )
 
 
@@ -81,4 +85,6 @@ def main(revision: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("revision", metavar="REVISION", help="the revision to compare with")
+    sys.exit(main(parser.parse_args().revision))

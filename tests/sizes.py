@@ -6,8 +6,8 @@ checkouts can be compared. The folders are ``cflkit`` with its subfolders, ``tes
 the largest file, the longest function, and the function with the highest cyclomatic complexity.
 """
 
+import argparse
 import ast
-import sys
 from pathlib import Path
 
 FOLDERS = ("cflkit", "tests", "notebooks")
@@ -75,4 +75,6 @@ def main(checkouts):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkouts", nargs="*", metavar="CHECKOUT", help="by default this one")
+    main(parser.parse_args().checkouts)

@@ -10,6 +10,8 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cflkit import ledger, notebooks, records, revision
 from cflkit.__main__ import main
@@ -422,6 +424,14 @@ def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypat
     with pytest.raises(ValueError, match="no page has a place for ledger"):
         readme.write()
     assert (tmp_path / "ledger.csv").exists()
+
+
+PRINTABLE = st.text(st.characters(exclude_categories=("C",)))  # YAML has no control characters
+
+
+@given(PRINTABLE | st.integers() | st.lists(PRINTABLE | st.booleans()))
+def test_values_come_back_from_yaml_as_they_were_written(value):
+    assert notebooks.parse_yaml("x", notebooks.as_yaml(value)) == value
 
 
 @pytest.mark.parametrize("text", ["1e-3", "+1E3", "-.5e2", "1.e-7", "2e5"])

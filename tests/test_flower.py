@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason='needs Flower: pip install "cflkit[flower]"')
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from cflkit import datasets, methods, partition, shifts, simulation
@@ -34,6 +34,7 @@ from cflkit.federation import ClientsAbsent, Diverged, Federation, Jobs, LocalTr
 from cflkit.federation.requests import QUESTIONS
 from cflkit.flower import demo, node, resident, server_app
 from cflkit.flower import remote as remote_module
+from cflkit.flower.certificates import write_key_pair
 from cflkit.flower.client_app import answer
 from cflkit.flower.messages import packed, unpacked
 from cflkit.flower.remote import RemoteFederation
@@ -295,6 +296,38 @@ def test_arrays_come_back_with_their_types_and_shapes():
     np.testing.assert_array_equal(back["arrays"][1], values["arrays"][1])
 
 
+@pytest.mark.parametrize(
+    "records",
+    [
+        RecordDict(),
+        RecordDict({"arrays": ConfigRecord(), "values": ConfigRecord({"json": "[1]"})}),
+        RecordDict({"arrays": ConfigRecord(), "values": ConfigRecord({"json": "{"})}),
+        RecordDict({"arrays": ConfigRecord(), "values": ConfigRecord({"json": "[" * 10**5})}),
+        RecordDict(
+            {
+                "arrays": ArrayRecord({"a": Array("float32", (1,), "numpy.ndarray", b"")}),
+                "values": ConfigRecord({"json": '{"answer": {"tensor": "a"}}'}),
+            }
+        ),
+    ],
+    ids=["nothing", "list", "half", "deep", "empty array"],
+)
+def test_records_of_another_form_are_a_value_error(records):
+    with pytest.raises(ValueError, match="a message that cannot be read"):
+        unpacked(records)
+
+
+def test_a_round_that_nobody_evaluates_has_no_scores(clients):
+    trained = {}
+
+    def spoil(client, request, reply):
+        trained[client] = request.get("order", trained.get(client))
+        return None if request["kind"] == "scores" and trained[client] == 1 else reply
+
+    _, _, table, _ = run_with(clients, spoil, k=2)
+    assert table["accuracy"].isna().tolist() == [False, True, False]
+
+
 def test_what_cannot_be_sent_is_refused():
     with pytest.raises(TypeError, match=r"question is a function, which cannot be sent"):
         packed({"question": lambda: None})
@@ -543,6 +576,24 @@ def test_a_federation_that_is_not_complete_says_who_is_missing(clients):
         remote(folder, grid, timeout=0.5)
 
 
+def test_a_node_that_is_refused_is_asked_once_and_its_reason_is_told(clients, tmp_path):
+    _, folder = clients
+    grid = Grid(folder)
+    np.savez(tmp_path / "own.npz", train_labels=np.arange(3))
+    grid.configs[104]["data"] = str(tmp_path / "own.npz")
+    asked = []
+    grid.spoil = lambda client, request, reply: asked.append(client) or reply
+    with pytest.raises(ClientsAbsent, match=r"client 4: .* a node was refused: .*train_images"):
+        remote(folder, grid)
+    assert asked.count(4) == 1
+
+
+def test_more_clients_cannot_take_part_than_there_are(clients):
+    for count in (-1, CLIENTS + 1):
+        with pytest.raises(ValueError, match=f"{count} of {CLIENTS} clients cannot take part"):
+            remote(clients[1], per_round=count)
+
+
 def test_two_nodes_cannot_be_the_same_client(clients):
     _, folder = clients
     grid = Grid(folder)
@@ -571,7 +622,7 @@ def test_a_file_that_does_not_fit_is_refused_with_its_reason(clients, tmp_path):
     images, _ = node.read(folder / "0.npz")["train"]
     path = tmp_path / "own.npz"
     np.savez(path, train_images=images.numpy(), train_labels=np.arange(3))
-    with pytest.raises(DatasetError, match=r"train_images has \d+ rows for 3 labels"):
+    with pytest.raises(DatasetError, match=r"train_images has \d+ rows, but the labels"):
         node.read(path)
     np.savez(path, train_images=images.numpy())
     with pytest.raises(DatasetError, match=r"needs train_labels"):
@@ -579,6 +630,19 @@ def test_a_file_that_does_not_fit_is_refused_with_its_reason(clients, tmp_path):
     setting = Setting(CLIENTS, "linear", (1, 9, 9), 10, TRAINING)
     with pytest.raises(DatasetError, match=r"\(1, 8, 8\); the server expects \(1, 9, 9\)"):
         node.federation_of(setting, folder / "0.npz", 0)
+    for client in (-1, CLIENTS):
+        with pytest.raises(DatasetError, match=f"from 0 to {CLIENTS - 1}, not {client}"):
+            node.federation_of(setting, folder / "0.npz", client)
+
+
+@pytest.mark.parametrize("other", ["bytes", "size"])
+def test_the_splits_of_a_client_have_samples_of_one_kind(tmp_path, other):
+    floats, labels = np.full((4, 8, 8), 0.5, dtype=np.float32), np.arange(4)
+    given = {"train_images": floats, "train_labels": labels, "test_labels": labels}
+    odd = (floats * 255).astype(np.uint8) if other == "bytes" else floats[:, :4, :4]
+    np.savez(tmp_path / "own.npz", test_images=odd, **given)
+    with pytest.raises(DatasetError, match="samples of one type and one shape"):
+        node.read(tmp_path / "own.npz")
 
 
 # --- Real processes -------------------------------------------------------------------------------
@@ -644,6 +708,41 @@ def test_a_demonstration_that_cannot_be_says_why_before_it_starts(
         demo.run(demo.Demo(tmp_path / "run", **options))
 
 
+@pytest.mark.parametrize(
+    "config, reason",
+    [
+        ({"shape": "1, 8"}, "shape must be channels, height, width"),
+        ({"optimizer": "sgdd"}, "^optimizer: [^\n]*$"),
+        ({"seed": -1}, "^seed: [^\n]*$"),
+        ({"rounds": 0}, "rounds must be 1 or more"),
+        ({"clients-per-round": CLIENTS + 1}, "cannot take part"),
+        ({"methods": "{A: [fedavg"}, "methods must be YAML"),
+        ({"methods": "{A: {method: [fedavg]}}"}, "A needs the name of a method"),
+    ],
+)
+def test_wrong_settings_are_told_before_any_node_is_asked(clients, tmp_path, config, reason):
+    grid = Grid(clients[1])
+    with pytest.raises(ValueError, match=reason):
+        server_app.main(grid, Output(tmp_path, **config))
+    assert next(grid.numbers) == 0
+
+
+def test_a_demonstration_leaves_the_folder_of_somebody_else_as_it_is(tmp_path):
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "thesis.txt").touch()
+    with pytest.raises(demo.DemoError, match="has other files; name a new or an empty folder"):
+        demo.prepare(demo.Demo(tmp_path, clients=2, samples=40))
+    assert (tmp_path / "output" / "thesis.txt").exists()
+
+
+def test_keys_are_named_as_asked_and_are_their_owners_alone(tmp_path):
+    for name in ("site.one", "site.two"):
+        (tmp_path / f"{name}.key").touch(mode=0o644)
+        write_key_pair(tmp_path / name)
+        assert (tmp_path / f"{name}.pub").exists()
+        assert (tmp_path / f"{name}.key").stat().st_mode & 0o777 == 0o600
+
+
 def test_small_numbers_are_options_of_methods():
     text = demo.line_up_text(["sattler:eps1=1e3,eps2=1e-6,min_rounds=0"])
     [method] = server_app.line_up_of(text).values()
@@ -651,8 +750,11 @@ def test_small_numbers_are_options_of_methods():
 
 
 def test_options_of_methods_that_cannot_be_read_are_refused():
-    for text in ("ifca:k", "ifca:k=[", "ifca:k={"):
+    for text in ("ifca:k", "ifca:k=[", "ifca:k={", "ifca:k=2020-01-01"):
         with pytest.raises(demo.DemoError, match="must be NAME or NAME:OPTION=VALUE"):
+            demo.line_up_text([text])
+    for text in ("ifca:method=fedavg", "ifca:k=2,k=3"):
+        with pytest.raises(demo.DemoError, match="an option twice, or the option 'method'"):
             demo.line_up_text([text])
 
 

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -97,6 +98,18 @@ def test_every_committed_record_of_a_table_is_a_run_of_its_grid():
     done = {job.run for job in grid.read(TABLE) if job.status == "done"}
     assert done
     assert done <= known
+
+
+def test_every_run_of_a_table_can_be_committed():
+    """Git ignores the records of the lessons' digits, and no others."""
+    tables = [path.relative_to(grid.PARAMS) for path in sorted(grid.PARAMS.glob("*/*.yaml"))]
+    runs = {job.run for table in tables for job in grid.read(str(table.with_suffix("")))}
+    assert any("emnist-digits" in run for run in runs)
+    command = ["git", "check-ignore", "--no-index", "--stdin"]
+    folders = "\n".join(f"data/results/{run}" for run in runs)
+    done = subprocess.run(command, input=folders, capture_output=True, text=True, cwd=PROJECT)
+    ignored = {Path(line).name for line in done.stdout.splitlines()}
+    assert ignored == {run for run in runs if re.search("(?<!emnist)-digits-|m30-seed42-", run)}
 
 
 def test_where_chooses():
@@ -307,11 +320,9 @@ def tables_of(folder):
 
 def start(params, **environment):
     """Start the grid command for two runs of the grids in ``params``, in a new process group."""
-    code = (
-        "import sys, pathlib; from cflkit import grid, notebooks; from cflkit.__main__ import main;"
-    )
+    code = "import sys, pathlib; from cflkit.__main__ import entry, grid, notebooks;"
     code += "grid.PARAMS = pathlib.Path(sys.argv[1]); notebooks.RUNS = grid.PARAMS.parent / 'runs';"
-    code += "sys.exit(main(['grid', 'run', 'own/tiny', '--jobs', '2', '-w', 'seed', '0']))"
+    code += "sys.argv[1:] = ['grid', 'run', 'own/tiny', '--jobs', '2', '-w', 'seed', '0']; entry()"
     return subprocess.Popen(
         [sys.executable, "-c", code, str(params)],
         env=os.environ | {"PYTHONPATH": str(PROJECT)} | environment,
@@ -357,6 +368,20 @@ def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path):
     assert tables_of(records.results()) == expected
     assert states() == {}
     assert {path.name for path in records.results().iterdir()} == set(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_grid_that_is_told_to_end_ends_its_runs(small_grid, number):
+    """A batch system sends SIGTERM to the main process alone, and a terminal that closes SIGHUP."""
+    process = start(small_grid)
+    wait_for_training(process)
+    os.kill(process.pid, number)
+    process.communicate(timeout=60)  # its runs have the same output, so this waits for them, too
+    assert process.returncode == 128 + number
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    assert any(job.status == "begun" for job in grid.read("own/tiny"))
 
 
 @pytest.mark.slow

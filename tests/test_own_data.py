@@ -121,6 +121,14 @@ def test_a_folder_has_one_folder_per_class(tmp_path):
     assert list(found.files) == ["pets"]
 
 
+@pytest.mark.parametrize("damaged", [b"", b"P6\n5 x\n255\n", b"P6\n5 99999999999999\n255\n"])
+def test_a_damaged_image_is_named(tmp_path, damaged):
+    pictures(tmp_path / "pets", [(5, 6)] * 5)
+    (next((tmp_path / "pets").iterdir()) / "last.ppm").write_bytes(damaged)
+    with pytest.raises(DatasetError, match=r"last\.ppm is damaged"):
+        datasets.load(str(tmp_path / "pets"))
+
+
 def test_the_md5_of_a_folder_is_that_of_the_images_that_were_read(tmp_path):
     pictures(tmp_path / "pets", [(5, 6)] * 5)
     before = datasets.load(str(tmp_path / "pets")).files

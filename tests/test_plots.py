@@ -73,6 +73,11 @@ def test_a_cluster_that_matches_none_is_hatched():
     assert [text.get_text() for text in axes.texts][:4] == list("0011")
 
 
+def test_true_clusters_may_have_any_numbers():
+    axes = plots.clusterings([0, 0, 2, 2], {"right": [1, 1, 0, 0]}, plt.figure().gca())
+    assert [patch.get_hatch() for patch in axes.patches] == [None] * 8
+
+
 def test_over_rounds_draws_the_mean_and_the_range_over_seeds():
     tables = [
         pd.DataFrame({"method": "m", "round": [1, 2], "ari": values}) for values in ([0, 1], [1, 1])

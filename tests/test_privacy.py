@@ -175,6 +175,9 @@ def test_epsilon_of_known_cases():
     assert epsilon(1.0, 0) == 0.0
     assert epsilon(1e9, 1) == 0.0
     assert np.isfinite(epsilon(0.01, 1000)), "no overflow"
+    assert epsilon(1e-9, 1000) > 1e20
+    with pytest.raises(ValueError, match="needs noise"):
+        epsilon(np.nan, 1)
 
 
 @given(st.floats(0.05, 20), st.integers(1, 200))

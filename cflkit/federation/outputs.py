@@ -88,7 +88,7 @@ def evaluate(
     for (_, present, _, _), found in zip(tasks, results, strict=True):
         for job, part in zip(present, found, strict=True):
             collected[job].append(part)
-    return [torch.cat(part).clone() for part in collected]
+    return [torch.cat(part) for part in collected]
 
 
 def evaluate_client(
@@ -109,7 +109,7 @@ def evaluate_client(
         if train_mode:
             prepare_dropout(federation, network, client.number, step)
         found.append(outputs(federation, network, model, samples, output, train_mode))
-    return torch.cat(found).clone()
+    return torch.cat(found)
 
 
 def parts_of(

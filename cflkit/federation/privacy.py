@@ -121,7 +121,7 @@ def epsilon(noise: float, trainings: int, delta: float = 1e-5) -> float:
     ValueError
         An argument is out of bounds.
     """
-    if noise < 0 or trainings < 0 or not 0 < delta < 1:
+    if not noise >= 0 or trainings < 0 or not 0 < delta < 1:
         raise ValueError(
             f"needs noise ≥ 0, trainings ≥ 0 and delta in (0, 1), not {noise}, {trainings}, {delta}"
         )
@@ -133,7 +133,8 @@ def epsilon(noise: float, trainings: int, delta: float = 1e-5) -> float:
 
     def excess(value: float) -> float:
         # The second term in logarithms, since the exponential overflows for large ε
-        second = np.exp(value + log_ndtr(-signal / 2 - value / signal))
+        with np.errstate(over="ignore"):  # infinity is the right answer then
+            second = np.exp(value + log_ndtr(-signal / 2 - value / signal))
         return float(ndtr(signal / 2 - value / signal) - second - delta)
 
     if excess(0.0) <= 0:

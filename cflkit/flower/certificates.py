@@ -62,11 +62,11 @@ def write_certificates(folder: Path, names: Sequence[str], addresses: Sequence[s
 def write_key_pair(path: Path) -> None:
     """Write a node's private key, and its public key as ``.pub``, as Flower reads them."""
     key = ec.generate_private_key(ec.SECP384R1())
-    write_private_key(path.with_suffix(".key"), key, serialization.PrivateFormat.OpenSSH)
+    write_private_key(path.with_name(f"{path.name}.key"), key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
-    path.with_suffix(".pub").write_bytes(public)
+    path.with_name(f"{path.name}.pub").write_bytes(public)
 
 
 def write_private_key(
@@ -75,6 +75,7 @@ def write_private_key(
     form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
 ) -> None:
     """Write a private key that only its owner can read."""
+    path.unlink(missing_ok=True)  # one that others can read would stay readable
     path.touch(mode=0o600)
     path.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())

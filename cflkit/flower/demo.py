@@ -108,7 +108,11 @@ def prepare(demo: Demo) -> tuple[Federation, dict[str, Any]]:
     ------
     DatasetError, PartitionError, ValueError
         The data, the version or the methods are unknown or do not fit.
+    DemoError
+        The folder has files of somebody else.
     """
+    if demo.folder.exists() and any(demo.folder.iterdir()) and not demo.settings.exists():
+        raise DemoError(f"{demo.folder} has other files; name a new or an empty folder")
     demo.folder.mkdir(parents=True, exist_ok=True)
     with app_folder() as app:
         project = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
@@ -388,8 +392,11 @@ def line_up_text(given: Sequence[str]) -> str:
         name, _, options = text.partition(":")
         try:
             pairs = [option.split("=", 1) for option in options.split(",") if option]
-            own = {key: yaml.load(value, Loader) for key, value in pairs}
-        except (ValueError, yaml.YAMLError) as error:
+            own = {key: yaml.load(value, Loader) for key, value in pairs if key != "method"}
+            json.dumps(own)  # a date is YAML, and no value of an option
+        except (ValueError, TypeError, yaml.YAMLError) as error:
             raise DemoError(f"{text!r} must be NAME or NAME:OPTION=VALUE,…") from error
+        if len(own) < len(pairs):
+            raise DemoError(f"{text!r} names an option twice, or the option 'method'")
         line_up[text] = {"method": name} | own
     return json.dumps(line_up)

@@ -79,13 +79,18 @@ def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
             )
         name = f"{split}_{given[0]}"
         labels = arrays[f"{split}_labels"]
-        count = len(arrays[name])
-        if count != len(labels):
-            raise DatasetError(f"{path}: {name} has {count} rows for {len(labels)} labels")
         samples = kinds[given[0]](arrays[name], f"{path}: {name}")
+        count = len(samples)
+        if labels.shape != (count,):
+            raise DatasetError(
+                f"{path}: {name} has {count} rows, but the labels have the shape {labels.shape}"
+            )
         # A client may have no sample in a split
         whole = as_labels(labels, f"{path}: {split}_labels", every=False) if count else NOTHING
         found[split] = samples, torch.from_numpy(whole)
+    kinds_of = {(samples.dtype, samples.shape[1:]) for samples, _ in found.values()}
+    if len(kinds_of) > 1:
+        raise DatasetError(f"{path}: all splits must have samples of one type and one shape")
     return found
 
 
@@ -116,6 +121,8 @@ def built(
         The secret that the clients share and the server does not know (`Client.shared_seed`); by
         default the seed of the federation, which the server knows.
     """
+    if not 0 <= client < setting.clients:
+        raise DatasetError(f"clients are numbered from 0 to {setting.clients - 1}, not {client}")
     splits = read(data)
     pool = torch.cat([images for images, _ in splits.values()])
     labels = torch.cat([targets for _, targets in splits.values()])

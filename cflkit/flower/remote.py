@@ -37,6 +37,8 @@ TYPES = {"train": "train", "scores": "evaluate"}
 Fitting = Callable[[Any, int, int], str | None]
 # How often the server asks for answers, in seconds
 POLL = 0.2
+# After how many seconds the server asks a node again whose hello it could not use
+AGAIN = 10.0
 
 
 class Fault(str):
@@ -104,6 +106,8 @@ class RemoteFederation:
 
     Raises
     ------
+    ValueError
+        More clients should take part than there are.
     ClientsAbsent
         Not all clients have said hello in time.
     """
@@ -129,6 +133,8 @@ class RemoteFederation:
         self.absent_allowed = absent_allowed
         self.clients, self.seed, self.training = setting.clients, setting.seed, setting.training
         self.per_round = per_round or self.clients
+        if not 1 <= self.per_round <= self.clients:
+            raise ValueError(f"{self.per_round} of {self.clients} clients cannot take part")
         self.partial = absent_allowed or self.per_round < self.clients
         self.device = torch.device("cpu")
         self.blueprint = Blueprint(
@@ -144,6 +150,8 @@ class RemoteFederation:
         self._round, self._start = -1, time.monotonic()
         # The hellos without an answer: the node and the time of each message
         self._greeted: dict[str, tuple[int, float]] = {}
+        # The nodes whose hello could not be used: why, and when
+        self._refused: dict[int, tuple[str, float]] = {}
         self._answers: dict[tuple[int, str], Any] = {}
         self._wait_for_all(wait)
         self.sizes = torch.tensor(
@@ -168,8 +176,9 @@ class RemoteFederation:
             if not missing:
                 return
             if time.monotonic() > end:
+                told = "".join(f"; a node was refused: {why}" for why, _ in self._refused.values())
                 for client in missing:
-                    self.faults.setdefault(client, "it has not said hello")
+                    self.faults.setdefault(client, f"it has not said hello{told}")
                 raise ClientsAbsent(missing, self.faults)
             time.sleep(POLL)
 
@@ -182,7 +191,9 @@ class RemoteFederation:
         for client, node in list(self.nodes.items()):
             if node not in connected:
                 self._lose(client, "its node has disconnected")
+        now = time.monotonic()
         asked = {node for node, _ in self._greeted.values()}
+        asked |= {node for node, (_, since) in self._refused.items() if now - since < AGAIN}
         unknown = sorted(connected - set(self.nodes.values()) - asked)
         hello = self._packed({"kind": "hello"})
         sent = self._push("hello", dict.fromkeys(unknown, hello), {})
@@ -196,23 +207,26 @@ class RemoteFederation:
 
     def _admit(self, node: int, said: Any) -> None:
         """Read the hello of a node."""
-        if isinstance(said, Fault):
-            log(WARNING, "node %s does not take part: %s", node, said)
-            return
         match said:
+            case Fault():
+                return self._refuse(node, said)
             case {"client": int(client), "samples": {"train": int(), "test": int()} as samples}:
                 pass
             case _:
-                log(WARNING, "node %s does not say which client it is; it is ignored", node)
-                return
+                return self._refuse(node, "it does not say which client it is")
         if not 0 <= client < self.clients or client in self.nodes:
-            log(WARNING, "node %s says that it is client %s; it is ignored", node, client)
-        elif samples != self.samples.setdefault(client, samples):
-            log(WARNING, "client %s has come back with other data; it is ignored", client)
-        else:
-            self.nodes[client] = node
-            if self.faults.pop(client, None):
-                log(INFO, "client %s is back", client)
+            return self._refuse(node, f"it says that it is client {client}")
+        if samples != self.samples.setdefault(client, samples):
+            return self._refuse(node, f"client {client} has come back with other data")
+        self.nodes[client] = node
+        self._refused.pop(node, None)
+        if self.faults.pop(client, None):
+            log(INFO, "client %s is back", client)
+
+    def _refuse(self, node: int, reason: str) -> None:
+        """Note that the hello of a node is of no use."""
+        self._refused[node] = reason, time.monotonic()
+        log(WARNING, "node %s does not take part: %s", node, reason)
 
     def _lose(self, client: int, reason: str) -> None:
         """Note that a client is absent."""
@@ -437,7 +451,12 @@ class RemoteFederation:
             self._note(clients.get(node, -1), kind, "down", content)
         if not messages:
             return {}
-        return dict(zip(self.grid.push_messages(messages), contents, strict=True))
+        numbers = list(self.grid.push_messages(messages))
+        if len(numbers) != len(messages):
+            raise RuntimeError(
+                f"Flower has sent {len(numbers)} of {len(messages)} messages {kind!r}"
+            )
+        return dict(zip(numbers, contents, strict=True))
 
     def _answer_of(self, reply: Message, client: int, kind: str) -> Any:
         """Return the answer in a reply, or what is wrong with it."""
@@ -446,7 +465,7 @@ class RemoteFederation:
         self._note(client, kind, "up", reply.content)
         try:
             return unpacked(reply.content)["answer"]
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError) as error:
             return Fault(f"its answer cannot be read: {error!r}")
 
     def _note(self, client: int, kind: str, direction: str, content: RecordDict) -> None:

@@ -50,7 +50,7 @@ def key_of(socket: Path) -> Path:
 
     Its ending is not ``.key``, which is the ending of a node's private key.
     """
-    return socket.with_suffix(".authkey")
+    return socket.with_name(f"{socket.name}.authkey")
 
 
 def serve(socket: Path, client: int, data: Path, shared_seed: int | None = None) -> None:
@@ -63,6 +63,8 @@ def serve(socket: Path, client: int, data: Path, shared_seed: int | None = None)
     ------
     DatasetError
         The client's file cannot be used.
+    OSError
+        The socket cannot be created.
     """
     from cflkit.flower.node import answered, read
 
@@ -108,8 +110,10 @@ def main() -> None:
     options = parser.parse_args()
     try:
         serve(options.socket, options.client, options.data, options.shared_seed)
-    except DatasetError as error:
+    except (DatasetError, OSError) as error:
         parser.error(str(error))
+    except KeyboardInterrupt:
+        print("ended")
 
 
 if __name__ == "__main__":

@@ -30,8 +30,10 @@ import torch
 import yaml
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from pydantic import ValidationError
 
 from cflkit import methods, simulation
+from cflkit.bounds import one_line
 from cflkit.federation import LocalTraining
 from cflkit.flower.remote import RemoteFederation
 from cflkit.flower.setting import Setting
@@ -64,9 +66,20 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def run(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
-    """Run the methods with the values of ``config``."""
+    """Run the methods with the values of ``config``.
+
+    Raises
+    ------
+    ValueError
+        A setting is wrong; no node has been asked yet.
+    ClientsAbsent
+        Clients that a round needs do not answer.
+    """
     if config["absent"] not in ("end", "leave"):
         raise ValueError(f"absent must be end or leave, not {config['absent']!r}")
+    if (rounds := int(config["rounds"])) < 1:
+        raise ValueError(f"rounds must be 1 or more, not {rounds}")
+    line_up, checkpoint = line_up_of(str(config["methods"])), output / "checkpoint.pt"
     federation = RemoteFederation(
         grid,
         setting_of(config),
@@ -75,12 +88,11 @@ def run(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
         wait=float(config["wait"]),
         absent_allowed=config["absent"] == "leave",
     )
-    line_up, checkpoint = line_up_of(str(config["methods"])), output / "checkpoint.pt"
     try:
         history = simulation.run(
             line_up,
             federation,  # type: ignore[arg-type]
-            int(config["rounds"]),
+            rounds,
             checkpoint=checkpoint,
         )
     finally:
@@ -92,23 +104,34 @@ def run(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
 
 
 def setting_of(config: Mapping[str, Any]) -> Setting:
-    """Read the setting from the values of the run."""
-    channels, height, width = (int(part) for part in str(config["shape"]).split(","))
-    training = LocalTraining(
-        epochs=int(config["epochs"]),
-        batch_size=int(config["batch-size"]),
-        optimizer=config["optimizer"],
-        lr=float(config["lr"]),
-        momentum=float(config["momentum"]),
-    )
-    return Setting(
-        clients=int(config["clients"]),
-        model=str(config["model"]),
-        shape=(channels, height, width),
-        classes=int(config["classes"]),
-        training=training,
-        seed=int(config["seed"]),
-    )
+    """Read the setting from the values of the run.
+
+    Raises
+    ------
+    ValueError
+        A value has another form or is out of bounds.
+    """
+    shape = [int(part) for part in str(config["shape"]).split(",")]
+    if len(shape) != 3:
+        raise ValueError(f"shape must be channels, height, width, not {config['shape']!r}")
+    try:
+        training = LocalTraining(
+            epochs=int(config["epochs"]),
+            batch_size=int(config["batch-size"]),
+            optimizer=config["optimizer"],
+            lr=float(config["lr"]),
+            momentum=float(config["momentum"]),
+        )
+        return Setting(
+            clients=int(config["clients"]),
+            model=str(config["model"]),
+            shape=(shape[0], shape[1], shape[2]),
+            classes=int(config["classes"]),
+            training=training,
+            seed=int(config["seed"]),
+        )
+    except ValidationError as error:
+        raise ValueError(one_line(error)) from error
 
 
 def line_up_of(text: str) -> dict[str, Method]:
@@ -119,12 +142,15 @@ def line_up_of(text: str) -> dict[str, Method]:
     ValueError
         The setting has another form, an option is wrong, or a method does not run over a network.
     """
-    described = yaml.load(text, Loader)
+    try:
+        described = yaml.load(text, Loader)
+    except yaml.YAMLError:
+        described = None
     if not isinstance(described, dict) or not described:
         raise ValueError("methods must be YAML such as {OCFL: {method: ocfl}}")
     found = {}
     for name, options in described.items():
-        if not isinstance(options, dict) or "method" not in options:
+        if not isinstance(options, dict) or not isinstance(options.get("method"), str):
             raise ValueError(f"{name} needs the name of a method, as {{{name}: {{method: ocfl}}}}")
         own = dict(options)
         method = own.pop("method")

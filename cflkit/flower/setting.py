@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from cflkit.bounds import STRICT, Count
+from cflkit.bounds import STRICT, Count, Natural
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import Partition
@@ -38,7 +38,7 @@ class Setting:
     shape: tuple[Count, Count, Count]
     classes: Count
     training: LocalTraining
-    seed: int = 0
+    seed: Natural = 0
 
     def federation(
         self, images: ImageSet, partition: Partition, per_round: int | None = None

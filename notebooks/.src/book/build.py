@@ -7,6 +7,7 @@ the public address of the project, links to files that are no pages lead there, 
 that run them, and ``data/runs/book/colab`` has copies for Colab.
 """
 
+import argparse
 import json
 import os
 import pkgutil
@@ -133,4 +134,5 @@ def write_reference(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     sys.exit(main())
