@@ -127,8 +127,8 @@ plots.show(
 # model. With `weighting="equal"`, all clients count alike in this mean.
 #
 # **OCFL** (one-shot clustered federated learning) is one of the methods of this kit. It starts in the same way. It also
-# compares the directions of the updates, and splits the clients into groups once, as soon as these directions come
-# apart. Here a clustering algorithm called HDBSCAN makes the groups.
+# measures how much the directions of the updates differ. It splits the clients into groups once, in the first round in
+# which this difference grows. Here a clustering algorithm called HDBSCAN makes the groups.
 #
 # Both methods start from the same model, on the same data. One training could be a lucky one, so we repeat it with
 # other seeds.
@@ -261,10 +261,12 @@ plots.show(
 # ## What we saw
 #
 # - Clients with different data pull a shared model in different directions. It can then serve some of them badly.
-# - The updates alone can tell which clients are alike. A group's model has a smaller task, and clients that agree.
+# - The updates alone can tell which clients are alike. A group's model has fewer classes to learn, and its
+#   clients' updates point in similar directions.
 #
 # **With the defaults**, OCFL finds the groups in each training, and every client gains from the model of its group. The
-# one model serves some client badly in each training. Whether more rounds would help it is exercise 1.
+# two lines part in round 2. The lower one still rises a little at the end, and whether more rounds would help it is exercise 1. The
+# one model serves some client badly in each training, and in which group it does worst changes with the training.
 #
 # This is the promise of clustered federated learning. The rest is the question of *how to find the groups*: early,
 # without a look at the data, and without being told how many there are.

@@ -139,8 +139,8 @@ plots.show(
 # Take two samples of four points each on a line. The points of the first are piles of earth, and those of the second are holes of
 # the same size. Each of the $n$ piles weighs $1/n$, so moving one pile by one metre costs $1/n$. What is the least cost of filling all holes?
 #
-# Sort both sides. The first pile goes to the first hole, the second to the second, and so on: carts that cross each other never save
-# a metre. Let $a_{(k)}$ be the $k$-th smallest of $a$. The **earth mover's distance** is the mean distance that the
+# Sort both sides. The first pile goes to the first hole, the second to the second, and so on. If two arrows
+# crossed, exchanging their ends would never make the total distance larger. Let $a_{(k)}$ be the $k$-th smallest of $a$. The **earth mover's distance** is the mean distance that the
 # arrows in Figure 2 cover horizontally. The piles together weigh 1, and so do the holes:
 #
 # $$W(a, b) = \frac{1}{n} \sum_{k=1}^{n} \lvert a_{(k)} - b_{(k)} \rvert .$$
@@ -207,8 +207,8 @@ print("in three dimensions, by cosines:", agree)
 # common initial model on its own data. Then it looks at images with what it has learned. The
 # [**embedding**](99_glossary.ipynb#embedding) of an image is the vector that enters the network's last layer.
 #
-# The paper gives a reason for this choice. Take two clients and their last layers. How much do the two layers disagree on the second client's data? At
-# most as much as on the first client's data, plus a multiple of the distance between the two samples of embeddings. The multiple is a
+# The paper gives a reason for this choice. Take two clients and their last layers. On the second client's data, the two layers disagree at
+# most as much as on the first client's data, plus a constant times the distance between the two samples of embeddings. The constant is a
 # [Lipschitz constant](99_glossary.ipynb#lipschitz-constant): the largest factor by which a function stretches a distance. For one linear
 # layer it is moderate. For a whole network, from pixels to outputs, it may be huge, and then the bound says nothing. With the cosine distance, which
 # ignores lengths, this argument is a motivation and not a bound.
@@ -446,7 +446,8 @@ for kind, found in of_torn.items():
     print(f"{kind:15s}", *found)
 
 # %% [markdown]
-# **With the defaults**, one missing edge splits the first group into three clusters. A client can then count in the models of several of them. Components do not change. The opposite
+# **With the defaults**, one missing edge splits the first group into three clusters. Clients 0 and 1 no longer agree with each other, but the other two agree with all four. So there are three
+# different neighbourhoods, and the models of the other two enter all three means. Components do not change. The opposite
 # error is a single false edge. It joins two whole components, while neighbourhoods limit the damage. Neither kind is
 # always right. The paper's choice is the careful one, and `clusters = "components"` is the other.
 #
@@ -606,22 +607,23 @@ plots.show(
     figure,
     7,
     "Distances between clients by four methods, on two shifts. Dark is near and yellow is far, on a "
-    "scale of its own per panel; white lines separate the true clusters.",
+    "scale of its own per panel; white lines separate the true clusters. *Nearer* is how often a pair of one cluster is nearer than "
+    "a pair of two; *room* is the smallest distance between clusters, divided by the largest within.",
     "Two rows of four matrices. With the defaults, all four in the upper row have dark blocks on "
     "the diagonal. In the lower row, the matrices of parameters and pixels have other patterns, such "
     "as dark squares of clients with little data, and the embeddings have the clearest blocks.",
 )
 
 # %% [markdown]
-# **With the defaults**, parameters and pixels suffer on the hard shift: the numbers above their panels are below 1. That of the updates is just above 1, and that of the embeddings is far above. We explain them as follows, and have not tested each explanation:
+# **With the defaults**, parameters and pixels suffer on the hard shift: the room above their panels is below 1. The room of the updates is just above 1, and that of the embeddings is far above. We explain this as follows, and have not tested each explanation:
 #
 # - **Parameters.** A client with few images makes few steps, so its parameters stay near the start. Two such clients are near each other,
 #   whatever their group.
 # - **Updates.** The cosine ignores how long an update is. But a few steps point in a different direction than many steps. So the
 #   direction, too, depends on the amount of data.
 # - **Pixels.** The digits 5 to 9 are the same in both groups. The smallest angle belongs to them, and it does not see the others.
-# - **Embeddings.** The earth mover's distance moves *all* images. Half of them have a long way to go. The reference distance corrects for the
-#   rest.
+# - **Embeddings.** The earth mover's distance moves *all* images. Between the groups, half of the images look different, so their embeddings lie far apart. The
+#   reference distance subtracts what two samples of one distribution have anyway.
 #
 # We made this shift to show these weaknesses, so it says nothing about how often they occur. On Rotated CIFAR-10 and both backdoor data sets, the
 # paper sees the clusters in the embeddings only. It suspects that the other vectors have too many dimensions. Embeddings must have
@@ -682,7 +684,7 @@ plots.show(
 )
 
 # %% [markdown]
-# **With the defaults**, a tenth of the dimensions suffices, but fewer and lower thresholds work there. Sinkhorn's approximation hardly moves the cells.
+# **With the defaults**, a tenth of the dimensions suffices, but with so few dimensions the range of working thresholds is narrower, and it lies lower. Sinkhorn's approximation hardly moves the cells.
 #
 # ## Where does the working range come from?
 #
@@ -734,9 +736,9 @@ if bars:
     )
 
 # %% [markdown]
-# **With the defaults**, longer training raises the largest score within a group for every shift. The smallest score between groups does not move alike for all shifts. Why does the
+# **With the defaults**, longer training raises the largest score within a group for every shift. For the smallest score between groups, there is no such rule: it depends on the shift. Why does the
 # first one rise? We think that longer training specialises a model, which then sees differences even between two samples of one
-# distribution. The other end depends on the shift. We think that a network embeds a digit upside down much as an upright one. We have tested neither. For the four rotations, no ε works on these digits. The [report](95_report_emd_cfl.ipynb) has the same
+# distribution. For the four rotations, no ε works on these digits. We think that a network embeds a digit upside down much like an upright one. We have tested neither. The [report](95_report_emd_cfl.ipynb) has the same
 # figure for MNIST. There, the paper's ε of 0.1 is just above the range that works.
 #
 # ## If only some take part
@@ -790,7 +792,7 @@ plots.show(
 # | method | what is compared | when | what it is told |
 # |---|---|---|---|
 # | EMD-CFL | embeddings | once, after the first training | ε |
-# | CFL (Sattler) | updates, by angle | in every round, after a waiting time | two norms, and the waiting time |
+# | CFL (Sattler) | updates, by angle | in every round, after a waiting time | two thresholds, and the waiting time |
 # | IFCA | losses of $k$ models, by the client itself | in every round | $k$ |
 # | PACFL | pixels, by principal angles | before any training | an angle |
 # | FedClust | parameters of the last layer | once, after the first training | a distance |

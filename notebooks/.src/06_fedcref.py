@@ -56,10 +56,10 @@ plots.style()
 #
 # The data are the 1,797 digits that come with scikit-learn, at their own 8 × 8 pixels.
 #
-# **With the defaults**, several choices differ from the paper's because the images are few and small: the numbers of
-# clients and of images per class, the overlap, θ, τ, and the length of the training. For example, any two clients that hold
+# **With the defaults**, several choices differ from the paper's, because the images are few and small.
+# [Report 96](96_report_fedcref.ipynb) lists them. The most important one is the overlap. Any two clients that hold
 # the same class share at least seven in ten of the images that they hold of it. In most of the paper's experiments, they share none. The threshold θ is
-# larger; Figure 4 shows why.
+# larger, too; Figure 4 shows why.
 
 # %% tags=["parameters"]
 dataset = "digits-8x8"  # a name that cflkit.datasets knows, or the path of your own data
@@ -227,10 +227,12 @@ print(f"{len(clusters)} autoencoders of {federation.parameters} parameters")
 # Figure 5 are computed from these matrices; nothing is trained again.
 #
 # We ask the first network of client 0 about three kinds of images. They are the usual ones of its local cluster, the
-# odd ones there, and those of a client with few or no classes in common. Compare the blur below with the image above.
+# odd ones there, and those of a client with few or no classes in common. Compare each reconstruction (below) with its image (above).
+# A local cluster *stands for* the class of most of its images. The array `names` has this class per local cluster, and only
+# the evaluation uses it.
 
 # %%
-names = fedcref.true_classes(truth, dealt)  # the class that each local cluster stands for
+names = fedcref.true_classes(truth, dealt)
 members_0 = clusters.samples[0]
 right_0 = truth[0][members_0] == names[0]
 held = [set(own.tolist()) for own in truth]
@@ -300,7 +302,7 @@ print(f"{np.mean(elsewhere):.0%} of the odd images suit another network of their
 # network can say which error is small for its images. As a side effect, a network that reconstructs my images better
 # than my own network is rejected, too.
 #
-# A share of at least $\alpha$ is at most $\theta$ exactly if the α-th percentile is at most $\theta$. So one number per
+# At least α per cent of the differences are at most $\theta$ exactly if their α-th percentile is at most $\theta$. So one number per
 # pair and direction decides.
 
 
@@ -324,9 +326,9 @@ package = fedcref.associate(everywhere, clusters, as_published)
 print("the same associations as the package's:", np.array_equal(ours, package))
 
 # %% [markdown]
-# The authors' code is stricter than Algorithm 1. A local cluster is associated only with the first agreeing local cluster
-# of each client with a higher number. The package is stricter still: `match = "first"` requires a first match in both
-# directions.
+# The authors' code is stricter than Algorithm 1. It compares a local cluster of client $i$ with those of the clients $j > i$. Per
+# client $j$, it keeps only the first local cluster that agrees. The package with `match = "first"` is stricter still: each of
+# the two local clusters must be the other's first match.
 
 # %%
 agree = fedcref.associate(everywhere, clusters, method)
@@ -343,7 +345,8 @@ for title, r in example.items():
 # %% [markdown]
 # Figure 3 shows the differences themselves, for these two pairs. The upper row is scaled as in the paper, and the lower
 # row is not. The dashed line is θ. It stands in one row only, since our θ is made for the differences that the parameter
-# `normalisation` chooses. The owner of the local cluster agrees if the black line lies left of it.
+# `normalisation` chooses. The black line is the α-th percentile. The owner of the local cluster agrees if the black line lies left of the
+# dashed one.
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(2, 2, figsize=(8, 3.3), sharex="row")
@@ -430,7 +433,7 @@ plots.show(
 # %% [markdown]
 # Figure 5 draws the graph of associations at two values of θ. A ring of dots has the local clusters that truly stand
 # for one class. In a running notebook, the slider in the cell after it draws the graph at any θ. Find the smallest θ
-# at which two classes are joined.
+# at which two classes are joined. Figure 4 (left) says where to search: it is the first θ with wrong associations.
 
 
 # %%
@@ -710,7 +713,9 @@ plots.show(
 # ## Why are associations lost again?
 #
 # Refinement should make local clusters cleaner. So one expects more associations from iteration to iteration, and no
-# lost ones. Compare the isolated local clusters in Figure 5 (left), in Figure 6, and in Figure 8.
+# lost ones.
+#
+# **With the defaults**, more local clusters are isolated at the end (7) than in the first iteration (3; Figure 5, left).
 #
 # We look at all pairs of local clusters of one class. Per pair and direction, we take the α-th percentile of the
 # differences $d_k$ as they are, and of the scaled differences $\tilde d_k$.

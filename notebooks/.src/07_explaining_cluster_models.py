@@ -118,14 +118,14 @@ for name, end in ends.items():
 # %% [markdown]
 # ## GradCAM from scratch
 #
-# Which places of an image speak for class $c$? The last convolution still knows places. After its ReLU, its $K$ channels $A^k$ are small
+# Which positions of an image support class $c$? The output of the last convolution still has positions. After its ReLU, its $K$ channels $A^k$ are small
 # pictures. GradCAM asks how much the class's score $y^c$ (before softmax) would grow with each channel. It averages this over the
-# channel's $Z$ places $(i, j)$, and adds the channels up with these weights (Selvaraju et al., equations 1 and 2):
+# channel's $Z$ positions $(i, j)$, and adds the channels up with these weights (Selvaraju et al., equations 1 and 2):
 #
 # $$\alpha_k^c = \frac{1}{Z}\sum_{i,j}\frac{\partial y^c}{\partial A^k_{ij}},\qquad
 # L^c = \mathrm{ReLU}\Big(\sum_k \alpha_k^c A^k\Big).$$
 #
-# The ReLU keeps what speaks *for* the class. The small map is then enlarged to the size of the image and divided by its maximum. In
+# The ReLU keeps what supports the class. The small map is then enlarged to the size of the image and divided by its maximum. In
 # the code, a hook keeps the output of the layer:
 
 
@@ -200,9 +200,9 @@ plots.show(
 # that client* (Figures 5, 15 and 16). With 15 clients, there is one client from each true cluster.
 #
 # Figure 2 does the same. Above each map stands the model's answer with its probability. A wrong answer has a cross and is orange. A
-# map may have no places to show. The image then stays bare with a label:
+# map may mark no position. The image is then drawn without a map, and has a label:
 #
-# - A **zero map** means that no channel speaks for the class, and ReLU leaves nothing.
+# - A **zero map** means that no channel supports the class, and ReLU leaves nothing.
 # - A **constant map** has the same positive value everywhere. The model ignores the image, for example because its early units have died
 #   and only biases are left. Divided by its maximum, such a map is 1 everywhere.
 #
@@ -267,8 +267,8 @@ plots.show(
 )
 
 # %% [markdown]
-# Methods with the same clusters since the same round have the same models, hence the same maps. Compare the other maps of a row, also
-# where the answers agree. Then look at the crosses. Nothing in the formula knows the true class, so wrong predictions come with maps that
+# Methods with the same clusters since the same round have the same models, hence the same maps. The other maps of a row differ, also
+# where the answers agree. Look at the crosses, too. Nothing in the formula knows the true class, so wrong predictions come with maps that
 # can look just as convincing.
 #
 # **With the defaults** Figure 2 has no zero map and no constant map. The map of OCFL-MS for client 12 comes close to a
@@ -302,8 +302,10 @@ plots.show(
 )
 
 # %% [markdown]
-# A model that was not trained on the class answers with one of the classes that it knows. Compare the probabilities in a row: how sure is
-# it of the wrong answer? Its map also marks a place in the image for the wrong answer.
+# A model that was not trained on the class answers with one of the classes that it knows. Compare the probabilities in a row: how confident
+# is it? Its map also marks positions for the wrong answer.
+#
+# **With the defaults**, all wrong answers have a probability of more than 0.85.
 #
 # ## How good is a map? Take its pixels away
 #
@@ -418,9 +420,9 @@ plots.show(
 )
 
 # %% [markdown]
-# **With the defaults** the surer model lifts the dashed curves as well, in insertion and in deletion. Noise is the same map for both
-# models, and it explains nothing. So the area under a curve mixes two things. One is how good the map is. The other is how sure the model
-# is of half-erased images.
+# **With the defaults** OCFL-HDB's model has higher dashed curves, too, in insertion and in deletion. It is more confident than FedAvg's. Noise is the same map for both
+# models, and it explains nothing. So the area under a curve mixes two things. One is how good the map is. The other is how confident the model
+# is about half-erased images.
 #
 # Insertion begins with an empty image, and deletion ends with it. A model should have no opinion about it. What do the models say?
 
@@ -433,8 +435,8 @@ for name, row in rows_asked.items():
     print(f"{name:32s} empty is {answer} ({sure:.2f})")
 
 # %% [markdown]
-# With ten classes, a probability near 0.1 is no opinion. One far above it would say that the model takes one class for granted and looks for
-# signs of the others. For images of that class, deletion cannot succeed. Insertion then begins where it should end, whatever the map.
+# With ten classes, a probability near 0.1 is no opinion. If a probability is far above 0.1, the model prefers this class
+# even without any image. For images of this class, deletion cannot lower the probability to the end, and insertion begins with a high probability. Both hold for any map.
 #
 # **With the defaults** the models have little opinion: all probabilities are below a quarter. Try a larger learning rate, `lr = 0.1`, and
 # look again.
@@ -557,8 +559,8 @@ plots.show(
 # %% [markdown]
 # **With the defaults** noise lies close to 0, with forty images per cluster. The difference of GradCAM's maps grows from FedAvg to
 # OCFL-HDB. So does that of brightness, which is the same map for both: part of the growth is the room that a surer model has. For both
-# methods, brightness scores higher than GradCAM or nearly as high. Whether GradCAM explains more than where the ink is, these scores cannot
-# say.
+# methods, brightness scores higher than GradCAM or nearly as high. These scores cannot tell whether GradCAM explains more than the
+# position of the ink.
 #
 # ### The layer and the background
 #

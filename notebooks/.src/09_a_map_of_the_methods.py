@@ -149,9 +149,9 @@ print("residual below a millionth:", residual < 1e-6)
 # | method | what is compared | when | told | lesson |
 # |---|---|---|---|---|
 # | FedAvg | nothing | – | – | [01](01_federated_averaging.ipynb) |
-# | FedProx | nothing | – | a pull μ | [05](05_emd_cfl.ipynb) |
+# | FedProx | nothing | – | the weight μ of the proximal term | [05](05_emd_cfl.ipynb) |
 # | SCAFFOLD | nothing | – | – | |
-# | Sattler (CFL) | updates, by angle | in every round | two norms, which it can choose itself | [04](04_sattler_and_briggs.ipynb) |
+# | Sattler (CFL) | updates, by angle | in every round | two thresholds, which it can choose itself | [04](04_sattler_and_briggs.ipynb) |
 # | Briggs | updates, by angle | once, after a given round | a distance | [04](04_sattler_and_briggs.ipynb) |
 # | OCFL | updates, by angle | once, when the temperature rises | what its clusterer needs ($k$ for k-means) | [03](03_ocfl_temperature.ipynb) |
 # | EMD-CFL | embeddings of images | once, after the first training | ε | [05](05_emd_cfl.ipynb) |
@@ -164,10 +164,10 @@ print("residual below a millionth:", residual < 1e-6)
 # | CFLGP | gradients, accumulated | in every second round | $k$ | [05](05_emd_cfl.ipynb) |
 # | FedEM, FedRC | losses of $k$ models, image by image | in every round | $k$ | |
 # | FedCE | losses of $k$ models | in every round | $k$ | |
-# | FedSoft | losses of $k$ models, image by image | in every second round | $k$ and a pull μ | |
+# | FedSoft | losses of $k$ models, image by image | in every second round | $k$, and the weight μ of the proximal term | |
 # | pFedGraph | updates, by angle | in every round | two weights | |
 # | FedSaC | updates, and spaces of features | in every round | three weights | |
-# | Ditto | nothing | – | a pull λ | |
+# | Ditto | nothing | – | the weight λ of the proximal term | |
 #
 # Two more are for comparison: the **Oracle** knows the true groups, and **Local** means that each client trains alone. OCFL comes with four clustering algorithms:
 # HDBSCAN (HDB), k-means (KM), affinity propagation (AFF) and mean shift (MS).
@@ -178,10 +178,10 @@ print("residual below a millionth:", residual < 1e-6)
 #   **responsibilities**. Then it trains all $k$ models, with the responsibilities as weights. **FedRC** also divides these probabilities
 #   by how frequent the image's class is in each model's share of the data.
 # - **FedCE** keeps a score per client and model. The best model's score rises most. A client trains the model with the smallest loss. Each model is then a mean over all clients, with weights from the scores.
-# - **FedSoft** counts for how many images each of the $k$ models is best. A client trains *one* model, with a pull to the $k$ models by these counts.
+# - **FedSoft** counts for how many images each of the $k$ models is best. A client trains *one* model, with a proximal term that keeps it near the $k$ models, weighted by these counts.
 # - **pFedGraph** chooses a client's row of $W$ directly. It minimises a sum of two terms: rows should be close to the shares of samples, and similar clients should weigh more.
 #   **FedSaC** adds a term for clients whose features are different.
-# - **Ditto** trains two models per client: one for FedAvg, and a personal one that is pulled to it with weight λ.
+# - **Ditto** trains two models per client: one for FedAvg, and a personal one that a proximal term with weight λ keeps near it.
 # - **SCAFFOLD** corrects the local steps, so that clients that differ do not drift apart. It still has one model.
 #
 # ## Thresholds
@@ -513,8 +513,8 @@ for name, row in table.sort_values("accuracy", ascending=False).iterrows():
 # With the defaults, the first bytes buy five points: that is the step from Local to the methods at the top. More bytes than FedAvg's buy nothing. Most methods at the top cluster by what the server has anyway, the clients' models.
 # Signatures, PACFL and CFLGP send something more for it, and gain nothing by that.
 # The expensive ones send $k$ models to each client (IFCA, FedEM, FedRC, FedCE, FedSoft), or the models of other clients for the distances (EMD-CFL). In between, pFedGraph, FedSaC and SCAFFOLD send one more vector for the training, and CFLGP also
-# sends gradients. EMD-CFL pays only once, in the first round. Over 100 rounds, its total would fall from 3.8 times FedAvg's bytes to about 1.2. Signatures and
-# PACFL, which also pay only once, would fall to FedAvg's bytes.
+# sends gradients. EMD-CFL pays only once, in the first round. Over 100 rounds instead of 6, its total would fall from 3.8 times FedAvg's bytes to about 1.2 times, which is $1 + (3.8 - 1) \cdot 6/100$. Signatures and
+# PACFL, which also pay only once, would fall to FedAvg's bytes. So in this comparison, IFCA, FedEM, FedRC, FedCE, FedSoft, EMD-CFL and SCAFFOLD are out: other methods have a higher accuracy and send less.
 #
 # ## Make them fail
 #
@@ -626,7 +626,8 @@ plots.show(
 
 # %% [markdown]
 # Why is the column *alone* so different? The next cell prints whose trained models are in the last model of the client that is alone: its own, and those of
-# the three other groups. These are the shares of its row in the last matrix.
+# the three other groups. These are the shares of its row in the last matrix. Its images are turned by 270°. The columns name the turns of the other groups. So the group turned by
+# 90° is half a turn away from it.
 
 # %%
 others = split.clusters[:last]
@@ -638,10 +639,10 @@ for name, [row] in tried["alone"][1].items():
 # %% [markdown]
 # With the defaults:
 #
-# - **IID.** FedAvg is the best you can have, and clusters only leave each model less data. FeSEM, FlexCFL and CFLGP must make four clusters, and lose 2 to 4 points. IFCA leaves models unused, and loses less. pFedGraph, PACFL and the
+# - **IID.** FedAvg is the best you can have, and clusters only leave each model less data. FeSEM, FlexCFL and CFLGP must make four clusters, and lose 3 to 4 points. IFCA leaves models unused, and loses less. pFedGraph, PACFL and the
 #   oracle lose nothing. Not being told $k$ is no guarantee, though: HDBSCAN also finds clusters where there are none.
 # - **Alone.** Nobody can gain much for a client that has no partner. The best is to leave it alone. FlexCFL, FeSEM and CFLGP do so: they look for four clusters, and one of the four is this client. HDBSCAN does not
-#   leave the client out as noise, and puts it into the group that is rotated by 180° from it. pFedGraph moves its weight to the same group, round by round. IFCA's client has chosen the model of another group. EMD-CFL gives it the model of a client whose images are rotated by 180° from its own.
+#   leave the client out as noise, and puts it into the group turned by 90°, which is half a turn away. In pFedGraph's last matrix, most of its weight is in the same group. IFCA's client has chosen the model of another group. In EMD-CFL's last matrix, all of its weight is in the group that is half a turn away, and none is its own.
 # - **Between.** One cluster per client is the wrong description for a client with two distributions. No method in the figure is better than Local for it. Even the oracle is not,
 #   as it puts the client into the group of its first half. (With other seeds, it sometimes is.)
 # - **Wrong $k$.** With $k = 2$, groups must share a model. FlexCFL, FeSEM and CFLGP then lose about ten points against the right $k$. With $k = 8$, groups are split, and they lose 2 to 4. IFCA even gains. With more random models, two groups may

@@ -22,7 +22,7 @@
 #
 # **Before this:** [03 OCFL](03_ocfl_temperature.ipynb). [05 EMD-CFL](05_emd_cfl.ipynb) explains IFCA and EMD-CFL.
 #
-# **Study minutes:** 50. **Minutes on two cores:** 2.5
+# **Study minutes:** 50. **Minutes on two cores:** 1.5
 #
 # **Source.** Both papers on OCFL leave these questions open: the first one in sections V-A and V-B (Zuziak et al., 2024), and the
 # extended one in sections 6.1 and 6.2. The experiments are ours.
@@ -92,7 +92,8 @@ order = [*range(half), *range(half + 1, run.clients + 1)]
 split = everybody.take(order)
 federation, truth = home(images, split), split.clusters
 print(f"{run.clients} clients, true groups {''.join(map(str, truth))}")
-print(f"{len(split.train[0])} training images per client, {federation.parameters:,} parameters")
+print(f"{len(split.train[0])} training and {len(split.test[0])} test images per client")
+print(f"{federation.parameters:,} parameters")
 
 # %% [markdown]
 # ## What leaves a client?
@@ -202,7 +203,7 @@ for client in (0, 3, 6):
 # how much is protected: *all* data of a client together, and not one image.
 #
 # A client gets this by two steps before it sends its update $u$. It clips the update to a norm of at most $C$. Then it adds
-# Gaussian noise to each of its $P$ parameters:
+# Gaussian noise with the standard deviation $\sigma C$ to each of its $P$ parameters. We call $\sigma$ the noise:
 #
 # $$\tilde u = u \cdot \min\Big(1, \frac{C}{\lVert u \rVert}\Big) + \sigma C z, \qquad z \sim \mathcal{N}(0, I_P) .$$
 
@@ -317,15 +318,15 @@ plots.show(
 #
 # ## Why the clusters go first
 #
-# The clusterer compares *single* updates, and nobody averages noise there. Take two updates that are clipped to the norm $C$, and whose cosine is $\rho$. The noise has a norm of about $\sigma C \sqrt P$. It is nearly orthogonal to the updates, and the noise of one client to that of another. So the cosine becomes
+# The clusterer compares *single* updates, and nobody averages noise there. Take two updates that are clipped to the norm $C$, and whose cosine is $\rho$. The noise has a norm of about $\sigma C \sqrt P$. It is nearly orthogonal to the updates. The noises of two clients are nearly orthogonal to each other, too. So the cosine becomes
 #
 # $$\rho' \approx \frac{\rho}{1 + \sigma^2 P} + r .$$
 #
 # The random part $r$ has the mean 0, and a standard deviation of at most about $1/\sqrt P$. Without noise, it is 0.
 #
-# The gap between the groups, $\Delta = \rho_\text{within} - \rho_\text{between}$, shrinks by the same factor. It drowns when it is as small as $1/\sqrt P$. So the largest noise that clusters survive is about
+# The gap between the groups, $g = \rho_\text{within} - \rho_\text{between}$, shrinks by the same factor. The clusterer can no longer see it when it is as small as $1/\sqrt P$. So the largest noise that clusters survive is about
 #
-# $$\sigma^* = \sqrt{\frac{\Delta \sqrt P - 1}{P}} .$$
+# $$\sigma^* = \sqrt{\frac{g \sqrt P - 1}{P}} .$$
 
 # %%
 same = truth[:, None] == truth
@@ -338,8 +339,8 @@ for noise in run.noises:
     rows.append({"within": cosine[same & pairs], "between": cosine[~same]})
 measured = pd.DataFrame(rows, index=run.noises)
 rho = measured.loc[0.0].map(np.mean) if 0.0 in measured.index else measured.iloc[0].map(np.mean)
-delta, P = rho["within"] - rho["between"], federation.parameters
-limit = math.sqrt(max(delta * math.sqrt(P) - 1, 0) / P)
+gap, P = rho["within"] - rho["between"], federation.parameters
+limit = math.sqrt(max(gap * math.sqrt(P) - 1, 0) / P)
 print(f"first round: cosine {rho['within']:.2f} within groups, {rho['between']:.2f} between them")
 print(f"clusters should survive up to σ = {limit:.3f}, so ε = {epsilon(limit, run.rounds):,.0f}")
 
@@ -347,7 +348,7 @@ print(f"clusters should survive up to σ = {limit:.3f}, so ε = {epsilon(limit, 
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.1))
 gaps = measured["within"].map(np.mean) - measured["between"].map(np.mean)
 axes[0].plot(places, gaps.clip(lower=1e-4), "o", label="measured")
-axes[0].plot(places, [delta / (1 + noise**2 * P) for noise in run.noises], label="by the formula")
+axes[0].plot(places, [gap / (1 + noise**2 * P) for noise in run.noises], label="by the formula")
 axes[0].axhline(1 / math.sqrt(P), color="0.5", linestyle="--", label="random part, 1/√P")
 axes[0].set(xlabel="noise σ", ylabel="gap between the cosines", yscale="log")
 axes[0].set_xticks(places, [f"{noise:g}" for noise in run.noises])
@@ -373,26 +374,32 @@ plots.show(
 )
 
 # %% [markdown]
-# The marks stay near the curve, since they are means over many pairs, unless the gap is far below the random part. But a clusterer sees single pairs, and the dashed line is the random part of one pair. The curve crosses it where the clusters got lost in Figure 1.
+# The marks are means over many pairs. They stay near the curve as long as the gap is not far below the random part. But a clusterer sees single pairs, and the dashed line is the random part of one pair. The curve crosses it where the clusters got lost in Figure 1.
 # (All this is the first round, in which all clients start from one model. OCFL clusters later, so $\sigma^*$ is a rough guide.) On the right is the **temperature**. It is the norm of the matrix of all $1 - \text{cosine}$, divided by its value if all of them were 2
-# ([lesson 03](03_ocfl_temperature.ipynb)). Pure noise has cosines near 0, and then $T$ is 0.5 in every round. You can see
+# ([lesson 03](03_ocfl_temperature.ipynb)). Pure noise has cosines near 0, and then the temperature is 0.5 in every round. You can see
 # this, but OCFL's trigger cannot: some round is always a little warmer than the one before. So the trigger fires, and the clusterer gets noise.
 #
-# Could one do better? A larger network makes it worse, since $\sigma^*$ falls like $P^{-1/4}$. The next cell computes this, supposing the same $\Delta$. A client could also send fewer numbers to the clusterer, such as the 650 of the last layer. Or it could take part in one training only,
-# and be clustered by it without a trigger (last column). None of this comes near to an ε of 1. More would be gained with a
-# server that all trust. It would add noise to means of clusters, and not to single updates. But then it sees everything.
+# Could one do better? The next cell computes three cases, supposing the same gap $g$:
+#
+# - A larger network makes it worse: $\sigma^*$ falls like $P^{-1/4}$.
+# - A client could send fewer numbers to the clusterer, such as the 650 of the last layer (first row).
+# - A client could be clustered by a single training, without a trigger (last column).
+#
+# A server that all clients trust could do more. It would add noise to the means of clusters, and not to single updates. But this server sees every update.
 
 # %%
 for size in (650, P, 1_000_000, 25_000_000):
-    bound = math.sqrt(max(delta * math.sqrt(size) - 1, 0) / size)
+    bound = math.sqrt(max(gap * math.sqrt(size) - 1, 0) / size)
     whole, once = epsilon(bound, run.rounds), epsilon(bound, 1)
     print(f"P = {size:10,}: σ* = {bound:.4f}, ε = {whole:9,.0f}, for one round {once:8,.0f}")
 
 # %% [markdown]
 # ## Who was a member? An attack
 #
-# ε bounds what *any* attacker can learn. Real attackers may do worse. **Membership inference** asks: was this image among the training images? The simplest
-# attack is that of Yeom et al. (2018). Models are more sure of images that they have seen, so an image is called a member if its loss is small:
+# None of the three cases comes near to an ε of 1.
+#
+# ε bounds what *any* attacker can learn. A real attacker may learn less than ε allows. **Membership inference** asks: was this image among the training images? The simplest
+# attack is that of Yeom et al. (2018). Models are more confident about images that they have seen. So an image $x$ with the label $y$ is called a member if its loss $\ell$ is at most a threshold $\tau$:
 #
 # $$\text{member}(x) \iff \ell(\theta; x, y) \le \tau .$$
 #
@@ -610,7 +617,7 @@ for name, (curves, labels) in scenes.items():
 # %% [markdown]
 # With the defaults:
 #
-# - **Join.** Attribution works: the newcomers find their group in OCFL, and they need one round for it. The other methods find it, too. Before the change, the newcomers use what they have: in OCFL, the model from which the clustering began, and in
+# - **Join.** Attribution works: the newcomers find their group in OCFL, and they need one round for it. The other methods that cluster find it, too. Before the change, the newcomers use what they have: in OCFL, the model from which the clustering began, and in
 #   EMD-CFL an untrained one.
 # - **Random.** All methods that cluster reach the oracle, only later. One client comes for the first time in round 10. EMD-CFL's clusters are not complete even then, since it measures a pair of clients when both are there. Its clusters of
 #   one group share most of their members' models, so the accuracy hardly suffers.
@@ -618,7 +625,7 @@ for name, (curves, labels) in scenes.items():
 #   first group before, and had left one client out as noise, which is a cluster of its own here.) In the end, both groups are below the oracle. IFCA had a second model in reserve, and EMD-CFL compares each new pair.
 # - **Drift.** OCFL and EMD-CFL decide once, OCFL per client and EMD-CFL per pair. The client that has changed stays where it was, and ends 32 and 43 points below the oracle. FedAvg does much better, since its
 #   model knows both groups. IFCA asks in every round.
-# - **Again.** OCFL that clusters again ends within 2 points of the oracle in both difficult scenes. Each clustering costs one round in which no model improves. It is also risky where few clients are there. In the scene *random*, it ended more than 5 points below the oracle with some seeds (the last
+# - **Again.** OCFL that clusters again ends within 2 points of the oracle in *late group* and in *drift*. Each clustering costs one round in which no model improves. It is also risky where few clients are there. In the scene *random*, it ended more than 5 points below the oracle with some seeds (the last
 #   claim below).
 #
 # One client with 60 test images is not much, so look at the claims for other seeds. [Report 95](95_report_emd_cfl.ipynb) has similar scenes on
@@ -657,7 +664,7 @@ claims.check(
             found.index[found].max() / 1.2 < limit < 1.2 * found.index[~found].min()
         ),
         "the formula predicts the gap within 10 % for the smallest noise": (
-            abs(gaps.iloc[1] * (1 + run.noises[1] ** 2 * P) / delta - 1) < 0.1
+            abs(gaps.iloc[1] * (1 + run.noises[1] ** 2 * P) / gap - 1) < 0.1
         ),
         "with the largest noise, the temperature is between 0.49 and 0.51 in every round": (
             steady.between(0.49, 0.51).all()

@@ -28,7 +28,7 @@
 # ## Notation
 #
 # "Shape" is the shape of an array: $[m, P]$ is a matrix with $m$ rows and $P$ columns. Where a letter has different
-# meanings, its row says so, and the last table of this part collects these letters.
+# meanings, its row says so, and the last table of this part collects the most important of these letters.
 #
 # ### Federated training
 #
@@ -98,7 +98,7 @@
 # | $W(a, b)$ | The [earth mover's distance](#earth-movers-distance) of two samples. | units of the cost; in $[0, 2]$ for cosine distances | [05](05_emd_cfl.ipynb) |
 # | $T$, $T_{ij}$ | In 05, the transport plan: the share of all mass that goes from point $i$ of $a$ to point $j$ of $b$. Elsewhere, $T$ is the temperature. | $[n_a, n_b]$ | [05](05_emd_cfl.ipynb) |
 # | $c_{ij}$ | The cost per unit of mass from point $i$ to point $j$. In EMD-CFL, it is the cosine distance of two embeddings. | number in $[0, 2]$ | [05](05_emd_cfl.ipynb) |
-# | $c$, $x$, $A$, $b$ | The costs, the plan written in one row, and the constraints $A x = b$ of the linear programme. | $[n_a n_b]$, $[n_a n_b]$, $[n_a + n_b,\ n_a n_b]$, $[n_a + n_b]$ | [05](05_emd_cfl.ipynb) |
+# | $c$, $x$, $A$, $q$ | The costs, the plan written in one row, and the constraints $A x = q$ of the linear programme. | $[n_a n_b]$, $[n_a n_b]$, $[n_a + n_b,\ n_a n_b]$, $[n_a + n_b]$ | [05](05_emd_cfl.ipynb) |
 # | $g_i$ | The model of client $i$ without its last layer. It maps an image to an embedding. | function | [05](05_emd_cfl.ipynb) |
 # | $X_i^{train}$, $X_i^{val}$ | The training and the validation images of client $i$. | sets of images | [05](05_emd_cfl.ipynb) |
 # | $R_{ij}$ | The random matrix that clients $i$ and $j$ share, and that the server does not know. | $[k, d]$, where $k$ is 90 % of $d$ by default | [05](05_emd_cfl.ipynb) |
@@ -132,7 +132,7 @@
 # |---|---|---|---|
 # | $c$ | In 07, the class that is explained. | class | [07](07_explaining_cluster_models.ipynb) |
 # | $K$, $A^k$ | The number of channels of a convolution, and its channel $k$ after the ReLU. | whole number; height × width | [07](07_explaining_cluster_models.ipynb) |
-# | $Z$ | The number of places $(i, j)$ in a channel. | whole number | [07](07_explaining_cluster_models.ipynb) |
+# | $Z$ | The number of positions $(i, j)$ in a channel. | whole number | [07](07_explaining_cluster_models.ipynb) |
 # | $y^c$ | The score of class $c$ before softmax. | number | [07](07_explaining_cluster_models.ipynb) |
 # | $\alpha_k^c$ | GradCAM's weight of channel $k$ for class $c$: the mean gradient of $y^c$ over the channel. | number | [07](07_explaining_cluster_models.ipynb) |
 # | $L^c$ | GradCAM's map for class $c$, before it is enlarged. | height × width, from 0 | [07](07_explaining_cluster_models.ipynb) |
@@ -148,7 +148,7 @@
 # | $\pi_k$, $q_k(x)$ | In the exercises of 09, the share of model $k$ at a client, and its [responsibility](#responsibility) for the image $x$. | numbers in $[0, 1]$ | [09](exercises/09_a_map_of_the_methods_exercises.ipynb) |
 # | $\varepsilon$, $\delta$ | In 10, the two numbers of [differential privacy](#differential-privacy). | non-negative number; probability | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
 # | $C$, $\sigma$ | In 10, the largest norm of an update after clipping, and the noise in units of $C$. | numbers | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
-# | $\rho$, $\Delta$, $\sigma^*$ | In 10, the cosine of two updates, the gap of the cosines within and between groups, and the noise at which it drowns. | numbers | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
+# | $\rho$, $g$, $\sigma^*$ | In 10, the cosine of two updates, the gap between the cosines within and between groups, and the noise from which the clusterer no longer sees it. | numbers | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
 # | $b_c$ | In 10, the bias of the output for class $c$. | number | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
 # | $p$, $\bar o$ | In 90, a published number, and our mean over seeds. | as printed | [90](90_ledger.ipynb) |
 # | $h$ | Half the width of the 90 % t-interval of our mean. | as printed | [90](90_ledger.ipynb) |
