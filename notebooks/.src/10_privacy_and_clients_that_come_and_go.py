@@ -87,12 +87,11 @@ digits, half = datasets.load("digits-8x8"), run.clients // 2
 images, everybody = shifts.make(
     digits, "quarter-turn", clients=run.clients + 2, samples=run.samples, seed=run.seed
 )
-# The last client of each group is in reserve
-order = [*range(half), *range(half + 1, run.clients + 1)]
+order = [*range(half), *range(half + 1, run.clients + 1)]  # the last of each group is in reserve
 split = everybody.take(order)
 federation, truth = home(images, split), split.clusters
 print(f"{run.clients} clients, true groups {''.join(map(str, truth))}")
-print(f"{len(split.train[0])} training and {len(split.test[0])} test images per client")
+print(f"per client {len(split.train[0])} training and {len(split.test[0])} test images")
 print(f"{federation.parameters:,} parameters")
 
 # %% [markdown]

@@ -316,7 +316,7 @@ for past in (past for past in of_pacfl if past.parameters["version"] == "backdoo
 # At the reduced scale, the same thresholds fail. The next cell prints the clusters of each version, one number per seed. Our oldest runs had pixels from 0 to 1 as published, too. They are in
 # the lines that end in "0 to 1".
 
-# %% tags=["nbval-check-output"]
+# %% tags=["nbval-check-output", "hide-input"]
 def angles(version, name, alone, told):
     """Print the clusters of one version of PACFL; newer runs have no other method beside it."""
     runs = [past for past in of_scale if past.parameters["version"] == version]
