@@ -12,7 +12,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-COPIED = ("notebooks", "data/published", "data/results")
+COPIED = ("notebooks", "figures", "data/published", "data/results")
 # What git ignores, too: records that anyone makes anew in a minute, and leftovers
 LEFT_OUT = (".ipynb_checkpoints", "__pycache__")
 QUICK = ("*-digits-*", "tutorial-bumps-m30-seed42-*")

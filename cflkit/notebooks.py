@@ -241,7 +241,7 @@ def find(notebook: Path) -> Path:
 
 
 def copy(folder: Path) -> Path:
-    """Copy the notebooks, with their pages and parameter files, to a new folder; return it.
+    """Copy the notebooks to a new folder with pages, pictures and parameter files; return it.
 
     Raises
     ------
@@ -251,6 +251,10 @@ def copy(folder: Path) -> Path:
     try:
         hidden = shutil.ignore_patterns(".*", "__pycache__")
         shutil.copytree(PROJECT / "notebooks", folder, ignore=hidden)
+        shutil.copytree(PROJECT / "figures", folder / "figures")
+        for page in (*folder.glob("*.ipynb"), *folder.glob("*.md")):
+            text = page.read_text(encoding="utf-8").replace("](../figures/", "](figures/")
+            page.write_text(text, encoding="utf-8")
     except OSError as error:
         raise NotebookError(f"{folder} cannot be made ({error.strerror})") from error
     return folder

@@ -245,6 +245,9 @@ def test_a_wheel_works_in_an_empty_folder_without_a_clone(tmp_path):
     before = {path for path in place.rglob("*") if "__pycache__" not in path.parts}
     assert not [path for path in before if "digits-8x8" in path.name], "nothing is written here"
     assert cflkit("notebooks", "mine").returncode == 0
+    for page in (home / "mine").glob("*.ipynb"):
+        for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / picture).exists() or picture.startswith("attachment:"), picture
     assert (home / "mine" / "03_ocfl_temperature.ipynb").exists()
     refused = cflkit("readme")
     assert refused.returncode == 2 and "clone" in refused.stderr

@@ -27,7 +27,6 @@
 # paper").
 
 # %%
-import itertools
 import textwrap
 
 import matplotlib.pyplot as plt
@@ -315,6 +314,7 @@ for past in (past for past in of_pacfl if past.parameters["version"] == "backdoo
 #
 # At the reduced scale, the same thresholds fail. The next cell prints the clusters of each version, one number per seed. Our oldest runs had pixels from 0 to 1 as published, too. They are in
 # the lines that end in "0 to 1".
+
 
 # %% tags=["nbval-check-output", "hide-input"]
 def angles(version, name, alone, told):

@@ -467,7 +467,9 @@ for measure in ("insertion", "deletion"):
     archived = stats.average_ranks(archived, higher_is_better=True)
     for cell in rows.to_dict("records"):
         name = papers.PAPERS["ocfl-explanations"].methods[cell["method"]]
-        print(f"    {name:10s} printed {cell['value']:.2f}, ours {cell[f'{prefix}ours']:.2f}", end="")
+        print(
+            f"    {name:10s} printed {cell['value']:.2f}, ours {cell[f'{prefix}ours']:.2f}", end=""
+        )
         print(f", archived {archived[name]:.2f}")
 
 # %% [markdown]
