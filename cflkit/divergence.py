@@ -275,6 +275,11 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     float
         The temperature T; 0 for a single client.
 
+    Raises
+    ------
+    ValueError
+        The matrix is not square, or ``p`` or ``scale`` is out of bounds.
+
     References
     ----------
     Zuziak et al., extended OCFL paper, Definition 7, equations 9 and 10.

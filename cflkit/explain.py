@@ -212,7 +212,13 @@ def curves(
 
 
 def background(images: Tensor, baseline: str) -> Tensor:
-    """Build the images whose pixels replace the absent ones."""
+    """Build the images whose pixels replace the absent ones.
+
+    Raises
+    ------
+    ValueError
+        The baseline is unknown.
+    """
     if baseline == "zeros":
         return torch.zeros_like(images)
     if baseline == "blur":

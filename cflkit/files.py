@@ -32,7 +32,13 @@ class DatasetError(Exception):
 
 
 def roots() -> list[Path]:
-    """Return the folders to search: ``CFLKIT_DATA`` where it is set, then the cache."""
+    """Return the folders to search: ``CFLKIT_DATA`` where it is set, then the cache.
+
+    Raises
+    ------
+    DatasetError
+        ``CFLKIT_DATA`` is not a folder that can be read.
+    """
     named = os.environ.get("CFLKIT_DATA")
     if not named:
         return [CACHE]

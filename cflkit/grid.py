@@ -160,7 +160,13 @@ def values(grid: GridFile, names: Iterable[str]) -> str:
 
 
 def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the combinations of a grid's lists that have the values in ``where`` (YAML texts)."""
+    """Yield the combinations of a grid's lists that have the values in ``where`` (YAML texts).
+
+    Raises
+    ------
+    ParameterError
+        The grid has no list with a name in ``where``.
+    """
     known = {name for lists in grid.grids for name in lists}
     unknown = [name for name in where if name not in known]
     if unknown:

@@ -136,7 +136,13 @@ def run_lock(run: str, wait: bool = False) -> filelock.BaseFileLock:
 def execute(
     notebook: Path, values: dict[str, Any], output: Path, record_only: bool = False
 ) -> tuple[str, Path]:
-    """Run a notebook with checked parameters; return its report and where it was written."""
+    """Run a notebook with checked parameters; return its report and where it was written.
+
+    Raises
+    ------
+    NotebookError
+        The notebook fails, or the output cannot be written.
+    """
     output = output.resolve()
     if output == notebook.resolve() or (output.is_file() and output.suffix != ".ipynb"):
         raise NotebookError(f"{output} would be overwritten; name another file, ending in .ipynb")
@@ -261,7 +267,13 @@ def copy(folder: Path) -> Path:
 
 
 def read(notebook: Path) -> Notebook:
-    """Read a notebook as a tree."""
+    """Read a notebook as a tree.
+
+    Raises
+    ------
+    NotebookError
+        The file cannot be read, or is not a notebook.
+    """
     try:
         tree = json.loads(notebook.read_text(encoding="utf-8"))
     except OSError as error:
@@ -317,7 +329,13 @@ Loader.add_implicit_resolver(
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
-    """Read a file of parameters."""
+    """Read a file of parameters.
+
+    Raises
+    ------
+    ParameterError
+        The file cannot be read, is not YAML, or has another form.
+    """
     try:
         values = yaml.load(file.read_text(encoding="utf-8"), Loader)
     except OSError as error:
@@ -330,7 +348,13 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 
 def parse_yaml(name: str, text: str) -> Any:
-    """Parse the value of a parameter from the command line."""
+    """Parse the value of a parameter from the command line.
+
+    Raises
+    ------
+    ParameterError
+        The value is not YAML.
+    """
     try:
         return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError) as error:  # a date that does not exist is a ValueError
@@ -346,7 +370,13 @@ def as_yaml(value: Any) -> str:
 
 
 def defaults(notebook: Notebook) -> dict[str, Any]:
-    """Return names and values of the cell tagged ``parameters``, which holds literals alone."""
+    """Return names and values of the cell tagged ``parameters``, which holds literals alone.
+
+    Raises
+    ------
+    NotebookError
+        A parameter has a value that is not a literal, or a cell is not Python.
+    """
     try:
         return dict(literals(parameters_cell(notebook)))
     except SyntaxError as error:
@@ -358,7 +388,13 @@ def defaults(notebook: Notebook) -> dict[str, Any]:
 
 
 def parameters_cell(notebook: Notebook) -> str:
-    """Return the source of the one cell tagged ``parameters``."""
+    """Return the source of the one cell tagged ``parameters``.
+
+    Raises
+    ------
+    NotebookError
+        There is no such cell, or more than one.
+    """
     cells = [c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", [])]
     if len(cells) != 1:
         raise NotebookError(f"the notebook has {len(cells)} cells tagged 'parameters', not one")

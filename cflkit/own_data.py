@@ -89,7 +89,13 @@ def load(name: str) -> ImageSet:
 
 
 def from_arrays(path: Path) -> ImageSet:
-    """Load an ``.npz`` file without unpickling anything."""
+    """Load an ``.npz`` file without unpickling anything.
+
+    Raises
+    ------
+    DatasetError
+        An array is missing, or does not fit the others.
+    """
     arrays = read_arrays(path)
     kinds = [kind for kind in ("images", "features") if kind in arrays]
     if len(kinds) != 1 or "labels" not in arrays:
@@ -129,6 +135,11 @@ def assembled(
     """Build the set; without test samples, a fifth of each class becomes the test set.
 
     ``groups`` may have the ``domains`` and the ``clients`` of the samples.
+
+    Raises
+    ------
+    DatasetError
+        A class has too few samples for a pool and a test set.
     """
     classes = int(labels.max()) + 1
     if test is None:
@@ -171,7 +182,13 @@ def assembled(
 
 
 def as_images(images: Array, what: str) -> Tensor:
-    """Convert ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``; floats stay in [0, 1]."""
+    """Convert ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``; floats stay in [0, 1].
+
+    Raises
+    ------
+    DatasetError
+        The array has another type or shape, or floats beyond [0, 1].
+    """
     if images.ndim == 3:
         images = images[:, None]
     elif images.ndim == 4 and images.shape[3] in (1, 3):
@@ -197,7 +214,13 @@ def as_images(images: Array, what: str) -> Tensor:
 
 
 def as_features(features: Array, what: str) -> Tensor:
-    """Convert features ``[N, d]`` to the shape of images, ``[N, d, 1, 1]``."""
+    """Convert features ``[N, d]`` to the shape of images, ``[N, d, 1, 1]``.
+
+    Raises
+    ------
+    DatasetError
+        The array has another type or shape, or numbers that are not finite.
+    """
     if features.ndim != 2 or features.dtype.kind not in "fiu":
         raise DatasetError(
             f"{what} have the shape {features.shape} and the type {features.dtype}; give numbers "
@@ -215,7 +238,13 @@ def as_features(features: Array, what: str) -> Tensor:
 
 
 def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
-    """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing."""
+    """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing.
+
+    Raises
+    ------
+    DatasetError
+        The labels have another type or shape, or leave numbers out.
+    """
     flat = labels.reshape(-1) if labels.ndim and labels.size == len(labels) else labels
     name = what.rsplit(" ", 1)[-1]
     if flat.ndim == 1 and not len(flat):
@@ -238,7 +267,13 @@ def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
 
 
 def from_folder(folder: Path) -> ImageSet:
-    """Load images from one folder per class, or from ``train`` and ``test`` with such folders."""
+    """Load images from one folder per class, or from ``train`` and ``test`` with such folders.
+
+    Raises
+    ------
+    DatasetError
+        The folders have another form, or ``train`` and ``test`` have other classes.
+    """
     entries = folders_in(folder)
     split = entries == ["test", "train"]
     if not split and len({"train", "test", "val", "valid", "validation"} & set(entries)) > 1:
@@ -269,7 +304,13 @@ def folders_in(folder: Path) -> list[str]:
 
 
 def images_by_class(folder: Path) -> tuple[Tensor, Labels, list[str], list[Path]]:
-    """Read a folder of classes: images ``[N, 3, H, W]``, labels, names of classes, and paths."""
+    """Read a folder of classes: images ``[N, 3, H, W]``, labels, names of classes, and paths.
+
+    Raises
+    ------
+    DatasetError
+        There are no folders of images, or an image is damaged or has another size.
+    """
     from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader, make_dataset
     from torchvision.transforms.v2.functional import pil_to_tensor
 

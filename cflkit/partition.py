@@ -398,6 +398,11 @@ def by_class_sets(
         twice.
     clusters : ndarray
         ``[m]``, the cluster of each client.
+
+    Raises
+    ------
+    PartitionError
+        A client would have fewer than 4 samples, or a class has no sample.
     """
     m = sum(sizes)
     classes = int(labels.max()) + 1
@@ -435,6 +440,11 @@ def iid(
 
     Each client has ``draws`` samples (``floor(N / m)`` by default), drawn without replacement. No
     two clients share a sample.
+
+    Raises
+    ------
+    PartitionError
+        A client would have fewer than 4 samples.
     """
     total = len(images.labels)
     share = total // clients if clients > 0 else 0
@@ -460,6 +470,11 @@ def dirichlet(
     each class, the clients' shares are drawn from Dirichlet(α·1), and its samples are split
     accordingly. The draw is repeated, up to 100 times, while a client holds fewer than 4 samples.
     No two clients share a sample, and all clients form one true cluster.
+
+    Raises
+    ------
+    PartitionError
+        An argument is out of bounds, or some client always has fewer than 4 samples.
     """
     if clients < 1 or not alpha > 0:
         raise PartitionError(f"needs clients ≥ 1 and alpha > 0, not {clients} and {alpha}")

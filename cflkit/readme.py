@@ -121,7 +121,13 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def notebook_table(numbers: range) -> str:
-    """Build the table of the notebooks with these numbers, each with its title and its minutes."""
+    """Build the table of the notebooks with these numbers, each with its title and its minutes.
+
+    Raises
+    ------
+    ValueError
+        A notebook does not state its title and its minutes.
+    """
     rows = []
     for path in sorted(grid.NOTEBOOKS.glob("[0-9]*.ipynb")):
         if int(path.name[:2]) not in numbers:

@@ -76,7 +76,13 @@ class Record:
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """Return the table in ``rounds.csv``, which is read only when it is first needed."""
+        """Return the table in ``rounds.csv``, which is read only when it is first needed.
+
+        Raises
+        ------
+        ParameterError
+            The file is missing or damaged.
+        """
         import pandas as pd
 
         path = self.folder / "rounds.csv"
@@ -86,7 +92,13 @@ class Record:
             raise ParameterError(f"{display_path(path)} is missing or damaged ({error})") from error
 
     def rows(self) -> list[dict[str, str]]:
-        """Return the rows of ``rounds.csv`` as texts, with every digit."""
+        """Return the rows of ``rounds.csv`` as texts, with every digit.
+
+        Raises
+        ------
+        ParameterError
+            The file is missing or damaged.
+        """
         path = self.folder / "rounds.csv"
         try:
             with path.open(encoding="utf-8", newline="") as file:

@@ -112,7 +112,13 @@ def measure(
 def run_all(
     notebook: Path, commands: Sequence[batch.Command], kept: Path, side_by_side: int
 ) -> None:
-    """Run the seeds that are missing, and keep the claims of each."""
+    """Run the seeds that are missing, and keep the claims of each.
+
+    Raises
+    ------
+    NotebookError
+        A run failed.
+    """
     failed = {}
     for done, reason in batch.run(commands, side_by_side):
         # The folder of a run that failed stays, since the reason names the notebook in it

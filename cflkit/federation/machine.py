@@ -65,7 +65,13 @@ def engine_to_use(engine: str | None, device: torch.device) -> str:
 
 
 def perturbation_to_use(seed: int | None) -> int | None:
-    """Return the seed of the perturbation: ``CFLKIT_PERTURB`` wins over the one given."""
+    """Return the seed of the perturbation: ``CFLKIT_PERTURB`` wins over the one given.
+
+    Raises
+    ------
+    ValueError
+        ``CFLKIT_PERTURB`` is not a whole number.
+    """
     given = os.environ.get("CFLKIT_PERTURB")
     if given and not given.isdecimal():
         raise ValueError(f"CFLKIT_PERTURB must be a whole number, not {given!r}")

@@ -197,7 +197,13 @@ class Running:
             self.start_node(client)
 
     def start_server(self) -> None:
-        """Start the SuperLink, and wait until it answers."""
+        """Start the SuperLink, and wait until it answers.
+
+        Raises
+        ------
+        DemoError
+            It does not answer in time.
+        """
         self.launch(
             "server",
             "flower-superlink",
@@ -267,7 +273,13 @@ class Running:
         shutil.rmtree(self.sockets, ignore_errors=True)
 
     def flwr(self, *command: str) -> str:
-        """Run a command of Flower; return its output."""
+        """Run a command of Flower; return its output.
+
+        Raises
+        ------
+        DemoError
+            The command failed.
+        """
         done = subprocess.run(
             ["flwr", *command], env=self.environment, capture_output=True, text=True, check=False
         )
@@ -276,7 +288,13 @@ class Running:
         return done.stdout
 
     def submit(self) -> int:
-        """Start the run; return its number."""
+        """Start the run; return its number.
+
+        Raises
+        ------
+        DemoError
+            Flower refuses the run.
+        """
         with app_folder() as app:
             given = ("--run-config", str(self.demo.settings), "--format", "json")
             said = self.flwr("run", str(app), CONNECTION, *given)
@@ -292,7 +310,13 @@ class Running:
         return str(found["status"])
 
     def wait(self, run: int, limit: float) -> str:
-        """Wait until a run has ended; return its status."""
+        """Wait until a run has ended; return its status.
+
+        Raises
+        ------
+        DemoError
+            It has not ended within ``limit`` seconds.
+        """
         end = time.monotonic() + limit
         while time.monotonic() < end:
             status = self.status(run)
@@ -343,7 +367,13 @@ def run(demo: Demo, limit: float = math.inf) -> pd.DataFrame:
 def conduct(
     demo: Demo, federation: Federation, settings: Mapping[str, Any], limit: float = math.inf
 ) -> pd.DataFrame:
-    """Do what `run` does, once everything is prepared."""
+    """Do what `run` does, once everything is prepared.
+
+    Raises
+    ------
+    DemoError
+        A process failed, or the run took longer than ``limit`` seconds.
+    """
     running = Running(demo)
     try:
         running.start()

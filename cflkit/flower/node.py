@@ -97,7 +97,13 @@ def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
 def federation_of(
     setting: Setting, data: Path, client: int, shared_seed: int | None = None
 ) -> Federation:
-    """Return the federation of `built`, which is built once per version of the file."""
+    """Return the federation of `built`, which is built once per version of the file.
+
+    Raises
+    ------
+    DatasetError
+        See `built`.
+    """
     return built(setting, data, data.stat().st_mtime_ns, client, shared_seed)
 
 
@@ -120,6 +126,11 @@ def built(
     shared_seed : int, optional
         The secret that the clients share and the server does not know (`Client.shared_seed`); by
         default the seed of the federation, which the server knows.
+
+    Raises
+    ------
+    DatasetError
+        The number of the client is out of bounds, or its file does not fit the setting.
     """
     if not 0 <= client < setting.clients:
         raise DatasetError(f"clients are numbered from 0 to {setting.clients - 1}, not {client}")
