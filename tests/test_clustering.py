@@ -164,6 +164,7 @@ def test_clients_that_do_not_differ_are_one_cluster(clusterer, distance):
 
 @pytest.mark.slow
 @every
+@settings(max_examples=40)
 @given(seed=st.integers(0, 1000), m=st.integers(1, 12))
 def test_any_distances_give_labels_in_order_of_appearance(clusterer, seed, m):
     vectors = np.random.default_rng(seed).normal(size=(m, 3))
@@ -205,6 +206,7 @@ def test_bad_requests_are_refused():
 
 
 @pytest.mark.slow
+@settings(max_examples=25)
 @given(st.permutations(range(6)), st.sampled_from([0.0, 0.1]))
 def test_mean_shift_finds_pairs_of_few_clients_in_any_order(order, near):
     pairs = np.repeat([0, 1, 2], 2)[list(order)]
