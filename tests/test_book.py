@@ -1,5 +1,6 @@
 """The book: it is built, each of its links leads somewhere, and each picture has a text."""
 
+import json
 import subprocess
 import sys
 from functools import cache
@@ -44,6 +45,18 @@ def book():
     done = subprocess.run([sys.executable, str(build)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return {path.resolve(): read(path) for path in BOOK.rglob("*.html")}, done.stderr
+
+
+@pytest.mark.slow
+def test_each_figure_has_its_own_text(book):
+    pages, _ = book
+    for notebook in PROJECT.glob("notebooks/*.ipynb"):
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs", ())]
+        facts = [output.get("metadata", {}).get("image/png", {}) for output in outputs]
+        page = pages[(BOOK / "notebooks" / f"{notebook.stem}.html").resolve()]
+        shown = {alt for _, alt in page.pictures}
+        assert {own["alt"] for own in facts if "alt" in own} <= shown, notebook.stem
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ that run them, and ``data/runs/book/colab`` has copies for Colab.
 """
 
 import argparse
+import itertools
 import json
 import os
 import pkgutil
@@ -15,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import launch
@@ -77,8 +79,21 @@ def write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def one_figure_each(cells: list[dict]) -> Iterator[dict]:
+    """Give each further figure of a cell a cell of its own, as MyST-NB knows one text per cell."""
+    for cell in cells:
+        outputs = cell.get("outputs", [])
+        figures = [at for at, output in enumerate(outputs) if "image/png" in output.get("data", {})]
+        ends = [*figures[1:], len(outputs)]
+        yield cell | ({"outputs": outputs[: ends[0]]} if outputs else {})
+        for number, (start, end) in enumerate(itertools.pairwise(ends), 1):
+            hidden = {"id": f"{cell['id']}-{number}", "metadata": {"tags": ["remove-input"]}}
+            yield cell | hidden | {"source": "", "outputs": outputs[start:end]}
+
+
 def as_page(notebook: dict, page: Path, pages: set[Path]) -> dict:
     """Change a notebook's links and figures for the book, and add links that run it."""
+    notebook["cells"] = list(one_figure_each(notebook["cells"]))
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             cell["source"] = with_links("".join(cell["source"]), page, pages)
