@@ -223,7 +223,7 @@ for name, scenarios in panels.items():
 # and OCFL-AFF is our "OCFL-AFF as published".
 #
 # Each row of Figure 3 is a method. A black diamond is the printed number, and a blue dot is our mean. The line reaches
-# from the smallest to the largest seed; scenarios with 30 clients have one seed. Rows without a diamond have a dash in the table: all clients stayed together. Look for rows in which the diamond lies outside the line.
+# from the smallest to the largest seed; scenarios with 30 clients have two seeds. Rows without a diamond have a dash in the table: all clients stayed together. Look for rows in which the diamond lies outside the line.
 
 # %% tags=["hide-input"]
 book = ledger.ledger(runs).query("paper == 'ocfl-extended' and measure == 'RAND'")
@@ -397,7 +397,8 @@ for way, group in sorted(ways.items()):
 
 more = {"overlap": "overlapping", "clients": 30}
 for past in (run for run in runs if more.items() <= run.parameters.items()):
-    name = f"{past.parameters['dataset']}, {past.parameters['balance']}, 30 clients"
+    p = past.parameters
+    name = f"{p['dataset']}, {p['balance']}, 30 clients, seed {p['seed']}"
     scores = [f"{method} {past.summary[method]['ari']:.2f}" for method in ("OCFL-HDB", "OCFL-KM")]
     print(f"{name}: ARI of {', '.join(scores)}")
 
@@ -407,7 +408,7 @@ for past in (run for run in runs if more.items() <= run.parameters.items()):
 #
 # k-means, which is told the number of clusters, finds the groups more often at the reduced scale (OCFL-KM in Figure 3).
 # The matrix has them, but with less room between them than HDBSCAN needs. HDBSCAN then joins two of the groups, or leaves clients out as noise. The last lines
-# above show the same with 30 clients, except for the imbalanced scenario of Fashion-MNIST. There is only one seed of these.
+# above show the same with 30 clients, except for the imbalanced scenario of Fashion-MNIST. These have two seeds each.
 # The next section has all four scenarios with all draws, and with the papers' network.
 #
 # ## At the papers' own scale
