@@ -397,7 +397,7 @@ def beside(table):
     measures, scenarios = list(rows["measure"].unique()), list(rows["label"].unique())
     names = list(rows["method"].unique())
     many = len(names) > 8  # narrow panels
-    size = (7.5 if many else 6.4, 1.2 + len(measures) * (0.5 + 0.118 * len(scenarios)) + 0.6 * many)
+    size = (7.5 if many else 6.0, 1.2 + len(measures) * (0.5 + 0.11 * len(scenarios)) + 0.6 * many)
     figure, axes = plt.subplots(
         len(measures), len(names), figsize=size, sharex="row", sharey=True, squeeze=False
     )

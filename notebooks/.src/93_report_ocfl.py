@@ -232,7 +232,7 @@ book = book[book[prefix + "status"] != "not run"]
 cells = dict(list(book.groupby([*FEW, "clients"])))
 height = max(1, -(-len(cells) // 2))
 figure, axes = plt.subplots(
-    height, 2, figsize=(8, 0.8 + 1.02 * height), sharex=True, sharey=True, squeeze=False
+    height, 2, figsize=(7.0, 0.8 + 0.92 * height), sharex=True, sharey=True, squeeze=False
 )
 for ax, (scenario, rows) in zip(axes.flat, cells.items(), strict=False):
     for place, row in enumerate(rows.to_dict("records")):
@@ -290,9 +290,8 @@ plots.show(
     4,
     "Fashion-MNIST, disjoint classes, balanced, 15 clients: agreement with the true clusters, and mean F1 on the "
     "clients' own test sets. Means over seeds; bands from the smallest to the largest. Briggs is the method as intended.",
-    "Two panels of lines over fifty rounds. The ARI of OCFL-HDB is 1 after a few rounds, that of Briggs from round 21, and that of "
-    "Sattler rises later, with a wide band. The PF1 of methods with the true clusters ends level with the oracle, local training a "
-    "little below, and FedAvg far below.",
+    "Lines over fifty rounds. The ARI of OCFL-HDB is soon 1, that of Briggs from round 21, and that of Sattler rises later, with "
+    "a wide band. PF1 with the true clusters ends level with the oracle, and FedAvg's far below.",
 )
 
 # %% [markdown]
@@ -608,7 +607,7 @@ if lines:
 # put the printed round in place of ours, their RAND is the printed one, too. So our runs and the authors'
 # differ at most in *when* these two methods cluster.
 # Mean shift does not agree. It often finds too many clusters, and then nearly always misses the printed RAND. In a few runs it is right, and the
-# printed RAND is lower, so the authors' mean shift was not. Its result changes from seed to seed.
+# authors' mean shift, by its printed RAND, was not.
 #
 # ## Deviations from the papers
 #
