@@ -223,7 +223,7 @@ for name, scenarios in panels.items():
 # and OCFL-AFF is our "OCFL-AFF as published".
 #
 # Each row of Figure 3 is a method. A black diamond is the printed number, and a blue dot is our mean. The line reaches
-# from the smallest to the largest seed; scenarios with 30 clients have two seeds. Rows without a diamond have a dash in the table: all clients stayed together. Look for rows in which the diamond lies outside the line.
+# from the smallest to the largest seed; scenarios with $m = 30$ clients have two seeds. Rows without a diamond have a dash in the table: all clients stayed together. Look for rows in which the diamond lies outside the line.
 
 # %% tags=["hide-input"]
 book = ledger.ledger(runs).query("paper == 'ocfl-extended' and measure == 'RAND'")
@@ -243,7 +243,9 @@ for ax, (scenario, rows) in zip(axes.flat, cells.items(), strict=False):
         ax.plot(row["value"], place, "D", color="black", fillstyle="none", label=label)
     ax.set_yticks(range(len(rows)), rows["method"])
     ax.set(xlim=(-0.3, 1.05), ylim=(len(rows) - 0.5, -0.5))
-    ax.set_title(f"{scenario[0]}, {SHORT[scenario[1]]}, {scenario[2]}, {scenario[3]} clients")
+    ax.set_title(
+        f"{scenario[0]}, {SHORT[scenario[1]]}, {scenario[2]}, m = {scenario[3]}", fontsize=9
+    )
 for ax in axes.flat[len(cells) :]:
     ax.set_visible(False)
 for ax in axes[-1]:
