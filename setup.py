@@ -5,7 +5,6 @@ tables and records. In a checkout they lie beside the package. A wheel has them 
 ``cflkit/project``.
 """
 
-import fnmatch
 import shutil
 from pathlib import Path
 
@@ -14,15 +13,13 @@ from setuptools.command.build_py import build_py
 
 COPIED = ("notebooks", "figures", "data/published", "data/results")
 # What git ignores, too: records that anyone makes anew in a minute, and leftovers
-LEFT_OUT = (".ipynb_checkpoints", "__pycache__")
-QUICK = ("*-digits-*", "tutorial-bumps-m30-seed42-*")
+LEFT_OUT = ("*-digits-*", "tutorial-bumps-m30-seed42-*", ".ipynb_checkpoints", "__pycache__")
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:
-    """Return the names that are not copied; the records of EMNIST's digits take hours."""
-    quick = shutil.ignore_patterns(*QUICK)(folder, names)
-    hours = fnmatch.filter(names, "*-emnist-digits-*")
-    return shutil.ignore_patterns(*LEFT_OUT)(folder, names) | (quick - set(hours))
+    """Return the names that are not copied. Records of EMNIST take hours, and are copied."""
+    matched = shutil.ignore_patterns(*LEFT_OUT)(folder, names)
+    return {name for name in matched if "-emnist-digits-" not in name}
 
 
 class BuildWithProject(build_py):

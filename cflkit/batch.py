@@ -61,7 +61,8 @@ def run(commands: Sequence[Command], side_by_side: int = 1) -> Iterator[tuple[Co
             outcome = f"failed  {command.name}: {reason}" if reason else f"done  {command.name}"
             print(f"[{number}/{len(commands)}] {outcome}  {minutes:.1f} min", flush=True)
             yield command, reason
-    except SystemExit:  # a signal ends us alone, where Ctrl-C has interrupted the processes, too
+    # A signal ends us alone, here or where outcomes are read; Ctrl-C interrupts the processes, too
+    except (SystemExit, GeneratorExit):
         pool.shutdown(wait=False, cancel_futures=True)
         for process in tuple(running):
             process.terminate()

@@ -18,7 +18,7 @@ import torch
 import worker
 import yaml
 
-from cflkit import grid, notebooks, records
+from cflkit import batch, grid, notebooks, records
 from cflkit.__main__ import main
 from cflkit.papers import ocfl
 from cflkit.parameters import ParameterError
@@ -320,7 +320,8 @@ def tables_of(folder):
 
 def start(params, **environment):
     """Start the grid command for two runs of the grids in ``params``, in a new process group."""
-    code = "import sys, pathlib; from cflkit.__main__ import entry, grid, notebooks;"
+    code = "import sys, pathlib; from cflkit import grid, notebooks;"
+    code += "from cflkit.__main__ import entry;"
     code += "grid.PARAMS = pathlib.Path(sys.argv[1]); notebooks.RUNS = grid.PARAMS.parent / 'runs';"
     code += "sys.argv[1:] = ['grid', 'run', 'own/tiny', '--jobs', '2', '-w', 'seed', '0']; entry()"
     return subprocess.Popen(
@@ -381,6 +382,22 @@ def test_a_grid_that_is_told_to_end_ends_its_runs(small_grid):
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
     assert any(job.status == "begun" for job in grid.read("own/tiny"))
+
+
+def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypatch):
+    script = tmp_path / "python"
+    script.write_text(
+        '#!/bin/sh\n[ "$3" = quick ] && exit\n'
+        f"trap 'touch {tmp_path}/ended; exit' TERM\ntouch {tmp_path}/begun\nsleep 60 & wait\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(batch.sys, "executable", str(script))
+    outcomes = batch.run([batch.Command(name, [name]) for name in ("quick", "long")], 2)
+    next(outcomes)
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.05)
+    outcomes.close()
+    assert (tmp_path / "ended").exists()
 
 
 @pytest.mark.slow

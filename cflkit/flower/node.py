@@ -81,7 +81,7 @@ def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
         labels = arrays[f"{split}_labels"]
         samples = kinds[given[0]](arrays[name], f"{path}: {name}")
         count = len(samples)
-        if labels.shape != (count,):
+        if labels.shape[:1] != (count,):
             raise DatasetError(
                 f"{path}: {name} has {count} rows, but the labels have the shape {labels.shape}"
             )

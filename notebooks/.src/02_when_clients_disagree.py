@@ -388,8 +388,8 @@ for one in seeds:
 print(f"one model per true cluster, last five rounds: {separate[-5:].mean():.2f}")
 
 # %% [markdown]
-# **With the defaults**, the best cluster changes many times in 15 rounds, with each of the seeds, and the mean gap is large. The worst cluster changes less: until
-# round 9 it is nearly always cluster 0, where only one is worst. In the last rounds, the shared model is far behind one
+# **With the defaults**, the best cluster changes many times in 15 rounds, with each of the seeds, and the mean gap is large. The worst cluster changes less. Until
+# round 9, if one cluster alone is the worst, it is nearly always cluster 0. In the last rounds, the shared model is far behind one
 # model per true cluster.
 #
 # ### What does the shared model answer instead?

@@ -295,7 +295,7 @@ plots.show(
 # %% [markdown]
 # In both behaviours the temperature rises in the end: the updates align less than before. Where the temperature
 # falls first, the updates align more and more, and the trigger waits. We read this as the time in which all clients still
-# learn the same things. Where it rises from the start, as in this run, the trigger need not wait. A rise need not mean that there are groups, as a later section
+# learn the same things. Where it rises from the start, the trigger need not wait. A rise need not mean that there are groups, as a later section
 # shows.
 #
 # ## Four clusterers on one matrix

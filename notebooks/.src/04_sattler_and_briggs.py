@@ -586,8 +586,8 @@ print("right in each of these rounds and seeds:", *always)
 # ### Move the threshold yourself
 #
 # In JupyterLab the next cell has a slider. It cuts the dendrogram of the last round, which is already computed. Predict
-# how many clusters 0.5, 0.9 and 1.25 leave, then try. For readers without a kernel, Figure 6 shows the cut at 0.9, and the line
-# below it has the numbers for all three.
+# how many clusters 0.5, 0.9 and 1.25 leave, then try. For readers without a kernel, Figure 6 shows the cut at 0.9, and the lines
+# above it have the numbers for all three.
 
 
 # %% tags=["hide-input"]

@@ -267,7 +267,7 @@ plots.show(
 )
 
 # %% [markdown]
-# Methods with the same clusters since the same round have the same models, hence the same maps. The other maps of a row differ, also
+# Methods with the same clusters since the same round have the same models, hence the same maps. The other maps of a row usually differ, also
 # where the answers agree. Look at the crosses, too. Nothing in the formula knows the true class, so wrong predictions come with maps that
 # can look just as convincing.
 #

@@ -424,7 +424,7 @@ def beside(table):
         else:
             ax.locator_params(axis="x", nbins=1 if many else 2)
         if y == 0:
-            ax.set_title(names[x], fontsize=9, rotation=90 if many else 0)
+            ax.set_title(names[x], fontsize=8, rotation=90 if many else 0)
         if x == len(names) // 2:
             ax.set_xlabel(measures[y])
     line = {"linestyle": "none", "markeredgecolor": "0.2"}

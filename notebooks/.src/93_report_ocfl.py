@@ -232,7 +232,7 @@ book = book[book[prefix + "status"] != "not run"]
 cells = dict(list(book.groupby([*FEW, "clients"])))
 height = max(1, -(-len(cells) // 2))
 figure, axes = plt.subplots(
-    height, 2, figsize=(7.0, 0.8 + 0.92 * height), sharex=True, sharey=True, squeeze=False
+    height, 2, figsize=(7.0, 0.8 + 1.05 * height), sharex=True, sharey=True, squeeze=False
 )
 for ax, (scenario, rows) in zip(axes.flat, cells.items(), strict=False):
     for place, row in enumerate(rows.to_dict("records")):
@@ -241,8 +241,8 @@ for ax, (scenario, rows) in zip(axes.flat, cells.items(), strict=False):
         ax.plot(mean, place, "o", color=plots.COLOURS[0], label="ours" if place == 0 else None)
         label = "published" if place == 0 else None
         ax.plot(row["value"], place, "D", color="black", fillstyle="none", label=label)
-    ax.set_yticks(range(len(rows)), rows["method"])
-    ax.set(xlim=(-0.3, 1.05), ylim=(len(rows) - 0.5, -0.5))
+    ax.set_yticks(range(len(rows)), rows["method"], fontsize=8)
+    ax.set(xlim=(-0.3, 1.05), ylim=(len(rows) - 0.3, -0.7))
     ax.set_title(
         f"{scenario[0]}, {SHORT[scenario[1]]}, {scenario[2]}, m = {scenario[3]}", fontsize=9
     )

@@ -317,19 +317,19 @@ for past in (past for past in of_pacfl if past.parameters["version"] == "backdoo
 
 
 # %% tags=["nbval-check-output", "hide-input"]
-def angles(version, name, alone, told):
+def print_clusters(version, name, newer, told):
     """Print the clusters of one version of PACFL; newer runs have no other method beside it."""
     runs = [past for past in of_scale if past.parameters["version"] == version]
-    runs = [past for past in runs if name in past.summary and (len(past.summary) == 2) == alone]
+    runs = [past for past in runs if name in past.summary and (len(past.summary) == 2) == newer]
     found = [past.summary[name] for past in sorted(runs, key=lambda past: past.parameters["seed"])]
     counts = ", ".join(f"{of['n_clusters']}" for of in found)
     print(f"{version:9s}{told:22s} clusters {counts:8s} ARI", [round(of["ari"], 2) for of in found])
 
 
 for version in with_runs:
-    angles(version, "PACFL", True, "as intended")
-    angles(version, "PACFL as published", True, "as published")
-    angles(version, "PACFL as published", False, "as published, 0 to 1")
+    print_clusters(version, "PACFL", True, "as intended")
+    print_clusters(version, "PACFL as published", True, "as published")
+    print_clusters(version, "PACFL as published", False, "as published, 0 to 1")
 
 # %% [markdown]
 # On the rotations, PACFL as published separates clients of one group. Two causes act together:
@@ -835,8 +835,8 @@ print(textwrap.fill(", ".join(missing), 90))
 #     BatchNorm's buffers, and its penalty is the norm and not its square (as for FedProx). *FeSEM as published* has none of these three, only the zero matrix at the start.
 # 16. **Official code.** We ran no method's own code beside ours. FedClust has none, and most others have no licence. Tests compare ours with cases worked out by hand, and with
 #     SciPy and scikit-learn.
-# 17. **The number of clusters** on `min`, `two` and `base` (appendix E.9). IFCA, FlexCFL, FeSEM and CFLGP have the true number here. The paper gives them another one, which our copy of its text does not have.
-#     So these four methods' numbers in Tables 10 and 11 are of other runs than ours, and the ledger's answers about them say nothing.
+# 17. **The number of clusters** on `min`, `two` and `base` (appendix E.9). IFCA, FlexCFL, FeSEM, CFLGP, FedEM, FedSoft, FedRC and FedCE have the true number here. The paper gives them another one, which our copy of its
+#     text does not have. So these eight methods' numbers in Tables 10 and 11 are of other runs than ours. We have one seed of them, so the ledger gives no verdict.
 
 # %% [markdown]
 # ## What we saw

@@ -467,10 +467,8 @@ for measure in ("insertion", "deletion"):
     archived = stats.average_ranks(archived, higher_is_better=True)
     for cell in rows.to_dict("records"):
         name = papers.PAPERS["ocfl-explanations"].methods[cell["method"]]
-        print(
-            f"    {name:10s} printed {cell['value']:.2f}, ours {cell[f'{prefix}ours']:.2f}", end=""
-        )
-        print(f", archived {archived[name]:.2f}")
+        told = f"printed {cell['value']:.2f}, ours {cell[f'{prefix}ours']:.2f}"
+        print(f"    {name:10s} {told}, archived {archived[name]:.2f}")
 
 # %% [markdown]
 # At the reduced scale, OCFL-KM and OCFL-HDB are among the first and FedAvg is last, as in print. Briggs is in the middle in print and near the end here. But
