@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from cflkit import metrics
-from cflkit.federation import Federation
+from cflkit.federation import Federation, FederationLike
 from cflkit.federation.rows import digests
 from cflkit.federation.scoring import Mixture, Scores
 from cflkit.history import Summary, diverged_in
@@ -32,7 +32,7 @@ MEASURES = ("pf1", "gf1", "learning_gap", "accuracy", "worst_accuracy", "central
 
 def models_on_test_sets(
     methods: Mapping[str, Method],
-    federation: Federation,
+    federation: FederationLike,
     t: int,
     test_sets: TestSets = "all",
 ) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def models_on_test_sets(
     ----------
     methods : mapping of str to Method
         The methods by name.
-    federation : Federation
+    federation : FederationLike
         The federation that has the test sets.
     t : int
         The round, from 0.
@@ -92,7 +92,7 @@ def models_on_test_sets(
 
 
 def performances(
-    methods: Mapping[str, Method], federation: Federation, central: bool
+    methods: Mapping[str, Method], federation: FederationLike, central: bool
 ) -> dict[str, dict[str, float]]:
     """Evaluate the clients' models; return each method's measures."""
     models, held = models_of(methods)
@@ -128,7 +128,7 @@ def models_of(
     return models, held
 
 
-def agreement(federation: Federation, method: Method) -> dict[str, Any]:
+def agreement(federation: FederationLike, method: Method) -> dict[str, Any]:
     """Count a method's clusters, if it has any, and compare them with the true ones, if known."""
     if method.labels is None:
         return {}
@@ -170,7 +170,7 @@ def joined_labels(method: Method) -> dict[str, Any]:
 
 def clusters_of_samples(
     methods: Mapping[str, Method],
-    federation: Federation,
+    federation: FederationLike,
     t: int,
     test_sets: TestSets = "all",
 ) -> list[dict[str, Any]]:
@@ -196,6 +196,7 @@ def clusters_of_samples(
 
         A row also has ``method``, and ``round``: the iteration, where 0 is the start.
     """
+    assert isinstance(federation, Federation)  # FedCRef runs in simulations alone
     truth = [federation.targets(c, "train").cpu().tolist() for c in range(federation.clients)]
     rows = []
     for name, method in methods.items():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cflkit.communication import Traffic
-from cflkit.federation import ClientsAbsent, Diverged, Federation, Request, Train
+from cflkit.federation import ClientsAbsent, Diverged, FederationLike, Request, Train
 from cflkit.federation.jobs import joined
 from cflkit.federation.rows import digests
 from cflkit.history import History
@@ -21,7 +21,7 @@ Conversation = Generator[Request, Any, None]
 
 def converse(
     methods: Mapping[str, Method],
-    federation: Federation,
+    federation: FederationLike,
     t: int,
     history: History,
     until_settled: bool = False,
@@ -83,7 +83,7 @@ def converse(
 
 def converse_with_present(
     methods: Mapping[str, Method],
-    federation: Federation,
+    federation: FederationLike,
     t: int,
     history: History,
     until_settled: bool = False,
@@ -129,7 +129,7 @@ def next_to_answer(waiting: Mapping[str, Request], private: bool) -> dict[str, R
 def answered_once(
     requests: Mapping[str, Request],
     keys: Mapping[str, Sequence[Hashable]],
-    federation: Federation,
+    federation: FederationLike,
     t: int,
     history: History,
 ) -> tuple[Sequence[Any] | Tensor, dict[Hashable, int], Diverged | None]:
@@ -163,7 +163,7 @@ def answered_once(
         return error.trained, places, error
 
 
-def check_present(clients: Tensor, federation: Federation, t: int) -> None:
+def check_present(clients: Tensor, federation: FederationLike, t: int) -> None:
     """Raise `ClientsAbsent` if a client is asked that is absent in round ``t``."""
     absent = clients[~torch.isin(clients, federation.reachable(t))]
     if len(absent):

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from cflkit import checkpoints, evaluation
-from cflkit.federation import Federation
+from cflkit.federation import FederationLike
 from cflkit.federation.rows import digests
 from cflkit.history import History, Summary, of_models
 from cflkit.lockstep import converse_with_present
@@ -50,7 +50,7 @@ class Measuring:
     """
 
     rows: Callable[
-        [Mapping[str, Method], Federation, int, evaluation.TestSets], list[dict[str, Any]]
+        [Mapping[str, Method], FederationLike, int, evaluation.TestSets], list[dict[str, Any]]
     ]
     summarise: Callable[..., Summary]
     at_start: bool
@@ -66,7 +66,7 @@ MEASURING = {
 
 def run(
     methods: Mapping[str, Method],
-    federation: Federation,
+    federation: FederationLike,
     rounds: int,
     *,
     central_every: int = 1,
@@ -82,7 +82,7 @@ def run(
     methods : mapping of str to Method
         The methods by the names that the rows of the history will have. They are set up here, and
         hold their final models afterwards.
-    federation : Federation
+    federation : FederationLike
         The federation that trains and evaluates the models.
     rounds : int
         The number of rounds, at least 1. A method that finishes earlier has fewer rounds. Rounds of
@@ -189,7 +189,7 @@ def run(
     return history
 
 
-def check_tests(federation: Federation) -> None:
+def check_tests(federation: FederationLike) -> None:
     """Raise a `ValueError` if no client has test samples, so that nothing could be measured."""
     if not any(federation.num_samples(client, "test") for client in range(federation.clients)):
         raise ValueError(
@@ -198,7 +198,7 @@ def check_tests(federation: Federation) -> None:
         )
 
 
-def move(methods: Mapping[str, Method], federation: Federation) -> None:
+def move(methods: Mapping[str, Method], federation: FederationLike) -> None:
     """Let methods that have run in one federation go on in another one.
 
     Raises
@@ -246,7 +246,7 @@ def progress_text(methods: Mapping[str, Method]) -> str:
 # --- Checkpoints ----------------------------------------------------------------------------------
 
 
-def fingerprint(methods: Mapping[str, Method], federation: Federation, measured: str) -> str:
+def fingerprint(methods: Mapping[str, Method], federation: FederationLike, measured: str) -> str:
     """Compute the identity of a run, a hash of all that must be the same for it to continue.
 
     These are the methods with their options, the partition, the training, the seed, the number of

@@ -7,6 +7,7 @@ requests to clients.
 from cflkit.federation.absence import ClientsAbsent
 from cflkit.federation.clients import Client
 from cflkit.federation.federation import Federation
+from cflkit.federation.interface import FederationLike
 from cflkit.federation.jobs import Diverged, Jobs, LocalTraining, check_finite
 from cflkit.federation.machine import default_device, usable_cores
 from cflkit.federation.privacy import Privacy
@@ -27,6 +28,7 @@ __all__ = [
     "ClientsAbsent",
     "Diverged",
     "Federation",
+    "FederationLike",
     "Jobs",
     "LocalTraining",
     "Losses",

@@ -18,7 +18,7 @@ from torch import Tensor
 from cflkit.federation.jobs import Jobs
 
 if TYPE_CHECKING:
-    from cflkit.federation.federation import Federation
+    from cflkit.federation.interface import FederationLike
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Request:
         optional = (self.jobs.subset, self.jobs.weights, self.jobs.anchor, self.jobs.about)
         return type(self), self.jobs.training, *(value is None for value in optional)
 
-    def answered_by(self, federation: Federation, round: int) -> Any:
+    def answered_by(self, federation: FederationLike, round: int) -> Any:
         """Let a federation compute the answers, and return them, one per job."""
         raise NotImplementedError
 
@@ -73,7 +73,7 @@ class Train(Request):
         """Return a key that includes the batch order."""
         return *super().kind(), self.order
 
-    def answered_by(self, federation: Federation, round: int) -> Tensor:
+    def answered_by(self, federation: FederationLike, round: int) -> Tensor:
         """Return the trained models; raise `Diverged` if one of them is not finite."""
         order = round if self.order is None else self.order
         return federation.train(self.jobs, order, reported=self.reported)
@@ -85,7 +85,7 @@ class Send(Request):
 
     reported: bool = field(default=False, kw_only=True)
 
-    def answered_by(self, federation: Federation, round: int) -> list[None]:
+    def answered_by(self, federation: FederationLike, round: int) -> list[None]:
         """Return J times None."""
         return [None] * len(self.jobs)
 
@@ -106,7 +106,7 @@ class Losses(Request):
         """Return a key with the split."""
         return *super().kind(), self.split
 
-    def answered_by(self, federation: Federation, round: int) -> list[Tensor]:
+    def answered_by(self, federation: FederationLike, round: int) -> list[Tensor]:
         """Return the losses."""
         return federation.losses(self.jobs, self.split)
 
@@ -135,7 +135,7 @@ class Ask(Request):
         """Return a key with the question and its options."""
         return *super().kind(), self.question, tuple(sorted(self.options.items()))
 
-    def answered_by(self, federation: Federation, round: int) -> list[Any]:
+    def answered_by(self, federation: FederationLike, round: int) -> list[Any]:
         """Return the answers."""
         return federation.ask(self.question, self.jobs, **self.options)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from cflkit.federation.federation import Federation
+    from cflkit.federation.interface import FederationLike
     from cflkit.federation.jobs import LocalTraining
 
 
@@ -39,7 +39,7 @@ class Server:
         The training that clients do with a model in a round.
     """
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: FederationLike) -> None:
         self.clients = federation.clients
         self.clients_per_round = federation.per_round
         self.partial = federation.partial

@@ -20,7 +20,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from cflkit.federation import Jobs, Server, check_finite
+from cflkit.federation import Jobs, Privacy, Server, check_finite
 from cflkit.federation.absence import ClientsAbsent
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import QUESTIONS
@@ -115,9 +115,9 @@ class RemoteFederation:
     task = "classification"
     engine = "flower"
     precision = "float32"
-    perturbation = None
-    privacy = None
-    clusters = None
+    perturbation: int | None = None
+    privacy: Privacy | None = None
+    clusters: Tensor | None = None
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class RemoteFederation:
             [self.samples[client]["train"] for client in range(self.clients)],
             dtype=torch.float32,
         )
-        self.server = Server(self)  # type: ignore[arg-type]
+        self.server = Server(self)
 
     @property
     def identity(self) -> str:

@@ -89,12 +89,7 @@ def run(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
         absent_allowed=config["absent"] == "leave",
     )
     try:
-        history = simulation.run(
-            line_up,
-            federation,  # type: ignore[arg-type]
-            rounds,
-            checkpoint=checkpoint,
-        )
+        history = simulation.run(line_up, federation, rounds, checkpoint=checkpoint)
     finally:
         pd.DataFrame(map(asdict, federation.log)).to_csv(output / "messages.csv", index=False)
     history.table().to_csv(output / "rounds.csv", index=False)
