@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
-from captum.attr import LayerGradCam
+from captum.attr import LayerAttribution, LayerGradCam
 from torch import Tensor, nn
 from torchvision.transforms.functional import gaussian_blur
 
@@ -24,11 +23,10 @@ def gradcam(
     images: Tensor,
     classes: Tensor,
     layer: str,
-    *,
-    relu: bool = True,
-    mode: str = "bilinear",
 ) -> Tensor:
     """Compute GradCAM maps by Captum's ``LayerGradCam``, enlarged to the size of the images.
+
+    As in GradCAM's paper, only evidence for the class counts, and maps are enlarged bilinearly.
 
     Parameters
     ----------
@@ -40,18 +38,12 @@ def gradcam(
         ``[n]``, int64: the class to explain, predicted or true.
     layer : str
         The name of a layer with spatial outputs; `models.LAST_FEATURES` names the usual ones.
-    relu : bool
-        Whether to keep only evidence for the class, as in GradCAM's paper. Captum's default is
-        False.
-    mode : str
-        The mode of ``torch.nn.functional.interpolate``. Captum's default is ``nearest``.
 
     Returns
     -------
     Tensor
-        ``[n, height, width]``, each map divided by its largest absolute value; with ``relu``,
-        values lie in [0, 1]. A map without any positive value stays zero, and `curves` then has a
-        random order of pixels.
+        ``[n, height, width]``, each map divided by its largest value, so that values lie in [0, 1].
+        A map without any positive value stays zero, and `curves` then has a random order of pixels.
 
     Raises
     ------
@@ -63,12 +55,11 @@ def gradcam(
     explainer = LayerGradCam(network, spatial_layer(network, images[:1], layer))
     parts = []
     for inputs, target in zip(images.split(CHUNK), classes.split(CHUNK), strict=True):
-        small = explainer.attribute(inputs, target, relu_attributions=relu)
-        corners = None if mode == "nearest" else False
-        large = F.interpolate(small, images.shape[-2:], mode=mode, align_corners=corners)
+        small = explainer.attribute(inputs, target, relu_attributions=True)
+        large = LayerAttribution.interpolate(small, images.shape[-2:], "bilinear")
         parts.append(large.detach()[:, 0])
     maps = torch.cat(parts)
-    largest = maps.abs().amax(dim=(1, 2), keepdim=True)
+    largest = maps.amax(dim=(1, 2), keepdim=True)
     return maps / torch.where(largest > 0, largest, 1.0)
 
 
