@@ -1,3 +1,4 @@
+import dataclasses
 import os
 from collections import OrderedDict
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from hypothesis import settings
 from jupyter_client import KernelManager
 from torch import nn
 
-from cflkit import datasets, models, notebooks, partition
+from cflkit import datasets, models, notebooks, partition, shifts
 from cflkit.federation import Federation, LocalTraining
 
 # No deadline, so that no property fails only because the machine is busy
@@ -84,6 +85,25 @@ def federate(small, split):
     def build(model="compact-cnn", training=None, **options):
         training = training or LocalTraining(epochs=2, batch_size=16, lr=0.1)
         return Federation(small, split, model, training, device="cpu", **options)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def turned(small):
+    """Make six clients, of whom three have images that are turned by 90°, with unequal sizes."""
+    images, split = shifts.make(small, "quarter-turn", clients=6, samples=60)
+    smaller = [own[: len(own) - 3 * client] for client, own in enumerate(split.train)]
+    return images, dataclasses.replace(split, train=smaller)
+
+
+@pytest.fixture(scope="session")
+def federate_turned(turned):
+    """Build federations of the clients in `turned`; keyword arguments go to `Federation`."""
+
+    def build(**options):
+        options = {"model": "linear", "training": LocalTraining(2, 16, lr=0.05)} | options
+        return Federation(*turned, device="cpu", **options)
 
     return build
 

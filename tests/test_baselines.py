@@ -1,6 +1,5 @@
 """The baselines of EMD-CFL's comparison that assign clients to clusters."""
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -16,7 +15,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from cflkit import clustering, datasets, methods, models, shifts, simulation
 from cflkit.divergence import class_directions, coordinates, principal_angles
-from cflkit.federation import Federation, Jobs, LocalTraining, ask_clients
+from cflkit.federation import Jobs, ask_clients
 from cflkit.methods import pacfl
 from cflkit.methods.cfl_gp import relabelled
 from cflkit.methods.flexcfl import direction_similarities
@@ -45,23 +44,6 @@ TRUTH = [0, 0, 0, 1, 1, 1]
 EVERYONE = torch.arange(6)
 
 
-@pytest.fixture(scope="module")
-def turned():
-    """Make six clients, of whom three have images that are turned by 90°, with unequal sizes."""
-    images, split = shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6, samples=60)
-    smaller = [own[: len(own) - 3 * client] for client, own in enumerate(split.train)]
-    return images, dataclasses.replace(split, train=smaller)
-
-
-@pytest.fixture
-def federate(turned):
-    def build(**options):
-        options = {"model": "linear", "training": LocalTraining(2, 16, lr=0.05)} | options
-        return Federation(*turned, device="cpu", **options)
-
-    return build
-
-
 def run(name, federation, rounds=4, **options):
     method = methods.make(name, **options)
     history = simulation.run({"method": method}, federation, rounds, progress=False)
@@ -69,18 +51,18 @@ def run(name, federation, rounds=4, **options):
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name != "ifca"])
-def test_it_finds_the_groups(name, federate):
+def test_it_finds_the_groups(name, federate_turned):
     """IFCA does so from most starts, but not from all; see below."""
-    method, table = run(name, federate(), **OPTIONS[name])
+    method, table = run(name, federate_turned(), **OPTIONS[name])
     assert method.labels.tolist() == TRUTH
     assert table["ari"].iloc[-1] == 1
 
 
 @each
-def test_with_one_cluster_it_is_fedavg_to_the_bit(name, federate):
+def test_with_one_cluster_it_is_fedavg_to_the_bit(name, federate_turned):
     options, weighting = ONE_CLUSTER[name]
-    method, _ = run(name, federate(), **options)
-    fedavg, _ = run("fedavg", federate(), weighting=weighting)
+    method, _ = run(name, federate_turned(), **options)
+    fedavg, _ = run("fedavg", federate_turned(), weighting=weighting)
     assert torch.equal(method.models[0], fedavg.models[0])
     assert method.labels.tolist() == [0] * 6
 
@@ -89,9 +71,11 @@ def test_with_one_cluster_it_is_fedavg_to_the_bit(name, federate):
     ("name", "options"),
     [("pacfl", {}), ("fedclust", {}), ("flexcfl", {"mixing": 0.0, "weighting": "samples"})],
 )
-def test_with_the_right_clusters_after_the_first_round_it_is_the_oracle(name, options, federate):
-    method, table = run(name, federate(), **OPTIONS[name] | options)
-    oracle, expected = run("oracle", federate(), truth=TRUTH)
+def test_with_the_right_clusters_after_the_first_round_it_is_the_oracle(
+    name, options, federate_turned
+):
+    method, table = run(name, federate_turned(), **OPTIONS[name] | options)
+    oracle, expected = run("oracle", federate_turned(), truth=TRUTH)
     assert torch.equal(method.models, oracle.models)
     assert table["accuracy"].equals(expected["accuracy"])
     assert table["settled"].all()
@@ -99,26 +83,26 @@ def test_with_the_right_clusters_after_the_first_round_it_is_the_oracle(name, op
 
 @each
 @pytest.mark.parametrize("k", [6, 9])
-def test_as_many_clusters_as_clients_or_more(name, k, federate):
+def test_as_many_clusters_as_clients_or_more(name, k, federate_turned):
     options = {
         "pacfl": {"angle": 1e-9},
         "fedclust": {"threshold": 1e-9},
     }.get(name, {"k": k})
-    method, table = run(name, federate(), rounds=3, **options)
+    method, table = run(name, federate_turned(), rounds=3, **options)
     assert table["n_clusters"].max() <= 6
     if name != "ifca":  # where some models may be chosen by no one
         assert sorted(method.labels.tolist()) == list(range(6))
 
 
 @pytest.mark.parametrize("name", ["fedclust", "flexcfl", "fesem", "cfl-gp"])
-def test_methods_that_need_all_clients_refuse_a_part(name, federate):
+def test_methods_that_need_all_clients_refuse_a_part(name, federate_turned):
     with pytest.raises(ValueError, match="is not defined for partial participation"):
-        run(name, federate(clients_per_round=3), **OPTIONS[name])
+        run(name, federate_turned(clients_per_round=3), **OPTIONS[name])
 
 
 @pytest.mark.parametrize("name", ["ifca", "pacfl"])
-def test_absent_clients_keep_their_clusters(name, federate):
-    federation = federate(clients_per_round=3)
+def test_absent_clients_keep_their_clusters(name, federate_turned):
+    federation = federate_turned(clients_per_round=3)
     method = methods.make(name, **OPTIONS[name])
     history = simulation.run({"method": method}, federation, 6, progress=False)
     found = [row["clusters"].split("|") for row in history.rows]
@@ -132,7 +116,7 @@ def test_absent_clients_keep_their_clusters(name, federate):
 
 @pytest.mark.slow
 @each
-def test_one_method_that_diverges_leaves_the_others_running(name, federate):
+def test_one_method_that_diverges_leaves_the_others_running(name, federate_turned):
     """Its training is made to overflow; FedAvg's is not."""
     broken = methods.make(name, **OPTIONS[name])
     setup = type(broken).setup
@@ -142,7 +126,7 @@ def test_one_method_that_diverges_leaves_the_others_running(name, federate):
         broken.models = broken.models + 1e38
 
     broken.setup = with_infinity
-    federation = federate(model="compact-cnn")
+    federation = federate_turned(model="compact-cnn")
     lines = {"broken": broken, "FedAvg": methods.make("fedavg")}
     table = simulation.run(lines, federation, 3, progress=False).table()
     assert table[table["method"] == "broken"]["diverged"].iloc[-1]
@@ -153,8 +137,8 @@ def test_one_method_that_diverges_leaves_the_others_running(name, federate):
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
-def test_ifca_trains_the_model_with_the_smallest_loss(split, federate):
-    federation = federate()
+def test_ifca_trains_the_model_with_the_smallest_loss(split, federate_turned):
+    federation = federate_turned()
     method = methods.make("ifca", k=3, chosen_by=split)
     method.setup(federation.server, federation.initial())
     before = method.models.clone()
@@ -178,8 +162,8 @@ def test_ifca_trains_the_model_with_the_smallest_loss(split, federate):
         torch.testing.assert_close(method.models[number], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_ifca_finds_the_groups_from_models_of_both(federate):
-    federation = federate()
+def test_ifca_finds_the_groups_from_models_of_both(federate_turned):
+    federation = federate_turned()
     method = methods.make("ifca", k=2)
     method.setup(federation.server, federation.initial())
     for t in range(5):  # each model learns from a client of another group
@@ -194,8 +178,8 @@ def jobs_of(model, client):
     return Jobs(model[None], torch.zeros(1).long(), torch.tensor([client]))
 
 
-def test_ifcas_models_begin_differently_and_the_first_with_the_common_one(federate):
-    federation = federate()
+def test_ifcas_models_begin_differently_and_the_first_with_the_common_one(federate_turned):
+    federation = federate_turned()
     method = methods.make("ifca", k=3)
     method.setup(federation.server, federation.initial())
     assert torch.equal(method.models[0], federation.initial())
@@ -241,8 +225,8 @@ def test_the_smallest_angle_of_single_directions_is_scipys():
         assert principal_angles([one, other])[0, 1] == pytest.approx(expected)
 
 
-def test_pacfl_clusters_before_any_training_and_starts_all_clusters_alike(federate):
-    federation = federate()
+def test_pacfl_clusters_before_any_training_and_starts_all_clusters_alike(federate_turned):
+    federation = federate_turned()
     method = methods.make("pacfl", **OPTIONS["pacfl"])
     method.setup(federation.server, federation.initial())
     federation.converse(method.cluster())
@@ -250,8 +234,8 @@ def test_pacfl_clusters_before_any_training_and_starts_all_clusters_alike(federa
     assert torch.equal(method.models, federation.initial().repeat(2, 1))
 
 
-def test_pacfl_compares_standardised_pixels_if_it_is_told_to(federate):
-    federation = federate(model="emd-cnn-small")
+def test_pacfl_compares_standardised_pixels_if_it_is_told_to(federate_turned):
+    federation = federate_turned(model="emd-cnn-small")
     network = federation.network(federation.initial())
     found = {}
     for standardised in (False, True):
@@ -294,8 +278,8 @@ def test_pacfls_threshold_needs_the_papers_number_of_validation_images(data_root
     ("compared", "count"),
     [("last layer", 10 * 40 + 10), ("parameters", None), ("state", None)],
 )
-def test_fedclust_compares_the_last_layer_or_more(compared, count, federate):
-    federation = federate(model="compact-bn")
+def test_fedclust_compares_the_last_layer_or_more(compared, count, federate_turned):
+    federation = federate_turned(model="compact-bn")
     method = methods.make("fedclust", compared=compared)
     method.setup(federation.server, federation.initial())
     columns = method.columns()
@@ -309,9 +293,9 @@ def test_fedclust_compares_the_last_layer_or_more(compared, count, federate):
         assert len(columns) == last.weight.numel() + last.bias.numel()
 
 
-def test_fedclust_as_published_stops_after_the_first_round(federate):
-    method, table = run("fedclust", federate(), stops=True, **OPTIONS["fedclust"])
-    first, _ = run("fedclust", federate(), rounds=1, **OPTIONS["fedclust"])
+def test_fedclust_as_published_stops_after_the_first_round(federate_turned):
+    method, table = run("fedclust", federate_turned(), stops=True, **OPTIONS["fedclust"])
+    first, _ = run("fedclust", federate_turned(), rounds=1, **OPTIONS["fedclust"])
     assert torch.equal(method.models, first.models)
     assert table["bytes_up"].tolist()[1:] == [0, 0, 0]
     assert table["accuracy"].nunique() == 1
@@ -339,8 +323,8 @@ def test_coordinates_keep_all_distances(vectors):
     np.testing.assert_allclose(points @ points.T, vectors @ vectors.T, atol=1e-8)
 
 
-def test_the_first_round_only_groups_and_later_rounds_exchange(federate):
-    federation = federate()
+def test_the_first_round_only_groups_and_later_rounds_exchange(federate_turned):
+    federation = federate_turned()
     methods_with = {mixing: methods.make("flexcfl", k=2, mixing=mixing) for mixing in (0.0, 0.5)}
     for method in methods_with.values():
         method.setup(federation.server, federation.initial())
@@ -353,9 +337,9 @@ def test_the_first_round_only_groups_and_later_rounds_exchange(federate):
 
 
 @pytest.mark.parametrize("divided", [True, False])
-def test_groups_exchange_their_directions(divided, federate):
+def test_groups_exchange_their_directions(divided, federate_turned):
     """Three groups with two parameters, worked out by hand."""
-    federation = federate()
+    federation = federate_turned()
     method = methods.make("flexcfl", mixing=0.5, divided=divided)
     method.setup(federation.server, federation.initial())
     method.server.parameters = 2
@@ -374,8 +358,8 @@ def test_groups_exchange_their_directions(divided, federate):
 # --- FeSEM ---------------------------------------------------------------------------------------
 
 
-def test_clients_join_the_nearest_centre_and_centres_are_means(federate):
-    federation = federate()
+def test_clients_join_the_nearest_centre_and_centres_are_means(federate_turned):
+    federation = federate_turned()
     method = methods.make("fesem", k=2, mu=0.0)
     method.setup(federation.server, federation.initial())
     for t in range(3):
@@ -387,9 +371,9 @@ def test_clients_join_the_nearest_centre_and_centres_are_means(federate):
     assert method.nearest().tolist() == distances.argmin(axis=1).tolist()
 
 
-def test_a_centre_is_the_mean_of_its_new_members_before_they_train(federate):
+def test_a_centre_is_the_mean_of_its_new_members_before_they_train(federate_turned):
     """A client that is moved to another centre by hand returns to its own, and so does its part."""
-    federation = federate()
+    federation = federate_turned()
     method = methods.make("fesem", k=2, mu=0.0)
     method.setup(federation.server, federation.initial())
     federation.converse(method.round(0), 0)
@@ -404,28 +388,28 @@ def test_a_centre_is_the_mean_of_its_new_members_before_they_train(federate):
         torch.testing.assert_close(model, members.mean(dim=0), rtol=1e-5, atol=1e-6)
 
 
-def test_a_centre_pulls_its_clients(federate):
+def test_a_centre_pulls_its_clients(federate_turned):
     spread = {}
     for mu in (0.0, 10.0):
-        method, _ = run("fesem", federate(), rounds=1, k=1, mu=mu)
+        method, _ = run("fesem", federate_turned(), rounds=1, k=1, mu=mu)
         spread[mu] = float((method.latest - method.models[0]).norm(dim=1).mean())
     assert spread[10.0] < 0.8 * spread[0.0]
 
 
-def test_fesem_as_published_keeps_one_cluster(federate):
-    method, table = run("fesem", federate(), k=2, zeros_first=True)
+def test_fesem_as_published_keeps_one_cluster(federate_turned):
+    method, table = run("fesem", federate_turned(), k=2, zeros_first=True)
     assert method.labels.tolist() == [0] * 6
     assert (table["ari"] == 0).all()
-    intended, _ = run("fesem", federate(), k=2)
+    intended, _ = run("fesem", federate_turned(), k=2)
     assert intended.labels.tolist() == TRUTH
 
 
 # --- CFL-GP --------------------------------------------------------------------------------------
 
 
-def test_a_profile_is_the_mean_of_the_gradients_at_each_model(federate):
+def test_a_profile_is_the_mean_of_the_gradients_at_each_model(federate_turned):
     """Two models and five reports: three on the first and two on the second."""
-    federation = federate()
+    federation = federate_turned()
     method = methods.make("cfl-gp", k=2, period=1)
     method.setup(federation.server, federation.initial())
     reports = {0: [], 1: []}
@@ -438,9 +422,9 @@ def test_a_profile_is_the_mean_of_the_gradients_at_each_model(federate):
         torch.testing.assert_close(method.profile[:, number], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_cfl_gp_as_published_keeps_each_clients_own_updates(federate):
+def test_cfl_gp_as_published_keeps_each_clients_own_updates(federate_turned):
     """In round t, the newest report weighs 1 / (⌊(t + 1) / 2⌋ + 1)."""
-    federation = federate()
+    federation = federate_turned()
     method = methods.make("cfl-gp", k=2, period=1, report="own update")
     method.setup(federation.server, federation.initial())
     expected = torch.zeros(6, 2, len(federation.initial()))
@@ -459,8 +443,8 @@ def test_cfl_gp_as_published_keeps_each_clients_own_updates(federate):
     assert len(set(method.labels.tolist())) == 2
 
 
-def test_cfl_gp_reports_every_period_until_it_stops(federate):
-    _, table = run("cfl-gp", federate(), rounds=7, k=2, period=3, stops=5)
+def test_cfl_gp_reports_every_period_until_it_stops(federate_turned):
+    _, table = run("cfl-gp", federate_turned(), rounds=7, k=2, period=3, stops=5)
     up = table["bytes_up"]
     assert (up > up.min()).tolist() == [True, False, False, True, False, False, False]
     assert table["settled"].tolist() == [False] * 3 + [True] * 4

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
-from cflkit import datasets, methods, shifts, simulation
+from cflkit import methods, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods.base import weighted_means
 from cflkit.methods.fedsac import closeness
@@ -30,23 +30,6 @@ EVERYONE = torch.arange(6)
 FINITE = st.floats(-5, 5, width=32)
 
 
-@pytest.fixture(scope="module")
-def turned():
-    """Make six clients, of whom three have images that are turned by 90°, with unequal sizes."""
-    images, split = shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6, samples=60)
-    smaller = [own[: len(own) - 3 * client] for client, own in enumerate(split.train)]
-    return images, dataclasses.replace(split, train=smaller)
-
-
-@pytest.fixture
-def federate(turned):
-    def build(**options):
-        options = {"model": "linear", "training": LocalTraining(2, 16, lr=0.05)} | options
-        return Federation(*turned, device="cpu", **options)
-
-    return build
-
-
 def run(name, federation, rounds=3, **options):
     method = methods.make(name, **options)
     history = simulation.run({"method": method}, federation, rounds, progress=False)
@@ -60,16 +43,16 @@ def begin(name, federation, **options):
 
 
 @pytest.mark.parametrize("name", ONE_COMPONENT)
-def test_with_one_component_it_is_fedavg_to_the_bit(name, federate):
+def test_with_one_component_it_is_fedavg_to_the_bit(name, federate_turned):
     options, weighting = ONE_COMPONENT[name]
-    method, _ = run(name, federate(), **options)
-    fedavg, _ = run("fedavg", federate(), weighting=weighting)
+    method, _ = run(name, federate_turned(), **options)
+    fedavg, _ = run("fedavg", federate_turned(), weighting=weighting)
     assert torch.equal(method.models[0], fedavg.models[0])
 
 
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
-def test_weights_of_one_are_no_weights(federate, engine):
-    federation = federate(engine=engine)
+def test_weights_of_one_are_no_weights(federate_turned, engine):
+    federation = federate_turned(engine=engine)
     jobs = Jobs(federation.initial()[None], torch.zeros(6).long(), EVERYONE)
     ones = [torch.ones(federation.num_samples(c)) for c in range(6)]
     weighted = federation.train(dataclasses.replace(jobs, weights=ones), 0)
@@ -77,8 +60,8 @@ def test_weights_of_one_are_no_weights(federate, engine):
 
 
 @pytest.mark.parametrize("name", ["fedem", "fedrc", "fedsoft", "pfedgraph", "fedsac", "ditto"])
-def test_absent_clients_keep_what_is_theirs(name, federate):
-    federation = federate(clients_per_round=3)
+def test_absent_clients_keep_what_is_theirs(name, federate_turned):
+    federation = federate_turned(clients_per_round=3)
     method = begin(name, federation)
     for t in range(4):
         before = {key: value.clone() for key, value in personal(method).items()}
@@ -95,14 +78,14 @@ def personal(method):
     return {name: value for name, value in vars(method).items() if name in names}
 
 
-def test_fedce_refuses_rounds_without_all_clients(federate):
+def test_fedce_refuses_rounds_without_all_clients(federate_turned):
     with pytest.raises(ValueError, match="is not defined for partial participation"):
-        run("fedce", federate(clients_per_round=3))
+        run("fedce", federate_turned(clients_per_round=3))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*ONE_COMPONENT, "pfedgraph", "fedsac", "scaffold", "ditto"])
-def test_one_method_that_diverges_leaves_the_others_running(name, federate):
+def test_one_method_that_diverges_leaves_the_others_running(name, federate_turned):
     broken = methods.make(name)
     setup = type(broken).setup
 
@@ -111,7 +94,7 @@ def test_one_method_that_diverges_leaves_the_others_running(name, federate):
 
     broken.setup = with_infinity
     lines = {"broken": broken, "FedAvg": methods.make("fedavg")}
-    history = simulation.run(lines, federate(model="compact-cnn"), 3, progress=False)
+    history = simulation.run(lines, federate_turned(model="compact-cnn"), 3, progress=False)
     table = history.table()
     assert table[table["method"] == "broken"]["diverged"].iloc[-1]
     assert len(table[table["method"] == "FedAvg"]) == 3
@@ -187,12 +170,12 @@ def test_the_likelihood_never_falls_when_the_m_step_is_exact(seed):
     assert likelihoods[-1] > likelihoods[0] + 1
 
 
-def test_one_hot_responsibilities_are_ifca(federate):
+def test_one_hot_responsibilities_are_ifca(federate_turned):
     """A component moves as IFCA's model, times the share of samples of the clients that chose it.
 
     IFCA averages over these clients alone; FedEM averages over all of them.
     """
-    federation = federate()
+    federation = federate_turned()
     ifca = begin("ifca", federation, k=2, weighting="samples")
     fedem = begin("fedem", federation, k=2)
     assert torch.equal(ifca.models, fedem.models)
@@ -214,8 +197,8 @@ def test_one_hot_responsibilities_are_ifca(federate):
         torch.testing.assert_close(fedem.models[k] - start[k], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_shares_of_components_are_mean_responsibilities_and_of_classes_sums(federate):
-    federation = federate()
+def test_shares_of_components_are_mean_responsibilities_and_of_classes_sums(federate_turned):
+    federation = federate_turned()
     method = begin("fedrc", federation, k=2)
     seen = {}
     e_step = method.e_step
@@ -235,8 +218,8 @@ def test_shares_of_components_are_mean_responsibilities_and_of_classes_sums(fede
     torch.testing.assert_close(method.class_shares.sum(dim=1), torch.ones(2))
 
 
-def test_as_published_clients_predict_with_their_last_component(federate):
-    federation = federate()
+def test_as_published_clients_predict_with_their_last_component(federate_turned):
+    federation = federate_turned()
     method = begin("fedem", federation, k=2, predicts="last component")
     sent = {}
     conversation, answer = method.round(0), None
@@ -258,9 +241,9 @@ def test_as_published_clients_predict_with_their_last_component(federate):
 # --- FedSoft --------------------------------------------------------------------------------------
 
 
-def test_importance_counts_samples_or_batches(federate):
+def test_importance_counts_samples_or_batches(federate_turned):
     """Five samples, of which three are best explained by centre 0, in batches of four and one."""
-    federation = federate(training=LocalTraining(1, 4))
+    federation = federate_turned(training=LocalTraining(1, 4))
     losses = torch.tensor([[1.0, 1.0, 1.0, 9.0, 5.0], [2.0, 2.0, 2.0, 1.0, 1.0], [9.0] * 5])
     method = begin("fedsoft", federation, smoother=0.1)
     torch.testing.assert_close(method.estimate(losses), torch.tensor([0.6, 0.4, 0.1]) / 1.1)
@@ -269,10 +252,10 @@ def test_importance_counts_samples_or_batches(federate):
     torch.testing.assert_close(batches.estimate(losses), torch.tensor([0.1, 1.0, 0.1]) / 1.2)
 
 
-def test_personal_models_are_pulled_to_their_mixture_and_centres_are_their_means(federate):
+def test_personal_models_are_pulled_to_their_mixture_and_centres_are_their_means(federate_turned):
     distance = {}
     for mu in (0.0, 10.0):
-        federation = federate()
+        federation = federate_turned()
         method = begin("fedsoft", federation, k=2, mu=mu, start="mixture")
         start = method.models.clone()
         federation.converse(method.round(0))
@@ -285,8 +268,8 @@ def test_personal_models_are_pulled_to_their_mixture_and_centres_are_their_means
     assert distance[10.0] < 0.8 * distance[0.0]
 
 
-def test_centres_are_sent_in_every_round_and_one_model_comes_back(federate):
-    federation = federate()
+def test_centres_are_sent_in_every_round_and_one_model_comes_back(federate_turned):
+    federation = federate_turned()
     _, table = run("fedsoft", federation, k=3, interval=2)
     model = 4 * federation.parameters
     assert table["bytes_down"].tolist() == [18 * model] * 3
@@ -306,10 +289,10 @@ def test_the_pull_to_a_mixture_is_the_sum_of_pulls():
 # --- FedCE ----------------------------------------------------------------------------------------
 
 
-def test_associations_by_hand(federate):
+def test_associations_by_hand(federate_turned):
     """Two batches of two samples; the means of the batches are (2, 4), (1, 1) and (4, 1)."""
     losses = torch.tensor([[1.0, 3.0, 4.0, 4.0], [1.0, 1.0, 1.0, 1.0], [4.0, 4.0, 1.0, 1.0]])
-    federation = federate(training=LocalTraining(1, 2))
+    federation = federate_turned(training=LocalTraining(1, 2))
     gained = [np.exp(-0.5 * np.sqrt(1 + 9)), 1, np.exp(-0.5 * 3)]
     method = begin("fedce", federation, k=3)
     method.associate(2, losses)
@@ -320,8 +303,8 @@ def test_associations_by_hand(federate):
     assert slip.association[2].tolist() == pytest.approx([gained[0] + 1, 2, gained[2]])
 
 
-def test_every_model_is_a_mean_of_all_clients_with_weights_from_the_associations(federate):
-    federation = federate()
+def test_every_model_is_a_mean_of_all_clients_with_weights_from_the_associations(federate_turned):
+    federation = federate_turned()
     method = begin("fedce", federation, k=2)
     start = method.models.clone()
     federation.converse(method.round(0))
@@ -354,9 +337,9 @@ def test_the_projection_solves_the_quadratic_programme(sizes, costs):
     np.testing.assert_allclose(found[0], solved.x, atol=1e-5)
 
 
-def test_similar_clients_by_hand(federate):
+def test_similar_clients_by_hand(federate_turned):
     """Three clients, of whom two have the same update and the third an orthogonal one."""
-    method = begin("pfedgraph", federate())
+    method = begin("pfedgraph", federate_turned())
     method.server.parameters = 2
     method.initial = torch.zeros(3)
     trained = torch.tensor([[1.0, 0.0, 5.0], [2.0, 0.0, 5.0], [0.0, 1.0, 5.0]])
@@ -368,40 +351,40 @@ def test_similar_clients_by_hand(federate):
     np.testing.assert_allclose(weights, [[0.5, 0.5, 0], [0.5, 0.5, 0], [0.125, 0.125, 0.75]])
 
 
-def test_a_cosine_above_the_limit_counts_as_one(federate):
+def test_a_cosine_above_the_limit_counts_as_one(federate_turned):
     trained = torch.tensor([[1.0, 0.0], [0.95, np.sqrt(1 - 0.95**2)]])
     for clipped, expected in ((True, -1), (False, -0.95)):
-        method = begin("pfedgraph", federate(), clipped=clipped)
+        method = begin("pfedgraph", federate_turned(), clipped=clipped)
         method.server.parameters, method.initial = 2, torch.zeros(2)
         found = method.dissimilarity(torch.arange(2), trained)
         assert found[0, 1] == pytest.approx(expected)
 
 
-def test_equal_costs_are_fedavg_and_large_ones_local_training(federate, monkeypatch):
+def test_equal_costs_are_fedavg_and_large_ones_local_training(federate_turned, monkeypatch):
     name = "pfedgraph"
     monkeypatch.setattr(methods.METHODS[name], "costs", lambda *_: np.zeros((6, 6)))
-    method, _ = run(name, federate(), mu=0.0)
-    fedavg, _ = run("fedavg", federate())
+    method, _ = run(name, federate_turned(), mu=0.0)
+    fedavg, _ = run("fedavg", federate_turned())
     assert torch.equal(method.models, fedavg.models.repeat(6, 1))
     monkeypatch.setattr(methods.METHODS[name], "costs", lambda *_: 9 * (1 - np.eye(6)))
-    method, _ = run(name, federate(), mu=0.0)
-    local, _ = run("local", federate())
+    method, _ = run(name, federate_turned(), mu=0.0)
+    local, _ = run("local", federate_turned())
     assert torch.equal(method.graph, torch.eye(6).double())
     torch.testing.assert_close(method.models, local.models, rtol=1e-5, atol=1e-6)
 
 
-def test_pfedgraph_learns_the_groups(federate):
-    method, _ = run("pfedgraph", federate(), rounds=6)
+def test_pfedgraph_learns_the_groups(federate_turned):
+    method, _ = run("pfedgraph", federate_turned(), rounds=6)
     truth = torch.tensor([0, 0, 0, 1, 1, 1])
     same = truth[:, None] == truth[None]
     assert method.graph[same].min() > 0.2
     assert method.graph[~same].max() < 0.05
 
 
-def test_the_term_pulls_towards_its_anchor_or_pushes_away(federate):
+def test_the_term_pulls_towards_its_anchor_or_pushes_away(federate_turned):
     turned = {}
     for term in ("pull", "push"):
-        federation = federate()
+        federation = federate_turned()
         method = begin("pfedgraph", federation, mu=20.0, term=term, anchor="own")
         start = method.models.clone()
         trained = federation.converse(training_of(method), 0)
@@ -414,14 +397,14 @@ def training_of(method):
     return (yield next(conversation))
 
 
-def test_the_first_round_has_no_term_unless_the_anchor_is_the_own_model(federate):
-    method = begin("pfedgraph", federate())
+def test_the_first_round_has_no_term_unless_the_anchor_is_the_own_model(federate_turned):
+    method = begin("pfedgraph", federate_turned())
     assert method.broadcast(0).training is None
-    federate().converse(method.round(0))
+    federate_turned().converse(method.round(0))
     assert method.broadcast(1).training.penalty == "cosine"
     norms = method.anchors.norm(dim=1)
     assert (norms <= 1 + 1e-5).all(), "an anchor is a mean of directions"
-    own = begin("pfedgraph", federate(), anchor="own")
+    own = begin("pfedgraph", federate_turned(), anchor="own")
     assert own.broadcast(0).training.strength == -0.01
 
 
@@ -435,16 +418,16 @@ def test_closeness_of_feature_spaces_by_hand():
     assert closeness(spaces, signed=True)[0, 2] == pytest.approx(np.cos(np.pi / 2), abs=1e-12)
 
 
-def test_fedsac_without_complementarity_is_pfedgraph(federate):
+def test_fedsac_without_complementarity_is_pfedgraph(federate_turned):
     """Then λ₂ is 1/α in the programme of pFedGraph."""
-    fedsac, _ = run("fedsac", federate(), lambda1=0.0, lambda2=1.25)
-    other, _ = run("pfedgraph", federate(), alpha=0.8)
+    fedsac, _ = run("fedsac", federate_turned(), lambda1=0.0, lambda2=1.25)
+    other, _ = run("pfedgraph", federate_turned(), alpha=0.8)
     torch.testing.assert_close(fedsac.graph, other.graph)
     torch.testing.assert_close(fedsac.models, other.models, rtol=1e-4, atol=1e-6)
 
 
-def test_a_feature_space_is_that_of_the_clients_own_model(federate):
-    federation = federate(model="compact-cnn")
+def test_a_feature_space_is_that_of_the_clients_own_model(federate_turned):
+    federation = federate_turned(model="compact-cnn")
     method, _ = run("fedsac", federation, rounds=1)
     trained = federation.train(Jobs(federation.initial()[None], torch.zeros(6).long(), EVERYONE), 0)
     features = federation.embed(Jobs(trained, EVERYONE, EVERYONE), "train")
@@ -469,9 +452,9 @@ def test_the_length_of_steps_is_that_of_torchs_optimiser(momentum):
     assert float(length_of_steps(training, 50)) == pytest.approx(value.item())
 
 
-def test_scaffold_by_hand(federate):
+def test_scaffold_by_hand(federate_turned):
     """Follow Algorithm 1 for two rounds, with one full batch per epoch."""
-    federation = federate(training=LocalTraining(3, 100, lr=0.1))
+    federation = federate_turned(training=LocalTraining(3, 100, lr=0.1))
     method = begin("scaffold", federation)
     x, common = federation.initial(), torch.zeros(federation.parameters)
     own = torch.zeros(6, federation.parameters)
@@ -499,35 +482,35 @@ def gradient(federation, row, inputs, labels):
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(network.parameters()))])
 
 
-def test_the_first_round_of_scaffold_is_fedavgs_with_equal_weights(federate):
-    method, _ = run("scaffold", federate(), rounds=1)
-    fedavg, _ = run("fedavg", federate(), rounds=1, weighting="equal")
+def test_the_first_round_of_scaffold_is_fedavgs_with_equal_weights(federate_turned):
+    method, _ = run("scaffold", federate_turned(), rounds=1)
+    fedavg, _ = run("fedavg", federate_turned(), rounds=1, weighting="equal")
     torch.testing.assert_close(method.models, fedavg.models, rtol=1e-5, atol=1e-6)
-    half, _ = run("scaffold", federate(), rounds=1, server_lr=0.5)
-    middle = (federate().initial() + fedavg.models) / 2
+    half, _ = run("scaffold", federate_turned(), rounds=1, server_lr=0.5)
+    middle = (federate_turned().initial() + fedavg.models) / 2
     torch.testing.assert_close(half.models, middle, rtol=1e-5, atol=1e-6)
 
 
-def test_scaffold_refuses_adam(federate):
+def test_scaffold_refuses_adam(federate_turned):
     with pytest.raises(ValueError, match="defined for local training by sgd"):
-        begin("scaffold", federate(training=LocalTraining(optimizer="adam", lr=1e-3)))
+        begin("scaffold", federate_turned(training=LocalTraining(optimizer="adam", lr=1e-3)))
 
 
-def test_ditto_has_fedavg_and_without_pull_local_training(federate):
-    method, _ = run("ditto", federate(), mu=0.0)
-    fedavg, _ = run("fedavg", federate())
-    local, _ = run("local", federate())
+def test_ditto_has_fedavg_and_without_pull_local_training(federate_turned):
+    method, _ = run("ditto", federate_turned(), mu=0.0)
+    fedavg, _ = run("fedavg", federate_turned())
+    local, _ = run("local", federate_turned())
     assert torch.equal(method.models, fedavg.models)
     assert torch.equal(method.personal, local.models)
-    pulled, _ = run("ditto", federate(), mu=10.0)
+    pulled, _ = run("ditto", federate_turned(), mu=10.0)
     assert torch.equal(pulled.models, fedavg.models)
     far = [(other.personal - fedavg.models).norm(dim=1).mean() for other in (method, pulled)]
     assert far[1] < 0.8 * far[0]
 
 
-def test_dittos_personal_models_never_leave_their_clients(federate):
-    _, table = run("ditto", federate())
-    _, usual = run("fedavg", federate())
+def test_dittos_personal_models_never_leave_their_clients(federate_turned):
+    _, table = run("ditto", federate_turned())
+    _, usual = run("fedavg", federate_turned())
     assert table["bytes_up"].equals(usual["bytes_up"])
     assert table["bytes_down"].equals(usual["bytes_down"])
     assert table["trainings"].tolist() == [12, 12, 12]
@@ -584,9 +567,9 @@ def test_fedrc_knows_the_classes_of_clients_that_have_changed(turned):
     assert [len(own) for own in line_up["FedRC"].classes] == homes[1].sizes.int().tolist()
 
 
-def test_emd_cfl_goes_on_where_only_some_clients_take_part(turned, federate):
+def test_emd_cfl_goes_on_where_only_some_clients_take_part(turned, federate_turned):
     line_up = {"EMD-CFL": methods.make("emd-cfl", epsilon=0.1)}
-    history = simulation.run(line_up, federate(), 1, progress=False)
-    partial = federate(clients_per_round=2)
+    history = simulation.run(line_up, federate_turned(), 1, progress=False)
+    partial = federate_turned(clients_per_round=2)
     table = simulation.run(line_up, partial, 3, after=history, progress=False).table()
     assert table["accuracy"].notna().all()
