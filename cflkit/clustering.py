@@ -153,7 +153,8 @@ class AffinityPropagation:
     Notes
     -----
     If the messages do not converge, scikit-learn returns the labels of the last iteration. If it
-    found no exemplar, it returns −1 for every client, and all clients form one cluster.
+    found no exemplar, it returns −1 for every client, and all clients form one cluster. Two clients
+    alone are two clusters, however near they are.
     """
 
     seed: int = 0

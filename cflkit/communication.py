@@ -18,13 +18,19 @@ class Traffic:
 
     Models, embeddings and other answers count. Labels, seeds and choices do not, and neither do
     weights of samples, which clients compute themselves. A model is not sent again to a client that
-    has already received or trained it in this round.
+    has already received or trained it in this round. A training that a client has already done in
+    this round is neither done nor reported again.
+
+    The counts are those of the kit's own messages. Embeddings and directions are in float64, with
+    8 bytes per number. An anchor is a second model, and FedCRef's first autoencoders are sent, too,
+    although clients could compute them.
     """
 
     down: int = 0
     up: int = 0
     trainings: int = 0
     held: set[tuple[Hashable, Hashable]] = field(default_factory=set)
+    trained: set[tuple[Hashable, Hashable]] = field(default_factory=set)
 
     def count(
         self,
@@ -50,8 +56,6 @@ class Traffic:
             The position of each parameter and buffer in a model's row (`Federation.layout`).
         """
         jobs = request.jobs
-        if isinstance(request, Train):
-            self.trainings += len(jobs)
         size = jobs.models.shape[1] * jobs.models.element_size()
         for model, client, _, _, anchor, _ in keys if request.sent else ():
             for row in (model, anchor):
@@ -66,8 +70,11 @@ class Traffic:
             if jobs.training is not None and jobs.training.layers:
                 sent = (part for name, part in layout.items() if jobs.training.trains(name))
                 values = sum(part.stop - part.start for part in sent)
+            new = {(request.kind(), key) for key in keys} - self.trained
+            self.trained |= new
+            self.trainings += len(new)
             if request.reported:
-                self.up += len(jobs) * values * jobs.models.element_size()
+                self.up += len(new) * values * jobs.models.element_size()
         elif request.reported:
             self.up += sum(map(num_bytes, answers))
 

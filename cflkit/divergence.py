@@ -167,7 +167,7 @@ def earth_movers_distance(
     ------
     ValueError
         A sample is empty or not finite, the samples differ in dimension, the cost is unknown, or
-        the regularisation is not positive.
+        the regularisation is not positive, or too small for Sinkhorn's iterations to converge.
     """
     if cost not in COSTS:
         raise ValueError(f"unknown cost {cost!r}; choose from {', '.join(COSTS)}")
@@ -186,7 +186,14 @@ def earth_movers_distance(
     masses = np.full(len(one), 1 / len(one)), np.full(len(other), 1 / len(other))
     if sinkhorn is None:
         return float(ot.emd2(*masses, costs, numItermax=1_000_000))
-    return float(ot.sinkhorn2(*masses, costs, sinkhorn, numItermax=10_000))
+    plan = ot.sinkhorn(*masses, costs, sinkhorn, numItermax=10_000, warn=False)
+    arrived = plan.sum(axis=1) * len(one), plan.sum(axis=0) * len(other)
+    if not all(np.allclose(mass, 1, atol=1e-3) for mass in arrived):
+        raise ValueError(
+            f"Sinkhorn's iterations do not converge with a regularisation of {sinkhorn:g}: take a "
+            "larger one, or exact distances"
+        )
+    return float((plan * costs).sum())
 
 
 def principal_angles(bases: Sequence[ArrayLike], signed: bool = False) -> Matrix:

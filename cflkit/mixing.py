@@ -101,7 +101,8 @@ def mixing_matrix(trained: Tensor, owners: Tensor, predicting: Tensor) -> tuple[
     -------
     matrix : ndarray
         ``[m, m]``: entry ij is the sum of the weights of all models of client j in that of client
-        i. Rows sum to 1.
+        i. Rows sum to 1. The row of a client whose model is no such mean, such as one that is
+        absent, has no meaning.
     residual : float
         The largest distance between a client's model and the mean with these weights, divided by
         the mean distance of the trained models from their mean. It is near 0 if the round only

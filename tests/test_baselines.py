@@ -1,5 +1,6 @@
 """The baselines of EMD-CFL's comparison that assign clients to clusters."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from cflkit import clustering, datasets, methods, models, shifts, simulation
 from cflkit.divergence import class_directions, coordinates, principal_angles
-from cflkit.federation import Jobs, ask_clients
+from cflkit.federation import Federation, Jobs, LocalTraining, ask_clients
 from cflkit.methods import pacfl
 from cflkit.methods.cfl_gp import relabelled
 from cflkit.methods.flexcfl import direction_similarities
@@ -35,7 +36,7 @@ ONE_CLUSTER = {
     "ifca": ({"k": 1}, "equal"),
     "pacfl": ({"angle": 180.0}, "samples"),
     "fedclust": ({"threshold": 1e6}, "samples"),
-    "flexcfl": ({"k": 1}, "equal"),
+    "flexcfl": ({"k": 1, "weighting": "equal"}, "equal"),
     "fesem": ({"k": 1, "mu": 0.0}, "equal"),
     "cfl-gp": ({"k": 1}, "equal"),
 }
@@ -94,9 +95,25 @@ def test_as_many_clusters_as_clients_or_more(name, k, federate_turned):
         assert sorted(method.labels.tolist()) == list(range(6))
 
 
+def test_flexcfls_authors_weight_clients_by_samples_after_the_cold_start(federate_turned):
+    ends = {}
+    for weighting in ("authors", "equal", "samples"):
+        options = {"k": 2, "mixing": 0.0, "weighting": weighting}
+        first, second = (run("flexcfl", federate_turned(), r, **options)[0] for r in (1, 2))
+        ends[weighting] = first.models, second
+    assert torch.equal(ends["authors"][0], ends["equal"][0])
+    method = ends["authors"][1]
+    federation, jobs = federate_turned(), Jobs(ends["equal"][0], method.labels, EVERYONE)
+    trained = federation.train(jobs, 1)
+    for group, model in enumerate(method.models):
+        members = method.labels == group
+        shares = federation.sizes[members] / federation.sizes[members].sum()
+        torch.testing.assert_close(model, shares @ trained[members], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["fedclust", "flexcfl", "fesem", "cfl-gp"])
 def test_methods_that_need_all_clients_refuse_a_part(name, federate_turned):
-    with pytest.raises(ValueError, match="is not defined for partial participation"):
+    with pytest.raises(ValueError, match="runs only with all clients"):
         run(name, federate_turned(clients_per_round=3), **OPTIONS[name])
 
 
@@ -402,6 +419,17 @@ def test_fesem_as_published_keeps_one_cluster(federate_turned):
     assert (table["ari"] == 0).all()
     intended, _ = run("fesem", federate_turned(), k=2)
     assert intended.labels.tolist() == TRUTH
+
+
+def test_fesem_as_published_keeps_one_cluster_of_very_unequal_clients(turned):
+    """Clients with few samples stay near the initial model, which must not be a centre."""
+    images, whole = turned
+    sizes = (42, 30, 20, 12, 8, 4)
+    fewer = [own[:n] for own, n in zip(whole.train, sizes, strict=True)]
+    split = dataclasses.replace(whole, train=fewer)
+    federation = Federation(images, split, "linear", LocalTraining(2, 8, lr=0.1), device="cpu")
+    method, _ = run("fesem", federation, rounds=5, k=3, zeros_first=True)
+    assert method.labels.tolist() == [0] * 6
 
 
 # --- CFL-GP --------------------------------------------------------------------------------------

@@ -59,6 +59,12 @@ def test_distance_is_symmetric_bounded_and_zero_to_itself(a, b):
     assert earth_movers_distance(a, b, sinkhorn=0.5) >= distance - 1e-6
 
 
+def test_a_regularisation_with_which_sinkhorn_does_not_converge_is_an_error():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match=r"converge with a regularisation of 0\.0002:"):
+        earth_movers_distance(rng.normal(size=(60, 9)) + 0.3, rng.normal(size=(50, 9)), 2e-4)
+
+
 def test_sinkhorn_comes_near_as_regularisation_falls():
     generator = np.random.default_rng(0)
     a, b = generator.normal(size=(30, 5)), generator.normal(size=(20, 5)) + 1
@@ -346,7 +352,7 @@ def test_participants_are_drawn_anew_and_fedavg_averages_them(turned):
                 rtol=1e-4,
                 atol=1e-6,
             )
-    with pytest.raises(ValueError, match="Sattler is not defined for partial participation"):
+    with pytest.raises(ValueError, match="Sattler runs only with all clients"):
         methods.make("sattler").setup(federation.server, federation.initial())
 
 
@@ -421,6 +427,14 @@ def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turne
     present = some.participants(0)
     together = some.clusters[present[0]] == some.clusters[present[1]]
     assert (waiting.labels[present[0]] == waiting.labels[present[1]]) == together
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 2.5])
+def test_no_threshold_takes_the_truth_from_the_tables_oracle(turned, epsilon):
+    federation = federate(turned)
+    oracle = methods.make("emd-cfl-oracle", truth=federation.clusters, epsilon=epsilon)
+    simulation.run({"oracle": oracle}, federation, 1, progress=False)
+    assert oracle.labels.tolist() == federation.clusters.tolist()
 
 
 @pytest.mark.slow

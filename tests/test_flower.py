@@ -524,7 +524,7 @@ def test_a_node_that_fails_ends_the_run_where_a_method_needs_everyone(clients):
 
 
 def test_methods_that_need_everyone_are_refused_where_clients_may_be_absent(clients):
-    with pytest.raises(ValueError, match="not defined for partial participation"):
+    with pytest.raises(ValueError, match="runs only with all clients"):
         run_with(clients, lambda c, q, r: r, name="sattler")
 
 

@@ -340,7 +340,7 @@ def test_a_presence_that_does_not_fit_is_refused(federate, presence, message):
 
 def test_methods_that_need_everybody_refuse_absence(federate):
     federation = federate(presence=rows({0}, set(range(6))))
-    with pytest.raises(ValueError, match="not defined for partial participation"):
+    with pytest.raises(ValueError, match="runs only with all clients"):
         simulation.run({"S": methods.make("sattler")}, federation, 1, progress=False)
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cflkit import methods
+from cflkit import methods, simulation
 from cflkit.federation import LocalTraining
 from cflkit.methods.base import average_updates
 from cflkit.methods.ocfl import rises
@@ -88,6 +88,21 @@ def test_server_optimisers_follow_reddi_et_al(server):
                 v = v - (1 - beta2) * delta**2 * sign
             expected = lr * m / (v**0.5 + tau)
         assert method.server_step(torch.tensor([delta])).item() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("server", "rate"), [("sgd", 1), ("momentum", 1), ("adagrad", 1), ("adam", 0.1), ("yogi", 0.1)]
+)
+def test_servers_have_a_learning_rate_with_which_they_learn(federate, server, rate):
+    federation = federate()
+    ends = []
+    for options in ({}, {"server_lr": rate}):
+        method = methods.make("fedavg", server_optimizer=server, **options)
+        history = simulation.run({"FedAvg": method}, federation, 3, progress=False)
+        ends.append(method.models)
+    assert torch.equal(*ends)
+    accuracy = history.table()["accuracy"]
+    assert accuracy.iloc[-1] > accuracy.iloc[0]
 
 
 def test_server_learning_rate_scales_the_step(federate):

@@ -77,7 +77,7 @@ SMALL = {"dataset": "digits-8x8"}
 # --- Line-ups ------------------------------------------------------------------------------------
 
 FEDAVG = (
-    "FedAvg(weighting='{}', server_optimizer='sgd', server_lr=1.0, beta1=0.9, beta2=0.99, "
+    "FedAvg(weighting='{}', server_optimizer='sgd', server_lr=None, beta1=0.9, beta2=0.99, "
     "tau=0.001, watch_temperature=True)"
 )
 SATTLER = "Sattler(eps1=0.5, eps2=None, min_rounds={}, include_buffers={}, weighting='equal')"
@@ -200,7 +200,7 @@ def test_baselines_are_in_the_line_up_of_emd_cfl_if_they_are_named():
     assert [*found] == ["EMD-CFL", *[n for pair in zip(names, twins, strict=True) for n in pair]]
     assert found["IFCA"] == "IFCA(k=2, chosen_by='train', weighting='samples')"
     assert found["FeSEM as published"].replace("True", "False") == found["FeSEM"]
-    options = "FlexCFL(k=2, mixing={}, divided={}, include_buffers={}, weighting='samples')"
+    options = "FlexCFL(k=2, mixing={}, divided={}, include_buffers={}, weighting='authors')"
     assert found["FlexCFL"] == options.format(0.1, True, False)
     assert found["FlexCFL as published"] == options.format(5.0, False, True)
     assert "report='own update', samples=None, period=1" in found["CFLGP as published"]

@@ -92,6 +92,26 @@ def test_a_loss_is_the_mean_of_all_training_samples(federate):
     torch.testing.assert_close(method.signatures.flatten(), expected)
 
 
+def test_a_client_sends_its_model_once_and_of_its_losses_the_mean(federate):
+    federation = federate()
+    size = federation.initial().nbytes
+    costs = {}
+    for signature in ("gradient", "loss", "model"):
+        method = methods.make("signatures", warm_up=WARM_UP, signature=signature)
+        history = simulation.run({"method": method}, federation, WARM_UP + 1, progress=False)
+        costs[signature] = history.table()[["bytes_up", "trainings"]].iloc[-1].tolist()
+    parameters = 4 * federation.parameters
+    assert costs["gradient"] == [9 * (size + parameters), 9]
+    assert costs["loss"] == [9 * (size + 4), 9]
+    assert costs["model"] == [9 * size, 9]
+
+
+def test_a_client_without_gradient_has_no_direction():
+    method = methods.make("signatures", k=2)
+    signatures = np.array([[1.0, 0], [2.0, 0], [0, 0]])
+    assert method.cluster(signatures).tolist() == [0, 0, 1]
+
+
 def test_before_the_clustering_it_is_fedavg(federate):
     federation = federate()
     fedavg = methods.make("fedavg")

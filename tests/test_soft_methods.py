@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from cflkit import methods, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods.base import weighted_means
-from cflkit.methods.fedsac import closeness
+from cflkit.methods.fedsac import closeness, feature_axes
 from cflkit.methods.pfedgraph import nearest_shares
 from cflkit.methods.scaffold import length_of_steps
 
@@ -79,7 +79,7 @@ def personal(method):
 
 
 def test_fedce_refuses_rounds_without_all_clients(federate_turned):
-    with pytest.raises(ValueError, match="is not defined for partial participation"):
+    with pytest.raises(ValueError, match="runs only with all clients"):
         run("fedce", federate_turned(clients_per_round=3))
 
 
@@ -408,6 +408,19 @@ def test_the_first_round_has_no_term_unless_the_anchor_is_the_own_model(federate
     assert own.broadcast(0).training.strength == -0.01
 
 
+def test_axes_do_not_depend_on_the_order_of_few_samples(turned):
+    """Three samples have two axes; a third one would be rounding noise."""
+    images, whole = turned
+    found = []
+    for order in ([0, 1, 2], [2, 0, 1]):
+        split = dataclasses.replace(whole, train=[whole.train[0][order]] * 6)
+        few = Federation(images, split, "linear", device="cpu")
+        jobs = Jobs(few.initial()[None], torch.zeros(1).long(), torch.zeros(1).long())
+        found += few.ask(feature_axes, jobs, components=3)
+    assert [len(axes) for axes in found] == [2, 2]
+    assert closeness(found, signed=False)[0, 1] == pytest.approx(1, abs=1e-6)
+
+
 def test_closeness_of_feature_spaces_by_hand():
     x, y, z = torch.eye(3).double()
     spaces = [torch.stack(axes) for axes in ((x, y), (y, x), (-x, y), (x, z))]
@@ -489,6 +502,19 @@ def test_the_first_round_of_scaffold_is_fedavgs_with_equal_weights(federate_turn
     half, _ = run("scaffold", federate_turned(), rounds=1, server_lr=0.5)
     middle = (federate_turned().initial() + fedavg.models) / 2
     torch.testing.assert_close(half.models, middle, rtol=1e-5, atol=1e-6)
+
+
+def test_scaffolds_server_step_leaves_the_mean_of_batchnorms_statistics(
+    federate_turned, normalised
+):
+    method, _ = run("scaffold", federate_turned(model=normalised), rounds=1, server_lr=2.0)
+    plain, _ = run("scaffold", federate_turned(model=normalised), rounds=1)
+    p = method.server.parameters
+    start = federate_turned(model=normalised).initial()
+    torch.testing.assert_close(
+        method.models[0, :p] - start[:p], 2 * (plain.models[0, :p] - start[:p])
+    )
+    assert torch.equal(method.models[0, p:], plain.models[0, p:])
 
 
 def test_scaffold_refuses_adam(federate_turned):

@@ -2,7 +2,8 @@
 
 Each client does this itself, before anything leaves it, so nobody else has to be trusted. What the
 server sees of a client, and all that it computes from it, then hardly depends on whether the client
-has these data or any others (Dwork and Roth 2014, Definition 2.4 and Proposition 2.1).
+has these data or any others of the same size (Dwork and Roth 2014, Definition 2.4 and Proposition
+2.1). The numbers of samples are not protected: the server knows them.
 
 This is a simulation: whoever knows the seed can compute the noise, and subtract it. A real
 federation needs a secure source of random numbers, and a defence against attacks on floating-point

@@ -55,7 +55,7 @@ class Method:
         Raises
         ------
         ValueError
-            Only some clients take part in a round, but the method is not defined for this case.
+            Only some clients take part in a round, but the method runs only with all of them here.
         """
         self.enter(server)
         self.models = initial[None]
@@ -68,10 +68,10 @@ class Method:
         Raises
         ------
         ValueError
-            Only some clients take part in a round, but the method is not defined for this case.
+            Only some clients take part in a round, but the method runs only with all of them here.
         """
         if server.partial and not self.partial:
-            raise ValueError(f"{type(self).__name__} is not defined for partial participation")
+            raise ValueError(f"{type(self).__name__} runs only with all clients here")
         self.server = server
 
     def needs_everyone(self, t: int) -> None:

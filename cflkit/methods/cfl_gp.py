@@ -46,10 +46,10 @@ class CFLGP(Method):
         per client. The models have different random initialisations.
     report : {"gradient", "own update"}
         What a client reports. With ``gradient``, the server chooses the models in turn, and clients
-        report the gradient of their loss at the chosen model. Each part of a profile is the mean of
-        its reports. With ``own update``, as in the code of EMD-CFL's comparison, clients train
-        first, and report the update of their own cluster's model. The weight of the newest report
-        is `weight_of_report`.
+        report the gradient of their loss at the chosen model. (In the authors' code, this is always
+        the first model.) Each part of a profile is the mean of its reports. With ``own update``, as
+        in the code of EMD-CFL's comparison, clients train first, and report the update of their own
+        cluster's model. The weight of the newest report is `weight_of_report`.
     samples : int, optional
         The number of training samples in the gradient, in the order in which the client has them.
         By default all; the authors take one batch.

@@ -308,9 +308,9 @@ class EMDOracle(EMDCFL):
         self.scalars = {}
 
     def measure(self, pairs: Tensor) -> Generator[Request, Any, None]:
-        """Set the distance 0 within a true cluster, and the largest distance, 2, between two."""
+        """Set the score −∞ within a true cluster, and ∞ between two, so that any ε finds them."""
         truth = true_labels(self.truth, self.server)
-        exact = torch.where(truth[:, None] == truth, 0.0, 2.0).double()
+        exact = torch.where(truth[:, None] == truth, -torch.inf, torch.inf).double()
         self.scores = torch.where(pairs, exact, self.scores)
         yield from ()
 

@@ -36,8 +36,9 @@ class FedAvg(Method):
     server_optimizer : {"sgd", "momentum", "adagrad", "adam", "yogi"}
         The optimiser with which the server applies the mean update. FedAvg is ``sgd`` with
         ``server_lr`` 1.
-    server_lr : float
-        The server's learning rate η (Reddi et al., Algorithm 2).
+    server_lr : float, optional
+        The server's learning rate η (Reddi et al., Algorithm 2). By default 1, and 0.1 for ``adam``
+        and ``yogi``, whose first steps would otherwise be longer than the model.
     beta1, beta2, tau : float
         The momentum β₁, the decay β₂ of the second moment, and the adaptivity τ of that algorithm.
     watch_temperature : bool
@@ -49,7 +50,7 @@ class FedAvg(Method):
 
     weighting: Weighting = "samples"
     server_optimizer: Literal["sgd", "momentum", "adagrad", "adam", "yogi"] = "sgd"
-    server_lr: Positive = 1.0
+    server_lr: Positive | None = None
     beta1: Decay = 0.9
     beta2: Decay = 0.99
     tau: Positive = 1e-3
@@ -74,18 +75,25 @@ class FedAvg(Method):
             self.scalars = {"temperature": temperature(cosine_divergence(updates[:, :p]))}
         weights = client_weights(self.server, self.weighting)[jobs.client_of]
         averaged = average_updates(self.models, updates, self.labels[jobs.client_of], weights)
-        if not (self.server_optimizer == "sgd" and self.server_lr == 1):
+        if not (self.server_optimizer == "sgd" and self.rate == 1):
             mean_update = averaged[0, :p] - self.models[0, :p]
             averaged[0, :p] = self.models[0, :p] + self.server_step(mean_update)
         self.models = averaged
 
+    @property
+    def rate(self) -> float:
+        """Return the server's learning rate."""
+        if self.server_lr is not None:
+            return self.server_lr
+        return 0.1 if self.server_optimizer in ("adam", "yogi") else 1.0
+
     def server_step(self, update: Tensor) -> Tensor:
         """Compute the step ``[P]`` of the server's optimiser (Reddi et al., Algorithm 2)."""
         if self.server_optimizer == "sgd":
-            return self.server_lr * update
+            return self.rate * update
         if self.server_optimizer == "momentum":
             self.momentum = self.beta1 * self.momentum + update
-            return self.server_lr * self.momentum
+            return self.rate * self.momentum
         self.momentum = self.beta1 * self.momentum + (1 - self.beta1) * update
         squared, v = update**2, self.second_moment
         if self.server_optimizer == "adagrad":
@@ -94,4 +102,4 @@ class FedAvg(Method):
             self.second_moment = self.beta2 * v + (1 - self.beta2) * squared
         else:
             self.second_moment = v - (1 - self.beta2) * squared * torch.sign(v - squared)
-        return self.server_lr * self.momentum / (self.second_moment.sqrt() + self.tau)
+        return self.rate * self.momentum / (self.second_moment.sqrt() + self.tau)

@@ -36,9 +36,10 @@ class FedClust(Method):
     threshold : float
         The distance λ from which two clusters are not merged, in the units of the parameters.
     compared : {"last layer", "parameters", "state"}
-        What a client sends for the clustering: the weights and biases of its last layer, as in the
-        paper, all parameters, or the whole state with BatchNorm's buffers, as in the code of
-        EMD-CFL's comparison.
+        What the server compares: the weights and biases of the last layer, as in the paper, all
+        parameters, or the whole state with BatchNorm's buffers, as in the code of EMD-CFL's
+        comparison. Clients send whole models here, with which the first round also averages. In the
+        paper, they first send the last layer alone.
     linkage : {"complete", "average", "single"}
         The linkage of the hierarchical clustering of Euclidean distances.
     stops : bool

@@ -54,6 +54,7 @@ class FedSaC(Collaboration):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Give each client the initial model."""
         super().setup(server, initial)
+        self.needs_samples("train", 2)
         self.axes: list[Tensor] = []
 
     def round(self, t: int) -> Generator[Request, Any, None]:
@@ -80,7 +81,7 @@ def axes_fit(answer: Any, blueprint: Blueprint, components: int) -> bool:
 def feature_axes(client: Client, model: Tensor, components: int) -> Tensor:
     """Return the main principal components ``[components, d]`` of a client's embeddings."""
     features = client.embed(model, "train").cpu().numpy()
-    count = min(components, *features.shape)
+    count = min(components, len(features) - 1, features.shape[1])  # the rest is rounding noise
     return torch.from_numpy(PCA(count, svd_solver="full").fit(features).components_)
 
 

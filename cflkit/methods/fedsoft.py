@@ -26,7 +26,7 @@ class FedSoft(Method):
 
     The paper draws some clients for each centre, with probabilities that are proportional to their
     samples in the cluster, and averages them with equal weights. Here all participants train, and
-    the weights are these probabilities. That is what the draw gives on average.
+    the weights are these probabilities, as in the authors' code if it draws no clients.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ whose data change is not part of this kit.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -49,15 +49,16 @@ class FlexCFL(Method):
     include_buffers : bool
         Whether updates and the exchange also contain BatchNorm's statistics and batch counters, as
         in the code of EMD-CFL's comparison.
-    weighting : {"equal", "samples"}
-        The weights of clients, as in `FedAvg`. The method's authors give equal weights.
+    weighting : {"authors", "equal", "samples"}
+        The weights of clients: equal in the first round and their numbers of training samples
+        later, as in the method's own code, or the same ones in all rounds, as in `FedAvg`.
     """
 
     k: Count = 3
     mixing: NonNegative = 0.1
     divided: bool = True
     include_buffers: bool = False
-    weighting: Weighting = "equal"
+    weighting: Weighting | Literal["authors"] = "authors"
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, with one group of all clients."""
@@ -76,7 +77,9 @@ class FlexCFL(Method):
             self.labels = torch.from_numpy(self.group(updates[:, : self.compared]))
             self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
             self.grouped = True
-        weights = client_weights(self.server, self.weighting)
+        authors: Weighting = "equal" if t == 0 else "samples"
+        weighting = authors if self.weighting == "authors" else self.weighting
+        weights = client_weights(self.server, weighting)
         self.models = average_updates(self.models, updates, self.labels, weights)
         if t > 0 and self.mixing:
             self.models = self.mixed(self.models)

@@ -27,6 +27,9 @@ class Scaffold(Method):
     Control variates are gradients of the last local training. The paper computes them for plain
     SGD. With momentum, the divisor is the sum of steps that a constant gradient would make.
 
+    In the paper, clients keep their control variates and send the changes. Here the server computes
+    them from the updates and sends c − cᵢ. So a client receives two vectors and sends one.
+
     Parameters
     ----------
     server_lr : float
@@ -93,7 +96,9 @@ class Scaffold(Method):
         self.own[present] += change
         self.common = self.common + change.sum(dim=0) / self.server.clients
         mean = weighted_means(self.models, trained, torch.ones(1, len(present)))
-        self.models = self.models + self.server_lr * (mean - self.models)
+        p = self.server.parameters  # the rest, BatchNorm's statistics, is averaged
+        mean[:, :p] = self.models[:, :p] + self.server_lr * (mean - self.models)[:, :p]
+        self.models = mean
 
 
 def length_of_steps(training: LocalTraining, samples: int) -> Tensor:

@@ -14,18 +14,18 @@ import torch.nn.functional as F
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import pdist, squareform
 from sklearn.cluster import KMeans
 from torch import Tensor
 
 from cflkit.bounds import STRICT, Count, Natural
 from cflkit.clustering import canonical_labels
+from cflkit.divergence import cosine_divergence
 from cflkit.federation import (
     Ask,
     Client,
     Jobs,
     LocalTraining,
-    Losses,
     Request,
     Server,
     Train,
@@ -35,9 +35,6 @@ from cflkit.federation import (
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import is_finite
 from cflkit.methods.base import Method, average_updates, local_updates
-
-# The distance between two signatures, by what a signature is
-METRICS = {"gradient": "cosine", "loss": "euclidean", "model": "euclidean"}
 
 
 @dataclass(config=STRICT)
@@ -112,8 +109,7 @@ class Signatures(Method):
             options = {"samples": self.samples}
             answers = yield Ask(jobs, question=loss_gradient, options=options)
         elif self.signature == "loss":
-            losses = yield Losses(jobs)
-            answers = [loss.mean()[None] for loss in losses]
+            answers = yield Ask(jobs, question=mean_loss)
         else:
             answers = yield Train(jobs)
         self.signatures = torch.stack(list(answers)).cpu()
@@ -131,11 +127,17 @@ class Signatures(Method):
             k = min(self.k, len(signatures))
             labels = KMeans(k, n_init=10, random_state=0).fit_predict(signatures)
         elif len(signatures) > 1:
-            tree = linkage(pdist(signatures, METRICS[self.signature]), self.linkage)
+            tree = linkage(self.distances(signatures), self.linkage)
             labels = fcluster(tree, self.k, "maxclust")
         else:
             labels = np.zeros(1)
         return canonical_labels(labels)
+
+    def distances(self, signatures: np.ndarray) -> np.ndarray:
+        """Compute the distances of all pairs of signatures, in SciPy's condensed form."""
+        if self.signature == "gradient":
+            return squareform(cosine_divergence(signatures), checks=False)
+        return pdist(signatures)
 
     def broadcast(self, t: int) -> Jobs:
         """Let all clients train during the warm-up, and afterwards a share of each cluster."""
@@ -148,6 +150,17 @@ class Signatures(Method):
                 drawn.append(self.server.drawn(members, count, t, cluster))
             present = torch.cat(drawn).sort().values
         return Jobs(self.models, self.labels[present], present)
+
+
+def loss_fits(answer: Any, blueprint: Blueprint) -> bool:
+    """Return whether an answer to `mean_loss` can be used."""
+    return is_finite(answer, 1)
+
+
+@question(loss_fits)
+def mean_loss(client: Client, model: Tensor) -> Tensor:
+    """Return a model's mean loss ``[1]`` on a client's training samples."""
+    return client.losses(model).mean()[None]
 
 
 def gradient_fits(answer: Any, blueprint: Blueprint, samples: int | None) -> bool:

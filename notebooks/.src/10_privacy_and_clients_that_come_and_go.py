@@ -193,7 +193,7 @@ for client in (0, 3, 6):
 #
 # ## Noise that protects
 #
-# **Differential privacy** (Dwork and Roth, 2014) bounds what can be learned. Think of two worlds. In one, a client has its data. In the other, it has any other data. A mechanism is
+# **Differential privacy** (Dwork and Roth, 2014) bounds what can be learned. Think of two worlds. In one, a client has its data. In the other, it has other data, as many as before: the server knows how many. A mechanism is
 # $(\varepsilon, \delta)$-private if every set $S$ of outcomes has nearly the same probability in both:
 #
 # $$P(\text{outcome} \in S \mid \text{one}) \le e^{\varepsilon} \, P(\text{outcome} \in S \mid \text{other}) + \delta .$$

@@ -265,7 +265,7 @@ for version in with_runs:
 # - **FlexCFL.** After each round, the code adds the models of the other groups, divided by their norms and multiplied by 5. It does not divide the sum by the
 #   total weight. So the models grow, and the clusters, which are right, do not help. (On the backdoor, *as published* does well here, and badly in print.
 #   The paper explains its number by wrong clusters in the first epoch.)
-# - **CFLGP.** In the code, a client reports the update of its own cluster's model. The authors let all clients report the gradient of one and the same model. On `backdoor`, it is the authors' version
+# - **CFLGP.** In the code, a client reports the update of its own cluster's model. The authors let all clients report the gradient of one and the same model, in their code always the first one. Ours takes the models in turn. On `backdoor`, it is the authors' version
 #   that fails, in all three seeds: its clusters mix the groups (ARI 0.35 to 0.48).
 # - **PACFL.** The code takes the validation images, a tenth of the data, and standardises their pixels. The signs of singular vectors are arbitrary, and the code's angles depend on them.
 # - **IFCA.** Its models begin at random, and all clients may choose the same one. So its result depends on the seed.
