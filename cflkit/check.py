@@ -48,7 +48,7 @@ def check(exercise: str, answer: Any, seed: int = 0) -> bool:
     if not isinstance(known, Implement | Predict):
         raise ValueError(
             f"exercise {exercise} is answered in words, which no program can judge; compare your "
-            "answer with the rubric in the solutions, which `python -m cflkit course` writes"
+            "answer with the rubric: `python -m cflkit course OUT` writes it into OUT/solutions"
         )
     # A prediction cannot take long. Its check runs an experiment, which does on a slow machine
     limit = time_limit(SECONDS) if isinstance(known, Implement) else nullcontext()

@@ -46,7 +46,7 @@ HIDDEN_SEED = 2026
 KINDS = {
     Implement: "Write a function",
     Predict: "Predict, then run",
-    Explain: "Answer in words",
+    Explain: "Answer in words; the solutions have a rubric",
 }
 
 

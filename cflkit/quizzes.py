@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Self
 from xml.etree import ElementTree
@@ -149,5 +150,8 @@ def add_text(
 ) -> ElementTree.Element:
     """Add an element with a text, which Moodle expects in an element of its own."""
     element = ElementTree.SubElement(parent, name, attributes)
+    if attributes.get("format") == "markdown":
+        # Moodle's MathJax knows no single dollars, and its Markdown halves backslashes before (
+        text = re.sub(r"\$([^$]+)\$", r"\\\\(\1\\\\)", text)
     ElementTree.SubElement(element, "text").text = text.strip()
     return element

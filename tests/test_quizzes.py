@@ -71,6 +71,12 @@ def test_a_notebook_shows_the_quiz_and_no_key_in_plain_text(number):
             assert answer.text not in everything
 
 
+def in_our_form(text):
+    """Write formulas with dollars again, of which Moodle knows only pairs."""
+    assert "$" not in text
+    return text.replace(r"\\(", "$").replace(r"\\)", "$")
+
+
 @each
 def test_moodle_reads_what_is_exported(number):
     quiz = ElementTree.fromstring(quizzes.moodle(QUIZZES[number], "A course/One lesson"))
@@ -81,9 +87,9 @@ def test_moodle_reads_what_is_exported(number):
     for item, question in zip(items, QUIZZES[number], strict=True):
         assert (item.get("type"), item.findtext("single")) == ("multichoice", "true")
         assert item.findtext("name/text") == question.id
-        assert item.findtext("questiontext/text") == question.question.strip()
+        assert in_our_form(item.findtext("questiontext/text")) == question.question.strip()
         answers = item.findall("answer")
-        assert [answer.findtext("text") for answer in answers] == [
+        assert [in_our_form(answer.findtext("text")) for answer in answers] == [
             answer.text.strip() for answer in question.answers
         ]
         assert [answer.get("fraction") for answer in answers] == [

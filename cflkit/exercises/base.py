@@ -85,9 +85,14 @@ def difference(given: Any, right: Any, count: bool = True) -> str:
         if type(given) is not type(right) and not {type(given), type(right)} <= {list, tuple}:
             wanted = type(right).__name__
             return f"A result is of the type {type(given).__name__}, and must be {wanted}."
+        if isinstance(right, str):
+            return "The word must be one of those in the exercise, exactly as it stands there."
+        if isinstance(right, list | tuple):
+            return f"For some input, {first_difference(given, right)}"
         return "The result is wrong for some input."
     if a.shape != b.shape:
-        return f"A result has the shape {a.shape}, and must have the shape {b.shape}."
+        must = f"must have the shape {b.shape}" if b.ndim else "must be a single number"
+        return f"A result has the shape {a.shape}, and {must}."
     wrong = ~np.isclose(a, b, TOLERANCE, TOLERANCE, equal_nan=True)
     if a.ndim == 0 or not count:
         return "The result has the right form, but for some input it is a wrong value."
@@ -95,6 +100,27 @@ def difference(given: Any, right: Any, count: bool = True) -> str:
         f"The result has the right shape, but for some input {wrong.sum()} of its {a.size} values "
         "are wrong."
     )
+
+
+def first_difference(given: Sequence[Any], right: Sequence[Any]) -> str:
+    """Describe the first part in which a list of results differs from the right one."""
+    if len(given) != len(right):
+        return f"the result has {len(given)} parts, and must have {len(right)}."
+    pairs = zip(given, right, strict=True)
+    place = next(number for number, (one, other) in enumerate(pairs) if not close(one, other))
+    told = difference(given[place], right[place])
+    return f"part {place} of the result, counted from 0, is wrong. {told}"
+
+
+def not_written(error: NotImplementedError, answer: Callable[..., Any]) -> str:
+    """Say that a function is not written yet, or which function it calls that is not."""
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    name = None if where is None else where.tb_frame.f_code.co_name
+    if name in (None, getattr(answer, "__name__", name)):
+        return "The function is not written yet."
+    return f"Your function calls `{name}`, which is not written yet. Write that one first."
 
 
 # --- The kinds of exercises -----------------------------------------------------------------------
@@ -156,8 +182,8 @@ class Implement(Exercise):
             own = copy.deepcopy(arguments)
             try:
                 results.append(answer(*own))
-            except NotImplementedError:
-                return "The function is not written yet."
+            except NotImplementedError as error:
+                return not_written(error, answer)
             except Exception as error:
                 return f"Your function ends with an error, {type(error).__name__}: {error}"
             if not close(own, arguments, tolerance=0):
@@ -215,6 +241,8 @@ class Predict(Exercise):
         for text, wrong in self.mistakes.items():
             if close(answer, wrong, self.tolerance):
                 return text
+        if isinstance(answer, str) and not isinstance(self.outcome, str):
+            return "Write a number, without quotation marks."
         if isinstance(self.outcome, str):
             return "Write one of the words that the exercise offers, exactly as it stands there."
         return "The experiment has another outcome."

@@ -38,12 +38,21 @@ def class_counts(labels: Indices, held: Sequence[Indices]) -> Indices:
     return partition.class_counts(made, labels)
 
 
+def over_the_held_classes(labels: Indices, held: Sequence[Indices]) -> Indices:
+    """Make the mistake of having a column for each class up to the largest that is held."""
+    classes = max(int(labels[own].max(initial=0)) for own in held) + 1
+    return class_counts(labels, held)[:, :classes]
+
+
 def a_pool_and_its_owners(rng: np.random.Generator) -> Arguments:
     """Draw the labels of a pool, in which classes may be missing, and the images of each client."""
     classes, m = int(rng.integers(3, 7)), int(rng.integers(2, 7))
     names = np.sort(rng.choice(classes + 2, classes, replace=False))
     labels = rng.permutation(np.concatenate([names, rng.choice(names, size=30)]))
-    return labels, [draw_different(rng, len(labels), 3, 16) for _ in range(m)]
+    held = [draw_different(rng, len(labels), 3, 16) for _ in range(m)]
+    if rng.random() < 0.3:  # nobody holds the last class
+        held = [own[labels[own] < labels.max()] for own in held]
+    return labels, held
 
 
 def draw_different(rng: np.random.Generator, pool: int, low: int, high: int) -> Indices:
@@ -177,6 +186,9 @@ EXERCISES = (
             ),
             "You divide by the number of images of the class in the pool. Only count.": (
                 lambda labels, held: class_counts(labels, held) / np.maximum(np.bincount(labels), 1)
+            ),
+            "There are as many columns as classes in the pool, whether clients hold them or not.": (
+                over_the_held_classes
             ),
             "There are too few columns. There are as many as the largest label plus one.": (
                 lambda labels, held: class_counts(labels, held)[:, np.unique(labels)]

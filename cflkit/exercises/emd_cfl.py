@@ -386,8 +386,8 @@ EXERCISES = (
             ),
             (
                 1,
-                "Says that it would have to forge its projected validation embeddings for each j, "
-                "so that they lie near the training embeddings of j, without having the data of j.",
+                "Says that it would have to forge its projected validation embeddings for each j. "
+                "They would have to lie near the training embeddings of j, whose data it lacks.",
             ),
         ),
     ),

@@ -54,7 +54,9 @@ def a_published_number(rng: np.random.Generator) -> Arguments:
     }[kind]
     distance = rng.uniform(low, high)
     room = abs(far - distance)
-    half_width = room * (rng.uniform(0.1, 0.85) if rng.random() < 0.5 else rng.uniform(1.15, 2))
+    # The standard error, too, must reach beyond the room in some of the trials
+    factor = [(0.1, 0.85), (1.15, 2), (8, 12)][rng.choice(3, p=[0.5, 0.25, 0.25])]
+    half_width = room * rng.uniform(*factor)
     scatter = rng.normal(size=int(rng.integers(2, 5)))
     scatter = (scatter - scatter.mean()) * half_width / ledger.half_width(scatter)
     value = float(rng.uniform(0.2, 0.9))
@@ -82,6 +84,12 @@ def if_it_contains_the_value(value: float, ours: Array, near: float, far: float)
 def with_a_sign(value: float, ours: Array, near: float, far: float) -> str:
     """Make the mistake of leaving the sign of the difference."""
     return by_interval(float(ours.mean() - value), ledger.half_width(ours), near, far)
+
+
+def by_the_standard_error(value: float, ours: Array, near: float, far: float) -> str:
+    """Make the mistake of leaving out the factor from the t-distribution."""
+    error = ours.std(ddof=1) / np.sqrt(len(ours))
+    return by_interval(abs(ours.mean() - value), error, near, far)
 
 
 def by_extremes(value: float, ours: Array, near: float, far: float) -> str:
@@ -196,6 +204,8 @@ EXERCISES = (
         reference=status,
         inputs=a_published_number,
         mistakes={
+            "Your interval is the mean ± one standard error. The factor from the t-distribution is "
+            "missing.": by_the_standard_error,
             "Only the mean counts in your function. What if our seeds scatter widely around a mean "
             "that happens to be right?": by_the_mean_alone,
             "A number inside our interval counts as reproduced. Then more scatter makes more "
@@ -205,8 +215,10 @@ EXERCISES = (
             "Your distance can be negative. A mean far below the number is then called near.": (
                 with_a_sign
             ),
-            "Your interval reaches from the smallest to the largest seed. The rule takes the "
-            "t-interval of the mean.": by_extremes,
+            "Your interval comes from the spread of the seeds, such as the smallest and the "
+            "largest one. The rule takes the t-interval of the mean, with the h of 90.1.": (
+                by_extremes
+            ),
         },
         same=lambda a, b: isinstance(a, str) and a == b,
     ),
@@ -276,9 +288,9 @@ EXERCISES = (
         rubric=(
             (
                 1,
-                "Defines the placebo rate: the share of numbers that the rule calls reproduced "
-                "when they are compared with our runs of other scenarios (of the same table, "
-                "method and measure).",
+                "Defines the placebo rate. It compares numbers with our runs of other scenarios "
+                "(of the same table, method and measure). The rate is the share that the rule "
+                "calls reproduced.",
             ),
             (
                 1,

@@ -46,7 +46,14 @@ def first_rise(temperatures: list[float], window: int) -> int | None:
 
 
 def some_temperatures(rng: np.random.Generator) -> Arguments:
-    """Draw temperatures that mostly fall, some of them equal, and a window of one or two rounds."""
+    """Draw temperatures that mostly fall, some of them equal, and a window of one or two rounds.
+
+    Some rise over the window of two rounds, but not over its last round.
+    """
+    if rng.random() < 0.3:
+        start = float(rng.uniform(0.4, 0.6))
+        falls = [[0, -0.05, -0.1, -0.06, -0.07], [0, -0.06, -0.08, -0.07, -0.07, -0.05]]
+        return [round(start + step, 2) for step in falls[rng.integers(2)]], 2
     steps = rng.choice([-0.02, -0.01, 0.0, 0.01], size=rng.integers(4, 9), p=[0.4, 0.25, 0.2, 0.15])
     return [float(value) for value in (0.5 + steps.cumsum()).round(2)], int(rng.integers(1, 3))
 
@@ -55,6 +62,13 @@ def rises_or_stays(temperatures: list[float], window: int) -> int | None:
     """Make the mistake of firing where the temperature stays equal."""
     rounds = range(window, len(temperatures))
     return next((t + 1 for t in rounds if temperatures[t] >= temperatures[t - window]), None)
+
+
+def rises_over_all(temperatures: list[float], window: int) -> int | None:
+    """Make the mistake of asking for a value above all of the last ``window`` ones."""
+    rounds = range(window, len(temperatures))
+    higher = (t for t in rounds if temperatures[t] > max(temperatures[t - window : t]))
+    return next((t + 1 for t in higher), None)
 
 
 def counted_from_zero(temperatures: list[float], window: int) -> int | None:
@@ -93,7 +107,7 @@ def cluster_of_newcomer(update: Array, updates: Array, labels: NDArray[np.int64]
 def a_newcomer(rng: np.random.Generator) -> Arguments:
     """Draw two to four clusters of updates with different lengths, and one more update."""
     clusters = int(rng.integers(2, 5))
-    labels = rng.permutation(np.repeat(np.arange(clusters), 3))
+    labels = rng.permutation(np.repeat(np.arange(clusters), rng.choice([2, 3, 9], clusters)))
     centres = rng.normal(size=(clusters, 4))
     lengths = rng.uniform(0.2, 5, (len(labels), 1))
     updates = (centres[labels] + 0.9 * rng.normal(size=(len(labels), 4))) * lengths
@@ -103,6 +117,13 @@ def a_newcomer(rng: np.random.Generator) -> Arguments:
 def farthest_cluster(update: Array, updates: Array, labels: NDArray[np.int64]) -> int:
     """Make the mistake of taking the largest mean distance."""
     return cluster_of_newcomer(-update, updates, labels)
+
+
+def cluster_of_smallest_sum(update: Array, updates: Array, labels: NDArray[np.int64]) -> int:
+    """Make the mistake of adding up the distances instead of averaging them."""
+    lengths = np.linalg.norm(updates, axis=1) * np.linalg.norm(update)
+    distances = 1 - updates @ update / lengths
+    return int(np.argmin([distances[labels == k].sum() for k in range(labels.max() + 1)]))
 
 
 def cluster_of_nearest_client(update: Array, updates: Array, labels: NDArray[np.int64]) -> int:
@@ -191,6 +212,9 @@ EXERCISES = (
         mistakes={
             "The trigger fires where the temperature stays equal. It must rise.": rises_or_stays,
             "Rounds are counted from 1.": counted_from_zero,
+            "You ask for a rise over all of the last w rounds. Compare with round t − w alone.": (
+                rises_over_all
+            ),
             "The window is not used. It says how many rounds back the trigger looks.": (
                 lambda temperatures, window: first_rise(temperatures, 1)
             ),
@@ -229,6 +253,9 @@ EXERCISES = (
         mistakes={
             "The lengths of the updates matter. Only their directions should.": nearest_by_length,
             "This is the cluster that is farthest away.": farthest_cluster,
+            "You add up the distances, so large clusters seem far away. Take the mean.": (
+                cluster_of_smallest_sum
+            ),
             "A single client decides. Compare the mean distance to all clients of a cluster.": (
                 cluster_of_nearest_client
             ),

@@ -52,7 +52,7 @@ def long_and_short_updates(rng: np.random.Generator) -> Arguments:
     m, size = int(rng.integers(3, 6)), int(rng.integers(3, 8))
     updates = rng.normal(size=(m, size))
     norms = np.linalg.norm(updates, axis=1)
-    clip = float(rng.uniform(norms.min() * 1.01, norms.max() * 0.99))
+    clip = float(norms.min() + rng.uniform(0.05, 0.95) * (norms.max() - norms.min()))
     return updates, clip, float(rng.uniform(0.1, 2)), rng.normal(size=(m, size))
 
 
@@ -81,35 +81,50 @@ def losses_with_ties(rng: np.random.Generator) -> Arguments:
 # --- 10.4 ----------------------------------------------------------------------------------------
 
 
-def attributed(update: Array, updates: Array, labels: Labels) -> int:
-    """Find the cluster whose members' updates have the smallest mean cosine distance."""
+def attributed(update: Array, updates: Array, labels: Labels, limit: float) -> int | None:
+    """Find the cluster with the smallest mean cosine distance; None if it is above the limit."""
     distances = cosine_distances(update[None], updates)[0]
-    return int(np.argmin([distances[labels == k].mean() for k in range(labels.max() + 1)]))
+    means = [distances[labels == k].mean() for k in range(labels.max() + 1)]
+    nearest = int(np.argmin(means))
+    return nearest if means[nearest] <= limit else None
 
 
 def newcomer(rng: np.random.Generator) -> Arguments:
-    """Draw updates of two clusters of different lengths, and that of a newcomer between them."""
-    labels = np.array([0, 0, 0, 1, 1, 1, 1])
-    updates = rng.normal(size=(7, 3)) + np.where(labels[:, None] == 0, 1.0, -0.2)
-    updates *= rng.uniform(0.1, 6, size=(7, 1))
-    return rng.normal(size=3), updates, labels
+    """Draw updates of clusters of different size and length, a newcomer's update, and a limit."""
+    clusters = int(rng.integers(2, 5))
+    labels = rng.permutation(np.repeat(np.arange(clusters), rng.choice([2, 3, 6], clusters)))
+    updates = rng.normal(size=(clusters, 3))[labels] + 0.7 * rng.normal(size=(len(labels), 3))
+    updates *= rng.uniform(0.1, 6, size=(len(labels), 1))
+    update = rng.normal(size=3)
+    distances = cosine_distances(update[None], updates)[0]
+    nearest = min(distances[labels == k].mean() for k in range(clusters))
+    return update, updates, labels, float(nearest * rng.choice([0.9, 1.1, 1.3, 1.5]))
 
 
-def by_the_nearest_client(update: Array, updates: Array, labels: Labels) -> int:
+def whatever_the_limit(update: Array, updates: Array, labels: Labels, limit: float) -> int | None:
+    """Make the mistake of ignoring the limit."""
+    return attributed(update, updates, labels, np.inf)
+
+
+def by_the_nearest_client(
+    update: Array, updates: Array, labels: Labels, limit: float
+) -> int | None:
     """Make the mistake of asking the nearest client alone."""
-    return int(labels[cosine_distances(update[None], updates)[0].argmin()])
+    distances = cosine_distances(update[None], updates)[0]
+    return int(labels[distances.argmin()]) if distances.min() <= limit else None
 
 
-def by_length(update: Array, updates: Array, labels: Labels) -> int:
+def by_length(update: Array, updates: Array, labels: Labels, limit: float) -> int | None:
     """Make the mistake of Euclidean distances."""
     distances = np.linalg.norm(updates - update, axis=1)
-    return int(np.argmin([distances[labels == k].mean() for k in range(labels.max() + 1)]))
+    means = [distances[labels == k].mean() for k in range(labels.max() + 1)]
+    return int(np.argmin(means)) if min(means) <= limit else None
 
 
-def by_the_mean_update(update: Array, updates: Array, labels: Labels) -> int:
+def by_the_mean_update(update: Array, updates: Array, labels: Labels, limit: float) -> int | None:
     """Make the mistake of comparing with mean updates, in which long updates count more."""
-    means = [updates[labels == k].mean(axis=0) for k in range(labels.max() + 1)]
-    return int(cosine_distances(update[None], means)[0].argmin())
+    means = np.stack([updates[labels == k].mean(axis=0) for k in range(labels.max() + 1)])
+    return attributed(update, means, np.arange(len(means)), limit)
 
 
 # --- 10.5 and 10.6 -------------------------------------------------------------------------------
@@ -199,7 +214,7 @@ EXERCISES = (
     ),
     Implement(
         "10.4",
-        "A newcomer's cluster",
+        "A newcomer's cluster, or none",
         minutes=20,
         level="medium",
         points=2,
@@ -213,8 +228,15 @@ EXERCISES = (
             "In the mean of updates, long ones count more. Take the mean of distances.": (
                 by_the_mean_update
             ),
-            "You return the cluster that is farthest.": lambda update, updates, labels: attributed(
-                -update, updates, labels
+            "Your function finds a cluster for every newcomer. What if none is near?": (
+                whatever_the_limit
+            ),
+            "The limit is for the nearest cluster. Is its distance above it, or below?": (
+                lambda update, updates, labels, limit: (
+                    None
+                    if attributed(update, updates, labels, limit) is not None
+                    else whatever_the_limit(update, updates, labels, limit)
+                )
             ),
         },
     ),
@@ -244,7 +266,9 @@ EXERCISES = (
         mistakes={
             "ε depends on s = 2√T / σ alone. If T is four times as large, how much larger must σ "
             "be for the same s?": 4.0,
-            "Look at the formula of `privacy.epsilon`: what stands beside σ?": 2**0.5,
+            "That is the factor for twice as many rounds. What is it for four times as many?": (
+                2**0.5
+            ),
             "More rounds tell more, so the noise must grow.": 1.0,
         },
         tolerance=0.01,

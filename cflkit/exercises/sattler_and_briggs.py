@@ -375,9 +375,9 @@ EXERCISES = (
             (
                 1,
                 "Shows for Sattler that a fixed pair fails for small c, since the largest norm "
-                "falls below ε₂, and for large c, since the norm of the mean exceeds ε₁. Says for "
-                "Briggs that the heights within and between groups depend on the data, so that "
-                "the gap between them moves.",
+                "falls below ε₂. It also fails for large c, since the norm of the mean exceeds ε₁. "
+                "Says for Briggs that the heights within and between groups depend on the data, "
+                "so that the gap between them moves.",
             ),
             (
                 1,

@@ -64,6 +64,13 @@ def over_the_classes_of_labels(labels: Labels, predictions: Labels) -> float:
     return float((2 * hits / (labelled + predicted))[labelled > 0].mean())
 
 
+def over_all_numbers(labels: Labels, predictions: Labels) -> float:
+    """Make the mistake of counting classes that do not occur, with an F1 of 0."""
+    classes = max(labels.max(), predictions.max()) + 1
+    occur = len(np.union1d(labels, predictions))
+    return macro_f1(labels, predictions) * occur / int(classes)
+
+
 def of_the_means(labels: Labels, predictions: Labels) -> float:
     """Make the mistake of computing F1 from mean precision and mean recall."""
     precision, recall = mean_precision(labels, predictions), mean_recall(labels, predictions)
@@ -119,6 +126,8 @@ EXERCISES = (
             ),
             "You average over too few classes. What about a class that the model predicts, but "
             "that no label has?": over_the_classes_of_labels,
+            "A class that occurs neither among the labels nor among the predictions counts in your "
+            "mean. Leave it out.": over_all_numbers,
             "You average precision and recall first. Compute F1 of each class, and then take the "
             "mean.": of_the_means,
         },
@@ -175,17 +184,19 @@ EXERCISES = (
         rubric=(
             (
                 1,
-                "Asks for the score on the office's own test images, or for all clients one by "
-                "one, because a mean can hide clients that are served badly.",
+                "One point for each of three questions, with what the number can hide. For "
+                "example: asks for the score on the office's own test images, or for all clients "
+                "one by one. A mean can hide clients that are served badly.",
             ),
             (
                 1,
-                "Asks for macro-F1 or scores per class, because accuracy can hide classes that the "
+                "Or asks for macro-F1 or scores per class. Accuracy can hide classes that the "
                 "model ignores, or predicts although the office does not have them.",
             ),
             (
                 1,
-                "Asks for several seeds and their spread, because one training can be a lucky one.",
+                "Or asks for several seeds and their spread, since one training can be a lucky "
+                "one. Or asks for a comparison with a model per group, or with local training.",
             ),
         ),
     ),

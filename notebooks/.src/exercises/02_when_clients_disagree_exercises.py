@@ -153,5 +153,5 @@ check("02.5", prediction)
 #    from the cooperation than it does. Among methods with clusters, one that leaves a client alone loses this
 #    advantage, too. The central test set is not affected.
 # 3. Divide the pool into training images and test images before any client draws. Each client then draws its training
-#    set from the first part and its test set from the second part, both with the class probabilities of its cluster. An
+#    set from the first part and its test set from the second part. Both draws have the class probabilities of its cluster. An
 #    image has the same role for all clients. Clients can still share training images, and they can share test images.

@@ -90,7 +90,7 @@ check("05.3", components)
 # %% [markdown]
 # ## 05.4
 #
-# The working range has all $\varepsilon$ that find exactly the true clusters. Compute its two ends from the scores and
+# Each $\varepsilon$ in the working range finds exactly the true clusters. Compute its two ends from the scores and
 # the true clusters:
 #
 # - `within` is the largest value of all pairs within a true cluster. The pair of a client and itself counts, too.
@@ -98,7 +98,7 @@ check("05.3", components)
 #   largest cosine distance.
 #
 # The value of a pair is made of its scores in the two directions. Work out how, from the rule for edges. The first end
-# may be larger than the second. Then no $\varepsilon$ works, and you return both ends all the same.
+# may be larger than the second. The range is then empty, and you return both ends all the same.
 
 
 # %%

@@ -148,8 +148,8 @@ check("07.6", prediction)
 # that the baseline is the same in both curves? Where does it use that $s$ divides $N$?
 
 # %% [markdown] tags=["answer"]
-# Let $f(S)$ be the probability of the explained class for the image in which the pixels of the set $S$ are there, and
-# all others have the baseline. *This uses that the baseline is the same in both curves.* One function $f$ then serves
+# Take the image in which the pixels of the set $S$ are there, and all others have the baseline. Let $f(S)$ be its
+# probability of the explained class. *This uses that the baseline is the same in both curves.* One function $f$ then serves
 # both. With two baselines, the same set $S$ would give two different images, and possibly two probabilities.
 #
 # Let $S_k$ be the first $k$ pixels of the random order. It is equally likely to be any set of $k$ pixels. Insertion

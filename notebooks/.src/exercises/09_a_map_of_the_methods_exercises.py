@@ -116,8 +116,8 @@ check("09.5", prediction)
 # ## 09.6
 #
 # Four clients have equally many samples. In round 1, the clusters are {0, 1}, {2} and {3}. In round 2 they are {0}, {1, 2} and {3}.
-# Suppose that the training in round 2 changes nothing. What is the share of
-# client 0's model from round 1 in client 2's model after round 2?
+# Suppose that the training in round 2 changes nothing. Client 0 has trained a model in round 1. What is the share of
+# this model, as it was before the averaging, in client 2's model after round 2?
 
 # %%
 ### BEGIN SOLUTION

@@ -70,18 +70,20 @@ check("10.3", area)
 # %% [markdown]
 # ## 10.4
 #
-# A newcomer has trained the model from which the clustering began. Find its cluster: the one whose members' updates have the smallest mean cosine
-# distance from the newcomer's update. Clusters are numbered from 0.
+# In the scene "late group", OCFL puts each newcomer into the nearest cluster, even if the newcomer is of another kind. Suppose that there is a limit.
+# A newcomer has trained the model from which the clustering began. Its cluster is the one whose members' updates have the smallest mean cosine
+# distance from the newcomer's update. If this distance is above the limit, it has no cluster, and the result is `None`. Clusters are numbered from 0.
 
 
 # %%
-def attributed(update, updates, labels):
-    """Return the cluster of an update [P] for updates [m, P] and their clusters [m]."""
+def attributed(update, updates, labels, limit):
+    """Return the cluster of an update [P] for updates [m, P] and their clusters [m], or None."""
     ### BEGIN SOLUTION
     directions = updates / np.linalg.norm(updates, axis=1, keepdims=True)
     cosines = directions @ update / np.linalg.norm(update)
     means = [(1 - cosines[labels == k]).mean() for k in range(labels.max() + 1)]
-    return int(np.argmin(means))
+    nearest = int(np.argmin(means))
+    return nearest if means[nearest] <= limit else None
     ### END SOLUTION
 
 

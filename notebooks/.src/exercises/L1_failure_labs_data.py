@@ -30,7 +30,7 @@ labels, new_labels = images.labels.numpy(), images.test_labels.numpy()
 # Nadia's digits come from a bad camera, whose pixels are noisy. In each true cluster, she compares two models. One
 # answers with the class of the most similar training image, and the other with the class whose mean image is nearest.
 # On the clients' own test sets, the first model wins by 0.08. On new images of the same camera and the same classes, it
-# loses by 0.08, and it is worse by 0.2 than on the own test sets. No client trains on its own test images.
+# loses by 0.08. It is also worse there by 0.2 than on the own test sets. No client trains on its own test images.
 
 # %%
 _, split = partition.ocfl(

@@ -5,8 +5,8 @@
 # at the code and at the numbers behind the figure. Change the cells and add your own. Write down your diagnosis with
 # the observation that supports it, and only then open the fold below it. At the end of each lab you write the repair.
 #
-# You need the lessons [03 OCFL](../03_ocfl_temperature.ipynb), [04 Sattler and Briggs](../04_sattler_and_briggs.ipynb)
-# and [05 EMD-CFL](../05_emd_cfl.ipynb).
+# You need the lesson [03 OCFL](../03_ocfl_temperature.ipynb). Labs L2.1 and L2.2 also need
+# [04 Sattler and Briggs](../04_sattler_and_briggs.ipynb), and L2.4 needs [05 EMD-CFL](../05_emd_cfl.ipynb).
 
 # %%
 from itertools import pairwise

@@ -5,8 +5,8 @@
 # at the code and at the numbers behind the output. Change the cells and add your own. Write down your diagnosis with
 # the observation that supports it, and only then open the fold below it. At the end of each lab you write the repair.
 #
-# You need the lessons [01 Federated averaging](../01_federated_averaging.ipynb),
-# [07 Explaining cluster models](../07_explaining_cluster_models.ipynb) and [90 The ledger](../90_ledger.ipynb).
+# Lab L3.1 needs the lesson [01 Federated averaging](../01_federated_averaging.ipynb). L3.2 and L3.3 need
+# [07 Explaining cluster models](../07_explaining_cluster_models.ipynb), and L3.4 needs [90 The ledger](../90_ledger.ipynb).
 
 # %%
 import matplotlib.pyplot as plt
@@ -152,8 +152,8 @@ check("L3.1", largest_safe_rate)
 # %% [markdown]
 # ## L3.2
 #
-# Tom trains one model per true cluster. He explains each of them by GradCAM on the test images of its clients, and
-# scores the maps by insertion, where a high area is good. The model of cluster 1 is wrong more often than the other
+# Tom trains one model per true cluster. He explains each of them by GradCAM on the test images of its clients.
+# He scores the maps by insertion, where a high area is good. The model of cluster 1 is wrong more often than the other
 # two. But its maps have clearly the largest area, and Tom writes that this model is explained best. His supervisor asks
 # how the worst model can look so reliably at the right places.
 
