@@ -385,7 +385,13 @@ def show_records(options: argparse.Namespace) -> int:
     found = records.find(**wanted)
     if not found:
         raise ParameterError(f"no record has {wanted}")
-    print(catalogue.listing(found).to_string(index=False))
+    table = catalogue.listing(found)
+    print(table.to_string(index=False))
+    if table["stale"].any():
+        print(
+            "\nstale: made by other code than the present one, which need not mean other numbers; "
+            "`python -m cflkit replay ID` tells"
+        )
     return 0
 
 
@@ -405,6 +411,7 @@ def count_claims(options: argparse.Namespace) -> int:
     from cflkit import claims, robust
 
     claims.table(options.output)  # another file is refused before hours of work
+    notebooks.check_writable(options.output.parent)
     rows = robust.measure(
         options.notebook,
         range(options.first, options.first + options.seeds),
@@ -457,7 +464,9 @@ def federate(options: argparse.Namespace) -> int:
         given = options.dataset, options.version, options.clients, options.samples
         own = demo.Demo(folder, *given, config)
         prepared = demo.prepare(own)
-    except (demo.DemoError, ValueError, OSError) as error:
+    except OSError as error:
+        raise ParameterError(f"{folder} cannot be written ({error.strerror})") from error
+    except (demo.DemoError, ValueError) as error:
         raise ParameterError(str(error)) from error
     print(f"starting a server and {options.clients} nodes; their logs are in {folder}")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 
@@ -15,11 +16,14 @@ from cflkit.revision import git
 def named(run: str) -> Record:
     """Read the record of this name, or the only one whose name begins or ends so.
 
+    The path of its folder, which a run prints, is a name, too.
+
     Raises
     ------
     ParameterError
         There is no such record, or there are several.
     """
+    run = Path(run).name
     folder = records.folder(run)
     if folder is not None:
         return records.read(folder)

@@ -233,10 +233,11 @@ class DataFiles:
     ) -> DatasetError:
         """Build the error for a missing file, with the places searched, the cause and a remedy."""
         places = ", ".join(str(root / relative) for root in roots())
-        tried = f"; the download failed ({'; '.join(failures)})" if failures else ""
+        why = "the download failed" if failures else "the kit cannot download it"
+        tried = f". The errors were: {'; '.join(failures)}" if failures else ""
         return DatasetError(
-            f"{self.name}: not found, and it could not be downloaded; looked at {places}{tried}. "
-            f"To get it, {remedy} into one of these places (set CFLKIT_DATA to use your own folder)"
+            f"{self.name}: not found, and {why}. To get it, {remedy} into one of these places (set "
+            f"CFLKIT_DATA to use your own folder): {places}{tried}"
         )
 
     def unreadable(self, path: Path, error: OSError) -> DatasetError:

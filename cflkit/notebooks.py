@@ -27,7 +27,7 @@ import yaml
 from cflkit import records
 from cflkit.claims import MIME
 from cflkit.parameters import ParameterError, Recorded, unknown_name
-from cflkit.revision import CHECKOUT, HOME, PROJECT
+from cflkit.revision import HOME, PROJECT
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -95,6 +95,7 @@ def run(
         if missing or record_only:
             raise NotebookError(f"{notebook} writes no record")
         return execute(notebook, values, output or RUNS / notebook.name)
+    check_writable(records.results())
     name = records.run_id(parameters)
     try:
         with run_lock(name, wait=missing):
@@ -107,6 +108,16 @@ def run(
         raise NotebookError(f"{name} is being run by another process") from error
     except OSError as error:
         raise NotebookError(f"{name}: {error}") from error
+
+
+def check_writable(folder: Path) -> None:
+    """Raise a `NotebookError` if no file can be written into a folder, before hours of work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise NotebookError(f"{folder} cannot be written ({error.strerror})") from error
 
 
 def recorded(notebook: Path, values: dict[str, Any]) -> Recorded | None:
@@ -228,6 +239,7 @@ def report_of(cells: list[Any]) -> str:
                 parts.append(item["text"])
             if MIME in item.get("data", {}):
                 parts.append(item["data"]["text/plain"] + "\n")
+            parts.append("The counts are those of runs with the lesson's other defaults.\n")
     return "\n".join(parts)
 
 
@@ -241,9 +253,11 @@ def places() -> dict[str, str]:
 def find(notebook: Path) -> Path:
     """Return the path of a notebook, which may be given as in a checkout.
 
-    Without a checkout, ``notebooks/03_ocfl_temperature.ipynb`` is the copy that came with the kit.
+    In another folder, ``notebooks/03_ocfl_temperature.ipynb`` is that of the checkout, or the copy
+    that came with the kit.
     """
-    return notebook if notebook.exists() or CHECKOUT else PROJECT / notebook
+    known = PROJECT / notebook
+    return known if known.exists() and not notebook.exists() else notebook
 
 
 def copy(folder: Path) -> Path:
@@ -261,6 +275,8 @@ def copy(folder: Path) -> Path:
         for page in (*folder.glob("*.ipynb"), *folder.glob("*.md")):
             text = page.read_text(encoding="utf-8").replace("](../figures/", "](figures/")
             page.write_text(text, encoding="utf-8")
+    except FileExistsError as error:
+        raise NotebookError(f"{folder} exists; name a new folder") from error
     except OSError as error:
         raise NotebookError(f"{folder} cannot be made ({error.strerror})") from error
     return folder
@@ -307,7 +323,8 @@ def is_notebook(tree: Any) -> bool:
 class Loader(yaml.SafeLoader):
     """A loader of YAML with the floats of version 1.2: ``1e-3`` is a number, not a string.
 
-    A name that is there twice is an error.
+    ``None`` is null, since notebooks and messages write it so. A name that is there twice is an
+    error.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -326,6 +343,7 @@ Loader.add_implicit_resolver(
     re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
     list("-+.0123456789"),
 )
+Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"None$"), ["N"])
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
@@ -396,6 +414,8 @@ def parameters_cell(notebook: Notebook) -> str:
         There is no such cell, or more than one.
     """
     cells = [c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", [])]
+    if not cells:
+        raise NotebookError("the notebook has no parameters; open it in JupyterLab")
     if len(cells) != 1:
         raise NotebookError(f"the notebook has {len(cells)} cells tagged 'parameters', not one")
     return "".join(cells[0]["source"])

@@ -98,7 +98,9 @@ def from_arrays(path: Path) -> ImageSet:
     """
     arrays = read_arrays(path)
     kinds = [kind for kind in ("images", "features") if kind in arrays]
-    if len(kinds) != 1 or "labels" not in arrays:
+    if len(kinds) == 2:
+        raise DatasetError(f"{path} has both 'images' and 'features'; give only one of them")
+    if not kinds or "labels" not in arrays:
         raise DatasetError(
             f"{path} has {', '.join(arrays) or 'no arrays'}; it must have 'labels' and either "
             "'images' or 'features'"

@@ -171,7 +171,7 @@ def assigned(cell: str) -> list[str]:
 
 def unknown_name(name: str, known: dict[str, Any]) -> str:
     """Build the message for a name that is not a parameter."""
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, known, n=1, cutoff=0.7)
     hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
     return f"the notebook has no parameter {name!r}; {hint}"
 

@@ -208,7 +208,7 @@ def paper_runs(committed: Sequence[Record]) -> str:
             (
                 f"[{record.id}](../data/results/{record.id})",
                 record.rounds["round"].max(),
-                f"{cost['minutes']:.0f}",
+                f"{cost['minutes']:.{0 if cost['minutes'] >= 10 else 1}f}",
                 "–" if memory is None else f"{memory:.1f}",
                 cost["threads"],
                 cost["resumed"],

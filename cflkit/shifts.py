@@ -302,6 +302,7 @@ def by_groups(
         test_images=pool[0, :0],
         test_labels=labels[:0],
         domains=None,
+        owners=None,  # the groups' clients are made here
     )
     train, test = splits.pop("train"), splits.pop("test")
     return shifted, Partition(name, train, test, clusters, recipe, splits)

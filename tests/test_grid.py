@@ -388,7 +388,8 @@ def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypat
     script = tmp_path / "python"
     script.write_text(
         '#!/bin/sh\n[ "$3" = quick ] && exit\n'
-        f"trap 'touch {tmp_path}/ended; exit' TERM\ntouch {tmp_path}/begun\nsleep 60 & wait\n"
+        f"trap 'touch {tmp_path}/ended; exit' TERM\ntouch {tmp_path}/begun\n"
+        "sleep 60 >/dev/null 2>&1 & wait\n"  # which must not keep the output open
     )
     script.chmod(0o755)
     monkeypatch.setattr(batch.sys, "executable", str(script))

@@ -12,7 +12,7 @@ import torch
 import yaml
 from PIL import Image
 
-from cflkit import datasets, ledger, methods, own_data, partition, simulation
+from cflkit import datasets, ledger, methods, own_data, partition, shifts, simulation
 from cflkit.__main__ import main
 from cflkit.datasets import DatasetError, ImageSet
 from cflkit.federation import Federation, LocalTraining
@@ -186,7 +186,7 @@ def test_a_folder_may_have_a_test_set(tmp_path):
         ({"images": GREY.astype(float)}, "must be from 0 to 1"),
         ({"images": GREY[:, 0]}, "the shape"),
         ({"images": GREY[:50]}, "50 images and 60 labels"),
-        ({"features": GREY[:, 0]}, "either 'images' or 'features'"),
+        ({"features": GREY[:, 0]}, "has both 'images' and 'features'; give only one"),
         ({"labels": LABELS + 1}, "number them from 0"),
         ({"labels": 2 * LABELS}, "without gaps"),
         ({"labels": LABELS.astype(float)}, "one whole number per sample"),
@@ -207,6 +207,12 @@ def test_a_folder_may_have_a_test_set(tmp_path):
 def test_arrays_that_do_not_fit_are_refused_with_advice(saved, arrays, said):
     with pytest.raises(DatasetError, match=said):
         datasets.load(saved(**arrays))
+
+
+def test_shifted_data_have_the_groups_clients_and_not_those_of_the_file(saved):
+    images = datasets.load(saved(clients=np.arange(60) % 3))
+    shifted, split = shifts.make(images, "quarter-turn", clients=4, samples=10)
+    assert (shifted.owners, split.clients) == (None, 4)
 
 
 def test_the_home_of_nobody_is_no_folder():

@@ -23,7 +23,7 @@
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb) and
 # [02 When clients disagree](02_when_clients_disagree.ipynb). The lessons 03, 04, 05 and 08 explain some of the methods.
 #
-# **Study minutes:** 45. **Minutes on two cores:** 1
+# **Study minutes:** 45. **Minutes on two cores:** 1.5
 #
 # **Source.** The idea of a matrix of collaboration between clients stands behind pFedGraph (Ye et al., 2023). Measuring it for
 # all methods is ours.
@@ -513,7 +513,7 @@ for name, row in table.sort_values("accuracy", ascending=False).iterrows():
 # With the defaults, the first bytes buy five points: that is the step from Local to the methods at the top. More bytes than FedAvg's buy nothing. Most methods at the top cluster by what the server has anyway, the clients' models.
 # Signatures, PACFL and CFLGP send something more for it, and gain nothing by that.
 # The expensive ones send $k$ models to each client (IFCA, FedEM, FedRC, FedCE, FedSoft), or the models of other clients for the distances (EMD-CFL). In between, pFedGraph, FedSaC and SCAFFOLD send one more vector for the training, and CFLGP also
-# sends gradients. EMD-CFL pays only once, in the first round. Over 100 rounds instead of 6, its total would fall from 3.8 times FedAvg's bytes to about 1.2 times, which is $1 + (3.8 - 1) \cdot 6/100$. Signatures and
+# sends gradients. EMD-CFL pays only once, in the first round. (The kit sends embeddings with 8 bytes per number, and models with 4. With 4 for both, EMD-CFL would pay less.) Over 100 rounds instead of 6, its total would fall from 3.8 times FedAvg's bytes to about 1.2 times, which is $1 + (3.8 - 1) \cdot 6/100$. Signatures and
 # PACFL, which also pay only once, would fall to FedAvg's bytes. Taken literally, only two methods are left: Briggs has the highest accuracy, and Local sends nothing. But the
 # methods from Signatures to CFLGP in the list are within a point of Briggs, and one run cannot tell them apart.
 #
