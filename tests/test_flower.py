@@ -439,6 +439,7 @@ QUESTION_OPTIONS = {
     "directions": (None, {"p": 2, "split": "train", "standardised": True}),
     "feature_axes": (None, {"components": 3}),
     "loss_gradient": (None, {"samples": 8}),
+    "mean_loss": (None, {}),
 }
 
 
