@@ -23,7 +23,7 @@
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb) and
 # [02 When clients disagree](02_when_clients_disagree.ipynb). The lessons 03, 04, 05 and 08 explain some of the methods.
 #
-# **Study minutes:** 45. **Minutes on two cores:** 1.5
+# **Study minutes:** 45. **Minutes on two cores:** 1
 #
 # **Source.** The idea of a matrix of collaboration between clients stands behind pFedGraph (Ye et al., 2023). Measuring it for
 # all methods is ours.
