@@ -26,7 +26,7 @@ import yaml
 
 from cflkit import records
 from cflkit.claims import MIME
-from cflkit.parameters import ParameterError, Recorded, unknown_name
+from cflkit.parameters import ParameterError, Recorded, about_unknown
 from cflkit.revision import HOME, PROJECT
 
 if TYPE_CHECKING:
@@ -455,7 +455,7 @@ def check_parameters(notebook: Path, values: dict[str, Any]) -> dict[str, Any]:
     known = defaults(read(notebook))
     unknown = [name for name in values if name not in known]
     if unknown:
-        raise ParameterError("; ".join(unknown_name(name, known) for name in unknown))
+        raise ParameterError(about_unknown(unknown, known))
     model = papers.parameters_of(notebook.stem)
     if model is None:
         return {name: as_the_default(name, value, known[name]) for name, value in values.items()}

@@ -99,7 +99,7 @@ class Parameters(BaseModel):
         """
         unknown = unknown_names(namespace.get("In", ()), cls.model_fields)
         if unknown:
-            raise ParameterError("; ".join(unknown_name(n, cls.model_fields) for n in unknown))
+            raise ParameterError(about_unknown(unknown, cls.model_fields))
         return cls.checked(
             {name: namespace[name] for name in cls.model_fields if name in namespace}
         )
@@ -169,11 +169,13 @@ def assigned(cell: str) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def unknown_name(name: str, known: dict[str, Any]) -> str:
-    """Build the message for a name that is not a parameter."""
-    near = get_close_matches(name, known, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
-    return f"the notebook has no parameter {name!r}; {hint}"
+def about_unknown(names: Sequence[str], known: dict[str, Any]) -> str:
+    """Build the message for names that are not parameters."""
+    near = {name: get_close_matches(name, known, n=1, cutoff=0.7) for name in names}
+    said = [f"{name!r}; did you mean {close[0]!r}?" for name, close in near.items() if close]
+    if strange := [repr(name) for name, close in near.items() if not close]:
+        said.append(f"{', '.join(strange)}; it has {', '.join(known)}")
+    return "; ".join(f"the notebook has no parameter {text}" for text in said)
 
 
 # The modules that know these names take seconds to load; the validators import them when needed

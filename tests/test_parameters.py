@@ -6,7 +6,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from cflkit import notebooks
 from cflkit.notebooks import literals
 from cflkit.papers import lessons
-from cflkit.parameters import ParameterError, unknown_names
+from cflkit.parameters import ParameterError, about_unknown, unknown_names
 from cflkit.records import PROJECT
 
 RIGHT = "dataset = 'digits-8x8'\nclients = 6  # m\nrounds = 10\nlocal_epochs = 2\n"
@@ -47,6 +47,14 @@ def test_a_wrong_name_in_the_parameters_cell_is_noticed(shell, capsys):
     # A misspelt name is noticed, although the correct name still exists from before
     result, _ = run(shell, capsys, WRONG, CHECK)
     assert "no parameter 'local_epoch'" in str(result.error_in_exec)
+
+
+def test_the_known_names_are_listed_once_for_all_names_like_none_of_them():
+    told = about_unknown(["version", "epochs", "round"], dict.fromkeys(("rounds", "clients")))
+    assert told == (
+        "the notebook has no parameter 'round'; did you mean 'rounds'?; the notebook has no "
+        "parameter 'version', 'epochs'; it has rounds, clients"
+    )
 
 
 def test_other_cells_may_assign_what_they_like(shell, capsys):
