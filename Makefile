@@ -34,7 +34,8 @@ test: $(READY) ## All tests: lint, unit, property, golden, notebooks (minutes); 
 	$(BIN)/mypy
 	rm -rf $(STAGED)
 	git checkout-index --prefix=$(STAGED)/ $$(git ls-files ':(glob)notebooks/*.ipynb')
-	$(BIN)/python -m pytest tests $(STAGED) --nbval-lax --nbval-current-env --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest tests $(STAGED) --nbval-lax --nbval-current-env --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+		$(ARGS)
 
 check: $(READY) ## The fast lane for daily work: lint and quick tests
 	$(BIN)/ruff check .

@@ -32,9 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault(f"CFLKIT_{name}", f"{folder}/{name.lower()}")
     if (seed := config.getoption("--perturb")) is not None:
         os.environ["CFLKIT_PERTURB"] = str(seed)
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        # Workers share the cores: two that each start a thread per core wait for one another
-        share = max(1, cpu_count() // config.workerinput["workercount"])
+    if workers := getattr(config.option, "numprocesses", None):
+        # Workers share the cores: two that each start a thread per core wait for one another. They
+        # inherit this from the main process, since NumPy and PyTorch read it when they are loaded
+        share = max(1, cpu_count() // workers)
         for name in ("CFLKIT_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(name, str(share))
 

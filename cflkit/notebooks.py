@@ -239,7 +239,7 @@ def report_of(cells: list[Any]) -> str:
                 parts.append(item["text"])
             if MIME in item.get("data", {}):
                 parts.append(item["data"]["text/plain"] + "\n")
-            parts.append("The counts are those of runs with the lesson's other defaults.\n")
+                parts.append("The counts are those of runs with the lesson's other defaults.\n")
     return "\n".join(parts)
 
 

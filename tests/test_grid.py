@@ -397,7 +397,9 @@ def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypat
     next(outcomes)
     while not (tmp_path / "begun").exists():
         time.sleep(0.05)
+    begin = time.monotonic()
     outcomes.close()
+    assert time.monotonic() - begin < 30  # it does not wait for the end of the run, in a minute
     assert (tmp_path / "ended").exists()
 
 

@@ -187,16 +187,22 @@ def test_pacs_has_eighteen_clients(data_root):
 
 @pytest.mark.slow
 def test_rotated_mnist_has_the_papers_sizes(data_root):
-    """The authors' notebook has 4,878 and 543 images, and by its error 220 test images."""
-    _, split = shifts.make(datasets.load("mnist"), "four", clients=40, published=True)
+    """The authors' notebook has 4,878 and 543 images, and by its error 220 test images.
+
+    A split does not depend on the pixels, so four of each image are enough.
+    """
+    whole = datasets.load("mnist")
+    pixels, of_tests = whole.images[..., :2, :2], whole.test_images[..., :2, :2]
+    mnist = dataclasses.replace(whole, images=pixels, test_images=of_tests)
+    _, split = shifts.make(mnist, "four", clients=40, published=True)
     assert {len(i) for i in split.train} == {4878, 4887}
     assert {len(i) for i in split.more["validation"]} == {542, 543}
     assert {len(i) for i in split.test} == {220, 230}  # all of theirs have 220
-    _, coloured = shifts.make(datasets.load("mnist"), "backdoor", clients=30, published=True)
+    _, coloured = shifts.make(mnist, "backdoor", clients=30, published=True)
     assert {len(coloured.train[c]) for c in (0, 29)} <= {2439, 2443}
     assert {len(i) for i in coloured.more["validation"]} == {542, 543}
     assert {len(i) for i in coloured.test} == {890, 900}
-    _, meant = shifts.make(datasets.load("mnist"), "four", clients=40)
+    _, meant = shifts.make(mnist, "four", clients=40)
     assert {len(i) for i in meant.test} == {890, 900}
 
 
