@@ -223,7 +223,7 @@ for name, scenarios in panels.items():
 # and OCFL-AFF is our "OCFL-AFF as published".
 #
 # Each row of Figure 3 is a method. A black diamond is the printed number, and a blue dot is our mean. The line reaches
-# from the smallest to the largest seed; scenarios with $m = 30$ clients have two or three seeds. Rows without a diamond have a dash in the table: all clients stayed together. Look for rows in which the diamond lies outside the line.
+# from the smallest to the largest seed; scenarios with $m = 30$ clients have three seeds. Rows without a diamond have a dash in the table: all clients stayed together. Look for rows in which the diamond lies outside the line.
 
 # %% tags=["hide-input"]
 book = ledger.ledger(runs).query("paper == 'ocfl-extended' and measure == 'RAND'")
@@ -409,7 +409,7 @@ for past in (run for run in runs if more.items() <= run.parameters.items()):
 #
 # k-means, which is told the number of clusters, finds the groups more often at the reduced scale (OCFL-KM in Figure 3).
 # The matrix has them, but with less room between them than HDBSCAN needs. HDBSCAN then joins two of the groups, or leaves clients out as noise. The last lines
-# above show the same with 30 clients, except for the imbalanced scenario of Fashion-MNIST. These have two or three seeds each.
+# above show the same with 30 clients, except for the imbalanced scenario of Fashion-MNIST. These have three seeds each.
 # The next section has all four scenarios with all draws, and with the papers' network.
 #
 # ## At the papers' own scale
