@@ -409,7 +409,7 @@ for past in (run for run in runs if more.items() <= run.parameters.items()):
 #
 # k-means, which is told the number of clusters, finds the groups more often at the reduced scale (OCFL-KM in Figure 3).
 # The matrix has them, but with less room between them than HDBSCAN needs. HDBSCAN then joins two of the groups, or leaves clients out as noise. The last lines
-# above show the same with 30 clients, except for the imbalanced scenario of Fashion-MNIST. These have three seeds each.
+# above show the same with 30 clients and three seeds per scenario. The exceptions are two seeds of the imbalanced scenario of Fashion-MNIST.
 # The next section has all four scenarios with all draws, and with the papers' network.
 #
 # ## At the papers' own scale
