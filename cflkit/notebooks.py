@@ -229,6 +229,10 @@ def for_the_record(notebook: Path) -> NotebookNode:
     return tree
 
 
+# What a report says below claims, whose counts may belong to other parameters than those of the run
+COUNTS = "Counts are of runs with the lesson's defaults, except for what stands in parentheses."
+
+
 def report_of(cells: list[Any]) -> str:
     """Return what the cells tagged ``report`` printed, and the claims that cells made."""
     parts = []
@@ -239,7 +243,7 @@ def report_of(cells: list[Any]) -> str:
                 parts.append(item["text"])
             if MIME in item.get("data", {}):
                 parts.append(item["data"]["text/plain"] + "\n")
-                parts.append("The counts are those of runs with the lesson's other defaults.\n")
+                parts.append(COUNTS + "\n")
     return "\n".join(parts)
 
 

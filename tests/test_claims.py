@@ -153,7 +153,7 @@ def test_the_report_of_a_run_has_its_claims(tmp_path, lesson, monkeypatch):
     report, output = notebooks.execute(lesson, {"seed": 3}, tmp_path / "out.ipynb")
     assert claims.of_notebook(output) == {"the seed is even": False, "it runs as it is": True}
     assert report.startswith("FALSE  the seed is even\n")
-    assert report.count("The counts are those of runs") == 1
+    assert report.count("Counts are of runs with the lesson") == 1
 
 
 # --- The perturbation ----------------------------------------------------------------------------
