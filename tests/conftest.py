@@ -84,7 +84,7 @@ def federate(small, split):
 
     def build(model="compact-cnn", training=None, **options):
         training = training or LocalTraining(epochs=2, batch_size=16, lr=0.1)
-        return Federation(small, split, model, training, device="cpu", **options)
+        return Federation(small, split, model, training, **{"device": "cpu"} | options)
 
     return build
 

@@ -1,4 +1,5 @@
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +9,23 @@ import torch.nn.functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from cflkit import models
-from cflkit.federation import Ask, Federation, Jobs, LocalTraining, ask_clients, machine, stacked
+from cflkit.federation import (
+    Ask,
+    Federation,
+    Jobs,
+    LocalTraining,
+    ask_clients,
+    machine,
+    outputs,
+    stacked,
+    threads,
+)
 from cflkit.federation.clients import Batch, Clients
 from cflkit.federation.machine import matmul_precision
 from cflkit.federation.memory import job_bytes
 from cflkit.federation.rows import RowModel, digests
-from cflkit.federation.stacked import Schedule
-from cflkit.federation.threads import blas_libraries
+from cflkit.federation.stacked import Schedule, train_in_stacks
+from cflkit.federation.threads import blas_libraries, train_in_threads
 from cflkit.partition import Partition
 
 SGD = LocalTraining(epochs=2, batch_size=16, lr=0.1)
@@ -404,6 +415,29 @@ def test_tf32_is_on_only_if_asked_for(precision, expected):
     with matmul_precision(precision, torch.device("cuda")):
         assert [switch.fp32_precision for switch in switches] == [expected] * 2
     assert [switch.fp32_precision for switch in switches] == before
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize("model", ["ocfl-cnn", "compact-bn"])
+def test_all_tensors_are_on_the_device_of_the_federation(federate, monkeypatch, engine, model):
+    """Stand in for a GPU: operations refuse to mix torch's device ``meta`` with the CPU."""
+    for module in (threads, stacked, outputs):  # autocast does not know this device
+        monkeypatch.setattr(module, "autocast", lambda *_: nullcontext())
+    training = replace(MOMENTUM, penalty="cosine", strength=0.1)
+    federation = federate(model, training=training, device="meta", engine=engine)
+    jobs = replace(
+        everyone(federation),
+        anchor=federation.initials(1, 7),
+        anchor_of=torch.zeros(federation.clients, dtype=torch.int64),
+        subset=[torch.arange(8)] * federation.clients,
+        weights=[torch.ones(8)] * federation.clients,
+    )
+    trained = torch.empty(len(jobs), jobs.models.shape[1], device="meta")
+    train_all = train_in_threads if engine == "threads" else train_in_stacks
+    train_all(federation, jobs, 0, training, trained)
+    answers = [*federation.predict(jobs), *federation.losses(jobs), *federation.embed(jobs)]
+    answers += federation.embed(jobs, train_mode=True)
+    assert {answer.device.type for answer in answers} == {"meta"}
 
 
 @pytest.mark.parametrize("model", ["compact-cnn", "ocfl-cnn"])

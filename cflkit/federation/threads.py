@@ -78,14 +78,15 @@ def train_in_threads(
     keep_freed_memory()
     data, task = federation.data, TASKS[federation.task]
     batches = data.batches_of(jobs, round, training)
-    seeds = dropout_seeds(federation.seed, jobs.client_of.tolist(), round)
+    seeds = dropout_seeds(federation.seed, jobs.client_of.tolist(), round).to(federation.device)
 
     def train_one(network: RowModel, job: int) -> None:
         def samples() -> Iterator[Samples]:
             for step, batch in enumerate(batches[job]):
                 if network.drops_out:
                     models.give_keys(network.network, step_keys(seeds[job], step))
-                yield *data.samples(batch.index), batch.weights
+                weights = None if batch.weights is None else batch.weights.to(data.device)
+                yield *data.samples(batch.index), weights
 
         network.load(jobs.models[jobs.model_of[job]])
         precision = autocast(federation.precision, federation.device)
