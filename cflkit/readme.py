@@ -210,12 +210,19 @@ def paper_runs(committed: Sequence[Record]) -> str:
                 record.rounds["round"].max(),
                 f"{cost['minutes']:.{0 if cost['minutes'] >= 10 else 1}f}",
                 "–" if memory is None else f"{memory:.1f}",
-                cost["threads"],
+                device(cost),
                 cost["resumed"],
             )
         )
-    heads = ("record", "rounds", "minutes", "peak memory, GiB", "threads", "interruptions")
+    heads = ("record", "rounds", "minutes", "peak memory, GiB", "computed on", "interruptions")
     return markdown(heads, rows)
+
+
+def device(cost: Mapping[str, Any]) -> str:
+    """Name what a run was computed on: the GPU, or the threads of a CPU."""
+    if cost["device"] != "cpu":
+        return cost["device"]
+    return f"CPU, {cost['threads']} thread{'s' if cost['threads'] > 1 else ''}"
 
 
 def overhead(measured: pd.DataFrame) -> str:

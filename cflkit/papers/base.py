@@ -219,9 +219,10 @@ class Runs:
         return len({record.parameters["seed"] for record in self.records})
 
     @property
-    def minutes(self) -> float:
-        """Compute how many minutes a run took on average."""
-        return fmean(record.provenance["minutes"] for record in self.records)
+    def minutes(self) -> list[float]:
+        """Return the minutes of each run on a CPU; those on a GPU are no measure for others."""
+        costs = [record.provenance for record in self.records]
+        return [cost["minutes"] for cost in costs if cost["device"] == "cpu"]
 
 
 @dataclass(frozen=True)
@@ -257,7 +258,11 @@ def mean(head: str, method: str, measure: str, digits: int = 2, factor: float = 
 
 SCALE = Column("scale", lambda runs: runs.scale)
 SEEDS = Column("seeds", lambda runs: str(runs.seeds))
-MINUTES = Column("minutes", lambda runs: f"{runs.minutes:.0f}")
+
+
+def minutes(head: str = "minutes", digits: int = 0) -> Column:
+    """Build the column of the mean minutes of a run on a CPU, with a dash where there is none."""
+    return Column(head, lambda runs: f"{fmean(runs.minutes):.{digits}f}" if runs.minutes else "–")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from cflkit.methods.oracle import Oracle
 from cflkit.methods.pacfl import Angle
 from cflkit.papers.base import (
     AS_PUBLISHED,
-    MINUTES,
     PERCENT,
     SCALE,
     SCORES,
@@ -39,6 +38,7 @@ from cflkit.papers.base import (
     at,
     given,
     mean,
+    minutes,
     play_rounds,
     selected,
 )
@@ -456,7 +456,7 @@ PAPERS = (
                 SEEDS,
                 Column("ARI of EMD-CFL", agreement),
                 *(mean(name, name, "accuracy", digits=1, factor=100) for name in METHODS),
-                MINUTES,
+                minutes(),
             ),
             method="EMD-CFL",
         ),

@@ -22,7 +22,6 @@ from cflkit.history import History
 from cflkit.methods import Method
 from cflkit.papers import ocfl
 from cflkit.papers.base import (
-    MINUTES,
     SCORES,
     SEEDS,
     Column,
@@ -33,6 +32,7 @@ from cflkit.papers.base import (
     Runs,
     given,
     mean,
+    minutes,
 )
 from cflkit.parameters import ParameterError
 from cflkit.partition import Partition
@@ -280,7 +280,7 @@ PAPERS = (
                     for name, ours in BESIDE.items()
                 ),
                 *(gained(f"insertion − deletion, {name}", ours) for name, ours in BESIDE.items()),
-                MINUTES,
+                minutes(),
             ),
             scales=("reduced",),
         ),

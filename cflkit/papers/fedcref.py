@@ -30,7 +30,6 @@ from cflkit.methods.fedcref import (
 )
 from cflkit.papers.base import (
     CLUSTERS,
-    MINUTES,
     PERCENT,
     SCORES,
     SEEDS,
@@ -42,6 +41,7 @@ from cflkit.papers.base import (
     at,
     given,
     mean,
+    minutes,
     play_rounds,
 )
 from cflkit.parameters import Images, Seed
@@ -231,7 +231,7 @@ PAPERS = (
                 mean("communities", "FedCRef", "communities", digits=1),
                 mean("isolated", "FedCRef", "isolated", digits=1),
                 mean("wrong, %", "FedCRef", "wrong", digits=1, factor=100),
-                MINUTES,
+                minutes(),
             ),
             scales=("reduced",),
         ),

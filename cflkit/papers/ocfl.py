@@ -38,6 +38,7 @@ from cflkit.papers.base import (
     given,
     mean,
     mean_of_all,
+    minutes,
     play_rounds,
     selected,
 )
@@ -455,8 +456,9 @@ RESULTS = Results(
         mean("ARI", "OCFL-HDB", "ari"),
         mean("PF1", "OCFL-HDB", "pf1"),
         mean("PF1 of FedAvg", "FedAvg", "pf1"),
-        Column("minutes per run", lambda runs: f"{runs.minutes:.0f}"),
+        minutes("minutes per run"),
     ),
+    method="OCFL-HDB",
 )
 
 

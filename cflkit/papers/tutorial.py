@@ -28,6 +28,7 @@ from cflkit.papers.base import (
     at,
     given,
     mean,
+    minutes,
     play_rounds,
     selected,
 )
@@ -173,7 +174,7 @@ PAPERS = (
                 mean("ARI as published", "Signatures" + AS_PUBLISHED, "ari"),
                 percent("as published", "Signatures" + AS_PUBLISHED),
                 *(percent(name, name) for name in ("Signatures", "Oracle", "FedAvg", "Local")),
-                Column("minutes", lambda runs: f"{runs.minutes:.1f}"),
+                minutes(digits=1),
             ),
         ),
         free=frozenset({"seed", "only", "until"}),

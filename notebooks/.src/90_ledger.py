@@ -313,14 +313,16 @@ plots.show(
     f"The share of the numbers of {view.paper} that count as reproduced, per table and method: "
     "compared with our runs of their own scenario, and with our runs of each other scenario.",
     "One row per method and table. A filled circle is the share for the right scenario, and a hollow "
-    "square the share for wrong scenarios. In most rows both lie close together.",
+    "square the share for wrong scenarios. In the rows at the paper's scale the circle lies to the right, "
+    "and in most others both lie close together.",
 )
 
 # %% [markdown]
 # Where the square lies near the circle, or beyond it, the rule cannot distinguish the right scenario from a wrong one. The
 # answer "reproduced" then says that a method finds the groups early *somewhere*. It does not say that this number came
-# out. A row with the circle far right of its square carries information about its scenario. [The results page](results.md) prints the placebo
-# beside each count for which there is one. It needs two scenarios with several seeds. At the papers' scale, there are few of them. The ARIs of
+# out. A row with the circle far right of its square carries information about its scenario. Compare the rows of OCFL at the two scales: at the
+# papers' scale every circle is right of its square, and at the reduced scale few are. [The results page](results.md) prints the placebo
+# beside each count for which there is one. It needs two scenarios with several seeds. The ARIs of
 # PACFL in EMD-CFL's Table 10 are all 1, so every wrong scenario passes as well.
 #
 # **Third test: how precise are our means?** For each table, the next cell prints how many numbers rest on one seed. For the
@@ -381,8 +383,8 @@ print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *
 
 # %% [markdown]
 # A black bar is a printed number, and a coloured mark is our mean with its interval. The shape of the mark is the answer of the
-# rule. A dash at the right edge says that the paper prints a dash. Most marks are squares, which are single seeds, or diamonds, which are inconclusive. OCFL's runs at the papers' scale
-# have the four OCFL methods only, and no mark for SCL and BCL. Look for crosses, and for wide intervals. The measures AMI and COM are left out of the figures, since they move with RAND. `data/ledger.csv` has them. Rounds
+# rule. A dash at the right edge says that the paper prints a dash. At the papers' scale, OCFL's four variants have
+# three seeds per scenario, Briggs' method (BCL) has one run, and Sattler's (SCL) has none. Look for crosses, and for wide intervals. The measures AMI and COM are left out of the figures, since they move with RAND. `data/ledger.csv` has them. Rounds
 # are counted, and stand in a table below.
 
 # %% tags=["hide-input"]
