@@ -911,6 +911,7 @@ def test_the_command_runs_a_federation(tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        timeout=600,  # not a measure of speed: clients that never meet would wait for ever
     )
     assert done.returncode == 0, done.stderr
     assert "the models are equal to those of the simulation, bit for bit" in done.stdout

@@ -395,7 +395,9 @@ def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypat
     monkeypatch.setattr(batch.sys, "executable", str(script))
     outcomes = batch.run([batch.Command(name, [name]) for name in ("quick", "long")], 2)
     next(outcomes)
+    begin = time.monotonic()
     while not (tmp_path / "begun").exists():
+        assert time.monotonic() - begin < 60, "the run did not begin"
         time.sleep(0.05)
     begin = time.monotonic()
     outcomes.close()
