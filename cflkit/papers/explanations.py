@@ -175,19 +175,19 @@ def scores(runs: Sequence[Record]) -> pd.DataFrame:
     -------
     DataFrame
         One row per run, method, cluster and kind of map: the columns of `assessment.assess`, the
-        columns of `SCENARIO`, and ``difference``, which is insertion minus deletion. It has no rows
-        if there are no runs.
+        columns of `SCENARIO`, ``seed``, and ``difference``, which is insertion minus deletion. It
+        has no rows if there are no runs.
     """
     from cflkit.ledger import rows_as_published  # as above
 
     parts = [
         rows_as_published(run, name).assign(
-            method=name, **{column: run.parameters[column] for column in SCENARIO}
+            method=name, **{column: run.parameters[column] for column in (*SCENARIO, "seed")}
         )
         for run in runs
         for name in METHODS.values()
     ]
-    columns = [*SCENARIO, "method", "map", "source", "insertion", "deletion"]
+    columns = [*SCENARIO, "seed", "method", "map", "source", "insertion", "deletion"]
     table = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
     table = table[table["source"] == "in-cluster"].reset_index(drop=True)
     return table.assign(difference=table["insertion"] - table["deletion"])
@@ -199,10 +199,12 @@ def gains(table: pd.DataFrame, measure: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per scenario, one column per kind of map: the mean over OCFL-HDB's clusters minus
-        the score of FedAvg's model.
+        One row per scenario and seed, one column per kind of map: the mean over OCFL-HDB's clusters
+        minus the score of FedAvg's model.
     """
-    means = table.groupby([*SCENARIO, "map", "method"], sort=False)[measure].mean().unstack()
+    means = (
+        table.groupby([*SCENARIO, "seed", "map", "method"], sort=False)[measure].mean().unstack()
+    )
     if means.empty:
         return means
     return (means["OCFL-HDB"] - means["FedAvg"]).unstack("map")
