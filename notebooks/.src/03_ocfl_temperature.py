@@ -281,7 +281,7 @@ for ax, group in zip(axes, ([temperatures], slow), strict=True):
 axes[0].text(6, 0.645, "three clusters at 120°", ha="right", color="0.35", fontsize=9)
 axes[0].set(title="this run", ylabel="temperature $T$")
 axes[1].set_title("compact-cnn, one line per seed")
-axes[0].legend(loc="lower right")
+axes[0].legend(*axes[0].get_legend_handles_labels(), loc="lower right")
 plots.show(
     figure,
     2,
