@@ -267,6 +267,8 @@ def find(notebook: Path) -> Path:
 def copy(folder: Path) -> Path:
     """Copy the notebooks to a new folder with pages, pictures and parameter files; return it.
 
+    Links to other files of the project lead to the project's own.
+
     Raises
     ------
     NotebookError
@@ -276,14 +278,32 @@ def copy(folder: Path) -> Path:
         hidden = shutil.ignore_patterns(".*", "__pycache__")
         shutil.copytree(PROJECT / "notebooks", folder, ignore=hidden)
         shutil.copytree(PROJECT / "figures", folder / "figures")
-        for page in (*folder.glob("*.ipynb"), *folder.glob("*.md")):
-            text = page.read_text(encoding="utf-8").replace("](../figures/", "](figures/")
-            page.write_text(text, encoding="utf-8")
+        for page in (*folder.rglob("*.ipynb"), *folder.rglob("*.md")):
+            text = page.read_text(encoding="utf-8")
+            original = PROJECT / "notebooks" / page.relative_to(folder)
+            page.write_text(with_links(text, original, page), encoding="utf-8")
     except FileExistsError as error:
         raise NotebookError(f"{folder} exists; name a new folder") from error
     except OSError as error:
         raise NotebookError(f"{folder} cannot be made ({error.strerror})") from error
     return folder
+
+
+def with_links(text: str, original: Path, page: Path) -> str:
+    """Let the links of a copied page lead to the copied pictures, or to the project's files."""
+    text = text.replace("](../figures/", "](figures/")
+
+    def link(found: re.Match[str]) -> str:
+        path = Path(os.path.normpath(original.parent / found[1]))
+        copied = path.is_relative_to(PROJECT / "notebooks")
+        if copied or not path.exists():  # code can write a link, too
+            return found[0]
+        try:
+            return f"]({Path(os.path.relpath(path, page.parent)).as_posix()}"
+        except ValueError:  # on another drive of Windows
+            return found[0]
+
+    return re.sub(r"\]\((\.\./[^)#\s]*)", link, text)
 
 
 def read(notebook: Path) -> Notebook:

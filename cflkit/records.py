@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from cflkit import revision
+from cflkit import __version__, revision
 from cflkit.parameters import ParameterError, Recorded
 from cflkit.revision import HOME, PROJECT, git
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 # The variable in which `notebooks.execute` tells the digest of the notebook that runs
 NOTEBOOK = "CFLKIT_NOTEBOOK_DIGEST"
-# The packages whose versions a record states
-PACKAGES = ("cflkit", "torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
+# The packages whose versions a record states, beside ours
+PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
 
 
 @dataclass(frozen=True)
@@ -380,7 +380,8 @@ def provenance(parameters: Recorded, federation: Federation, history: History) -
         "code": revision.DIGEST,
         "notebook": os.environ.get(NOTEBOOK),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in PACKAGES},
+        # A checkout on Python's path has no installed version
+        "versions": {"cflkit": __version__} | {name: version(name) for name in PACKAGES},
         "cuda": torch.version.cuda if cuda else None,
         "cudnn": torch.backends.cudnn.version() if cuda else None,
         "device": torch.cuda.get_device_name(device) if cuda else str(device),

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-from cflkit import datasets, divergence, ledger, readme, records
+from cflkit import datasets, divergence, ledger, notebooks, readme, records
 from cflkit.records import PROJECT
 
 # Packages whose name in conda differs from that in PyPI
@@ -251,6 +251,17 @@ def test_a_wheel_works_in_an_empty_folder_without_a_clone(tmp_path):
     assert (home / "mine" / "03_ocfl_temperature.ipynb").exists()
     refused = cflkit("readme")
     assert refused.returncode == 2 and "clone" in refused.stderr
+
+
+def test_links_of_copied_notebooks_lead_to_files(tmp_path):
+    mine = notebooks.copy(tmp_path / "mine")
+    pages = [*mine.rglob("*.ipynb"), *mine.rglob("*.md")]
+    assert len(pages) > 30
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for link in re.findall(r"\]\(([^)#\s{]+)(?:#[^)\s]*)?\)", text):
+            if not re.match(r"\w+:", link):
+                assert (page.parent / link).exists(), (page.name, link)
 
 
 def test_the_page_of_licences_lists_every_data_set_and_package():

@@ -62,7 +62,7 @@ def test_a_record_says_what_how_and_where(finished):
     assert record.provenance["seed"] == 0
     assert record.provenance["minutes"] == 1.5
     assert record.provenance["trainings_run"] == history.trained
-    assert set(record.provenance["versions"]) == set(records.PACKAGES)
+    assert set(record.provenance["versions"]) == {"cflkit", *records.PACKAGES}
     rounds = record.rounds
     assert len(rounds) == 6
     assert rounds["method"].tolist() == ["OCFL"] * 3 + ["local"] * 3
