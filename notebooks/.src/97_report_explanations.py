@@ -396,7 +396,7 @@ for measure, gain in gained.items():
 # The numbers are means over runs, with the smallest and the largest. With the committed runs at the reduced scale,
 # insertion rises, as in the paper. Deletion rises as well, and does not fall. Both rise with noise, too. What has grown is the models'
 # confidence in half-erased images. One possible reason is that a cluster's model has fewer classes to choose from. We have not tested it. In the difference little is left, and the
-# splits disagree about its sign.
+# runs disagree about its sign: it is above 0 in about half of them.
 #
 # ### How large are the differences?
 #
