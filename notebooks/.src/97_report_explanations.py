@@ -559,7 +559,8 @@ print("runs at this scale:", of_sets.to_dict() or "none")
 print("published numbers by status:")
 table_of_cells = ledger.ledger(past).query("paper == 'ocfl-explanations'")
 status = "status" if view.scale == "paper" else "reduced_status"
-print(table_of_cells.groupby("table")[status].value_counts().unstack(fill_value=0).to_string())
+answers = table_of_cells[status].str.removesuffix(" (reduced)")
+print(pd.crosstab(table_of_cells["table"], answers).to_string())
 
 # %% [markdown]
 # ## References
