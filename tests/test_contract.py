@@ -8,6 +8,8 @@ mixture of two components, as in FedEM, has weights per sample and no clusters.
 import dataclasses
 import inspect
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from cflkit.federation import Federation, Jobs, LocalTraining, Losses, Train, as
 from cflkit.methods import METHODS, make
 from cflkit.methods.base import Method, average_updates, local_updates
 from cflkit.methods.fedavg import FedAvg
+from cflkit.records import PROJECT
 
 ADAM = LocalTraining(epochs=2, batch_size=16, optimizer="adam", lr=1e-3)
 TRUTH = [0, 0, 0, 1, 1, 1]
@@ -117,6 +120,21 @@ def test_every_option_is_part_of_its_identity(name, federate):
     method = build(name, federate(name))
     text = repr(method)
     assert all(f"{field.name}=" in text for field in dataclasses.fields(method))
+
+
+@pytest.mark.slow
+def test_every_method_computes_the_same_on_a_device_that_is_not_the_cpu():
+    """The device of `standin` takes the place of a GPU, on which mixed tensors are an error."""
+    script = PROJECT / "tests" / "standin.py"
+    done = subprocess.run(
+        [sys.executable, str(script), *METHODS], capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {(own["method"], own["engine"]) for own in answers} == {
+        (name, engine) for name in METHODS for engine in ("stacked", "threads")
+    }
+    assert [own for own in answers if not own["same"]] == []
 
 
 @each

@@ -1,0 +1,172 @@
+"""A device for tests that stands in for a GPU: it computes on the CPU, and refuses CPU tensors.
+
+Each of its tensors is an empty shell around a CPU tensor, and every operation is done on the CPU
+tensors. Results are therefore those of the CPU, bit for bit. As on a GPU, an operation on tensors
+of both devices is an error, except for numbers and for indices on the CPU.
+
+PyTorch can have one such device per process, so that the test starts this file as a script::
+
+    python tests/standin.py METHOD ...
+
+It runs each method on the CPU and on the device, with both engines, and prints one line for each.
+"""
+
+import json
+import sys
+from contextlib import nullcontext
+from functools import partial
+
+import torch
+from torch.utils import backend_registration
+from torch.utils._pytree import tree_leaves, tree_map
+
+NAME = "standin"
+backend_registration._setup_privateuseone_for_python_backend(NAME)
+
+# The CPU tensor of each shell, by the shell's storage, which all its aliases share
+inside: dict[int, torch.Tensor] = {}
+
+
+def shell(tensor):
+    """Put a CPU tensor into a shell, which has its shape and type."""
+    with torch.inference_mode(False):
+        made = torch._C._acc.create_empty_tensor(tensor.shape, tensor.dtype)
+    inside[made.untyped_storage()._cdata] = tensor
+    return made
+
+
+def opened(value):
+    """Return the CPU tensor of a shell; anything else as it is."""
+    if isinstance(value, torch.Tensor) and value.device.type == NAME:
+        return inside[value.untyped_storage()._cdata]
+    return value
+
+
+def compute(operation, *args, **options):
+    """Do an operation on the CPU tensors of its arguments."""
+    schema = operation._schema
+    tensors = [leaf for leaf in tree_leaves((args, options)) if isinstance(leaf, torch.Tensor)]
+    shells = [tensor for tensor in tensors if tensor.device.type == NAME]
+    if "index" not in schema.name:
+        strangers = [tensor for tensor in tensors if tensor.device.type == "cpu" and tensor.ndim]
+        assert not strangers, f"{schema.name} has tensors on the CPU, too"
+    known = {id(opened(tensor)): tensor for tensor in tensors}
+    exact = {"dtype": torch.float64 if any(t.dtype == torch.float64 for t in tensors) else None}
+
+    def argument(value, spec):
+        if isinstance(value, int | float) and str(spec.type) == "Tensor":  # PyTorch unpacked it
+            return torch.tensor(value, **exact if isinstance(value, float) else {})
+        return tree_map(opened, value)
+
+    inner = [argument(value, spec) for value, spec in zip(args, schema.arguments, strict=False)]
+    # Shells have no strides, so that autograd may take a transposed gradient for a plain one
+    if operation is torch.ops.aten.view.default:
+        operation = torch.ops.aten.reshape.default
+    if schema.name == "aten::_fused_adam_":
+        inner[1] = [gradient.contiguous() for gradient in inner[1]]
+    named = {name: tree_map(opened, value) for name, value in options.items()}
+    if named.get("device") is not None:
+        named["device"] = torch.device("cpu")
+    found = operation(*inner, **named)
+    for tensor in shells:  # an operation may give its output another shape
+        if opened(tensor).shape != tensor.shape:
+            tensor.data = shell(opened(tensor))
+
+    def result(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        return known[id(value)] if id(value) in known else shell(value)
+
+    return tree_map(result, found)
+
+
+def copied(tensor, *, dtype=None, device=None, **_):
+    """Copy a tensor to its own device, or to another one."""
+    copy = opened(tensor).to(dtype=dtype, copy=True)
+    return copy if device is not None and torch.device(device).type == "cpu" else shell(copy)
+
+
+def written(tensor, source, non_blocking=False):
+    """Write the values of a tensor on any device into another one."""
+    opened(tensor).copy_(opened(source))
+    return tensor
+
+
+def made(build, *args, device=None, pin_memory=None, layout=None, memory_format=None, **options):
+    """Make a new tensor."""
+    return shell(build(*args, **options))
+
+
+def reshaped(change, tensor, *args):
+    """Change the shape of a tensor in place."""
+    tensor.data = shell(change(opened(tensor), *args))
+    return tensor
+
+
+def views():
+    """Yield the operations whose result is a part of their argument, with their full names."""
+    kept = {"detach", "alias", "lift", "lift_fresh", "_fw_primal", "_make_dual"}
+    for name in set(dir(torch.ops.aten)) - kept:
+        packet = getattr(torch.ops.aten, name)
+        for overload in packet.overloads() if hasattr(packet, "overloads") else ():
+            operation = getattr(packet, overload)
+            aliases = [returned.alias_info for returned in operation._schema.returns]
+            if any(alias is not None and not alias.is_write for alias in aliases):
+                yield name + (f".{overload}" if overload != "default" else ""), operation
+
+
+everything = torch.library.Library("_", "IMPL")
+everything.fallback(compute, "PrivateUse1")
+single = torch.library.Library("aten", "IMPL")
+implementations = {
+    "_to_copy": copied,
+    "copy_": written,
+    "_copy_from": lambda source, tensor, non_blocking=False: written(tensor, source),
+    "_local_scalar_dense": lambda tensor: opened(tensor).item(),
+    "empty.memory_format": partial(made, torch.empty),
+    "empty_strided": partial(made, torch.empty_strided),
+    "arange": partial(made, torch.arange),
+    "arange.start": partial(made, torch.arange),
+    "arange.start_step": partial(made, torch.arange),
+    "squeeze_.dim": partial(reshaped, torch.squeeze),
+}
+for name, function in implementations.items():
+    single.impl(name, function, "PrivateUse1")
+for name, operation in views():
+    try:
+        derived = torch._C._dispatch_has_kernel_for_dispatch_key(
+            f"aten::{name}", "CompositeImplicitAutograd"
+        )
+    except RuntimeError:  # an operation on no tensors
+        continue
+    if not derived:
+        single.impl(name, partial(compute, operation), "PrivateUse1")
+
+
+def main(names):
+    """Run methods on both devices with both engines, and say whether the results are the same."""
+    import test_contract as contract
+
+    from cflkit import datasets, shifts
+    from cflkit.federation import Federation, LocalTraining, outputs, stacked, threads
+
+    for module in (outputs, stacked, threads):  # autocast does not know the device
+        module.autocast = lambda *_: nullcontext()
+    data = shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6, samples=60)
+
+    def rows(name, device, engine):
+        options = {"model": "linear", "training": LocalTraining(2, 16, lr=0.05)}
+        if name == "fedcref":
+            options |= {"model": "autoencoder", "task": "reconstruction"}
+        federation = Federation(*data, device=device, engine=engine, **options)
+        history = contract.run({name: contract.build(name, federation)}, federation)
+        return contract.text_of(history, name)
+
+    for name in names:
+        for engine in ("stacked", "threads"):
+            same = rows(name, "cpu", engine) == rows(name, NAME, engine)
+            print(json.dumps({"method": name, "engine": engine, "same": same}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
