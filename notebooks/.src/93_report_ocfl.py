@@ -699,8 +699,9 @@ if lines:
 # Mean shift is right in about half of the runs. In the others it finds too many clusters. Its RAND varies so much between seeds that most answers are
 # *inconclusive*.
 #
-# Half of these runs were made on CPUs, and half on a GPU with the other engine. OCFL-HDB's one failure is on the GPU. We ran all four rounds of this run again on a
-# CPU (`python -m cflkit replay`). The clusters were the same, and the temperatures were the same up to rounding. So here the seed decides, and not the machine.
+# Half of these runs were made on CPUs, and half on a GPU with the other engine. OCFL-HDB's one failure is on the GPU. We ran this run and
+# another one of the GPU again on a CPU (`python -m cflkit replay`). In both, the clusters were the same, and the temperatures were the same up to
+# rounding. So here the seed decides, and not the machine.
 #
 # ## Deviations from the papers
 #
