@@ -476,7 +476,7 @@ if len(rounds):
 # ## From a number to its runs
 #
 # The next table has one row per scenario. Each seed links to the record of its run. "Saved" is the share of local trainings
-# that methods asked for, but that the [lockstep](99_glossary.ipynb#lockstep) did not repeat. "Minutes" is the mean per run.
+# that methods asked for, but that the [lockstep](99_glossary.ipynb#lockstep) did not repeat. "Minutes" is the mean of the runs on a CPU.
 
 # %%
 behind = {name for ids in detail["runs"] for name in ids.split()}
@@ -492,7 +492,8 @@ for (scenario, scale), found in scenarios.items():
     known = pd.DataFrame([p.provenance for p in found])
     saved = 1 - known["trainings_run"].sum() / known["trainings_requested"].sum()
     name = ", ".join(str(part) for part in scenario if part is not None)
-    lines.append(f"| {name} | {scale} | {links} | {known['minutes'].mean():.0f} | {saved:.0%} |")
+    minutes = known[known["device"] == "cpu"]["minutes"].mean()
+    lines.append(f"| {name} | {scale} | {links} | {minutes:.0f} | {saved:.0%} |")
 display(Markdown("\n".join(lines) if behind else f"No table of {view.paper} has runs."))
 
 # %% [markdown]
@@ -515,7 +516,7 @@ if scenarios:
 # are the same.
 #
 # Two sets of committed records allow a test without any training. The runs for Table 1 and the runs for the explanations
-# have, scenario by scenario, the same partition, seed, network and training. Newer code made the second set. How many methods end with
+# have, run by run, the same partition, seed, network and training. Newer code made the second set. How many methods end with
 # the same clusters?
 
 # %%
@@ -542,10 +543,9 @@ for a, b in ((a, b) for a in old for b in new if same_training(a, b)):
         later = {frozenset(map(int, str(group).split("|"))) for group in groups[method]}
         outcomes.append((a.id, method, clusters(last[method]) == later))
 differ = sum(not agrees for *_, agrees in outcomes)
-print(
-    f"{len({a for a, *_ in outcomes})} scenarios, {len(outcomes)} pairs of a scenario and a method"
-)
-print(f"in {differ} of these pairs the final clusters differ")
+runs = len({a for a, *_ in outcomes})
+print(f"{runs} pairs of runs, {len(outcomes)} comparisons of a method's clusters")
+print(f"in {differ} of these comparisons the final clusters differ")
 
 # %% [markdown]
 # Any number above zero means that part of the scatter comes from the code or the machine, and not from the seed. These records
@@ -599,7 +599,8 @@ if kinds_of:
 
 # %%
 for name, rows in twins.groupby("method"):
-    dashes = f"{rows['value'].isna().sum()} of {len(rows)} printed as a dash"
+    once = rows.drop_duplicates(index)
+    dashes = f"{once['value'].isna().sum()} of {len(once)} printed as a dash"
     print(f"{name}, {twins['measure'].iloc[0]}, {dashes}")
     for what, (column, *_) in ways.items():
         values = rows[column].dropna()
