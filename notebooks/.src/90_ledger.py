@@ -313,7 +313,7 @@ plots.show(
     f"The share of the numbers of {view.paper} that count as reproduced, per table and method: "
     "compared with our runs of their own scenario, and with our runs of each other scenario.",
     "One row per method and table. A filled circle is the share for the right scenario, and a hollow "
-    "square the share for wrong scenarios. In the rows at the paper's scale the circle lies to the right, "
+    "square the share for wrong scenarios. In the rows at the scale of the paper the circle lies to the right, "
     "and in most others both lie close together.",
 )
 
