@@ -30,9 +30,9 @@ inside: dict[int, torch.Tensor] = {}
 def shell(tensor):
     """Put a CPU tensor into a shell, which has its shape and type."""
     with torch.inference_mode(False):
-        made = torch._C._acc.create_empty_tensor(tensor.shape, tensor.dtype)
-    inside[made.untyped_storage()._cdata] = tensor
-    return made
+        empty = torch._C._acc.create_empty_tensor(tensor.shape, tensor.dtype)
+    inside[empty.untyped_storage()._cdata] = tensor
+    return empty
 
 
 def opened(value):
@@ -51,11 +51,12 @@ def compute(operation, *args, **options):
         strangers = [tensor for tensor in tensors if tensor.device.type == "cpu" and tensor.ndim]
         assert not strangers, f"{schema.name} has tensors on the CPU, too"
     known = {id(opened(tensor)): tensor for tensor in tensors}
-    exact = {"dtype": torch.float64 if any(t.dtype == torch.float64 for t in tensors) else None}
+    double = any(tensor.dtype == torch.float64 for tensor in tensors)
 
     def argument(value, spec):
         if isinstance(value, int | float) and str(spec.type) == "Tensor":  # PyTorch unpacked it
-            return torch.tensor(value, **exact if isinstance(value, float) else {})
+            exact = double and isinstance(value, float)
+            return torch.tensor(value, dtype=torch.float64 if exact else None)
         return tree_map(opened, value)
 
     inner = [argument(value, spec) for value, spec in zip(args, schema.arguments, strict=False)]

@@ -333,7 +333,7 @@ plots.show(
     "Mean in-cluster scores, of the authors' runs (left to right) and of ours at the chosen scale (up). "
     "One point per method and scenario.",
     "Two scatter plots around the diagonal, insertion and deletion, for mnist and fashion-mnist. "
-    "Most points of mnist lie above the diagonal. Without runs at the scale the plots are empty.",
+    "In insertion, most points of mnist lie above the diagonal. Without runs at the scale the plots are empty.",
 )
 
 # %%
