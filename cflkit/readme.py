@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pandas as pd
@@ -78,6 +79,7 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
     parts = {
         "lessons": notebook_table(range(FIRST_REPORT)),
         "reports": notebook_table(range(FIRST_REPORT, 100)),
+        "true-groups": true_groups(committed),
         "summary": summary(table),
         "ledger": headline(table),
         "paper-runs": paper_runs(committed),
@@ -156,6 +158,32 @@ def results_table(paper: str, results: Results, committed: Sequence[Record]) -> 
     runs = [Runs(key[0][1], ledger.one_per_seed(found[key])) for key in sorted(found)]
     rows = [[column.cell(row) for column in results.columns] for row in runs]
     return markdown([column.head for column in results.columns], rows)
+
+
+def true_groups(committed: Sequence[Record]) -> str:
+    """Build the table of how often methods found the true groups at the papers' own scale.
+
+    It has the runs that end when the clusters are final. Runs of a method with the same scenario
+    and the same seeds count once.
+    """
+    found: dict[tuple[str, str], dict[tuple[Any, ...], list[Record]]] = {}
+    for record in committed:
+        if record.parameters.get("until") != "clusters":
+            continue
+        for paper in PAPERS.values():
+            if paper.results is not None and ledger.scale(record, paper.name) == "paper":
+                scenario = ledger.scenario_of(record, paper.name)
+                for method in record.summary:
+                    repeated = found.setdefault((paper.folder, method), {})
+                    repeated.setdefault(scenario, []).append(record)
+    rows = []
+    for (folder, method), scenarios in sorted(found.items()):
+        runs = [run for group in scenarios.values() for run in ledger.one_per_seed(group)]
+        ari = [run.summary[method]["ari"] for run in runs]
+        right = sum(value == 1 for value in ari)
+        rows.append((folder, method, len(scenarios), len(runs), right, f"{mean(ari):.3f}"))
+    heads = ("paper", "method", "scenarios", "runs", "true groups found", "mean ARI")
+    return markdown(heads, rows)
 
 
 def summary(table: pd.DataFrame) -> str:

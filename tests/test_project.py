@@ -3,6 +3,7 @@
 import csv
 import importlib
 import inspect
+import json
 import os
 import re
 import shutil
@@ -116,6 +117,29 @@ def test_the_readmes_tables_are_what_the_kit_writes():
     assert [readme.filled(text, tables) for text in texts] == texts
     for name in tables:
         assert sum(text.count(readme.start(name)) for text in texts) == 1, name
+
+
+def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records():
+    """Count what OCFL's variants found again, from the records' files alone."""
+    found = {}
+    for path in PROJECT.glob("data/results/ocfl-*/record.json"):
+        given = json.loads(path.read_text(encoding="utf-8"))["parameters"]
+        if given.get("until") == "clusters" and given["draws"] is None:
+            names = ("dataset", "overlap", "balance", "clients")
+            scenario = tuple(given[name] for name in names)
+            with path.with_name("rounds.csv").open(encoding="utf-8") as file:
+                last = {row["method"]: float(row["ari"]) for row in csv.DictReader(file)}
+            for method, ari in last.items():
+                found.setdefault(method, {})[scenario, given["seed"]] = ari
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    variants = [name for name in found if name.startswith("OCFL-")]
+    assert len(variants) == 6
+    for method in variants:
+        runs = found[method]
+        scenarios, right = {scenario for scenario, _ in runs}, list(runs.values()).count(1)
+        ari = sum(runs.values()) / len(runs)
+        row = f"| ocfl | {method} | {len(scenarios)} | {len(runs)} | {right} | {ari:.3f} |"
+        assert row in text
 
 
 @pytest.mark.slow
