@@ -11,8 +11,6 @@ import pytest
 
 from cflkit.records import PROJECT
 
-BOOK = PROJECT / "data" / "runs" / "book"
-
 
 class Page(HTMLParser):
     """What a page has: ids, links, and pictures with their texts."""
@@ -37,45 +35,47 @@ read = cache(Page)
 
 
 @pytest.fixture(scope="module")
-def book():
-    """Build the book, and return its pages."""
+def book(tmp_path_factory):
+    """Build the book; return its folder, its pages and the messages."""
     pytest.importorskip("myst_nb", reason='needs the book\'s tools: pip install "cflkit[book]"')
     pytest.importorskip("sphinx_book_theme", reason="needs the book's theme")
     build = PROJECT / "notebooks" / ".src" / "book" / "build.py"
-    done = subprocess.run([sys.executable, str(build)], capture_output=True, text=True, check=False)
+    site = (tmp_path_factory.mktemp("book") / "site").resolve()
+    command = [sys.executable, str(build), str(site)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return {path.resolve(): read(path) for path in BOOK.rglob("*.html")}, done.stderr
+    return site, {path: read(path) for path in site.rglob("*.html")}, done.stderr
 
 
 @pytest.mark.slow
 def test_each_figure_has_its_own_text(book):
-    pages, _ = book
+    site, pages, _ = book
     for notebook in PROJECT.glob("notebooks/*.ipynb"):
         cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
         outputs = [output for cell in cells for output in cell.get("outputs", ())]
         facts = [output.get("metadata", {}).get("image/png", {}) for output in outputs]
-        page = pages[(BOOK / "notebooks" / f"{notebook.stem}.html").resolve()]
+        page = pages[site / "notebooks" / f"{notebook.stem}.html"]
         shown = {alt for _, alt in page.pictures}
         assert {own["alt"] for own in facts if "alt" in own} <= shown, notebook.stem
 
 
 @pytest.mark.slow
 def test_the_book_has_every_notebook_and_page_and_builds_without_warnings(book):
-    pages, told = book
-    names = {path.relative_to(BOOK.resolve()).with_suffix("").as_posix() for path in pages}
+    site, pages, told = book
+    names = {path.relative_to(site).with_suffix("").as_posix() for path in pages}
     listed = ["git", "ls-files", "notebooks/*.ipynb", "notebooks/*.md"]
     done = subprocess.run(listed, cwd=PROJECT, capture_output=True, text=True, check=True)
     expected = {line.rsplit(".", 1)[0] for line in done.stdout.splitlines() if ".src" not in line}
     assert expected <= names
     assert {"README", "index", "search", "api/cflkit.methods.ocfl"} <= names
     assert "WARNING" not in told and "ERROR" not in told, told
-    contents = set(pages[(BOOK / "index.html").resolve()].links)
+    contents = set(pages[site / "index.html"].links)
     assert {f"{name}.html" for name in expected} <= contents, "every page is in the contents"
 
 
 @pytest.mark.slow
 def test_no_link_is_broken(book):
-    pages, _ = book
+    _, pages, _ = book
     broken = []
     for path, page in pages.items():
         for link in page.links:
@@ -91,7 +91,7 @@ def test_no_link_is_broken(book):
 
 @pytest.mark.slow
 def test_pages_are_small_and_pictures_have_texts(book):
-    pages, _ = book
+    _, pages, _ = book
     for path, page in pages.items():
         assert path.stat().st_size < 2_000_000, path.name
         assert all(text for _, text in page.pictures), (path.name, page.pictures)

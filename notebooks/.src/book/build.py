@@ -1,10 +1,11 @@
 """Build the book: the committed notebooks and pages as a static site. Nothing is executed.
 
 ``make book`` copies the pages into ``data/cache/book``, and Sphinx writes the site to
-``data/runs/book``. The copies differ from the pages in three ways. Links to parts of a page become
-HTML, since their targets are. Each figure gets its alternative text. If ``CFLKIT_REPOSITORY`` names
-the public address of the project, links to files that are no pages lead there, notebooks have links
-that run them, and ``data/runs/book/colab`` has copies for Colab.
+``data/runs/book``, or to a new folder that is given. The copies differ from the pages in three
+ways. Links to parts of a page become HTML, since their targets are. Each figure gets its
+alternative text. If ``CFLKIT_REPOSITORY`` names the public address of the project, links to files
+that are no pages lead there, notebooks have links that run them, and the site's folder ``colab``
+has copies for Colab.
 """
 
 import argparse
@@ -43,10 +44,10 @@ def committed(*patterns: str) -> list[Path]:
     return [Path(line) for line in listed.stdout.splitlines()]
 
 
-def main() -> int:
+def main(site: Path) -> int:
     """Copy all pages, and build the site."""
     shutil.rmtree(STAGE, ignore_errors=True)
-    shutil.rmtree(BOOK, ignore_errors=True)
+    shutil.rmtree(site, ignore_errors=True)
     pages = committed("notebooks/*.ipynb", "notebooks/exercises/*.ipynb", "notebooks/**/*.md")
     pages = [page for page in pages if ".src" not in page.parts] + [Path(name) for name in PAGES]
     for page in pages:
@@ -64,12 +65,12 @@ def main() -> int:
     write_reference(STAGE / "api")
     trees = PROJECT / "data" / "cache" / "book-trees"
     options = ["-b", "html", "-q", "-j", "2", "-c", str(HERE), "-d", str(trees)]
-    failed = build_main([*options, str(STAGE), str(BOOK)])
+    failed = build_main([*options, str(STAGE), str(site)])
     for page in pages if REPOSITORY else []:
         if page.suffix == ".ipynb":
             notebook = json.loads((PROJECT / page).read_text(encoding="utf-8"))
             copy = launch.for_colab(notebook, page, REPOSITORY, COMMIT)
-            write(BOOK / "colab" / page.name, json.dumps(copy, indent=1))
+            write(site / "colab" / page.name, json.dumps(copy, indent=1))
     return failed
 
 
@@ -149,5 +150,9 @@ def write_reference(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    sys.exit(main())
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("site", nargs="?", type=Path, help="a new folder, not data/runs/book")
+    given = parser.parse_args().site
+    if given is not None and given.exists():
+        parser.error(f"{given} is there already")
+    sys.exit(main(given or BOOK))
