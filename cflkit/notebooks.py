@@ -83,9 +83,12 @@ def run(
     ParameterError
         An unknown name, a wrong type, a value out of bounds or one that does not fit the data;
         nothing has run.
+    DatasetError
+        With ``missing``, one's own data do not fit any more.
     NotebookError
         There is no notebook or no parameters cell, one of its cells failed, or another process is
-        running the same. Or a record is asked for, and the notebook belongs to no paper.
+        running the same. Or a record is asked for, and the notebook belongs to no paper. Or, with
+        ``missing``, the record was made from other contents of one's own data.
     """
     values = {} if file is None else read_yaml(file)
     values |= {name: parse_yaml(name, text) for name, text in given.items()}
@@ -100,7 +103,8 @@ def run(
     try:
         with run_lock(name, wait=missing):
             records.remove_leftovers(name)
-            if missing and records.folder(name) is not None:
+            if missing and (folder := records.folder(name)) is not None:
+                check_own_data(records.read(folder), parameters)
                 return None
             parameters.check_against_data()
             return execute(notebook, values, output or RUNS / f"{name}.ipynb", record_only)
@@ -108,6 +112,17 @@ def run(
         raise NotebookError(f"{name} is being run by another process") from error
     except OSError as error:
         raise NotebookError(f"{name}: {error}") from error
+
+
+def check_own_data(record: records.Record, parameters: Recorded) -> None:
+    """Raise a `NotebookError` if a record was made from other contents of one's own data."""
+    from cflkit import own_data  # PyTorch takes seconds to load
+
+    name = str(getattr(parameters, "dataset", ""))
+    if own_data.is_own(name) and own_data.load(name).files != record.provenance["data_files"]:
+        raise NotebookError(
+            f"{record.id} has a record of other contents of {name}; run it again without --missing"
+        )
 
 
 def check_writable(folder: Path) -> None:

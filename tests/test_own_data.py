@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -338,13 +339,21 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
         given |= {"version": "quarter-turn", "clients": 4, "samples": 60}
     options = [f"-p {name} {yaml.safe_dump(value).split()[0]}" for name, value in given.items()]
     notebook = str(PROJECT / "notebooks" / f"{lesson}.ipynb")
-    main(["run", notebook, *" ".join(options).split(), "--record-only"])
+    command = ["run", notebook, *" ".join(options).split(), "--record-only"]
+    assert main(command) == 0
     [record] = (tmp_path / "results").iterdir()
     assert f"-{Path(path).stem}-" in record.name
     told = json.loads((record / "record.json").read_text(encoding="utf-8"))
     assert list(told["provenance"]["data_files"]) == [path]
     rounds = pd.read_csv(record / "rounds.csv")
     assert rounds["accuracy"].notna().all()
+
+    assert main([*command, "--missing"]) == 0
+    assert "the record is there already" in capsys.readouterr().out
+    digits = datasets.load("digits-8x8")
+    make(replace(digits, images=255 - digits.images))
+    assert main([*command, "--missing"]) == 2, "the same path has other data now"
+    assert f"/{path}; run it again without --missing" in capsys.readouterr().err
 
 
 @pytest.mark.slow
