@@ -345,7 +345,7 @@ def compare_rank(
             for run in own
         )
         if len(own) == len(runs) and scores.notna().all(axis=None):
-            found = stats.average_ranks(scores, ranks.highest_first)
+            found = stats.average_ranks(scores, higher_is_better=True)
             values.append(found[methods[cell["method"]]])
             used += own
     ours = np.array(values, dtype=float)

@@ -80,18 +80,17 @@ class Protocol:
 class Ranks:
     """The rule by which a method's average rank is computed from runs of all scenarios.
 
+    The highest score has rank 1.
+
     Attributes
     ----------
     score : Protocol
         The rule for the score by which the methods of a scenario are ranked.
-    highest_first : bool
-        Whether the highest score has rank 1.
     margin : Margin
         The distances from the number that count as reproduced and as close.
     """
 
     score: Protocol
-    highest_first: bool
     margin: Margin = RANKS
 
 
