@@ -160,12 +160,14 @@ def class_counts(
 ) -> Axes:
     """Draw how many samples of each class (columns) each client (rows) has.
 
-    Lines separate the true clusters. Panels that share a ``vmax`` share a scale of colours.
+    A class of which a client has no sample is grey. Lines separate the true clusters. Panels that
+    share a ``vmax`` share a scale of colours.
     """
     table = np.asarray(counts)
     axes = axes or plt.gca()
     present = np.where(table > 0, table, np.nan)
-    axes.imshow(present, aspect="auto", cmap="YlGnBu", vmin=0, vmax=vmax)
+    colours = plt.get_cmap("YlGnBu").with_extremes(bad="0.88")
+    axes.imshow(np.ma.masked_invalid(present), aspect="auto", cmap=colours, vmin=1, vmax=vmax)
     for border in cluster_borders(clusters):
         axes.axhline(border, color="black", linewidth=1)
     axes.set(xlabel="class", ylabel="client", xticks=range(table.shape[1]))

@@ -20,7 +20,7 @@
 #
 # **Before this:** Python with NumPy, a first course in PyTorch, and some linear algebra.
 #
-# **Study minutes:** 15. **Minutes on two cores:** 1.5
+# **Study minutes:** 15. **Minutes on two cores:** 1
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE BigData 2024.
 

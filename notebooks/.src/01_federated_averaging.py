@@ -17,7 +17,7 @@
 # - write federated averaging in some twenty lines of plain PyTorch;
 # - check that the package computes the same parameters;
 # - compare the shared model with a model of all data in one place, and with models that clients train alone;
-# - see and measure client drift, between clients of like data and between clients of unlike data.
+# - see and measure client drift, between clients with similar data and between clients with dissimilar data.
 #
 # **Before this:** [00 Start here](00_start_here.ipynb).
 #
@@ -74,8 +74,8 @@ run = papers.lessons.FederatedAveraging.of(globals())
 
 # %% tags=["nbval-check-output"]
 images = datasets.load(run.dataset)
-_, alike = partition.iid(images, clients=run.clients, seed=run.seed)
-print("training samples:", *[len(indices) for indices in alike.train])
+_, similar = partition.iid(images, clients=run.clients, seed=run.seed)
+print("training samples:", *[len(indices) for indices in similar.train])
 
 # %% [markdown]
 # ## The algorithm
@@ -106,7 +106,7 @@ print("training samples:", *[len(indices) for indices in alike.train])
 
 # %%
 training = LocalTraining(epochs=run.local_epochs, batch_size=run.batch_size, lr=run.lr)
-federation = Federation(images, alike, "linear", training, seed=run.seed)
+federation = Federation(images, similar, "linear", training, seed=run.seed)
 pixels, labels = datasets.as_inputs(images.images), images.labels
 
 
@@ -128,7 +128,7 @@ def train_locally(network, client, t):
 # %%
 network = models.make("linear", images.shape, images.classes)
 theta = federation.initial()
-shares = torch.tensor([len(indices) for indices in alike.train]) / sum(map(len, alike.train))
+shares = torch.tensor([len(indices) for indices in similar.train]) / sum(map(len, similar.train))
 for t in range(run.rounds):
     sent_back = []
     for client in range(run.clients):
@@ -224,14 +224,14 @@ for method, accuracy in accuracies.mean().items():
 
 
 # %% tags=["nbval-check-output"]
-def alike_and_unlike(seed):
+def similar_and_dissimilar(seed):
     scenario = {"overlap": "nonoverlapping", "balance": "balanced"}
-    _, alike = partition.iid(images, clients=run.clients, seed=seed)
-    _, unlike = partition.ocfl(images, clients=run.clients, seed=seed, **scenario)
-    return {"alike (IID)": alike, "unlike (three clusters)": unlike}
+    _, similar = partition.iid(images, clients=run.clients, seed=seed)
+    _, dissimilar = partition.ocfl(images, clients=run.clients, seed=seed, **scenario)
+    return {"similar (IID)": similar, "dissimilar (three clusters)": dissimilar}
 
 
-for name, split in alike_and_unlike(run.seed).items():
+for name, split in similar_and_dissimilar(run.seed).items():
     print(f"{name}: classes of client 0:", *np.unique(labels[split.train[0]]))
 
 # %% [markdown]
@@ -260,7 +260,7 @@ def paths_of(seed):
     start = compared[seed][1]
     return {
         name: torch.stack([updates_after(count, split, start, seed) for count in epochs])
-        for name, split in alike_and_unlike(seed).items()
+        for name, split in similar_and_dissimilar(seed).items()
     }
 
 
@@ -272,14 +272,14 @@ paths = {seed: paths_of(seed) for seed in seeds}
 
 # %% tags=["hide-input"]
 shown = paths[run.seed]
-clusters = alike_and_unlike(run.seed)["unlike (three clusters)"].clusters
+clusters = similar_and_dissimilar(run.seed)["dissimilar (three clusters)"].clusters
 ends = torch.cat([path[-1] for path in shown.values()])
 plane = torch.linalg.svd(ends - ends.mean(dim=0), full_matrices=False).Vh[:2]
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharex=True, sharey=True)
 for ax, (name, path) in zip(axes, shown.items(), strict=True):
     flat = torch.cat([torch.zeros(1, *path.shape[1:]), path]) @ plane.T
     for client in range(run.clients):
-        cluster = int(clusters[client]) if "unlike" in name else None
+        cluster = int(clusters[client]) if "dissimilar" in name else None
         colour = "0.6" if cluster is None else plots.COLOURS[cluster]
         marker = "." if cluster is None else plots.MARKERS[cluster]
         label = "a client" if cluster is None else f"a client of cluster {cluster}"
@@ -298,13 +298,13 @@ plots.show(
     "The paths of the clients in one federation of each kind. All start at the origin, and marks stand at 1, 2, 4 and "
     "8 epochs of training alone.",
     "With the defaults: "
-    "Two panels with paths in a plane. On the left, the clients with like data stay close together and near the "
-    "origin. On the right, the clients with unlike data go far apart, cluster by cluster, into three directions. Their "
+    "Two panels with paths in a plane. On the left, the clients with similar data stay close together and near the "
+    "origin. On the right, the clients with dissimilar data go far apart, cluster by cluster, into three directions. Their "
     "mean, in black, stays near the origin.",
 )
 
 # %% [markdown]
-# Each line is a client that leaves the shared model at the origin. **With the defaults**, clients of unlike data part,
+# Each line is a client that leaves the shared model at the origin. **With the defaults**, clients with dissimilar data part,
 # cluster by cluster, each towards its own optimum. The mean of their models moves much less than they do.
 #
 # The plane shows where the end points differ. What all clients have in common lies mostly outside it. Lengths are
@@ -361,9 +361,9 @@ plots.show(
     3,
     "The share of the clients' work that survives averaging, and the length that is lost. Dots are federations, and "
     "lines with marks are their means.",
-    "Two line charts over local epochs, each with a line for alike and one for unlike clients. With the defaults, both "
-    "shares rise with the epochs. The share of unlike clients stays below the dotted line of unrelated directions. The "
-    "lost length of unlike clients grows most.",
+    "Two line charts over local epochs, each with a line for similar and one for dissimilar clients. With the defaults, both "
+    "shares rise with the epochs. The share of dissimilar clients stays below the dotted line of unrelated directions. The "
+    "lost length of dissimilar clients grows most.",
 )
 
 # %% [markdown]
@@ -376,7 +376,7 @@ for name in survived:
     print(f"{name}: 1 to 8 epochs: share {first:.2f} to {final:.2f}, lost {start:.2f} to {end:.2f}")
 
 # %% [markdown]
-# **With the defaults**, most of the work of like clients survives. Less of the unlike clients' work survives than if they
+# **With the defaults**, most of the work of similar clients survives. Less of the dissimilar clients' work survives than if they
 # pulled in unrelated directions: they pull *against* each other. More local epochs make the share larger in both
 # federations. They also make the updates longer, and so the length that is lost grows as well. A larger share is
 # therefore no sign of less drift.
@@ -426,15 +426,15 @@ plots.show(
     4,
     "Accuracy on all ten classes of the clients' own models and of their mean. Dots are federations, and lines with "
     "marks are their means. Marks are shifted a little so that none hides another.",
-    "Line chart of accuracy over local epochs with four lines. With the defaults, the own models of unlike clients fall "
-    "steeply. The own models of alike clients and both means stay level, near the top.",
+    "Line chart of accuracy over local epochs with four lines. With the defaults, the own models of dissimilar clients fall "
+    "steeply. The own models of similar clients and both means stay level, near the top.",
 )
 
 # %% [markdown]
-# **With the defaults**, each unlike client trains itself out of the classes that it does not see. The longer it trains
+# **With the defaults**, each dissimilar client trains itself out of the classes that it does not see. The longer it trains
 # alone, the more it forgets. Here the mean repairs the damage: it cancels most of the drift, and so stays near the good
 # model from which all clients started. [02 When clients disagree](02_when_clients_disagree.ipynb) trains a deeper network
-# from random weights, with unlike clients in every round. There the mean repairs less.
+# from random weights, with dissimilar clients in every round. There the mean repairs less.
 
 # %% [markdown]
 # ### The same disagreement, pair by pair
@@ -446,8 +446,8 @@ plots.show(
 
 # %%
 def within_and_between(seed):
-    gamma = cosine_divergence(paths[seed]["unlike (three clusters)"][0])
-    own = alike_and_unlike(seed)["unlike (three clusters)"].clusters
+    gamma = cosine_divergence(paths[seed]["dissimilar (three clusters)"][0])
+    own = similar_and_dissimilar(seed)["dissimilar (three clusters)"].clusters
     same, self = own[:, None] == own, np.eye(run.clients, dtype=bool)
     return float(gamma[same & ~self].mean()), float(gamma[~same].mean())
 
@@ -463,7 +463,7 @@ print("cosine distance between clusters:", *distances[:, 1].round(2))
 #
 # - Federated averaging sends a model, trains it locally, and averages. The server sees parameters and sample counts.
 # - It saves communication by many local steps. The price is client drift.
-# - Drift has a direction. Clients of like data drift together, and clients with unlike data drift apart.
+# - Drift has a direction. Clients with similar data drift together, and clients with dissimilar data drift apart.
 #   This is the trouble for one shared model, and the clue
 #   to the clusters.
 #
@@ -474,7 +474,7 @@ print("cosine distance between clusters:", *distances[:, 1].round(2))
 # %% tags=["claims"]
 alone, federated = accuracies["each client alone"], accuracies["FedAvg"]
 pooled = accuracies["all data in one place"]
-like, unlike = survived
+similar, dissimilar = survived
 claims.check(
     "01_federated_averaging",
     {
@@ -482,24 +482,25 @@ claims.check(
         "FedAvg ends at least 0.01 above clients that train alone": (federated - alone).min()
         > 0.01,
         "FedAvg ends at most 0.1 below the model of all data": (pooled - federated).max() < 0.1,
-        "at least half of like clients' work survives averaging": survived[like].min() > 0.5,
-        "less of unlike clients' work survives than of unrelated pulls": (
-            survived[unlike].max() < run.clients**-0.5
+        "at least half of similar clients' work survives averaging": survived[similar].min() > 0.5,
+        "less of dissimilar clients' work survives than of unrelated pulls": (
+            survived[dissimilar].max() < run.clients**-0.5
         ),
         "with more local epochs a larger share survives, and more length is lost": all(
             (np.diff(both[name].mean(axis=0)) > 0).all()
             for both in (survived, lost)
             for name in both
         ),
-        "eight epochs lose at least twice the length of one, for unlike clients": (
-            (lost[unlike][:, -1] > 2 * lost[unlike][:, 0]).all()
+        "eight epochs lose at least twice the length of one, for dissimilar clients": (
+            (lost[dissimilar][:, -1] > 2 * lost[dissimilar][:, 0]).all()
         ),
-        "from one to eight epochs, unlike clients forget 0.2 accuracy or more": (
-            (forgetting[unlike][0][:, 0] - forgetting[unlike][0][:, -1]).min() > 0.2
+        "from one to eight epochs, dissimilar clients forget 0.2 accuracy or more": (
+            (forgetting[dissimilar][0][:, 0] - forgetting[dissimilar][0][:, -1]).min() > 0.2
         ),
-        "the mean of unlike clients keeps an accuracy of 0.8 or more": forgetting[unlike][1].min()
-        > 0.8,
-        "clients of one cluster pull closer together than others": (
+        "the mean of dissimilar clients keeps an accuracy of 0.8 or more": (
+            forgetting[dissimilar][1].min() > 0.8
+        ),
+        "updates of one cluster have smaller cosine distances than those of two clusters": (
             (distances[:, 0] < distances[:, 1]).all()
         ),
     },
@@ -521,7 +522,7 @@ claims.check(
 # 2. The server may treat the mean update as a gradient, and apply momentum or Adam to it (Reddi et al., 2021). Try
 #    `methods.make("fedavg", server_optimizer="momentum", server_lr=0.1)`. Is it faster here? With a momentum of
 #    $\beta_1 = 0.9$, why is a rate of 0.1 not a tenth of a step?
-# 3. In the federation of unlike clients, let client 0 keep a third of its samples. You can use
+# 3. In the federation of dissimilar clients, let client 0 keep a third of its samples. You can use
 #    `dataclasses.replace(split, train=[...])`. What do `weighting="samples"` and `weighting="equal"` do to its classes?
 
 # %% [markdown]

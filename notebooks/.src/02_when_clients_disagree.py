@@ -118,7 +118,7 @@ plots.show(
 
 # %% [markdown]
 # Now count. In Figure 2, each row is a client and each column a class. Darker cells have more images, and all panels share
-# one scale. White cells are classes of which a client has no training image. Black lines separate the clusters.
+# one scale. Grey cells are classes of which a client has no training image. Black lines separate the clusters.
 
 # %% tags=["hide-input"]
 tables = {name: partition.class_counts(made, images.labels) for name, made in scenarios.items()}
@@ -135,7 +135,7 @@ plots.show(
     2,
     "The number of training images per client and class, in the four scenarios, on one scale.",
     "Four matrices of clients and classes. Non-overlapping scenarios have one block of columns per "
-    "cluster and white beside it. In overlapping scenarios, the blocks of two clusters share "
+    "cluster and grey beside it. In overlapping scenarios, the blocks of two clusters share "
     "columns. In imbalanced scenarios, some columns of a block are much darker than others.",
 )
 
@@ -161,7 +161,7 @@ def variation(counts):
 
 def between_clusters(counts, of):
     pooled = np.stack([counts[of == cluster].sum(axis=0) for cluster in range(3)])
-    return variation(pooled)[[0, 0, 1], [1, 2, 2]]
+    return variation(pooled)[[0, 0, 1], [1, 2, 2]]  # the pairs 0-1, 0-2 and 1-2
 
 
 # %% tags=["nbval-check-output"]
@@ -206,7 +206,7 @@ print("same samples as the package:", np.array_equal(kept, packaged))
 # ## Test images that others train on
 #
 # Thirty per cent of what a client keeps, at random, becomes its [own test set](99_glossary.ipynb#own-test-set). The server has
-# a [central test set](99_glossary.ipynb#central-test-set) with all classes. It measures what a model knows beyond its clients.
+# a [central test set](99_glossary.ipynb#central-test-set) with all classes. It measures how well a model does on all classes, also on those that its clients do not have.
 #
 # Sharing has a consequence that the papers do not mention. Each client splits its samples on its own. So an image in its
 # test set may be in the training set of another client of its cluster. How often does this happen?
@@ -293,9 +293,9 @@ def train(method, of_seed):
         jobs = method.broadcast(t)
         method.aggregate(t, jobs, federation.train(jobs, t))
         predicted = federation.predict(Jobs(method.models, method.labels, everyone))
-        right = [(p.argmax(1) == federation.targets(c)).cpu() for c, p in enumerate(predicted)]
-        right = np.array([answers.float().mean().item() for answers in right])
-        accuracy[t] = [right[split.clusters == cluster].mean() for cluster in range(3)]
+        own = [(p.argmax(1) == federation.targets(c)).float() for c, p in enumerate(predicted)]
+        own = np.array([right.mean().item() for right in own])  # accuracy per client
+        accuracy[t] = [own[split.clusters == cluster].mean() for cluster in range(3)]
         models.append(method.models)
     return accuracy, models
 
@@ -307,7 +307,7 @@ def train(method, of_seed):
 
 # %%
 seeds = range(run.seed, run.seed + run.repeats)
-shared = {one: train(methods.make("fedavg", weighting="equal"), one) for one in seeds}
+shared = {seed: train(methods.make("fedavg", weighting="equal"), seed) for seed in seeds}
 oracle = methods.make("oracle", truth=split.clusters, weighting="equal")
 separate, _ = train(oracle, run.seed)
 
@@ -337,7 +337,7 @@ plots.show(
 )
 
 # %% [markdown]
-# **With the defaults** it does not: a line that has risen often falls in the next round. The mean over clusters hides what happens to each of them. The average of all updates can land nearer to the optimum of one
+# **With the defaults**, no cluster keeps what it has gained: a line that has risen often falls in the next round. The mean over clusters (dashed) hides this. The average of all updates can land nearer to the optimum of one
 # cluster in one round, and nearer to another's in the next. Figure 5 asks whether this depends on the seed. It shows, for each seed and round, which cluster
 # the shared model serves best and which it serves worst.
 
@@ -356,7 +356,7 @@ for ax, (title, extreme) in zip(axes, {"best": np.max, "worst": np.min}.items(),
     step = max(run.rounds // 5, 1)
     ax.set(title=f"cluster served {title}", xlabel="round", yticks=range(run.repeats))
     ax.set_xticks(range(step - 1, run.rounds, step), range(step, run.rounds + 1, step))
-axes[0].set_yticks(range(run.repeats), [f"seed {one}" for one in seeds])
+axes[0].set_yticks(range(run.repeats), [f"seed {seed}" for seed in seeds])
 plots.show(
     figure,
     5,
@@ -373,17 +373,17 @@ plots.show(
 # round in which the accuracy of some cluster drops by 0.1 or more.
 
 # %%
-gap = {one: np.ptp(curve, axis=1) for one, (curve, _) in shared.items()}
-turns = {one: (np.diff(curve.argmax(axis=1)) != 0).sum() for one, (curve, _) in shared.items()}
+gap = {seed: np.ptp(curve, axis=1) for seed, (curve, _) in shared.items()}
+turns = {seed: (np.diff(curve.argmax(axis=1)) != 0).sum() for seed, (curve, _) in shared.items()}
 falls = {
-    one: (np.diff(curve, axis=0).min(axis=1) <= -0.1).sum() for one, (curve, _) in shared.items()
+    seed: (np.diff(curve, axis=0).min(axis=1) <= -0.1).sum() for seed, (curve, _) in shared.items()
 }
-late = {one: curve[-5:].mean() for one, (curve, _) in shared.items()}
+late = {seed: curve[-5:].mean() for seed, (curve, _) in shared.items()}
 print(f"with {run.rounds} rounds, the best cluster can change at most {run.rounds - 1} times")
-for one in seeds:
+for each in seeds:
     print(
-        f"seed {one}: mean gap {gap[one].mean():.2f}, best cluster changes {turns[one]:2d} times, "
-        f"falls in {falls[one]:2d} rounds, last five rounds {late[one]:.2f}"
+        f"seed {each}: mean gap {gap[each].mean():.2f}, best cluster changes {turns[each]:2d} times, "
+        f"falls in {falls[each]:2d} rounds, last five rounds {late[each]:.2f}"
     )
 print(f"one model per true cluster, last five rounds: {separate[-5:].mean():.2f}")
 
@@ -400,18 +400,18 @@ print(f"one model per true cluster, last five rounds: {separate[-5:].mean():.2f}
 
 # %%
 half = run.rounds // 2
-lopsided = {one: half + int(gap[one][half:].argmax()) for one in seeds}
+lopsided = {seed: half + int(gap[seed][half:].argmax()) for seed in seeds}
 
 
-def answers(one):
-    federation = Federation(images, split, network, training, seed=one)
+def answers(seed):
+    federation = Federation(images, split, network, training, seed=seed)
     first = torch.zeros(1, dtype=torch.int64)
-    model = shared[one][1][lopsided[one]]
+    model = shared[seed][1][lopsided[seed]]
     return federation.predict(Jobs(model, first, first), "central")[0].argmax(1).cpu().numpy()
 
 
 truth = images.test_labels.numpy()
-answered = {one: answers(one) for one in seeds}
+answered = {seed: answers(seed) for seed in seeds}
 
 # %% tags=["hide-input"]
 confusion = np.zeros((images.classes, images.classes))
@@ -443,12 +443,12 @@ plots.show(
 
 # %%
 strange = {}
-for one in seeds:
-    loser = shared[one][0][lopsided[one]].argmin()
+for each in seeds:
+    loser = shared[each][0][lopsided[each]].argmin()
     own = np.flatnonzero(held["three clusters"][split.clusters == loser].sum(axis=0))
-    strange[one] = 1 - np.isin(answered[one][np.isin(truth, own)], own).mean()
+    strange[each] = 1 - np.isin(answered[each][np.isin(truth, own)], own).mean()
     print(
-        f"seed {one}, round {lopsided[one] + 1:2d}: cluster {loser}, {strange[one]:.0%} of its images"
+        f"seed {each}, round {lopsided[each] + 1:2d}: cluster {loser}, {strange[each]:.0%} of its images"
     )
 
 # %% [markdown]
@@ -458,7 +458,7 @@ for one in seeds:
 # ## The partition is the experiment
 #
 # If you change who holds which samples, every number above changes. So a partition has a seed of its own. It is saved as a
-# [manifest](99_glossary.ipynb#manifest), a file with the recipe, and with the numbers of each client's samples and its true cluster.
+# [manifest](99_glossary.ipynb#manifest), a file with the recipe and, for each client, the indices of its samples and its true cluster.
 # It carries a [hash](99_glossary.ipynb#hash) over its contents. Load it elsewhere and compare the hash. If one entry is
 # altered, loading refuses the file.
 
@@ -488,9 +488,9 @@ except partition.PartitionError as error:
 # evaluates, over all training seeds of this run. It also prints how often the claim held in other runs.
 
 # %% tags=["claims"]
-gaps = np.mean([gap[one].mean() for one in seeds])
+gaps = np.mean([gap[seed].mean() for seed in seeds])
 changes, losses, wrong, end = (
-    np.mean([by_seed[one] for one in seeds]) for by_seed in (turns, falls, strange, late)
+    np.mean([by_seed[seed] for seed in seeds]) for by_seed in (turns, falls, strange, late)
 )
 claims.check(
     "02_when_clients_disagree",

@@ -97,12 +97,12 @@ print(f"{federation.parameters:,} parameters")
 # %% [markdown]
 # ## What leaves a client?
 #
-# In this kit, a method asks clients for things, and clients answer. So we can watch what is asked. A method's `round` is a
-# conversation, in which each `yield` is a request. The next function runs these conversations itself, and counts the requests.
+# In this kit, a method asks clients for things, and clients answer. So we can watch what is asked, and count it. The function for this is in the
+# next cell. Its code matters only if you want to write a method yourself. A method's `round` is a conversation, in which each `yield` is a request. Then
 # `conversation.send(answer)` hands the last answer to the method, and runs the method to its next `yield`. The first call sends `None`.
 
 
-# %%
+# %% tags=["hide-input"]
 def asked(method, rounds=2):
     """How many answers of each kind a client gives in some rounds, and whether it sends them."""
     method.setup(federation.server, federation.initial())
@@ -165,9 +165,11 @@ for name, counts in messages.items():
 # $$\frac{\partial \ell}{\partial b_c} = p_c - \mathbb{1}[y = c] .$$
 #
 # Here $\ell$ is the cross-entropy, and $p_c$ is the predicted probability of class $c$, about 0.1 for ten classes at the beginning. A step of training moves *against* the gradient. So the bias goes
-# *up* if a class is more frequent among the client's images than predicted, and *down* if it is absent. Zhao et al. (2020) read the label of a single image in this way.
+# *up* if a class is more frequent among the client's images than predicted, and *down* if it is absent. Zhao et al. (2020) read the label of a single image
+# from the signs of the last layer's gradient.
 #
-# To try this, we need clients that have different classes. In OCFL's partition without overlap, each group has its own:
+# To try this, we need clients that have different classes. In OCFL's partition without overlap, each group has its own. In a second partition, the
+# clients have all classes in different shares, which are drawn from a Dirichlet distribution ([lesson 02](02_when_clients_disagree.ipynb)):
 
 
 # %%
@@ -177,19 +179,39 @@ def classes_from_update(federation, update):
 
 
 # %%
+def read_and_held(parts):
+    """The classes read from each client's first update, and the classes that the client has."""
+    place = home(digits, parts)
+    initial, all_clients = place.initial()[None], torch.arange(place.clients)
+    jobs = Jobs(initial, torch.zeros(place.clients).long(), all_clients)
+    read = [classes_from_update(place, update) for update in place.train(jobs, 0) - initial]
+    return read, [set(digits.labels[rows].tolist()) for rows in parts.train]
+
+
+# %%
 _, by_classes = partition.ocfl(
     digits, overlap="nonoverlapping", balance="balanced", clients=9, draws=120, seed=run.seed
 )
-other = home(digits, by_classes)
-start, nine = other.initial()[None], torch.arange(9)
-updates = other.train(Jobs(start, torch.zeros(9).long(), nine), 0) - start
-read = [classes_from_update(other, update) for update in updates]
-held = [set(digits.labels[rows].tolist()) for rows in by_classes.train]
+read, held = read_and_held(by_classes)
 for client in (0, 3, 6):
     print(f"client {client} has {sorted(held[client])}, and its update says {sorted(read[client])}")
+_, by_shares = partition.dirichlet(digits, clients=9, alpha=0.3, seed=run.seed)
+for name, parts in (("separate classes", by_classes), ("other shares", by_shares)):
+    found, there = read_and_held(parts)
+    pairs = list(zip(found, there, strict=True))
+    exact, total = sum(a == b for a, b in pairs), sum(map(len, there))
+    missed, invented = sum(len(b - a) for a, b in pairs), sum(len(a - b) for a, b in pairs)
+    print(f"{name:17s} read exactly: {exact} of 9 clients; ", end="")
+    print(f"classes missed: {missed} of {total}, invented: {invented}")
 
 # %% [markdown]
-# This is no accident. OCFL finds groups *because* updates tell about the data. What helps the clustering helps a curious server, too.
+# Where the groups have separate classes, the signs tell all of a client's classes. Where a client has a little of many classes, they tell only the frequent ones: a bias goes up
+# only for a class that is more frequent than predicted. Stronger attacks read more.
+#
+# OCFL finds groups *because* updates tell about the data. What helps the clustering helps a curious server, too.
+#
+# Could the server see less? With **secure aggregation**, it learns only the *sum* of the clients' updates. FedAvg needs no more. But OCFL, Sattler, Briggs and FlexCFL compare single updates, so they
+# do not work with it as they are. IFCA does, if the server may know which cluster each client has chosen. The kit has no secure aggregation.
 #
 # ## Noise that protects
 #
@@ -199,7 +221,7 @@ for client in (0, 3, 6):
 # $$P(\text{outcome} \in S \mid \text{one}) \le e^{\varepsilon} \, P(\text{outcome} \in S \mid \text{other}) + \delta .$$
 #
 # Roughly, $\delta$ is the probability that the promise fails. (This $\varepsilon$ is not the threshold of EMD-CFL.) For $\varepsilon = 1$, a probability changes by a factor of at most 2.7. For $\varepsilon = 10$, the factor is 22,000, which is hardly a promise. We take $\delta = 10^{-5}$. Note
-# how much is protected: *all* data of a client together, and not one image.
+# how much is protected: *all* data of a client together, and not one image. This is **client-level** privacy. Other methods, such as DP-SGD, protect single samples.
 #
 # A client gets this by two steps before it sends its update $u$. It clips the update to a norm of at most $C$. Then it adds
 # Gaussian noise with the standard deviation $\sigma C$ to each of its $P$ parameters. We call $\sigma$ the noise:
@@ -242,7 +264,7 @@ for noise, value in budget.items():
 # The extended paper says that differential privacy "can be easily applied" to OCFL, and expects that the performance drops. Now we measure it. The noise depends on the seed, the client, the round and the model. So
 # methods that ask for the same training also share its noise.
 #
-# Two variants of OCFL take part. OCFL-KM uses k-means and is told that there are two clusters, and OCFL-HDB uses HDBSCAN. Two references do not search: the **oracle** has the true groups as clusters, and **clusters of one** has one cluster per client. One more line never clusters. It only
+# Each client adds its own noise, which is called **local** differential privacy. Two variants of OCFL take part. OCFL-KM uses k-means and is told that there are two clusters, and OCFL-HDB uses HDBSCAN. Two references do not search: the **oracle** has the true groups as clusters, and **clusters of one** has one cluster per client. One more line never clusters. It only
 # measures the temperature of a common model.
 
 
@@ -273,7 +295,7 @@ accuracy = last.pivot_table(index="noise", columns="method", values="accuracy")
 agreement = last.pivot_table(index="noise", columns="method", values="ari")
 
 # %% [markdown]
-# Figure 1 shows what happens with more and more noise. Agreement is measured by the [ARI](99_glossary.ipynb#ari), which is 1 for the true groups. Read the figure from left to right. What is lost first, the clusters or the accuracy of those who know the clusters?
+# Figure 1 shows what happens with more and more noise, and the next cell prints the means. Agreement is measured by the [ARI](99_glossary.ipynb#ari), which is 1 for the true groups. Read the figure from left to right. What is lost first, the clusters or the accuracy of those who know the clusters?
 
 # %% tags=["hide-input"]
 places = np.arange(len(run.noises))
@@ -304,12 +326,16 @@ plots.show(
     "falls steeply near a noise of 0.1. In the right chart, the oracle stays highest; clusters of one fall lowest.",
 )
 
+# %%
+means = pd.concat({"ARI": agreement[compared[:2]], "accuracy": accuracy[compared]}, axis=1)
+print(means.round(2).to_string())
+
 # %% [markdown]
 # With the defaults, there are three answers:
 #
-# - **The clusters go first.** Up to σ = 0.06, both variants of OCFL find the groups in each seed. At σ = 0.1, OCFL-HDB loses them in every seed, and OCFL-KM in two of three. The oracle hardly notices this noise.
+# - **The clusters go first.** Up to σ = 0.06, OCFL-KM finds the groups in each seed, and OCFL-HDB in two of three. At σ = 0.1, OCFL-KM puts one of the ten clients into the wrong group in each seed, and OCFL-HDB loses the groups. The oracle hardly notices this noise.
 # - **Small clusters pay most.** A cluster's model is a mean, and so is its noise. With five members, the noise is divided by $\sqrt 5$. In a cluster of one, nobody helps. At σ = 0.2, the oracle has lost 6 points, and
-#   clusters of one have lost 40. Size is not everything, though: FedAvg averages ten updates, and still loses more than the oracle. We have not examined why.
+#   clusters of one have lost more than 35. Size is not everything, though: FedAvg averages ten updates, and still loses more than the oracle. We have not examined why.
 # - **The guarantee is nearly empty.** The clusters are lost at an ε of several thousand. A promise that means something needs an ε of about 1.
 #
 # So noise can be *applied* easily, but the clusters do not survive it. The papers warn of clients that are "singled out". Noise makes their situation worse: they need
@@ -384,7 +410,7 @@ plots.show(
 # - A client could send fewer numbers to the clusterer, such as the 650 of the last layer (first row).
 # - A client could be clustered by a single training, without a trigger (last column).
 #
-# A server that all clients trust could do more. It would add noise to the means of clusters, and not to single updates. But this server sees every update.
+# A server that all clients trust could do more. It would add noise to the means of clusters, and not to single updates (**central** differential privacy). But this server sees every update.
 
 # %%
 for size in (650, P, 1_000_000, 25_000_000):
@@ -393,9 +419,9 @@ for size in (650, P, 1_000_000, 25_000_000):
     print(f"P = {size:10,}: σ* = {bound:.4f}, ε = {whole:9,.0f}, for one round {once:8,.0f}")
 
 # %% [markdown]
-# ## Who was a member? An attack
+# No row comes near to an ε of 1: not the small last layer (first row), and not a single round (last column). A large network is the farthest from it.
 #
-# None of the three cases comes near to an ε of 1.
+# ## Who was a member? An attack
 #
 # ε bounds what *any* attacker can learn. A real attacker may learn less than ε allows. **Membership inference** asks: was this image among the training images? The simplest
 # attack is that of Yeom et al. (2018). Models are more confident about images that they have seen. So an image $x$ with the label $y$ is called a member if its loss $\ell$ is at most a threshold $\tau$:
@@ -403,7 +429,7 @@ for size in (650, P, 1_000_000, 25_000_000):
 # $$\text{member}(x) \iff \ell(\theta; x, y) \le \tau .$$
 #
 # Each $\tau$ gives a share of members that are caught, and a share of others that are wrongly accused. Together they draw the ROC curve. The area under it
-# (AUC) is the probability that a random member has a smaller loss than a random other image. A coin has 0.5.
+# (AUC) is the probability that a random member has a smaller loss than a random other image. Random guessing gives 0.5.
 #
 # Our attacker has the model that a client uses, as every other member of its cluster has. In a cluster of one, only the server has it. The server also has each client's own trained model, so larger clusters do not help against the server itself. We attack all clients, with the models that we have trained above. For the same clients, we compare clusters of one, the true groups, and one
 # cluster for all. Members are a client's training images, and the others are its test images.
@@ -511,6 +537,8 @@ plots.show(
 #
 # The other methods have rules that also cover newcomers. In IFCA, a client chooses the model with the smallest loss in every round. In EMD-CFL, a newcomer is compared with each
 # client that is there in the same round, once per pair.
+#
+# The methods are not told equally much. IFCA gets the true number of groups, and EMD-CFL a threshold that we chose for these data. OCFL gets neither.
 
 
 # %%
@@ -540,6 +568,7 @@ def accuracies(place, method):
 
 
 # %%
+# The last client of group 0 gets the data of the reserve client of group 1
 moved = everybody.take([*range(half - 1), run.clients + 1, *order[half:]])
 same_place, drifted = home(images, split), home(images, moved)
 first, second = [half - 1], list(range(half, run.clients))
@@ -624,7 +653,8 @@ for name, (curves, labels) in scenes.items():
 #   first group before, and had left one client out as noise, which is a cluster of its own here.) In the end, both groups are below the oracle. IFCA had a second model in reserve, and EMD-CFL compares each new pair.
 # - **Drift.** OCFL and EMD-CFL decide once, OCFL per client and EMD-CFL per pair. The client that has changed stays where it was, and ends 32 and 43 points below the oracle. FedAvg does much better, since its
 #   model knows both groups. IFCA asks in every round.
-# - **Again.** OCFL that clusters again ends within 2 points of the oracle in *late group* and in *drift*. Each clustering costs one round in which no model improves. It is also risky where few clients are there. In the scene *random*, it ended more than 5 points below the oracle with some seeds (the last
+# - **Again.** OCFL that clusters again ends within 2 points of the oracle in *late group* and in *drift*. In *drift*, the change comes just before a clustering, which is the best case: with `change = 6`, the client
+#   has the wrong model for two rounds. Each clustering costs one round in which no model improves. It is also risky where few clients are there. In the scene *random*, it ended more than 5 points below the oracle with some seeds (the last
 #   claim below).
 #
 # One client with 60 test images is not much, so look at the claims for other seeds. [Report 95](95_report_emd_cfl.ipynb) has similar scenes on
@@ -633,7 +663,7 @@ for name, (curves, labels) in scenes.items():
 #
 # ## What we saw
 #
-# - The updates tell which classes a client has.
+# - The signs of the output biases tell which classes are frequent at a client. Where groups have separate classes, these are all of its classes.
 # - Noise destroys the clusters long before ε is small enough for a promise. A formula says roughly at which noise.
 # - Clients in clusters of one suffer more from the noise than clients in the true groups, and they are easier to attack.
 # - Clusters that are found once do not follow a client that changes its group. Clustering again follows it, and also finds a group that comes late.

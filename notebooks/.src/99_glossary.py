@@ -126,7 +126,7 @@
 # | $p$ | In the text on ACC, the dirtiness. In deviation 8, the overlap fraction. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $n$ | In deviation 8 of 06, the number of clients that hold a class. | whole number | [06](06_fedcref.ipynb) |
 #
-# ### Explanations and the ledger
+# ### Lessons 07 to 10, and the ledger
 #
 # | symbol | meaning | shape or unit | first used in |
 # |---|---|---|---|
@@ -143,11 +143,14 @@
 # | $s_{ik}$, $\tau$ | In 08, the share of client $i$ in cluster $k$, and the temperature of these shares. | number in $[0, 1]$; positive number | [08](08_tutorial_022.ipynb) |
 # | $\theta^{(i)}$ | In 08, the mixture of models of client $i$. | $[P]$ | [08](08_tutorial_022.ipynb) |
 # | $F_{kl}$, $d_{kl}$ | In 08, the mean loss of model $k$ on the clients of cluster $l$, and the larger excess of two such losses. | losses | [08](08_tutorial_022.ipynb) |
+# | $k$ | In 09 and 10, the number of clusters, or of models, that a method is told. | whole number | [09](09_a_map_of_the_methods.ipynb) |
+# | $\lambda$, $\mu$ | In 09, weights of [proximal terms](#proximal-term). | numbers from 0 | [09](09_a_map_of_the_methods.ipynb) |
 # | $W$, $W_{ij}$ | In 09, the [mixing matrix](#mixing-matrix) of a round, and the weight of client $j$'s trained model in the model of client $i$. In 05, $W$ is a distance. | $[m, m]$ | [09](09_a_map_of_the_methods.ipynb) |
 # | $\tilde\theta_j$ | In 09, the model that client $j$ has just trained. | $[P]$ | [09](09_a_map_of_the_methods.ipynb) |
 # | $\pi_k$, $q_k(x)$ | In the exercises of 09, the share of model $k$ at a client, and its [responsibility](#responsibility) for the image $x$. | numbers in $[0, 1]$ | [09](exercises/09_a_map_of_the_methods_exercises.ipynb) |
 # | $\varepsilon$, $\delta$ | In 10, the two numbers of [differential privacy](#differential-privacy). | non-negative number; probability | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
 # | $C$, $\sigma$ | In 10, the largest norm of an update after clipping, and the noise in units of $C$. | numbers | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
+# | $T$, $s$ | In 10, the number of rounds, and the distance $2\sqrt T/\sigma$ of the two worlds, in standard deviations. | whole number; number | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
 # | $\rho$, $g$, $\sigma^*$ | In 10, the cosine of two updates, the gap between the cosines within and between groups, and the noise from which the clusterer no longer sees it. | numbers | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
 # | $b_c$ | In 10, the bias of the output for class $c$. | number | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
 # | $p$, $\bar o$ | In 90, a published number, and our mean over seeds. | as printed | [90](90_ledger.ipynb) |
@@ -181,7 +184,12 @@
 # |---|---|
 # | $\theta$ | the parameters of a model; the threshold of FedCRef |
 # | $\alpha$ | the concentration of a Dirichlet distribution (02); the share of images that must agree (06); the weights of GradCAM (07) |
-# | $T$ | the temperature (03, 04); the transport plan (05); the last round in Algorithm 1 of the OCFL papers |
+# | $T$ | the temperature (03, 04); the transport plan (05); the number of rounds (10); the last round in Algorithm 1 of the OCFL papers |
+# | $C$ | the fraction of clients that train (01); the largest norm of an update (10) |
+# | $s$ | a score (05); a share of a client in a cluster (08); a distance in standard deviations (10); a standard deviation (90) |
+# | $k$ | a rank, or the rows of a random projection (05); a channel (07); a number of clusters (09, 10) |
+# | $\lambda$ | the bound of a norm (03); the weight of a proximal term (09) |
+# | $h$ | the height of a bump (08); half the width of an interval (90) |
 # | $p$ | the order of a norm (03); the dirtiness or the overlap fraction (06); with an index, a probability (07); a local cluster in the FedCRef paper |
 # | $K$ | the number of local clusters (06); the number of channels (07); the number of local steps in Algorithm 1 of the OCFL papers |
 # | $c$ | a cluster of clients (02, 04); a cost (05); a class (07) |
@@ -337,6 +345,11 @@
 # <a id="dendrogram"></a>**Dendrogram.** A dendrogram is a tree of all merges of agglomerative clustering. The height of
 # a merge is the distance of the two groups. See [04](04_sattler_and_briggs.ipynb).
 #
+# <a id="differential-privacy"></a>**Differential privacy.** A mechanism is differentially private if each outcome has
+# nearly the same probability, whichever data one client has. The number ε bounds how much these probabilities differ.
+# Here it protects all data of a client (client level). With *local* privacy, each client adds its own noise; with *central*
+# privacy, a trusted server adds it to means. See [10](10_privacy_and_clients_that_come_and_go.ipynb).
+#
 # <a id="dirichlet-split"></a>**Dirichlet split.** A Dirichlet split divides the samples of each class among the
 # clients, in shares drawn from a Dirichlet distribution with concentration $\alpha$. A small $\alpha$ gives very
 # unequal shares. In the kit, such a split has no true clusters to find. See [02](02_when_clients_disagree.ipynb).
@@ -349,16 +362,13 @@
 # pairs of clients' updates. True clusters appear as blocks of small values on its diagonal. See
 # [03](03_ocfl_temperature.ipynb).
 #
-# <a id="differential-privacy"></a>**Differential privacy.** A mechanism is differentially private if each outcome has
-# nearly the same probability, whichever data one client has. The number ε bounds how much these probabilities differ.
-# See [10](10_privacy_and_clients_that_come_and_go.ipynb).
-#
 # <a id="draws"></a>**Draws.** The number of draws says how many times a client draws a sample from the pool. In the
 # OCFL scenarios, clients draw with replacement and drop repeated samples, so that they hold fewer samples than draws.
 # See [00](00_start_here.ipynb) and [02](02_when_clients_disagree.ipynb).
 #
-# <a id="drift"></a>**Drift.** In this kit, a client drifts when its data change, so that it belongs to another group.
-# See [10](10_privacy_and_clients_that_come_and_go.ipynb).
+# <a id="drift"></a>**Drift** of a client's data. The data of a client change, so that it belongs to another group. This
+# is not [client drift](#client-drift), which happens in every local training. See
+# [10](10_privacy_and_clients_that_come_and_go.ipynb).
 #
 # <a id="earth-movers-distance"></a>**Earth mover's distance** (EMD). The earth mover's distance is the least cost of
 # moving the mass of one sample to the places of another. For equal numbers of points on a line, it is the mean distance
@@ -604,6 +614,10 @@
 # <a id="score"></a>**Score** (EMD-CFL). The score of a pair of clients is the earth mover's distance of their
 # embeddings minus the [reference distance](#reference-distance). It is near 0 for clients with similar data. See
 # [05](05_emd_cfl.ipynb).
+#
+# <a id="secure-aggregation"></a>**Secure aggregation.** With secure aggregation, a server learns only the sum of the
+# clients' updates, and no single one. Methods that compare single updates do not work with it as they are. See
+# [10](10_privacy_and_clients_that_come_and_go.ipynb).
 #
 # <a id="seed"></a>**Seed.** A seed is the number from which random choices are derived. The same seed, with the same
 # code on the same machine, gives the same run. The partition has a seed of its own in most lessons. See
