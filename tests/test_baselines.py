@@ -51,6 +51,12 @@ def run(name, federation, rounds=4, **options):
     return method, history.table()
 
 
+def begin(name, federation, **options):
+    method = methods.make(name, **options)
+    method.setup(federation.server, federation.initial())
+    return method
+
+
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name != "ifca"])
 def test_it_finds_the_groups(name, federate_turned):
     """IFCA does so from most starts, but not from all; see below."""
@@ -66,6 +72,41 @@ def test_with_one_cluster_it_is_fedavg_to_the_bit(name, federate_turned):
     fedavg, _ = run("fedavg", federate_turned(), weighting=weighting)
     assert torch.equal(method.models[0], fedavg.models[0])
     assert method.labels.tolist() == [0] * 6
+
+
+@each
+@pytest.mark.parametrize("weighting", ["equal", "samples"])
+def test_clients_count_equally_or_by_their_samples(name, weighting, federate_turned):
+    options = ONE_CLUSTER[name][0] | {"weighting": weighting}
+    method, _ = run(name, federate_turned(), rounds=2, **options)
+    fedavg, _ = run("fedavg", federate_turned(), rounds=2, weighting=weighting)
+    assert torch.equal(method.models[0], fedavg.models[0])
+
+
+@pytest.mark.parametrize("name", ["ifca", "pacfl"])
+def test_participants_count_by_their_own_samples(name, federate_turned):
+    """Where only some clients take part, the weights are those of the clients that do."""
+    federation = federate_turned(clients_per_round=3)
+    assert federation.participants(0).tolist() != [0, 1, 2]
+    options = ONE_CLUSTER[name][0] | {"weighting": "samples"}
+    method, _ = run(name, federation, rounds=1, **options)
+    present = federation.participants(0)
+    jobs = Jobs(federation.initial()[None], torch.zeros_like(present), present)
+    shares = federation.sizes[present] / federation.sizes[present].sum()
+    expected = shares @ federation.train(jobs, 0)
+    torch.testing.assert_close(method.models[0], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("pacfl", {"p": 2, "split": "validation", "standardised": True}),
+        ("cfl-gp", {"samples": 5}),
+    ],
+)
+def test_options_reach_the_clients(name, options, federate_turned):
+    request = next(begin(name, federate_turned(), **options).round(0))
+    assert request.options == options
 
 
 @pytest.mark.parametrize(
@@ -156,8 +197,7 @@ def test_one_method_that_diverges_leaves_the_others_running(name, federate_turne
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_ifca_trains_the_model_with_the_smallest_loss(split, federate_turned):
     federation = federate_turned()
-    method = methods.make("ifca", k=3, chosen_by=split)
-    method.setup(federation.server, federation.initial())
+    method = begin("ifca", federation, k=3, chosen_by=split)
     before = method.models.clone()
     federation.converse(method.round(0))
     losses = torch.tensor(
@@ -181,8 +221,7 @@ def test_ifca_trains_the_model_with_the_smallest_loss(split, federate_turned):
 
 def test_ifca_finds_the_groups_from_models_of_both(federate_turned):
     federation = federate_turned()
-    method = methods.make("ifca", k=2)
-    method.setup(federation.server, federation.initial())
+    method = begin("ifca", federation, k=2)
     for t in range(5):  # each model learns from a client of another group
         jobs = Jobs(method.models, torch.arange(2), torch.tensor([0, 5]))
         method.models = federation.train(jobs, t)
@@ -197,8 +236,7 @@ def jobs_of(model, client):
 
 def test_ifcas_models_begin_differently_and_the_first_with_the_common_one(federate_turned):
     federation = federate_turned()
-    method = methods.make("ifca", k=3)
-    method.setup(federation.server, federation.initial())
+    method = begin("ifca", federation, k=3)
     assert torch.equal(method.models[0], federation.initial())
     assert len(torch.unique(method.models, dim=0)) == 3
 
@@ -244,8 +282,7 @@ def test_the_smallest_angle_of_single_directions_is_scipys():
 
 def test_pacfl_clusters_before_any_training_and_starts_all_clusters_alike(federate_turned):
     federation = federate_turned()
-    method = methods.make("pacfl", **OPTIONS["pacfl"])
-    method.setup(federation.server, federation.initial())
+    method = begin("pacfl", federation, **OPTIONS["pacfl"])
     federation.converse(method.cluster())
     assert method.labels.tolist() == TRUTH
     assert torch.equal(method.models, federation.initial().repeat(2, 1))
@@ -266,6 +303,29 @@ def test_pacfl_compares_standardised_pixels_if_it_is_told_to(federate_turned):
         # Singular vectors have arbitrary signs
         assert np.abs((found[standardised] * expected).sum(axis=0)) == pytest.approx(1)
     assert principal_angles([found[False], found[True]])[0, 1] > 1
+
+
+@pytest.mark.parametrize(
+    ("degrees", "options", "clusters"),
+    [
+        # To the third direction, the first two have angles of 45° and 25°, so 35° in the mean
+        ([0, 20, 45], {}, 2),
+        ([0, 20, 45], {"linkage": "single"}, 1),
+        # The third direction is opposite to the second one
+        ([0, 20, 200], {}, 1),
+        ([0, 20, 200], {"signed": True}, 2),
+    ],
+)
+def test_linkage_and_signs_decide_which_directions_pacfl_joins(
+    degrees, options, clusters, federate_turned
+):
+    method = begin("pacfl", federate_turned(), angle=30.0, **options)
+    bases = [np.array([[np.cos(a)], [np.sin(a)]]) for a in np.radians(degrees * 2)]
+    conversation = method.cluster()
+    next(conversation)
+    with pytest.raises(StopIteration):
+        conversation.send(bases)
+    assert int(method.labels.max()) + 1 == clusters
 
 
 @pytest.mark.slow
@@ -297,8 +357,7 @@ def test_pacfls_threshold_needs_the_papers_number_of_validation_images(data_root
 )
 def test_fedclust_compares_the_last_layer_or_more(compared, count, federate_turned):
     federation = federate_turned(model="compact-bn")
-    method = methods.make("fedclust", compared=compared)
-    method.setup(federation.server, federation.initial())
+    method = begin("fedclust", federation, compared=compared)
     columns = method.columns()
     if count is None:
         count = federation.parameters if compared == "parameters" else len(federation.initial())
@@ -308,6 +367,25 @@ def test_fedclust_compares_the_last_layer_or_more(compared, count, federate_turn
         assert names == {"classifier.weight", "classifier.bias"}
         last = federation.network(federation.initial()).classifier
         assert len(columns) == last.weight.numel() + last.bias.numel()
+
+
+@pytest.mark.parametrize(
+    ("options", "clusters"),
+    [
+        ({"linkage": "single"}, 1),
+        ({"linkage": "average"}, 2),
+        ({"linkage": "complete"}, 3),
+        ({"compared": "parameters"}, 6),
+    ],
+)
+def test_what_fedclust_joins(options, clusters, federate_turned):
+    federation = federate_turned(model="compact-cnn")
+    method = begin("fedclust", federation, threshold=3.5, **options)
+    trained = federation.initial().repeat(6, 1)
+    trained[:, federation.layout["classifier.bias"].start] = torch.tensor([0.0, 1, 3, 4, 7, 8])
+    trained[:, 0] = 100 * torch.arange(6.0)  # in the first layer
+    method.cluster(trained)
+    assert int(method.labels.max()) + 1 == clusters
 
 
 def test_fedclust_as_published_stops_after_the_first_round(federate_turned):
@@ -357,8 +435,7 @@ def test_the_first_round_only_groups_and_later_rounds_exchange(federate_turned):
 def test_groups_exchange_their_directions(divided, federate_turned):
     """Three groups with two parameters, worked out by hand."""
     federation = federate_turned()
-    method = methods.make("flexcfl", mixing=0.5, divided=divided)
-    method.setup(federation.server, federation.initial())
+    method = begin("flexcfl", federation, mixing=0.5, divided=divided)
     method.server.parameters = 2
     models = torch.tensor([[3.0, 4.0, 7.0], [0.0, 2.0, 8.0], [1.0, 0.0, 9.0]])
     # Norms 5, 2 and 1, so the weights are 0.1, 0.25 and 0.5
@@ -372,13 +449,22 @@ def test_groups_exchange_their_directions(divided, federate_turned):
     assert mixed[:, 2].tolist() == [7, 8, 9]  # BatchNorm's statistics are not mixed
 
 
+def test_groups_exchange_buffers_as_parameters_if_they_are_told_to(federate_turned):
+    models = torch.tensor([[3.0, 4.0, 7.0], [0.0, 2.0, 8.0], [1.0, 0.0, 9.0]])
+    mixed = []
+    for options, parameters in (({"include_buffers": True}, 2), ({}, 3)):
+        method = begin("flexcfl", federate_turned(), **options)
+        method.server.parameters = parameters
+        mixed.append(method.mixed(models))
+    assert torch.equal(*mixed)
+
+
 # --- FeSEM ---------------------------------------------------------------------------------------
 
 
 def test_clients_join_the_nearest_centre_and_centres_are_means(federate_turned):
     federation = federate_turned()
-    method = methods.make("fesem", k=2, mu=0.0)
-    method.setup(federation.server, federation.initial())
+    method = begin("fesem", federation, k=2, mu=0.0)
     for t in range(3):
         federation.converse(method.round(t))
         for centre in range(2):
@@ -388,11 +474,18 @@ def test_clients_join_the_nearest_centre_and_centres_are_means(federate_turned):
     assert method.nearest().tolist() == distances.argmin(axis=1).tolist()
 
 
+def test_batchnorms_statistics_do_not_decide_which_centre_is_nearest(federate_turned):
+    method = begin("fesem", federate_turned(), k=2)
+    method.server.parameters = 2
+    method.latest = torch.tensor([[0.0, 0.0, 9.0], [1.0, 1.0, 0.0]])
+    method.models = torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 9.0]])
+    assert method.nearest().tolist() == [0, 1]
+
+
 def test_a_centre_is_the_mean_of_its_new_members_before_they_train(federate_turned):
     """A client that is moved to another centre by hand returns to its own, and so does its part."""
     federation = federate_turned()
-    method = methods.make("fesem", k=2, mu=0.0)
-    method.setup(federation.server, federation.initial())
+    method = begin("fesem", federation, k=2, mu=0.0)
     federation.converse(method.round(0), 0)
     assert method.labels.tolist() == TRUTH
     method.labels[0] = 1
@@ -435,15 +528,17 @@ def test_fesem_as_published_keeps_one_cluster_of_very_unequal_clients(turned):
 # --- CFL-GP --------------------------------------------------------------------------------------
 
 
-def test_a_profile_is_the_mean_of_the_gradients_at_each_model(federate_turned):
+@pytest.mark.parametrize("period", [1, 2])
+def test_a_profile_is_the_mean_of_the_gradients_at_each_model(period, federate_turned):
     """Two models and five reports: three on the first and two on the second."""
     federation = federate_turned()
-    method = methods.make("cfl-gp", k=2, period=1)
-    method.setup(federation.server, federation.initial())
+    method = begin("cfl-gp", federation, k=2, period=period)
     reports = {0: [], 1: []}
-    for t in range(5):
-        jobs = Jobs(method.models[t % 2][None], torch.zeros(6).long(), EVERYONE)
-        reports[t % 2].append(torch.stack(federation.ask(loss_gradient, jobs, samples=None)))
+    for t in range(5 * period):
+        if t % period == 0:
+            chosen = t // period % 2
+            jobs = Jobs(method.models[chosen][None], torch.zeros(6).long(), EVERYONE)
+            reports[chosen].append(torch.stack(federation.ask(loss_gradient, jobs, samples=None)))
         federation.converse(method.round(t), t)
     for number, known in reports.items():
         expected = torch.stack(known).mean(dim=0)
@@ -453,8 +548,7 @@ def test_a_profile_is_the_mean_of_the_gradients_at_each_model(federate_turned):
 def test_cfl_gp_as_published_keeps_each_clients_own_updates(federate_turned):
     """In round t, the newest report weighs 1 / (⌊(t + 1) / 2⌋ + 1)."""
     federation = federate_turned()
-    method = methods.make("cfl-gp", k=2, period=1, report="own update")
-    method.setup(federation.server, federation.initial())
+    method = begin("cfl-gp", federation, k=2, period=1, report="own update")
     expected = torch.zeros(6, 2, len(federation.initial()))
     for t, weight in enumerate([1, 1 / 2, 1 / 2, 1 / 3]):
         jobs = Jobs(method.models, method.labels, EVERYONE)
@@ -471,12 +565,45 @@ def test_cfl_gp_as_published_keeps_each_clients_own_updates(federate_turned):
     assert len(set(method.labels.tolist())) == 2
 
 
-def test_cfl_gp_reports_every_period_until_it_stops(federate_turned):
-    _, table = run("cfl-gp", federate_turned(), rounds=7, k=2, period=3, stops=5)
+@pytest.mark.parametrize(
+    ("report", "include_buffers", "buffers"),
+    [("own update", True, True), ("own update", False, False), ("gradient", True, False)],
+)
+def test_a_profile_holds_buffers_only_of_updates_and_if_it_is_told_to(
+    report, include_buffers, buffers, federate_turned
+):
+    federation = federate_turned(model="compact-bn")
+    method = begin("cfl-gp", federation, report=report, include_buffers=include_buffers)
+    width = len(federation.initial()) if buffers else federation.parameters
+    assert method.profile.shape == (6, 3, width)
+
+
+def test_an_own_update_weighs_less_after_each_cycle_through_all_models(federate_turned):
+    """With two models and a report every three rounds, a cycle has six rounds."""
+    method = begin("cfl-gp", federate_turned(), k=2, period=3, report="own update")
+    assert [method.weight_of_report(t) for t in (0, 3, 6, 9, 12)] == [1, 1, 1 / 2, 1 / 2, 1 / 3]
+
+
+@pytest.mark.parametrize("stops", [4, 5, 6])
+def test_cfl_gp_reports_every_period_until_it_stops(stops, federate_turned):
+    _, table = run("cfl-gp", federate_turned(), rounds=7, k=2, period=3, stops=stops)
     up = table["bytes_up"]
     assert (up > up.min()).tolist() == [True, False, False, True, False, False, False]
     assert table["settled"].tolist() == [False] * 3 + [True] * 4
     assert table["clusters"].nunique() == 1
+
+
+def test_the_numbers_of_new_clusters_do_not_depend_on_the_order_of_the_clients(federate_turned):
+    method = begin("cfl-gp", federate_turned(), k=3)
+    points = torch.tensor([[3.0, 0], [3, 0.1], [0, 1], [0, 1.1], [-7, -7], [-7, -7.1]])
+    found = []
+    order = [4, 0, 2, 1, 5, 3]
+    for rows in (list(range(6)), order):
+        method.profile = torch.zeros(6, 3, 2)
+        method.profile[:, 0] = points[rows]
+        found.append(method.cluster())
+    assert found[0][order].tolist() == found[1].tolist()
+    assert len(set(found[0])) == 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))

@@ -27,7 +27,7 @@ def server(clients, parameters=40, partial=False):
         clients=clients,
         partial=partial,
         parameters=parameters,
-        sizes=torch.ones(clients),
+        sizes=torch.arange(1.0, clients + 1),
         drawn=lambda those, count, *key: drawn(those, count, 0, *key),
     )
 
@@ -186,10 +186,10 @@ def test_the_directions_survive_a_checkpoint():
 # --- Few-shot clustering --------------------------------------------------------------------------
 
 
-def few_shot(again, clusters, partial=False, clients=6):
+def few_shot(again, clusters, partial=False, clients=6, weighting="equal"):
     """A method that clusters in the first round, and then again and again."""
     options = {"clusterer": "kmeans", "options": {"n_clusters": clusters}, "before": -np.inf}
-    method = methods.make("ocfl", **options, again=again)
+    method = methods.make("ocfl", **options, again=again, weighting=weighting)
     method.setup(server(clients, partial=partial), torch.full((40,), 7.0))
     return method
 
@@ -223,9 +223,10 @@ def test_in_a_round_that_clusters_again_everybody_trains_the_kept_model():
     assert method.broadcast(2).model_of.tolist() == [0] * 6
 
 
-def test_who_has_changed_gets_into_the_group_and_its_model_is_mixed_by_members():
+@pytest.mark.parametrize("weighting", ["equal", "samples"])
+def test_who_has_changed_gets_into_the_group_and_its_model_is_mixed_by_members(weighting):
     updates, _ = grouped(6)
-    method = few_shot(2, 3)
+    method = few_shot(2, 3, weighting=weighting)
     for t in range(2):
         round_of(method, t, updates)
     moved = updates.clone()
@@ -233,7 +234,9 @@ def test_who_has_changed_gets_into_the_group_and_its_model_is_mixed_by_members()
     before, former = method.models.clone(), method.labels.clone()
     round_of(method, 2, moved)
     assert adjusted_rand_score([1, 1, 2, 0, 1, 2], method.labels) == 1
-    mean = (before[former[0]] + before[former[1]] + before[former[4]]) / 3
+    members = [0, 1, 4]
+    weights = torch.ones(3) if weighting == "equal" else method.server.sizes[members]
+    mean = weights @ before[former[members]] / weights.sum()
     torch.testing.assert_close(method.models[method.labels[0]], mean)
     assert torch.equal(method.models[method.labels[3]], before[former[3]]), "alone, as before"
 

@@ -1,5 +1,6 @@
 import math
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cflkit import methods, simulation
-from cflkit.federation import LocalTraining
+from cflkit.divergence import cosine_divergence, temperature
+from cflkit.federation import Jobs, LocalTraining
 from cflkit.methods.base import average_updates
 from cflkit.methods.ocfl import rises
 
@@ -36,6 +38,35 @@ def test_a_window_of_one_is_algorithm_1(values):
 def test_nothing_fires_before_there_is_something_to_compare(window):
     assert not any(rises([0.5] * t, window, strict=False) for t in range(1, window + 1))
     assert rises([0.5] * (window + 1), window, strict=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "waits"),
+    [({}, 6), ({"strict": False}, 1), ({"strict": False, "window": 3}, 3), ({"before": 0.0}, 0)],
+)
+def test_how_long_ocfl_waits_if_the_temperature_stays_the_same(options, waits):
+    """The updates cancel, so every round begins with the same model and ends with it."""
+    method = methods.make("ocfl", clusterer="kmeans", **options)
+    server = SimpleNamespace(clients=4, partial=False, parameters=2, sizes=torch.ones(4))
+    method.setup(server, torch.zeros(2))
+    updates = torch.tensor([[3.0, 1.0], [3.0, -1.0], [-3.0, 1.0], [-3.0, -1.0]])
+    rounds = 0
+    while rounds < 6:
+        method.aggregate(rounds, Jobs(method.models, method.labels, torch.arange(4)), updates + 0)
+        if method.clustered:
+            break
+        rounds += 1
+    assert rounds == waits
+
+
+@pytest.mark.parametrize("options", [{"p": 1}, {"p": 3}, {"scale": 5.0}])
+def test_ocfl_measures_the_temperature_by_its_norm_and_scale(options, federate):
+    federation = federate()
+    method = methods.make("ocfl", **options)
+    method.setup(federation.server, federation.initial())
+    received, trained = run_round(method, federation)
+    gamma = cosine_divergence(trained - received)
+    assert method.temperatures == pytest.approx([temperature(gamma, **options)])
 
 
 def test_average_updates_by_hand():

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist, squareform
 
-from cflkit import methods, partition
+from cflkit import divergence, methods, partition
 from cflkit.divergence import cosine_divergence, pairwise
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import sattler
 
 # Two groups of clients with opposite updates, whose mean is small but not zero
 OPPOSED = torch.tensor([[3.0, 0.1], [3.0, -0.1], [3.0, 0.0], [-3.0, 0.1], [-3.0, -0.1]])
+# Four directions, of which the two in the middle have the smallest angle
+FAN = torch.tensor([[math.cos(angle), math.sin(angle)] for angle in (0.0, 0.5, 0.9, 1.45)])
 NEVER = 10**6
 
 
@@ -39,6 +41,16 @@ def play(method, updates, rounds=1, start=0):
 
 def make(**options):
     return methods.make("sattler", **{"eps1": 1.0, "eps2": 2.0, "min_rounds": 0} | options)
+
+
+@pytest.mark.parametrize("weighting", ["equal", "samples"])
+@pytest.mark.parametrize(
+    ("name", "options"), [("sattler", {"min_rounds": 9}), ("briggs", {"rounds": 9}), ("ocfl", {})]
+)
+def test_clients_count_equally_or_by_their_samples(name, options, weighting):
+    method = play(methods.make(name, **options, weighting=weighting), OPPOSED)
+    weights = torch.ones(5) if weighting == "equal" else torch.arange(1.0, 6.0)
+    torch.testing.assert_close(method.models[0], weights @ OPPOSED / weights.sum())
 
 
 # --- Sattler et al. ------------------------------------------------------------------------------
@@ -134,10 +146,12 @@ def test_the_papers_rule_for_the_thresholds():
     assert (method.scalars["eps1"], method.scalars["eps2"]) == pytest.approx((0.06, 0.6))
 
 
-def test_the_proxy_is_the_step_of_centralised_training(small):
+@pytest.mark.usefixtures("normalised")
+@pytest.mark.parametrize("model", ["linear", "normalised"])
+def test_the_proxy_is_the_step_of_centralised_training(model, small):
     """The norms of FedAvg's mean updates with one client are those of centralised training."""
     _, whole = partition.iid(small, clients=1, draws=100)
-    alone = Federation(small, whole, "linear", LocalTraining(1, 20), device="cpu")
+    alone = Federation(small, whole, model, LocalTraining(1, 20), device="cpu")
     norms = sattler.central_norms(alone, rounds=3)
     method = make(min_rounds=NEVER)
     method.setup(alone.server, alone.initial())
@@ -222,13 +236,34 @@ def test_fedavg_then_one_cut_then_fedavg_in_each_cluster():
         ({"threshold": 2.0}, 1),
         ({"threshold": 1e-9}, 5),
         ({"wrong_sign": True}, 1),
-        ({"metric": "euclidean", "threshold": 1.0}, 2),
-        ({"metric": "manhattan", "threshold": 0.25}, 2),
-        ({"linkage": "single", "threshold": 0.01}, 2),
     ],
 )
 def test_what_a_cut_finds(options, clusters):
     method = play(briggs(rounds=0, **options), OPPOSED)
+    assert int(method.labels.max()) + 1 == clusters
+
+
+@pytest.mark.parametrize(
+    ("options", "clusters"),
+    [
+        ({"threshold": 0.3, "linkage": "single"}, 1),
+        ({"threshold": 0.3, "linkage": "average"}, 2),
+        ({"threshold": 0.3, "linkage": "complete"}, 3),
+        ({"threshold": 0.45, "metric": "cosine"}, 2),
+        ({"threshold": 0.45, "metric": "euclidean"}, 3),
+        ({"threshold": 0.45, "metric": "manhattan"}, 4),
+    ],
+)
+def test_linkage_and_metric_decide_what_a_cut_finds(options, clusters):
+    method = play(briggs(rounds=0, **options), FAN)
+    assert int(method.labels.max()) + 1 == clusters
+
+
+@pytest.mark.parametrize(("include_buffers", "clusters"), [(False, 2), (True, 1)])
+def test_large_buffers_hide_the_groups_if_they_are_compared(include_buffers, clusters):
+    method = briggs(rounds=0, include_buffers=include_buffers)
+    method.setup(federation(5, width=2), torch.zeros(3))
+    play(method, torch.cat([OPPOSED, torch.full((5, 1), 1000.0)], dim=1))
     assert int(method.labels.max()) + 1 == clusters
 
 
@@ -253,8 +288,9 @@ def test_distances_are_scipys(metric, scipys, seed):
 
 
 @pytest.mark.parametrize(("metric", "expected"), [("euclidean", 1e-3), ("manhattan", 1.0)])
-def test_distances_of_long_updates_are_summed_without_loss(metric, expected):
+def test_distances_of_long_updates_are_summed_without_loss(metric, expected, monkeypatch):
     """There are a million differences of 1e-6 in float32, in more than one chunk."""
+    monkeypatch.setattr(divergence, "CHUNK", 2**19)
     near = torch.zeros(2, 10**6 + 2**20)
     near[1, -(10**6) :] = 1e-6
     np.testing.assert_allclose(pairwise(near, metric)[0, 1], expected, rtol=1e-6)

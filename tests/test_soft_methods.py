@@ -1,5 +1,6 @@
 """Methods without clusters of clients: mixtures of components, and personal models."""
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
 from cflkit import methods, simulation
-from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation import Federation, Jobs, LocalTraining, Losses
 from cflkit.methods.base import weighted_means
 from cflkit.methods.fedsac import closeness, feature_axes
 from cflkit.methods.pfedgraph import nearest_shares
@@ -40,6 +41,18 @@ def begin(name, federation, **options):
     method = methods.make(name, **options)
     method.setup(federation.server, federation.initial())
     return method
+
+
+def exchanges(method, federation, t=0):
+    """Run a round, and return its requests with their answers."""
+    conversation, answer, found = method.round(t), None, []
+    while True:
+        try:
+            request = conversation.send(answer)
+        except StopIteration:
+            return found
+        answer = request.answered_by(federation, t)
+        found.append((request, copy.deepcopy(answer)))  # a method may change its answers
 
 
 @pytest.mark.parametrize("name", ONE_COMPONENT)
@@ -221,21 +234,22 @@ def test_shares_of_components_are_mean_responsibilities_and_of_classes_sums(fede
 def test_as_published_clients_predict_with_their_last_component(federate_turned):
     federation = federate_turned()
     method = begin("fedem", federation, k=2, predicts="last component")
-    sent = {}
-    conversation, answer = method.round(0), None
-    while True:
-        try:
-            request = conversation.send(answer)
-        except StopIteration:
-            break
-        answer = request.answered_by(federation, 0)
-        sent[type(request).__name__] = (request.jobs, answer.clone() if len(sent) else None)
-    jobs, trained = sent["Train"]
+    _, (request, trained) = exchanges(method, federation)
     models, mixture = method.client_models()
     assert torch.equal(mixture, torch.eye(6))
-    assert torch.equal(models, trained[jobs.model_of == 1])
+    assert torch.equal(models, trained[request.jobs.model_of == 1])
     _, mixture = begin("fedem", federation, k=2).client_models()
     assert mixture.shape == (6, 2)
+
+
+def test_a_class_without_samples_keeps_a_small_share(federate_turned):
+    """Otherwise, one sample of this class in a later round would divide by zero."""
+    method = begin("fedrc", federate_turned(), k=2)
+    method.classes = [torch.zeros(3).long()] * 6
+    method.class_shares = torch.full((2, 4), 0.25)
+    method.m_step(torch.arange(1), [torch.tensor([[1.0] * 3, [0.0] * 3])])
+    torch.testing.assert_close(method.class_shares.sum(dim=1), torch.ones(2))
+    assert (method.class_shares > 0).all()
 
 
 # --- FedSoft --------------------------------------------------------------------------------------
@@ -268,6 +282,20 @@ def test_personal_models_are_pulled_to_their_mixture_and_centres_are_their_means
     assert distance[10.0] < 0.8 * distance[0.0]
 
 
+@pytest.mark.parametrize("name", ["fedsoft", "fedce"])
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_clients_compare_models_on_the_split_that_is_chosen(name, split, federate_turned):
+    request = next(begin(name, federate_turned(), split=split).round(0))
+    assert request.split == split
+
+
+@pytest.mark.parametrize("interval", [1, 2, 3])
+def test_clients_estimate_the_weights_of_centres_once_per_interval(interval, federate_turned):
+    method = begin("fedsoft", federate_turned(), k=2, interval=interval)
+    estimates = [isinstance(next(method.round(t)), Losses) for t in range(6)]
+    assert estimates == [t % interval == 0 for t in range(6)]
+
+
 def test_centres_are_sent_in_every_round_and_one_model_comes_back(federate_turned):
     federation = federate_turned()
     _, table = run("fedsoft", federation, k=3, interval=2)
@@ -276,14 +304,20 @@ def test_centres_are_sent_in_every_round_and_one_model_comes_back(federate_turne
     assert table["bytes_up"].tolist() == [6 * model] * 3
 
 
-def test_the_pull_to_a_mixture_is_the_sum_of_pulls():
-    """The two differ by a constant, so they have the same gradient."""
-    u, centres, theta = torch.tensor([0.3, 0.7]), torch.randn(2, 5), torch.randn(5)
-    theta.requires_grad_(True)
-    one = (u * (theta - centres).square().sum(dim=1)).sum()
-    other = (theta - u @ centres).square().sum()
-    gradients = [torch.autograd.grad(loss, theta)[0] for loss in (one, other)]
-    torch.testing.assert_close(*gradients)
+@pytest.mark.parametrize("start", ["own", "mixture"])
+def test_each_centre_pulls_with_its_weight(start, federate_turned):
+    """Follow one step with a full batch, in the second round, when models and centres differ."""
+    federation = federate_turned(training=LocalTraining(1, 100, lr=0.1))
+    method = begin("fedsoft", federation, k=2, mu=5.0, start=start)
+    federation.converse(method.round(0), 0)
+    centres, personal = method.models, method.personal
+    federation.converse(method.round(1), 1)
+    for client, shares in enumerate(method.importance):
+        begun = personal[client] if start == "own" else shares @ centres
+        pull = 5.0 * sum(u * (begun - centre) for u, centre in zip(shares, centres, strict=True))
+        samples = federation.inputs(federation.partition.train[client])
+        expected = begun - 0.1 * (gradient(federation, begun, *samples) + pull)
+        torch.testing.assert_close(method.personal[client], expected, rtol=1e-3, atol=1e-5)
 
 
 # --- FedCE ----------------------------------------------------------------------------------------
@@ -301,6 +335,14 @@ def test_associations_by_hand(federate_turned):
     slip = begin("fedce", federation, k=3, counted="prefixes")
     slip.associate(2, losses)  # the first model is the best of one, the second of two and three
     assert slip.association[2].tolist() == pytest.approx([gained[0] + 1, 2, gained[2]])
+
+
+def test_associations_decay_with_the_distance_and_add_up_over_rounds(federate_turned):
+    method = begin("fedce", federate_turned(), k=2, delta=2.0)
+    losses = torch.tensor([[1.0, 1.0], [2.0, 2.0]])
+    for rounds in (1, 2):
+        method.associate(0, losses)
+        assert method.association[0].tolist() == pytest.approx([rounds, rounds * np.exp(-2)])
 
 
 def test_every_model_is_a_mean_of_all_clients_with_weights_from_the_associations(federate_turned):
@@ -360,6 +402,20 @@ def test_a_cosine_above_the_limit_counts_as_one(federate_turned):
         assert found[0, 1] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [({}, 0), ({"since": "received"}, -1), ({"include_buffers": True}, -25 / 26)],
+)
+def test_which_updates_are_compared(options, expected, federate_turned):
+    """Two clients with two parameters and a buffer."""
+    method = begin("pfedgraph", federate_turned(), clipped=False, **options)
+    method.server.parameters, method.initial = 2, torch.zeros(3)
+    method.models = torch.tensor([[0.0, 0.0, 5.0], [-1.0, 1.0, 5.0]])
+    trained = torch.tensor([[1.0, 0.0, 5.0], [0.0, 1.0, 5.0]])
+    found = method.dissimilarity(torch.arange(2), trained)
+    assert found[0, 1] == pytest.approx(expected, abs=1e-6)
+
+
 def test_equal_costs_are_fedavg_and_large_ones_local_training(federate_turned, monkeypatch):
     name = "pfedgraph"
     monkeypatch.setattr(methods.METHODS[name], "costs", lambda *_: np.zeros((6, 6)))
@@ -398,12 +454,13 @@ def training_of(method):
 
 
 def test_the_first_round_has_no_term_unless_the_anchor_is_the_own_model(federate_turned):
-    method = begin("pfedgraph", federate_turned())
+    federation = federate_turned()
+    method = begin("pfedgraph", federation)
     assert method.broadcast(0).training is None
-    federate_turned().converse(method.round(0))
+    [(_, trained)] = exchanges(method, federation)
     assert method.broadcast(1).training.penalty == "cosine"
-    norms = method.anchors.norm(dim=1)
-    assert (norms <= 1 + 1e-5).all(), "an anchor is a mean of directions"
+    # An anchor is a mean of directions, with the weights of this round
+    torch.testing.assert_close(method.anchors, method.graph.float() @ F.normalize(trained))
     own = begin("pfedgraph", federate_turned(), anchor="own")
     assert own.broadcast(0).training.strength == -0.01
 
@@ -431,24 +488,36 @@ def test_closeness_of_feature_spaces_by_hand():
     assert closeness(spaces, signed=True)[0, 2] == pytest.approx(np.cos(np.pi / 2), abs=1e-12)
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_similar_feature_spaces_cost_more(signed, federate_turned):
+    method = begin("fedsac", federate_turned(), lambda1=0.9, lambda2=0.0, signed=signed)
+    x, y = torch.eye(2)
+    method.axes = [x[None], -x[None], y[None]]
+    opposite = -0.9 if signed else 0.9
+    expected = [[0.9, opposite, 0], [opposite, 0.9, 0], [0, 0, 0.9]]
+    costs = method.costs(torch.arange(3), federate_turned().initials(3, 0))
+    np.testing.assert_allclose(costs, expected, atol=1e-9)
+
+
 def test_fedsac_without_complementarity_is_pfedgraph(federate_turned):
     """Then λ₂ is 1/α in the programme of pFedGraph."""
-    fedsac, _ = run("fedsac", federate_turned(), lambda1=0.0, lambda2=1.25)
-    other, _ = run("pfedgraph", federate_turned(), alpha=0.8)
+    fedsac, _ = run("fedsac", federate_turned(), lambda1=0.0, lambda2=2.0)
+    other, _ = run("pfedgraph", federate_turned(), alpha=0.5)
     torch.testing.assert_close(fedsac.graph, other.graph)
     torch.testing.assert_close(fedsac.models, other.models, rtol=1e-4, atol=1e-6)
 
 
-def test_a_feature_space_is_that_of_the_clients_own_model(federate_turned):
+@pytest.mark.parametrize("components", [2, 3])
+def test_a_feature_space_is_that_of_the_clients_own_model(components, federate_turned):
     federation = federate_turned(model="compact-cnn")
-    method, _ = run("fedsac", federation, rounds=1)
+    method, _ = run("fedsac", federation, rounds=1, components=components)
     trained = federation.train(Jobs(federation.initial()[None], torch.zeros(6).long(), EVERYONE), 0)
     features = federation.embed(Jobs(trained, EVERYONE, EVERYONE), "train")
     for axes, own in zip(method.axes, features, strict=True):
         centred = (own - own.mean(dim=0)).double()
-        basis = torch.linalg.svd(centred, full_matrices=False)[2][:3]
+        basis = torch.linalg.svd(centred, full_matrices=False)[2][:components]
         alignment = basis @ axes.T.double()
-        np.testing.assert_allclose(alignment.abs(), np.eye(3), atol=5e-3)
+        np.testing.assert_allclose(alignment.abs(), np.eye(components), atol=5e-3)
 
 
 # --- SCAFFOLD and Ditto ---------------------------------------------------------------------------
@@ -486,6 +555,14 @@ def test_scaffold_by_hand(federate_turned):
         own, x = new, x + updates.mean(dim=0)
         torch.testing.assert_close(method.models[0], x, rtol=1e-3, atol=1e-5)
         torch.testing.assert_close(method.own, own, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(method.common, method.own.mean(dim=0), rtol=1e-4, atol=1e-5)
+
+
+def test_the_common_control_variate_is_the_mean_of_all_where_only_some_take_part(federate_turned):
+    federation = federate_turned(clients_per_round=2)
+    method = begin("scaffold", federation)
+    for t in range(3):
+        federation.converse(method.round(t), t)
         torch.testing.assert_close(method.common, method.own.mean(dim=0), rtol=1e-4, atol=1e-5)
 
 
