@@ -50,9 +50,8 @@ class Sattler(Method):
 
     Notes
     -----
-    The separation
-    condition in the paper's equation on γ_max is not checked, and there is no pause after a split,
-    also as in that code. A cluster of one or two clients is never split.
+    The separation condition in the paper's equation on γ_max is not checked, and there is no pause
+    after a split, also as in that code. A cluster of one or two clients is never split.
     """
 
     eps1: Positive | None = None
