@@ -287,13 +287,13 @@ def test_scores_are_the_distances_of_the_paper(history, turned):
 def test_no_more_than_the_samples_asked_for_and_always_the_same(turned):
     federation = federate(turned)
     jobs = Jobs(federation.initial()[None], torch.zeros(2).long(), torch.tensor([0, 3]))
-    some, again = federation.embed(jobs, "train", 20), federation.embed(jobs, "train", 20)
-    assert [len(e) for e in some] == [20, 20]
+    some, again = federation.embed(jobs, "train", 100), federation.embed(jobs, "train", 100)
+    assert [len(e) for e in some] == [100, 100]
     assert all(torch.equal(a, b) for a, b in zip(some, again, strict=True))
     everything = federation.embed(jobs, "train")[0]
     apart, places = (some[0][:, None] - everything[None]).abs().amax(dim=2).min(dim=1)
     assert apart.max() < 1e-6
-    assert len(places.unique()) == 20
+    assert len(places.unique()) == 100
 
 
 def embedded_in_batches(federation, model, client, split, most=None):
