@@ -209,6 +209,49 @@ def test_dec_leaves_the_global_generator_alone():
     assert torch.equal(torch.rand(3), expected)
 
 
+def fit_quickly(**options):
+    """Cluster random samples by a small DEC."""
+    samples = np.random.default_rng(0).random((30, 5))
+    return first.DEC((8, 2), layer_steps=2, whole_steps=2, **options).fit_predict(samples, 3, 0)
+
+
+def test_the_last_phase_of_dec_has_a_tenth_of_the_learning_rate(monkeypatch):
+    rates, adam = [], torch.optim.Adam
+    monkeypatch.setattr(torch.optim, "Adam", lambda p, lr: rates.append(lr) or adam(p, lr))
+    fit_quickly(lr=0.01, updates=1)
+    assert rates == pytest.approx([0.01] * 3 + [0.001])  # two layers, the whole, the last phase
+
+
+def test_dec_drops_units_in_layers_alone_and_embeddings_may_be_negative(monkeypatch):
+    networks, train = [], first.DEC.train
+
+    def watched(dec, network, values, steps):
+        networks.append(network)
+        train(dec, network, values, steps)
+
+    monkeypatch.setattr(first.DEC, "train", watched)
+    fit_quickly(updates=1, dropout=0.4)
+    *layers, whole = networks
+    assert len(layers) == 2
+    for layer in layers:
+        spoils = {part.p for part in layer.modules() if isinstance(part, torch.nn.Dropout)}
+        assert spoils == {0.4}
+    assert not any(isinstance(part, torch.nn.Dropout) for part in whole.modules())
+    assert whole[:2](torch.randn(200, 5)).min() < 0
+
+
+def test_dec_ends_when_few_labels_change(monkeypatch):
+    targets, target_distribution = [], first.target_distribution
+    monkeypatch.setattr(
+        first, "target_distribution", lambda q: targets.append(q) or target_distribution(q)
+    )
+    fit_quickly(updates=4, lr=1e-9)  # with which nothing changes
+    assert len(targets) == 1
+    targets.clear()
+    fit_quickly(updates=4, tolerance=-1.0)  # which no change is below
+    assert len(targets) == 4, "one target per pass over the samples"
+
+
 def test_soft_assignment_and_its_target_by_hand():
     points, centres = torch.tensor([[0.0], [3.0]]), torch.tensor([[0.0], [2.0]])
     q = first.soft_assignment(points, centres)
@@ -230,6 +273,18 @@ def test_too_few_samples_or_no_numbers_are_refused(method):
         fit(np.zeros((3, 2)), 0, 0)
     with pytest.raises(ValueError, match="not finite"):
         fit(np.full((3, 2), np.nan), 2, 0)
+
+
+def test_clients_with_the_same_samples_do_not_have_the_same_dirt(small, system):
+    twins = replace(system, train=[system.train[0]] * 5)
+    dealt = first.first_clusters("dirty-uniform", small, twins, dirtiness=0.5)
+    assert len({tuple(labels.tolist()) for labels in dealt}) == 5
+
+
+def test_each_client_gets_as_many_clusters_as_it_has_classes(small, system):
+    found = first.first_clusters("k-means", small, system)
+    for own, labels in zip(system.train, found, strict=True):
+        assert len(np.unique(labels)) == len(small.labels[own].unique())
 
 
 def test_impossible_dirt_is_refused(small, system):
@@ -588,6 +643,18 @@ def test_wrong_associations_by_hand():
     assert evaluation.wrong_share(np.zeros((4, 4), dtype=bool), np.array([5, 5, 5, 7])) == 0
 
 
+def test_a_row_has_the_mean_and_the_smallest_accuracy_of_the_clients(clients, dealt):
+    federation = clients()
+    [row] = evaluation.clusters_of_samples({"F": begin(federation, dealt)}, federation, -1)
+    each = [
+        metrics.clustering_accuracy(truth, labels)
+        for truth, labels in zip(truth_of(federation), dealt, strict=True)
+    ]
+    assert min(each) < np.mean(each) - 0.01
+    assert row["accuracy"] == pytest.approx(np.mean(each))
+    assert row["worst_accuracy"] == pytest.approx(min(each))
+
+
 def test_all_data_in_one_place_are_a_row_like_the_others(clients, dealt):
     history, _ = run({"F": OPTIONS}, clients(), dealt, 1)
     row = evaluation.centralised([5, 5, 5, 3, 3, 7], [0, 0, 1, 1, 1, 1])
@@ -662,6 +729,29 @@ def test_a_community_is_averaged_by_the_sizes_of_its_clusters(clients, dealt):
     ]
     expected = (sizes[0] * alone[0] + sizes[1] * alone[1]) / sum(sizes)
     torch.testing.assert_close(method.models[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_each_training_has_its_own_batches_and_each_iteration_new_networks(clients, dealt):
+    brief = replace(QUICK, epochs=1)
+    federation = clients()
+    truth = truth_of(federation)
+    options = {"associations": "true", "truth": truth, "local": brief, "federated": brief}
+    method = begin(federation, dealt, rounds=2, **options)
+    orders, networks = [], []
+    train = federation.train
+
+    def spy(jobs, order, **options):
+        orders.append(order)
+        networks.append(jobs.models[0])
+        return train(jobs, order, **options)
+
+    federation.train = spy
+    for _ in range(2):
+        method.active[:] = True
+        iterate(federation, method)
+    assert len(set(orders)) == len(orders) == 6  # in each iteration, one of clusters and two rounds
+    firsts = torch.stack([networks[number] for number in (0, 1, 3, 4)])
+    assert len(firsts.unique(dim=0)) == 4
 
 
 @pytest.mark.slow

@@ -14,6 +14,8 @@ from cflkit.federation import (
     Federation,
     Jobs,
     LocalTraining,
+    Losses,
+    Train,
     ask_clients,
     machine,
     outputs,
@@ -21,9 +23,10 @@ from cflkit.federation import (
     threads,
 )
 from cflkit.federation.clients import Batch, Clients
-from cflkit.federation.machine import matmul_precision
+from cflkit.federation.machine import matmul_precision, perturb
 from cflkit.federation.memory import job_bytes
 from cflkit.federation.rows import RowModel, digests
+from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.federation.stacked import Schedule, train_in_stacks
 from cflkit.federation.threads import blas_libraries, train_in_threads
 from cflkit.partition import Partition
@@ -198,9 +201,20 @@ def test_both_ways_drop_the_same_units(federate):
     jobs = everyone(threads)
     one, other = threads.train(jobs, 4), stacked.train(jobs, 4)
     torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
-    assert (one - other).abs().max() < 0.01 * (one - threads.train(jobs, 5)).abs().max()
     alone = stacked.train(jobs.part([5]), 4)[0]
     torch.testing.assert_close(alone, other[5], rtol=1e-3, atol=1e-5)
+    own = threads.data.batches
+    threads.data.batches = lambda client, round, *rest: own(client, 4, *rest)
+    later = threads.train(jobs, 5)  # the same batches, and other masks
+    assert (one - other).abs().max() < 0.01 * (one - later).abs().max()
+
+
+def test_each_seed_client_round_and_step_has_its_own_masks():
+    seeds = torch.cat(
+        [dropout_seeds(seed, [0, 1, 2], round) for seed in (0, 1) for round in (0, 1)]
+    )
+    keys = torch.cat([step_keys(seeds, step) for step in range(3)])
+    assert len(keys.unique()) == 2 * 2 * 3 * 3
 
 
 def test_dropout_drops_as_often_as_it_says_and_anew_each_time():
@@ -233,6 +247,47 @@ def test_digests_tell_rows_apart_and_know_them_again():
     assert len(set(keys)) == 200
     assert digests(rows[7:9].clone()) == keys[7:9]  # the number of rows does not matter
     assert len(set(digests(torch.tensor([[0.0], [-0.0], [1.0]])))) == 3
+
+
+def test_jobs_that_differ_in_anything_are_different_computations(federate):
+    federation = federate()
+    jobs = everyone(federation)
+    count, anchors = federation.clients, federation.initials(2, 7)
+    first = torch.zeros(count, dtype=torch.int64)
+    variants = [
+        jobs,
+        replace(jobs, models=anchors[:1]),
+        replace(jobs, client_of=jobs.client_of.flip(0)),
+        replace(jobs, weights=[torch.ones(3)] * count),
+        replace(jobs, weights=[torch.tensor([1.0, 2.0, 3.0])] * count),
+        replace(jobs, subset=[torch.arange(3)] * count),
+        replace(jobs, subset=[torch.arange(4)] * count),
+        replace(jobs, about=[1] * count),
+        replace(jobs, about=[2] * count),
+        replace(jobs, anchor=anchors, anchor_of=first),
+        replace(jobs, anchor=anchors, anchor_of=first + 1),
+    ]
+    assert len({variant.keys()[0] for variant in variants}) == len(variants)
+
+
+def test_requests_that_differ_are_not_answered_together(federate):
+    jobs = everyone(federate())
+
+    def count(client, model, least=1):
+        return 0
+
+    requests = [
+        Train(jobs),
+        Train(jobs, order=3),
+        Train(replace(jobs, training=ADAM)),
+        Losses(jobs),
+        Losses(jobs, split="test"),
+        Ask(jobs, question=count),
+        Ask(jobs, question=count, options={"least": 1}),
+        Ask(jobs, question=count, options={"least": 2}),
+        Ask(jobs, question=everyone),
+    ]
+    assert len({request.kind() for request in requests}) == len(requests)
 
 
 def test_a_question_is_answered_by_each_client_from_its_own_data(federate, small, split):
@@ -504,6 +559,27 @@ def test_another_training_and_other_initial_models(federate):
     assert len({tuple(row[:5].tolist()) for row in rows}) == 5
 
 
+def test_seeds_and_rounds_change_participants(federate):
+    def drawn(seed, round):
+        federation = federate("linear", clients_per_round=3, seed=seed)
+        return tuple(federation.participants(round).tolist())
+
+    assert len({drawn(seed, 0) for seed in range(5)}) > 1
+    assert len({drawn(0, round) for round in range(5)}) > 1
+
+
+def test_seeds_clients_and_rounds_change_perturbations():
+    jobs = Jobs(torch.zeros(1, 400), torch.zeros(2, dtype=torch.int64), torch.arange(2))
+
+    def perturbed(round, seed):
+        rows = torch.ones(2, 400)
+        perturb(rows, jobs, 400, round, seed)
+        return [tuple(row.tolist()) for row in rows]
+
+    found = {row for round, seed in ((0, 0), (1, 0), (0, 1)) for row in perturbed(round, seed)}
+    assert len(found) == 6
+
+
 def test_seeds_and_rounds_change_batches(federate):
     federation = federate(seed=0)
     orders = [federation.batches(0, 0)[0], federation.batches(0, 1)[0], federation.batches(1, 0)[0]]
@@ -518,6 +594,7 @@ def test_an_epoch_is_a_permutation_of_the_clients_samples(federate, split):
     n = len(split.train[2])
     for epoch in (batches[:n], batches[n:]):
         assert sorted(epoch.tolist()) == split.train[2].tolist()
+    assert not torch.equal(batches[:n], batches[n:])
 
 
 def test_building_a_federation_leaves_the_global_generator_alone(federate):

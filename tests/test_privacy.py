@@ -174,6 +174,7 @@ def test_epsilon_of_known_cases():
     assert epsilon(0.0, 1) == np.inf
     assert epsilon(1.0, 0) == 0.0
     assert epsilon(1e9, 1) == 0.0
+    assert epsilon(1.0, 1) == epsilon(1.0, 1, 1e-5), "the usual δ"
     assert np.isfinite(epsilon(0.01, 1000)), "no overflow"
     assert epsilon(1e-9, 1000) > 1e20
     with pytest.raises(ValueError, match="needs noise"):

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from pydantic.dataclasses import dataclass
 from sklearn.metrics import accuracy_score, f1_score
 
-from cflkit import checkpoints, datasets, methods, metrics, partition, revision, simulation
+from cflkit import (
+    checkpoints,
+    datasets,
+    evaluation,
+    methods,
+    metrics,
+    partition,
+    revision,
+    simulation,
+)
 from cflkit.checkpoints import CheckpointMismatch
 from cflkit.federation import (
     Ask,
@@ -131,6 +140,58 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
         run(same, federate(), 2, checkpoint=checkpoint)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"engine": "stacked"},
+        {"precision": "bfloat16"},
+        {"perturbation": 3},
+        {"clients_per_round": 2},
+        {"training": LocalTraining(epochs=7, batch_size=16, lr=0.1)},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_a_checkpoint_belongs_to_a_way_of_training(federate, options):
+    line = {"FedAvg": methods.make("fedavg")}
+    usual, same, other = (
+        simulation.fingerprint(line, federation, "")
+        for federation in (federate(), federate(), federate(**options))
+    )
+    assert usual == same != other
+
+
+def test_writing_checkpoints_takes_at_most_a_second_per_minute(tmp_path, monkeypatch):
+    clock, saved = [0.0], []
+
+    def save(path, identity, history, rounds, methods):
+        saved.append(rounds)
+        clock[0] += 1.0
+
+    monkeypatch.setattr(simulation, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(simulation, "save_checkpoint", save)
+    keeper = simulation.Keeper(tmp_path / "run.pt", "a run")
+    for rounds, seconds in enumerate((0, 59, 2, 59, 2), start=1):
+        clock[0] += seconds
+        keeper.keep(History(), rounds, {}, last=False)
+    assert saved == [1, 3, 5]
+    keeper.keep(History(), 6, {}, last=True)
+    assert saved == [1, 3, 5, 6]
+
+
+def test_the_minutes_are_those_of_all_rounds(federate, monkeypatch):
+    ticks = iter(range(0, 6000, 60))
+    monkeypatch.setattr(simulation, "perf_counter", lambda: next(ticks))
+    history = run({"FedAvg": methods.make("fedavg")}, federate("linear"), rounds=3)
+    assert history.minutes == pytest.approx(3)
+
+
+def test_the_progress_shows_the_number_of_clusters(federate):
+    oracle = methods.make("oracle", truth=[0, 0, 1, 1, 2, 2])
+    federation = federate("linear")
+    run({"oracle": oracle}, federation, rounds=1)
+    assert simulation.progress_text({"oracle": oracle}) == "clusters: oracle 3"
+
+
 def test_a_checkpoint_has_equal_models_once_and_gives_each_method_its_own(federate, tmp_path):
     few, many = ({f"line {n}": methods.make("fedavg") for n in range(count)} for count in (1, 9))
     sizes = []
@@ -220,9 +281,32 @@ def test_who_diverges_leaves_and_the_others_go_on(federate, tmp_path):
     assert again.table().to_csv() == table.to_csv()
 
 
+@dataclass
+class PartlyWild(FedAvg):
+    """A method of which one client diverges."""
+
+    def broadcast(self, t):
+        jobs = super().broadcast(t)
+        models = torch.cat([jobs.models, jobs.models * 1e30])
+        return Jobs(models, (jobs.client_of == 2).long(), jobs.client_of)
+
+
+def test_one_broken_client_ends_a_method(federate):
+    line = {"partly": PartlyWild(), "FedAvg": methods.make("fedavg")}
+    table = run(line, federate(), rounds=2).table()
+    assert table.query("method == 'partly'")["diverged"].tolist() == [True]
+    assert table.query("method == 'FedAvg'")["round"].tolist() == [1, 2]
+
+
 def test_a_run_in_which_everybody_diverged_is_an_error(federate):
     with pytest.raises(Diverged, match=r"diverged in round 2: .*clients \[0, 1, 2, 3, 4, 5\]"):
         run({"one": Wild(), "other": Wild(weighting="equal")}, federate(), rounds=5)
+
+
+def test_methods_meet_at_their_trainings_though_one_asks_before(federate_turned):
+    line = {"FedAvg": methods.make("fedavg"), "PACFL": methods.make("pacfl", angle=180.0)}
+    history = run(line, federate_turned(), rounds=1)
+    assert (history.requested, history.trained) == (12, 6)
 
 
 # --- Communication --------------------------------------------------------------------------------
@@ -290,6 +374,39 @@ def test_bytes_of_answers_and_a_model_is_sent_once_per_round(federate):
     assert bytes_of(history, "talkative") == [(12 * model, answers + 6 * model)]
 
 
+@dataclass
+class OnlyHead(FedAvg):
+    """A method that trains the last layer, and asks for each training twice."""
+
+    def round(self, t):
+        jobs = self.broadcast(t)
+        head = dataclasses.replace(self.server.training, layers=("classifier",))
+        jobs = dataclasses.replace(jobs, training=head)
+        yield Train(jobs)
+        trained = yield Train(jobs)
+        self.aggregate(t, jobs, trained)
+
+
+def test_clients_report_the_layers_that_they_train_once(federate):
+    federation = federate()
+    history = run({"head": OnlyHead()}, federation, rounds=1)
+    head = sum(
+        part.stop - part.start
+        for name, part in federation.layout.items()
+        if name.startswith("classifier.")
+    )
+    assert bytes_of(history, "head") == [(6 * 4 * federation.parameters, 6 * 4 * head)]
+    assert history.table()["trainings"].tolist() == [6]
+
+
+def test_an_anchor_is_a_second_model_to_send(federate):
+    """From the second round, clients of SCAFFOLD receive a control variate, too."""
+    federation = federate("linear")
+    history = run({"Scaffold": methods.make("scaffold")}, federation, rounds=2)
+    model = 4 * federation.parameters
+    assert bytes_of(history, "Scaffold")[1] == (12 * model, 6 * model)
+
+
 def test_requests_of_several_methods_are_answered_once(federate):
     """If a method changes its answers, no other method sees the changes."""
     asked = []
@@ -323,18 +440,20 @@ def test_rows_hold_what_they_say(federate):
     federation, line = federate(), line_up()
     history = run(line, federation)
     last = history.table().groupby("method").last()
-    models, mixture = line["KM"].client_models()
-    jobs = Jobs(models, mixture.argmax(dim=1), torch.arange(6))
-    own = [by_sklearn(federation.targets(c), p) for c, p in enumerate(federation.predict(jobs))]
-    central = [
-        by_sklearn(federation.targets(0, "central"), p) for p in federation.predict(jobs, "central")
-    ]
-    pf1, accuracy = np.array(own).T
-    gf1, _ = np.array(central).T
-    assert last.loc["KM", "pf1"] == pytest.approx(pf1.mean())
-    assert last.loc["KM", "accuracy"] == pytest.approx(accuracy.mean())
-    assert last.loc["KM", "gf1"] == pytest.approx(gf1.mean())
-    assert last.loc["KM", "learning_gap"] == pytest.approx(np.abs(pf1 - gf1).mean())
+    for name in ("FedAvg", "KM"):  # some clients of FedAvg are worse on their own test sets
+        models, mixture = line[name].client_models()
+        jobs = Jobs(models, mixture.argmax(dim=1), torch.arange(6))
+        own = [by_sklearn(federation.targets(c), p) for c, p in enumerate(federation.predict(jobs))]
+        labels = federation.targets(0, "central")
+        central = [by_sklearn(labels, p) for p in federation.predict(jobs, "central")]
+        pf1, accuracy = np.array(own).T
+        gf1, central_accuracy = np.array(central).T
+        assert last.loc[name, "pf1"] == pytest.approx(pf1.mean())
+        assert last.loc[name, "accuracy"] == pytest.approx(accuracy.mean())
+        assert last.loc[name, "worst_accuracy"] == pytest.approx(accuracy.min())
+        assert last.loc[name, "gf1"] == pytest.approx(gf1.mean())
+        assert last.loc[name, "central_accuracy"] == pytest.approx(central_accuracy.mean())
+        assert last.loc[name, "learning_gap"] == pytest.approx(np.abs(pf1 - gf1).mean())
     assert last.loc["KM", "clusters"] == "|".join(map(str, line["KM"].labels.tolist()))
     assert last.loc["local", "n_clusters"] == 6
     summary = history.summary()
@@ -342,6 +461,26 @@ def test_rows_hold_what_they_say(federate):
     assert summary["oracle"]["clustering_round"] == 1
     assert summary["KM"]["mean_pf1"] == pytest.approx(
         np.mean([row["pf1"] for row in history.rows if row["method"] == "KM"])
+    )
+
+
+def test_measures_are_means_over_clients_and_the_worst_is_the_smallest():
+    mixtures = first, second, third = [((bytes([client]), 1.0),) for client in range(3)]
+    own = {(first, 0): (0.9, 0.8), (second, 1): (0.1, 0.2), (third, 2): (0.5, 0.5)}
+    on_backdoor = {(first, 0): (0.3, 0.7), (second, 1): (0.2, 0.6)}
+    central = {(first, 0): (0.5, 0.4), (second, 0): (0.5, 0.6), (third, 0): (0.2, 0.2)}
+    assert evaluation.performance(mixtures, own, on_backdoor, central) == pytest.approx(
+        {
+            "pf1": 0.5,
+            "gf1": 0.4,
+            "learning_gap": (0.4 + 0.4 + 0.3) / 3,
+            "accuracy": 0.5,
+            "worst_accuracy": 0.2,
+            "central_accuracy": 0.4,
+            # Of the two clients that the backdoor is for
+            "clean_accuracy": 0.5,
+            "backdoor_accuracy": 0.65,
+        }
     )
 
 
