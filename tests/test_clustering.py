@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import HDBSCAN as SklearnHDBSCAN
 from sklearn.cluster import AffinityPropagation as SklearnAffinityPropagation
+from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.cluster import MeanShift as SklearnMeanShift
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
@@ -53,6 +54,27 @@ def test_merge_heights_say_how_many_clusters_a_threshold_leaves(noise, threshold
     assert labels.max() + 1 == (heights >= threshold).sum() + 1
 
 
+@pytest.mark.parametrize(
+    ("linkage", "last"), [("single", 2), ("complete", 3), ("average", 2.5), ("weighted", 2.5)]
+)
+def test_merge_heights_are_those_of_the_linkage(linkage, last):
+    places = np.array([0.0, 1.0, 3.0])
+    heights = clustering.merge_heights(np.abs(np.subtract.outer(places, places)), linkage)
+    assert heights.tolist() == [1, last]
+
+
+@pytest.mark.parametrize("linkage", clustering.LINKAGES)
+def test_clients_at_the_threshold_from_each_other_are_not_merged(linkage):
+    cut = clustering.make("agglomerative", threshold=1.0, linkage=linkage)
+    assert cut.fit_predict(1 - np.eye(3)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("linkage", clustering.LINKAGES)
+def test_where_there_are_fewer_clients_than_clusters_each_is_alone(linkage):
+    told = clustering.make("agglomerative", n_clusters=9, linkage=linkage)
+    assert told.fit_predict(1 - np.eye(4)).tolist() == [0, 1, 2, 3]
+
+
 RIGHT_ANGLES = 10 * np.eye(3, 40)
 PULLING_APART = RIGHT_ANGLES - RIGHT_ANGLES.mean(axis=0)  # at angles of 120°
 
@@ -88,6 +110,23 @@ def test_affinity_propagation_that_does_not_settle_still_answers():
     assert adjusted_rand_score(labels, ours) == 1
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_seed_decides_between_equal_groupings_as_in_scikit_learn(seed):
+    """Four clients on a circle have no best exemplars."""
+    circle = np.array([[0.0, 1, 2, 1], [1, 0, 1, 2], [2, 1, 0, 1], [1, 2, 1, 0]])
+    theirs = SklearnAffinityPropagation(affinity="precomputed", random_state=seed)
+    ours = clustering.make("affinity", seed=seed)
+    assert adjusted_rand_score(theirs.fit_predict(-circle), ours.fit_predict(circle)) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_k_means_is_scikit_learns_best_of_ten_starts(seed):
+    gamma, _ = blocks((5, 5, 5), noise=1.0)
+    theirs = SklearnKMeans(3, n_init=10, random_state=seed).fit_predict(gamma)
+    ours = clustering.make("kmeans", seed=seed).fit_predict(gamma)
+    assert adjusted_rand_score(theirs, ours) == 1
+
+
 @pytest.mark.slow
 @settings(max_examples=30)  # each takes a third of a second
 @given(st.floats(0.01, 1), st.integers(0, 1000))
@@ -95,6 +134,15 @@ def test_mean_shift_is_scikit_learns_on_the_rows(noise, seed):
     gamma, _ = blocks((5, 5, 5), noise, seed)
     theirs = SklearnMeanShift().fit_predict(gamma)
     assert adjusted_rand_score(theirs, clustering.make("meanshift").fit_predict(gamma)) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [((7, 7, 4), 3), ((8, 7, 3), 2), ((5, 5, 3), 3), ((6, 5, 2), 2), ((4, 4, 2), 3), ((3, 2), 2)],
+)
+def test_a_cluster_of_hdbscan_has_a_fifth_of_the_clients_rounded_and_at_least_two(sizes, found):
+    gamma, _ = blocks(sizes)
+    assert clustering.make("hdbscan").fit_predict(gamma).max() + 1 == found
 
 
 @given(
@@ -134,6 +182,7 @@ def test_the_packages_own_default_loses_a_cluster_of_minimal_size():
 def test_noise_policies(policy, expected):
     distance = np.ones((6, 6)) - np.eye(6)
     distance[4, :2] = distance[5, 2:4] = 0.5
+    distance[4, 2] = 0.1  # the mean distance counts, not the smallest
     labels = np.array([0, 0, 1, 1, -1, -1])
     assert clustering.assign_noise(distance, labels, policy).tolist() == expected
 

@@ -62,6 +62,8 @@ def test_identical_updates_do_not_diverge():
     row = np.random.default_rng(0).normal(size=300)
     gamma = cosine_divergence(np.stack([row, row, 3 * row]))
     np.testing.assert_allclose(gamma, 0, atol=1e-15)
+    lengths = np.linspace(0.1, 9, 30)[:, None]
+    assert cosine_divergence(lengths * row).min() == 0, "rounding makes no distance negative"
 
 
 def test_zero_updates_have_no_direction():
@@ -77,11 +79,21 @@ def test_near_parallel_updates_keep_their_digits():
     np.testing.assert_allclose(cosine_divergence(updates), expected, rtol=1e-6, atol=1e-15)
 
 
-def test_chunks_do_not_change_the_matrix(monkeypatch):
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
+def test_distances_of_many_near_updates_keep_their_digits(metric):
+    """From 26 updates on, torch computes distances in a faster way unless told not to."""
+    updates = torch.full((40, 1000), 1000.0, dtype=torch.float64)
+    updates[:, 0] += 1e-5 * torch.arange(40)
+    expected = 1e-5 * np.arange(40)
+    np.testing.assert_allclose(divergence.pairwise(updates, metric)[0], expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("metric", divergence.METRICS)
+def test_chunks_do_not_change_the_matrix(monkeypatch, metric):
     updates = torch.randn(7, 1000, generator=torch.Generator().manual_seed(0))
-    whole = cosine_divergence(updates)
+    whole = divergence.pairwise(updates, metric)
     monkeypatch.setattr(divergence, "CHUNK", 33)
-    np.testing.assert_allclose(cosine_divergence(updates), whole, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(divergence.pairwise(updates, metric), whole, rtol=1e-12, atol=1e-14)
 
 
 def test_tiny_and_huge_updates_do_not_overflow():

@@ -73,6 +73,26 @@ def test_layers_that_cannot_be_explained(network, images):
         explain.gradcam(network, images[:0], CLASSES[:0], "features.7")
 
 
+def background_by_hand(images, baseline):
+    """Compute the values of absent pixels; the blur is a Gaussian whose σ is 5 pixels."""
+    if baseline == "zeros":
+        return torch.zeros(images.shape)
+    if baseline == "mean":
+        means = [[float(channel.mean()) for channel in image] for image in images]
+        return torch.tensor(means)[:, :, None, None].expand(images.shape)
+    weights = torch.exp(-(torch.arange(-5, 6.0) ** 2) / (2 * 5**2))
+    windows = F.pad(images, [5] * 4, mode="reflect").unfold(2, 11, 1).unfold(3, 11, 1)
+    return (windows * torch.outer(weights, weights)).sum(dim=(-2, -1)) / weights.sum() ** 2
+
+
+@pytest.mark.parametrize("baseline", explain.BASELINES)
+def test_baselines_are_those_by_hand(baseline):
+    colourful = torch.rand(2, 3, 12, 15, generator=torch.Generator().manual_seed(0))
+    found = explain.background(colourful, baseline)
+    expected = background_by_hand(colourful, baseline)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def slow_curves(network, images, maps, classes, step, baseline):
     """Compute the curves for one image and one frame at a time."""
     insertion, deletion = [], []
@@ -100,7 +120,7 @@ def test_curves_are_those_of_a_slow_loop(network, images, baseline, step):
     some, classes = images[:2], CLASSES[:2]
     maps = explain.gradcam(network, some, classes, "features.7")
     found = explain.curves(network, some, maps, classes, step=step, baseline=baseline)
-    empty = explain.background(some, baseline)
+    empty = background_by_hand(some, baseline)
     insertion, deletion = slow_curves(network, some, maps, classes, step, empty)
     torch.testing.assert_close(found.insertion, insertion, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(found.deletion, deletion, rtol=1e-5, atol=1e-7)
@@ -184,6 +204,19 @@ def test_the_centre_is_in_the_middle(images):
     assert maps.shape == (6, 12, 11)
     assert maps[0].argmax() in (5 * 11 + 5, 6 * 11 + 5)
     assert torch.equal(maps[0], maps[0].flip(0).flip(1))
+
+
+def test_brightness_is_the_mean_of_the_channels():
+    colour = torch.tensor([0.0, 0.3, 0.9])[None, :, None, None]
+    maps = explain.brightness_maps(colour.expand(1, 3, 4, 4))
+    torch.testing.assert_close(maps, torch.full((1, 4, 4), 0.4))
+
+
+def test_another_seed_gives_other_random_maps_and_another_order_of_equal_pixels(images):
+    one, other = (explain.random_maps(images, seed) for seed in (0, 1))
+    assert not torch.equal(one, other)
+    one, other = (explain.pixel_order(torch.zeros(2, 5, 5), seed) for seed in (0, 1))
+    assert not torch.equal(one, other)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,12 @@ def test_the_papers_cluster_sizes():
     assert partition.cluster_sizes(30, "imbalanced") == [7, 14, 9]
 
 
+def test_other_imbalanced_sizes_round_the_largest_remainders_up():
+    """Each cluster has one client, and 20, 47 and 33 % of the other 7 or 17 clients."""
+    assert partition.cluster_sizes(10, "imbalanced") == [3, 4, 3]  # 1.4, 3.29 and 2.31 more
+    assert partition.cluster_sizes(20, "imbalanced") == [4, 9, 7]  # 3.4, 7.99 and 5.61 more
+
+
 def test_non_overlapping_clusters_share_no_sample_and_clients_of_one_do():
     split = make(clients=15)
     held = [set(a) | set(b) for a, b in zip(split.train, split.test, strict=True)]
@@ -85,6 +91,17 @@ def test_clients_of_an_imbalanced_cluster_share_one_dirichlet_draw():
     within = [np.ptp(shares[split.clusters == k], axis=0).max() for k in range(3)]
     means = np.stack([shares[split.clusters == k].mean(axis=0) for k in range(3)])
     assert max(within) < np.ptp(means, axis=0).max()
+
+
+def test_class_shares_of_imbalanced_clusters_are_from_dirichlet_1():
+    """The largest of six such shares is (1 + 1/2 + … + 1/6) / 6 on average."""
+    labels = np.arange(50_000) % 10
+    largest = []
+    for seed in range(40):
+        split = make("overlapping", "imbalanced", labels=labels, clients=3, draws=1000, seed=seed)
+        counts = partition.class_counts(split, labels)
+        largest += (counts.max(axis=1) / counts.sum(axis=1)).tolist()
+    assert np.mean(largest) == pytest.approx(sum(1 / n for n in range(1, 7)) / 6, abs=0.04)
 
 
 def test_seven_tenths_train():
@@ -229,6 +246,16 @@ def test_dirichlet_is_even_for_a_large_alpha():
     np.testing.assert_allclose(counts, np.tile(np.bincount(LABELS) / 5, (5, 1)), atol=2)
 
 
+def test_dirichlet_favours_other_clients_in_other_classes():
+    _, split = partition.dirichlet(numbers(), clients=4, alpha=0.3)
+    assert len(set(partition.class_counts(split, LABELS).argmax(axis=0))) > 1
+
+
+def test_four_draws_are_enough_for_a_client():
+    for split in (make(clients=3, draws=4), partition.iid(numbers(), clients=3, draws=4)[1]):
+        assert min(map(len, split.train + split.test)) >= 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -292,6 +319,25 @@ def test_clients_of_the_data_that_cannot_be():
         partition.by_owners(numbers())
     with pytest.raises(PartitionError, match=r"clients \[1\] of numbers have fewer than two"):
         partition.by_owners(owned([0, 0, 1]))
+
+
+# --- Seeds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        lambda seed: partition.iid(numbers(), clients=7, seed=seed)[1],
+        lambda seed: partition.dirichlet(numbers(), clients=5, alpha=1.0, seed=seed)[1],
+        lambda seed: partition.class_mixtures(numbers(), samples_per_class=50, seed=seed)[1],
+        lambda seed: partition.by_owners(owned([0] * 9 + [1] * 9), seed=seed)[1],
+        lambda seed: partition.with_validation(make(clients=9), 0.3, seed),
+    ],
+    ids=["iid", "dirichlet", "class_mixtures", "by_owners", "with_validation"],
+)
+def test_another_seed_gives_another_split(recipe):
+    one, same, other = (recipe(seed).hash for seed in (0, 0, 1))
+    assert one == same != other
 
 
 # --- Validation samples --------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torchvision.transforms.functional import rotate
 
 from cflkit import datasets, shifts
 from cflkit.federation import Federation
@@ -79,6 +80,35 @@ def test_pixels_are_turned(digits):
         np.concatenate([i for parts in split.splits.values() for i in parts]),
     )
     assert not shifted.images[unused].any()
+
+
+@pytest.mark.parametrize(
+    ("version", "angles"), [("min", (-3, -1, 1, 3)), ("two", (-3, 3, 177, 183))]
+)
+def test_pixels_are_turned_by_a_few_degrees(digits, version, angles):
+    shifted, split = shifts.make(digits, version, clients=4)
+    for client, angle in enumerate(angles):
+        index = split.train[client]
+        rows, _ = origin(index, digits, 4)
+        assert torch.equal(shifted.images[index], rotate(whole(digits)[rows], angle))
+
+
+def test_of_two_groups_one_has_inverted_images(digits):
+    shifted, split = shifts.make(digits, "inverted", clients=4)
+    for client in range(4):
+        index = split.train[client]
+        rows, _ = origin(index, digits, 2)
+        images = whole(digits)[rows]
+        assert torch.equal(shifted.images[index], images if client < 2 else 255 - images)
+
+
+def test_shifted_images_have_no_owners_and_domains():
+    """Those of the images that are shifted would not fit, since the pool has more images."""
+    images = datasets.load("digits-8x8")
+    zeros = torch.zeros(len(images.labels), dtype=torch.int64)
+    own = dataclasses.replace(images, owners=zeros, domains=zeros)
+    shifted, _ = shifts.make(own, "two", clients=4)
+    assert shifted.owners is shifted.domains is None
 
 
 def test_backdoors_of_grey_images_are_shades(digits):
@@ -214,9 +244,11 @@ def test_a_manifest_keeps_all_splits(digits, tmp_path):
     assert dataclasses.replace(split, more={}).hash != split.hash
 
 
-def test_same_seed_same_clients(digits):
-    one, other, third = (shifts.make(digits, "two", clients=8, seed=s)[1] for s in (3, 3, 4))
-    assert one.hash == other.hash != third.hash
+@pytest.mark.parametrize(("version", "clients"), [("two", 8), ("domains", None)])
+def test_same_seed_same_clients_and_another_seed_others(digits, version, clients):
+    images = dataclasses.replace(digits, domains=torch.arange(len(digits.labels)) % 2)
+    one, same, other = (shifts.make(images, version, clients=clients, seed=s)[1] for s in (3, 3, 4))
+    assert one.hash == same.hash != other.hash
 
 
 def test_a_federation_runs_on_what_comes_out(digits):

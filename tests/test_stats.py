@@ -80,7 +80,7 @@ def spread(k=4, blocks=12, gap=1.0, seed=0):
 
 
 def test_pairs_are_scipys_wilcoxon_tests_corrected():
-    scores = spread()
+    scores = spread(blocks=20, gap=0.7).round()  # some differences are zero
     found = stats.compare(scores, higher_is_better=True)
     names = found.ranks.index.tolist()
     assert names == ["m3", "m2", "m1", "m0"]
@@ -96,9 +96,19 @@ def test_pairs_are_scipys_wilcoxon_tests_corrected():
 
 
 def test_where_friedman_finds_nothing_all_are_alike():
-    found = stats.compare(spread(gap=0.0), higher_is_better=True)
+    found = stats.compare(spread(k=3, gap=0.4, seed=53), higher_is_better=True)
     assert found.friedman > 0.05
+    assert (found.pairs < 0.05).any(axis=None), "though a pair would differ"
     assert found.alike == [found.ranks.index.tolist()]
+
+
+def test_at_a_lower_level_more_methods_are_alike():
+    scores = spread(gap=0.6)
+    alike = {
+        level: stats.compare(scores, higher_is_better=True, level=level).alike
+        for level in (0.2, 0.05, 0.0035)
+    }
+    assert alike == {0.2: [], 0.05: [["m2", "m1"]], 0.0035: [["m3", "m0"], ["m2", "m1", "m0"]]}
 
 
 def test_far_methods_have_no_clique_and_equal_ones_do():
