@@ -313,7 +313,7 @@ for cell in at_paper[at_paper["again"].eq("")].to_dict("records"):
     print(f"{cell['version']:9s} printed {cell['value']:.2f}, ", end="")
     print(f"as published {cell['ours']:.2f} ({cell['low']:.2f} to {cell['high']:.2f}), ", end="")
     print(f"as intended {cell['intended']:.2f}, seeds {cell['seeds']}: {cell['status']}")
-of_pacfl = [past for past in known if scales[past.id] == "paper" and "PACFL" in past.summary]
+of_pacfl = [p for p in known if scales[p.id] == "paper" and p.parameters["only"] == ["PACFL"]]
 for past in (past for past in of_pacfl if past.parameters["version"] == "backdoor"):
     counts = ", ".join(f"{name} {found['n_clusters']}" for name, found in past.summary.items())
     print(f"clusters of the {past.parameters['clients']} backdoor clients: {counts}")
