@@ -240,7 +240,9 @@ print("different from FedAvg:", ", ".join(with_fedavg) or "no method")
 print("different from each other:", ", ".join(apart) or "no pair")
 by_set = per_run["difference"].groupby(["dataset", "method"], sort=False).mean()
 for name in sets:
-    print(f"{name:14s} FedAvg {by_set[name, 'FedAvg']:.2f}, OCFL-HDB {by_set[name, 'OCFL-HDB']:.2f}")
+    print(
+        f"{name:14s} FedAvg {by_set[name, 'FedAvg']:.2f}, OCFL-HDB {by_set[name, 'OCFL-HDB']:.2f}"
+    )
 
 # %% [markdown]
 # ## Our runs
