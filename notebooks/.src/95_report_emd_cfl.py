@@ -620,7 +620,7 @@ for name in ("Oracle", "EMD-CFL", "OCFL-HDB", "OCFL-HDB again", "IFCA", "FedAvg"
 #   with seed 0, the second clustering found the true groups, and the third one lost them.
 # - **Late group.** EMD-CFL is level with the oracle. OCFL has no cluster for the newcomers and joins two groups, which costs three points. If it clusters again, it is level, too.
 # - **Drift.** EMD-CFL and OCFL decide once, so the two clients stay in the wrong clusters. Two points of the mean over twelve clients are about twelve points for each of the two. OCFL that clusters again follows.
-# - **IFCA** chooses anew in each round and could follow. But from random models, it found the four groups in one of these eight runs only. FedAvg ends about eleven points below the oracle, and further below in *random*.
+# - **IFCA** chooses anew in each round and could follow. But from random models, it found the four groups in one of these runs only. FedAvg ends about eleven points below the oracle, and further below in *random*.
 #
 # ## A poisoned group that looks the same
 #
