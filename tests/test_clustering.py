@@ -121,9 +121,9 @@ def test_the_seed_decides_between_equal_groupings_as_in_scikit_learn(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_k_means_is_scikit_learns_best_of_ten_starts(seed):
-    gamma, _ = blocks((5, 5, 5), noise=1.0)
-    theirs = SklearnKMeans(3, n_init=10, random_state=seed).fit_predict(gamma)
-    ours = clustering.make("kmeans", seed=seed).fit_predict(gamma)
+    gamma, _ = blocks((10, 10, 10), noise=9.0)  # no clear clusters, so that starts matter
+    theirs = SklearnKMeans(6, n_init=10, random_state=seed).fit_predict(gamma)
+    ours = clustering.make("kmeans", n_clusters=6, seed=seed).fit_predict(gamma)
     assert adjusted_rand_score(theirs, ours) == 1
 
 
