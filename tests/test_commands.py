@@ -403,7 +403,8 @@ def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypat
 
     marker = "<!-- {}: written by python -m cflkit readme -->\nTO REPLACE\n<!-- end -->\n"
     names = ["ledger", "paper-runs", *(p.results.marker for p in PAPERS.values() if p.results)]
-    first = map(marker.format, ("lessons", "reports", "summary", "overhead"))
+    names_here = ("lessons", "reports", "true-groups", "summary", "overhead")
+    first = map(marker.format, names_here)
     (tmp_path / "README.md").write_text("before\n" + "".join(first) + "after\n")
     (tmp_path / "results.md").write_text("".join(map(marker.format, names)))
     pages = tmp_path / "README.md", tmp_path / "results.md"
