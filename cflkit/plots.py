@@ -165,9 +165,8 @@ def class_counts(
     """
     table = np.asarray(counts)
     axes = axes or plt.gca()
-    present = np.where(table > 0, table, np.nan)
     colours = plt.get_cmap("YlGnBu").with_extremes(bad="0.88")
-    axes.imshow(np.ma.masked_invalid(present), aspect="auto", cmap=colours, vmin=1, vmax=vmax)
+    axes.imshow(np.ma.masked_equal(table, 0), aspect="auto", cmap=colours, vmin=1, vmax=vmax)
     for border in cluster_borders(clusters):
         axes.axhline(border, color="black", linewidth=1)
     axes.set(xlabel="class", ylabel="client", xticks=range(table.shape[1]))

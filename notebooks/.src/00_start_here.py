@@ -170,7 +170,7 @@ for labels, ari in zip(found, agreements, strict=True):
 # ## Round by round
 #
 # How well do the models serve the clients? We test each client's model on the client's own test images, and take the mean
-# over all clients. (About half of these images are also training images of another client of the group. This makes the
+# over all clients. (Many of these images are also training images of another client of the group. This makes the
 # models of the groups look slightly better. [Lesson 02](02_when_clients_disagree.ipynb) explains it.) Look at how early the lines
 # part. Which line is highest in round 2, and which one at the end?
 
@@ -199,8 +199,8 @@ for name, reached in ends.items():
     print(f"{name:20s}", *(f"{value:.3f}" for value in reached))
 
 # %% [markdown]
-# One column is one training. A client that trains alone waits for nobody, so it is fast at first. On these easy digits, it ends close to
-# its group's model: the group adds about two points (0.02). How much it adds depends on the data. Whoever shows that clustering helps
+# One column is one training. **With the defaults**, clients alone are ahead in round 2, and the groups' models at the end. But on these easy
+# digits, the two end close to each other: the group adds about two points (0.02). How much it adds depends on the data. Whoever shows that clustering helps
 # must compare with both: with one model for all, and with no federation at all.
 #
 # ## The figure to remember
@@ -284,7 +284,7 @@ plots.show(
 #   clients' updates point in similar directions.
 #
 # **With the defaults**, OCFL finds the groups in each training, and every client gains from the model of its group. These
-# models are also a little better than those of clients alone. The line of the one model stays below the others. It still rises a little at the end, and whether
+# models are also a little better than those of clients alone. The line of the one model ends far below the others. It still rises a little at the end, and whether
 # more rounds would help it is exercise 1. The one model serves some client badly in each training, and in which group it does worst
 # changes with the training.
 #

@@ -22,7 +22,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb).
 #
-# **Study minutes:** 40. **Minutes on two cores:** 2
+# **Study minutes:** 40. **Minutes on two cores:** 1
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning* (OCFL), extended
 # version, section 3.1.
@@ -337,7 +337,7 @@ plots.show(
 )
 
 # %% [markdown]
-# **With the defaults**, no cluster keeps what it has gained: a line that has risen often falls in the next round. The mean over clusters (dashed) hides this. The average of all updates can land nearer to the optimum of one
+# **With the defaults**, often not: many lines that have risen fall in the next round. The mean over clusters (dashed) hides this. The average of all updates can land nearer to the optimum of one
 # cluster in one round, and nearer to another's in the next. Figure 5 asks whether this depends on the seed. It shows, for each seed and round, which cluster
 # the shared model serves best and which it serves worst.
 

@@ -739,7 +739,7 @@ if bars:
 # **With the defaults**, longer training raises the largest score within a group for every shift. For the smallest score between groups, there is no such rule: it depends on the shift. Why does the
 # first one rise? We think that longer training specialises a model, which then sees differences even between two samples of one
 # distribution. For the four rotations, no ε works on these digits. We think that a network embeds a digit upside down much like an upright one. We have tested neither. The [report](95_report_emd_cfl.ipynb) has the same
-# figure for MNIST. There, the paper's ε of 0.1 is just above the range that works.
+# figure for MNIST. There, 0.1, the ε in the authors' code, is just above the range that works.
 #
 # ## If only some take part
 #

@@ -611,15 +611,8 @@ drawn = ax.imshow(gain, cmap="PuOr", vmin=-10, vmax=10, aspect="auto")
 for (row, column), value in np.ndenumerate(gain.to_numpy()):
     if not np.isnan(value):
         colour, whole = "white" if abs(value) > 6 else "black", round(value)
-        ax.text(
-            column,
-            row,
-            f"{whole:+d}" if whole else "0",
-            ha="center",
-            va="center",
-            color=colour,
-            fontsize=9,
-        )
+        look = {"ha": "center", "va": "center", "color": colour, "fontsize": 9}
+        ax.text(column, row, f"{whole:+d}" if whole else "0", **look)
 ax.set_xticks(range(len(gain.columns)), [f"{n}\n{simple[n]:.2f}" for n in gain.columns])
 ax.set_yticks(range(len(gain)), gain.index)
 ax.set_xlabel("situation, and the accuracy of the better of FedAvg and Local in it")

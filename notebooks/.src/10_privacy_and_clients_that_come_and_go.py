@@ -206,7 +206,7 @@ for name, parts in (("separate classes", by_classes), ("other shares", by_shares
 
 # %% [markdown]
 # Where the groups have separate classes, the signs tell all of a client's classes. Where a client has a little of many classes, they tell only the frequent ones: a bias goes up
-# only for a class that is more frequent than predicted. Stronger attacks read more.
+# only for a class that is more frequent than predicted. Stronger attacks rebuild an image itself from its gradient (Zhao et al., 2020).
 #
 # OCFL finds groups *because* updates tell about the data. What helps the clustering helps a curious server, too.
 #
@@ -653,8 +653,8 @@ for name, (curves, labels) in scenes.items():
 #   first group before, and had left one client out as noise, which is a cluster of its own here.) In the end, both groups are below the oracle. IFCA had a second model in reserve, and EMD-CFL compares each new pair.
 # - **Drift.** OCFL and EMD-CFL decide once, OCFL per client and EMD-CFL per pair. The client that has changed stays where it was, and ends 32 and 43 points below the oracle. FedAvg does much better, since its
 #   model knows both groups. IFCA asks in every round.
-# - **Again.** OCFL that clusters again ends within 2 points of the oracle in *late group* and in *drift*. In *drift*, the change comes just before a clustering, which is the best case: with `change = 6`, the client
-#   has the wrong model for two rounds. Each clustering costs one round in which no model improves. It is also risky where few clients are there. In the scene *random*, it ended more than 5 points below the oracle with some seeds (the last
+# - **Again.** OCFL that clusters again ends within 2 points of the oracle in *late group* and in *drift*. In *drift*, the change comes just before a clustering, which is the best case. With another `change`, the client
+#   keeps the wrong model until the next clustering. Each clustering costs one round in which no model improves. It is also risky where few clients are there. In the scene *random*, it ended more than 5 points below the oracle with some seeds (the last
 #   claim below).
 #
 # One client with 60 test images is not much, so look at the claims for other seeds. [Report 95](95_report_emd_cfl.ipynb) has similar scenes on
