@@ -490,7 +490,8 @@ for column, rows in table.sort_values("accuracy").groupby(columns):
         ax.text(end + side / 6, height, name, fontsize=8, va="center", ha=align)
 ax.set(xlabel="bytes exchanged, in multiples of FedAvg's", ylabel="mean accuracy")
 ax.set_xlim(-0.2, table["bytes"].max() + 0.7)
-ax.set_yticks([tick for tick in ax.get_yticks() if tick <= table["accuracy"].max()])
+bottom, top = ax.get_ylim()[0], table["accuracy"].max()  # labels above are no accuracies
+ax.set_yticks([tick for tick in ax.get_yticks() if bottom <= tick <= top])
 ax.grid(alpha=0.3)
 figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=5)
 plots.show(
