@@ -22,7 +22,7 @@
 #
 # **Before this:** [03 OCFL](03_ocfl_temperature.ipynb).
 #
-# **Study minutes:** 45. **Minutes on two cores:** 1
+# **Study minutes:** 45. **Minutes on two cores:** 1.5
 #
 # **Papers.** F. Sattler, K.-R. Müller, W. Samek, *Clustered Federated Learning*, IEEE TNNLS 2021 (SCL in tables).
 # C. Briggs, Z. Fan, P. Andras, *Federated learning with hierarchical clustering of local updates*, IJCNN 2020 (BCL).
@@ -44,6 +44,7 @@ import torch
 from IPython.display import Markdown, display
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
+from scipy.stats import spearmanr
 
 from cflkit import claims, clustering, datasets, ledger, methods, metrics, models
 from cflkit import papers, partition, plots, simulation
@@ -106,10 +107,10 @@ def federation_of(training_seed):
     return Federation(images, split, run.model, run.training(), **options)
 
 
-def averaging(federation):
+def averaging(federation, rounds):
     theta, everyone = federation.initial(), torch.arange(federation.clients)
     kept = []
-    for t in range(run.rounds):
+    for t in range(rounds):
         jobs = Jobs(theta[None], torch.zeros_like(everyone), everyone)
         kept.append(federation.train(jobs, round=t) - theta)
         theta = average_updates(theta[None], kept[-1], everyone * 0, torch.ones(len(everyone)))[0]
@@ -119,7 +120,7 @@ def averaging(federation):
 # %%
 seeds = range(run.seed, run.seed + run.repeats)
 federation = federation_of(run.seed)
-complete = {number: averaging(federation_of(number)) for number in seeds}  # with BatchNorm's state
+complete = {n: averaging(federation_of(n), run.rounds) for n in seeds}  # with BatchNorm's state
 updates = {number: kept[:, :, : federation.parameters] for number, kept in complete.items()}
 first = updates[run.seed]
 print(f"{len(updates)} seeds, each with updates [rounds, clients, parameters] = {[*first.shape]}")
@@ -127,9 +128,10 @@ print(f"{len(updates)} seeds, each with updates [rounds, clients, parameters] = 
 # %% [markdown]
 # ## Sattler: split where the mean has vanished and the members' updates have not
 #
-# Suppose federated averaging has converged. Then the *mean* of the updates is near zero. If all clients want the same
-# model, each single update is near zero, too. If the clients form groups with different optima, their updates are long
-# and only cancel each other. Sattler et al. therefore split a cluster $c$ of $|c|$ clients, with two thresholds $\varepsilon_1$ and $\varepsilon_2$, when
+# Suppose federated averaging has converged to a **stationary point**. Then the *mean* of the updates is near zero. If all
+# clients want the same model, each single update is near zero, too. Sattler et al. call such clients **congruent**. If the
+# clients form groups with different optima, they are **incongruent**: their updates are long
+# and only cancel each other. The paper therefore splits a cluster $c$ of $|c|$ clients, with two thresholds $\varepsilon_1$ and $\varepsilon_2$, when
 #
 # $$\Big\lVert \frac{1}{|c|}\sum_{i \in c} \Delta_i \Big\rVert < \varepsilon_1
 # \qquad\text{and}\qquad \max_{i \in c} \lVert \Delta_i \rVert > \varepsilon_2 .$$
@@ -224,9 +226,26 @@ for name, (eps1, eps2) in pairs.items():
 # %% [markdown]
 # **With the defaults** the mean fades while members' updates stay several times longer. So the clients' updates cancel
 # each other: no single model suits all clients, and the idea is sound. But the four pairs disagree about when to split.
-# Sattler's rule never splits in these rounds, because the mean does not fall below a tenth of its largest value.
 # The largest norm changes from round to round with a single client's update. If $\varepsilon_2$ lies within the range of
 # these norms, the round of the first split changes with the seed.
+#
+# Sattler's rule never splits in these rounds. Does it only need more of them? The next cell trains the first seed for twice
+# as many rounds. It tries the rule's $\varepsilon_1$ with both ends of the interval for $\varepsilon_2$, and with a value
+# between them.
+
+# %%
+longer = averaging(federation, 2 * run.rounds)[:, :, : federation.parameters]
+long_norms = np.array([sattler.update_norms(delta) for delta in longer])
+least, _ = sattler.recommended_thresholds(long_norms[:, 0])
+for factor in (1, 3, 10):
+    may = (long_norms[:, 0] < least) & (long_norms[:, 1] > factor * least)
+    at = f"first in round {may.argmax() + 1}" if may.any() else "never"
+    print(f"ε₂ = {factor:2d} ε₁: would split in {may.mean():4.0%} of {len(longer)} rounds, {at}")
+
+# %% [markdown]
+# **With the defaults** the mean does fade to a tenth, a few rounds later. So federated averaging must have nearly converged
+# before the rule splits. Then $\varepsilon_2$ decides: at the lower end of its interval the rule splits in many rounds, and at the
+# upper end in hardly any.
 #
 # A threshold is a length in the space of parameters. Such lengths depend on the learning rate, on the number of local
 # steps and on the network.
@@ -270,44 +289,60 @@ print("each true cluster lies in one half:", kept_whole)
 #
 # ### A grid of thresholds
 #
-# Now nine pairs run in [lockstep](99_glossary.ipynb#lockstep), on the first seed and for at most twelve rounds. Trainings
+# Now nine pairs run in [lockstep](99_glossary.ipynb#lockstep), together with the three pairs above that are printed as
+# numbers. They run on up to three seeds and for at most twelve rounds. Trainings
 # that several pairs ask for run once. Neighbours in the grid differ by a factor of about three. Figure 2 shows the number of
-# clusters that each pair finds, and the [ARI](99_glossary.ipynb#ari), which is 1 for the true clusters. Look for pairs that
-# find all three, and for what their neighbours find.
+# clusters that each pair finds with each seed, and the mean [ARI](99_glossary.ipynb#ari), which is 1 for the true clusters.
+# Look for pairs that find all three with every seed, and for what their neighbours find.
 
 # %%
 smaller, larger = (0.05, 0.15, 0.45), (0.25, 0.8, 2.5)
-line_up = {
-    (eps1, eps2): methods.make("sattler", eps1=eps1, eps2=eps2, min_rounds=1)
-    for eps1 in smaller
-    for eps2 in larger
-}
-named = {f"{eps1} {eps2}": method for (eps1, eps2), method in line_up.items()}
-trials = simulation.run(named, federation, min(run.rounds, 12), central_every=run.rounds)
-outcome = trials.summary()
+gridded = [(eps1, eps2) for eps1 in smaller for eps2 in larger]
+printed_pairs = [pairs[source] for source in ("Sattler's code", "first paper", "extended paper")]
+
+
+def trial(training_seed):
+    line_up = {
+        f"{eps1} {eps2}": methods.make("sattler", eps1=eps1, eps2=eps2, min_rounds=1)
+        for eps1, eps2 in gridded + printed_pairs
+    }
+    few = min(run.rounds, 12)
+    return simulation.run(line_up, federation_of(training_seed), few, central_every=run.rounds)
+
+
+trials = {number: trial(number) for number in list(seeds)[:3]}
+ends = [past.summary() for past in trials.values()]
+clusters_found = {p: [end[f"{p[0]} {p[1]}"]["n_clusters"] for end in ends] for p in gridded}
 
 # %% tags=["hide-input"]
-cells = [[outcome[f"{eps1} {eps2}"] for eps2 in larger] for eps1 in smaller]
+mean_ari = {p: np.mean([end[f"{p[0]} {p[1]}"]["ari"] for end in ends]) for p in gridded}
+words_of = {
+    p: ", ".join(map(str, n)) + f"\nARI {mean_ari[p]:.2f}" for p, n in clusters_found.items()
+}
 figure, ax = plt.subplots(figsize=(4.4, 2.1))
 plots.grid(
-    [[measures["ari"] for measures in row] for row in cells],
+    [[mean_ari[eps1, eps2] for eps2 in larger] for eps1 in smaller],
     smaller,
     larger,
-    [[f"clusters: {at['n_clusters']}\nARI {at['ari']:.2f}" for at in row] for row in cells],
+    [[words_of[eps1, eps2] for eps2 in larger] for eps1 in smaller],
     ax,
 )
 ax.set(xlabel="$\\varepsilon_2$ (largest norm above)", ylabel="$\\varepsilon_1$ (mean below)")
 plots.show(
     figure,
     2,
-    "What Sattler's method finds with nine pairs of thresholds: the number of clusters, of which"
-    " three are true, and the ARI. The brighter a cell, the higher is its ARI.",
-    "A grid of three by three cells with the number of clusters and the ARI as text. The numbers"
-    " differ from cell to cell.",
+    "What Sattler's method finds with nine pairs of thresholds. In each cell, above: the number of clusters,"
+    " once per seed, of which three are true. Below: the mean ARI. The brighter a cell, the higher is its ARI.",
+    "A grid of three by three cells with the numbers of clusters and the mean ARI as text. The numbers"
+    " differ from cell to cell, and in some cells from seed to seed.",
 )
+for eps1, eps2 in printed_pairs:
+    here = [end[f"{eps1} {eps2}"] for end in ends]
+    found_here = ", ".join(f"{m['n_clusters']} (ARI {m['ari']:.2f})" for m in here)
+    print(f"ε₁ = {eps1}, ε₂ = {eps2}: clusters {found_here}")
 
 # %% [markdown]
-# **With the defaults** only one of the nine pairs finds the three groups. The method never begins to split with the lowest $\varepsilon_1$ or with the highest $\varepsilon_2$. Each larger
+# **With the defaults** no pair finds the three groups with every seed. Which pairs are right depends on the seed. The method never begins to split with the lowest $\varepsilon_1$ or with the highest $\varepsilon_2$. The highest
 # $\varepsilon_1$ with the lowest $\varepsilon_2$ goes on splitting true groups, because some member's update stays longer
 # than $\varepsilon_2$. OCFL looks at the same updates. It only asks whether their *directions* differ more than before.
 #
@@ -319,16 +354,16 @@ plots.show(
 
 
 # %%
-def thresholds_by_proxy(network, rate):
+def centralised(network, rate):
     _, alone = partition.iid(images, clients=1)
     training = run.model_copy(update={"lr": rate}).training()
-    central = Federation(images, alone, network, training, seed=run.seed)
-    return sattler.recommended_thresholds(sattler.central_norms(central, rounds=3))
+    return Federation(images, alone, network, training, seed=run.seed)
 
 
 for network in dict.fromkeys(("linear", run.model)):
     for rate in (0.1, 0.01):
-        eps1, upper = thresholds_by_proxy(network, rate)
+        lengths = sattler.central_norms(centralised(network, rate), rounds=3)
+        eps1, upper = sattler.recommended_thresholds(lengths)
         print(f"{network:10s} lr {rate:<5} ε₁ = {eps1:.3f}, ε₂ up to {upper:.2f}")
 print(
     f"the federation itself: {run.model}, lr {run.lr}: ε₁ = {rule[0]:.3f}, ε₂ up to {rule[1]:.2f}"
@@ -336,8 +371,25 @@ print(
 
 # %% [markdown]
 # Neither the learning rate nor the network changes who belongs together. Yet **with the defaults** the largest $\varepsilon_1$ is more than five times the smallest one. With the
-# same network and learning rate, the proxy is also more than five times the federation's own value. One client with all data has more images, so
-# it takes more steps per round.
+# same network and learning rate, the proxy is also more than five times the federation's own value. Why is it so much longer? The
+# next cell compares the lengths of the first round.
+
+# %%
+central = centralised(run.model, run.lr)
+single = np.mean([kept[0].norm(dim=1).mean() for kept in updates.values()])
+lengths = {
+    f"one client with all data, {len(central.batches(0, 0))} steps": sattler.central_norms(
+        central, 1
+    )[0],
+    f"one of {run.clients} clients, {len(federation.batches(0, 0))} steps, on average": single,
+    "the mean update of these clients": norms[:, 0, 0].mean(),
+}
+for what, length in lengths.items():
+    print(f"{what:45s} {length:.2f}")
+
+# %% [markdown]
+# There are two reasons. One client with all data takes more steps per round, so it moves farther. And the mean of updates
+# in different directions is shorter than each of them. The proxy knows neither of the two.
 #
 # ## What BatchNorm's counters do to lengths and angles
 #
@@ -459,6 +511,14 @@ for name, kept, made in (("parameters", updates, gammas), ("with buffers", compl
         labels = hdbscan.fit_predict(made[number][at - 1]) if at else np.zeros(run.clients)
         ari = metrics.agreement(split.clusters, labels)["ari"]
         both.append((name, number, first_split(kept[number]), at, ari))
+follows = [
+    spearmanr(norm[:, 1], curve)[0]
+    for norm, curve in zip(norms, heat["with buffers"].values(), strict=True)
+]
+print(
+    "rank correlation of the temperature with buffers and the largest norm:"
+    f" {min(follows):.2f} to {max(follows):.2f}"
+)
 for name, number, sattlers, ocfls, ari in both:
     print(
         f"{name:12s} seed {number}: Sattler (0.35, 1.00) splits first in round {sattlers or '-'!s:>2},"
@@ -467,9 +527,9 @@ for name, number, sattlers, ocfls, ari in both:
 
 # %% [markdown]
 # **With the defaults** the temperature shrinks more than fiftyfold, and Sattler's method cannot split at all. OCFL still
-# clusters, usually later and less well. We think that the temperature now follows lengths: a longer update points farther
-# away from the counters that all clients share. It would then rise when some client makes a very long update. Figure 1
-# shows how much the largest norm varies.
+# clusters, usually later and less well. The temperature now follows lengths: a longer update points farther
+# away from the counters that all clients share. The printed rank correlation confirms it, from the lowest to the highest
+# of the seeds. So the temperature rises when some client makes a very long update.
 #
 # The authors' archived temperatures are below 0.01, too, for all three data sets with BatchNorm (Figures 12 to 14 of the
 # extended paper). The paper's text reports a drop to 0 for CIFAR-10 only, as a collapse of the network (section 4.6.2).
@@ -536,52 +596,89 @@ plots.show(
 # %% [markdown]
 # **With the defaults** three groups hang far apart in every round. They join above 1, that is, at more than a right
 # angle. *Within* a group the heights come from each client's own noise. They change with the round and the group. A
-# threshold of 0.05 is below every join and leaves all clients alone.
+# threshold of 0.05 is below every join and leaves all clients alone. How high the joins are depends on the training, too.
 #
 # ### One threshold after another
 #
 # Now we cut at every threshold and draw the ARI of the cut (Figure 5). The hatched band is the range that both OCFL papers
-# searched, 0.05 to 0.4. Look for the thresholds that are right in every round and for every seed.
+# searched, 0.05 to 0.4. The lines below count the thresholds that are right with every seed. Is there a threshold that is right in every round and for every seed? We also try two other
+# federations, for fewer rounds: one with the other kind of clusters (they share classes if those of this run do not), and one with a tenth of the
+# learning rate.
 
 
 # %%
-def ari_of(gamma, clusterer):
-    return metrics.agreement(split.clusters, clusterer.fit_predict(gamma))["ari"]
+def ari_of(gamma, clusterer, truth=split.clusters):
+    return metrics.agreement(truth, clusterer.fit_predict(gamma))["ari"]
 
 
 heights = np.round(np.arange(0.05, 1.45, 0.05), 2)
-cuts = {h: clustering.make("agglomerative", threshold=float(h)) for h in heights}
-sweep = np.array(
-    [[[ari_of(made[t - 1], cuts[h]) for h in heights] for made in gammas.values()] for t in shown]
-)
+cuts = [clustering.make("agglomerative", threshold=float(height)) for height in heights]
+
+
+def sweep_of(matrices, rounds, truth=split.clusters):
+    """Cut the dendrograms of some rounds at every threshold; ARI [rounds, seeds, thresholds]."""
+    return np.array(
+        [[[ari_of(made[t - 1], cut, truth) for cut in cuts] for made in matrices] for t in rounds]
+    )
+
+
+sweep = sweep_of(gammas.values(), shown)
+
+# %%
+kind = "overlapping" if run.overlap == "nonoverlapping" else "nonoverlapping"
+others = {kind: ({"overlap": kind}, 8), "a tenth of the learning rate": ({"lr": run.lr / 10}, 2)}
+sweeps = {f"this run ({run.overlap})": (shown, sweep)}
+for title, (change, rounds) in others.items():
+    other = run.model_copy(update=change)
+    chances = other.model_dump(include={"overlap", "balance", "clients", "draws"})
+    _, part = partition.ocfl(images, **chances, seed=run.partition_seed)
+    matrices = []
+    for number in seeds:
+        made = Federation(images, part, run.model, other.training(), seed=number)
+        kept = averaging(made, rounds)[:, :, : made.parameters]
+        matrices.append([cosine_divergence(delta) for delta in kept])
+    at = [t for t in (2, 8) if t <= rounds]
+    sweeps[title] = at, sweep_of(matrices, at, part.clusters)
 
 # %% tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(5.6, 2.2))
-look = {"facecolor": "none", "edgecolor": "0.6", "hatch": "///", "linewidth": 0}
-ax.axvspan(0.05, 0.4, zorder=0, label="range searched", **look)
-for place, t in enumerate(shown):
-    look = {"color": plots.COLOURS[place]}
-    mean, marker = sweep[place].mean(axis=0), plots.MARKERS[place]
-    ax.plot(heights, mean, marker=marker, markersize=4, label=f"round {t}", **look)
-    ax.fill_between(
-        heights, sweep[place].min(axis=0), sweep[place].max(axis=0), alpha=0.15, lw=0, **look
-    )
-ax.set(xlabel="threshold (cosine distance)", ylabel="ARI", ylim=(-0.05, 1.05))
-ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+figure, axes = plt.subplots(1, 3, figsize=(8, 2.3), sharey=True)
+for ax, (title, (at, aris)) in zip(axes, sweeps.items(), strict=True):
+    look = {"facecolor": "none", "edgecolor": "0.6", "hatch": "///", "linewidth": 0}
+    ax.axvspan(0.05, 0.4, zorder=0, label="range searched", **look)
+    for place, t in enumerate(at):
+        look, marker = {"color": plots.COLOURS[place]}, plots.MARKERS[place]
+        mean, low, high = (f(aris[place], axis=0) for f in (np.mean, np.min, np.max))
+        ax.plot(heights, mean, marker=marker, markersize=3, label=f"round {t}", **look)
+        ax.fill_between(heights, low, high, alpha=0.15, lw=0, **look)
+    ax.set(xlabel="threshold (cosine distance)", title=title, ylim=(-0.05, 1.05))
+    ax.title.set_size(9)
+axes[0].set_ylabel("ARI")
+axes[-1].legend(*axes[0].get_legend_handles_labels(), loc="upper left", bbox_to_anchor=(1, 1))
 plots.show(
     figure,
     5,
-    "The ARI of a cut against its threshold in three rounds: mean over the seeds, and their range.",
+    "The ARI of a cut against its threshold in some rounds: mean over the seeds, and their range. Left: this"
+    " run. Centre: the other kind of clusters. Right: a tenth of the learning rate.",
     "With the defaults: "
-    "A line chart. The ARI rises from 0 to 1, stays at 1 on a plateau that ends a little above a"
-    " threshold of 1, and falls to 0. The range that the papers searched ends where it rises.",
+    "Three line charts. Left, the ARI rises from 0 to 1, stays at 1 on a plateau that ends a little above a"
+    " threshold of 1, and falls to 0. In the centre, where clusters share classes, the peaks of the"
+    " rounds are narrow and lie at different thresholds. On the right, the plateau is wider.",
 )
-always = heights[(sweep == 1).all(axis=(0, 1))]
-print("right in each of these rounds and seeds:", *always)
+for title, (at, aris) in sweeps.items():
+    for t, values in zip(at, aris, strict=True):
+        always = heights[(values == 1).all(axis=0)]
+        span = f"from {always.min()} to {always.max()}" if len(always) else ""
+        print(f"{title:30s} round {t:2d}: {len(always):2d} right with every seed {span}")
 
 # %% [markdown]
-# **With the defaults**, all thresholds from 0.75 to 1.05 are right in each of these rounds, and with every seed. A cosine distance has a natural scale, unlike a length in the space of parameters. A threshold somewhat below 1
+# **With the defaults**, this run is the easiest case. All thresholds from 0.75 to 1.05 are right in each of these rounds, and
+# with every seed. A cosine distance has a natural scale, unlike a length in the space of parameters. A threshold somewhat below 1
 # separates groups that stand at right angles to each other. This lesson takes 0.9. Lesson [03](03_ocfl_temperature.ipynb) takes 0.8, and the parameter files of the papers' scenarios take 0.95.
+#
+# If clusters share classes, they stand at smaller angles. Then the thresholds that are right in round 2 are wrong in round 8. No
+# threshold fits both rounds with every seed, and 0.9 joins true clusters in round 2. The learning rate moves the
+# lower end of the plateau, because it changes how much members of a group agree. So a cosine distance is easier to choose than a
+# length, but it needs to know the data as well.
 #
 # ### Move the threshold yourself
 #
@@ -678,7 +775,8 @@ for name, labels in answers.items():
 #
 # For tight groups at right angles it is $\frac13$. This is above 0.05, so trios stay. For groups that oppose each other
 # at 120° it is $(1 - 2 \cdot \frac12)/3 = 0$. Then everything is joined, which gives the dash. The same happens when
-# members of a group agree less. So the outcome depends on the round, and Figure 8 clusters in each. **With the defaults**, OCFL-AFF as published errs less in Figure 7: its ARI is above 0.4.
+# members of a group agree less. So the outcome depends on the round, and Figure 8 clusters in each. It also shows how much
+# the ARI of OCFL-AFF as published changes with the seed.
 
 # %%
 by_round = {
@@ -703,6 +801,8 @@ plots.show(
     "Four line charts. With the correct sign both methods lie at 1. Briggs as published begins"
     " below 0 and ends at 0. OCFL-AFF as published scatters, mostly below one half.",
 )
+low, middle, high = np.quantile(by_round["OCFL-AFF as published"][:, shown[0] - 1], (0, 0.5, 1))
+print(f"OCFL-AFF as published, round {shown[0]}: ARI {low:.2f} to {high:.2f}, median {middle:.2f}")
 scores = by_round["OCFL-AFF as published"].round(2).ravel().tolist()
 common, times = Counter(scores).most_common(1)[0]
 print(f"most frequent ARI of OCFL-AFF as published: {common}, in {times} of {len(scores)} matrices")
@@ -760,15 +860,16 @@ display(Markdown("\n".join(lines)))
 #
 # **With the defaults**, Sattler's criterion is sound, but its thresholds are lengths in the space of parameters. They do not carry over from one
 # learning rate, network or round to another. BatchNorm's counters inside the updates make the criterion
-# unreachable. Briggs' threshold is a cosine distance. It has a natural scale, and is easier to set. Two confusions of
+# unreachable. Briggs' threshold is a cosine distance. It has a natural scale, and is easier to set. But if clusters share classes, the
+# right threshold changes with the round. Two confusions of
 # similarity and distance turn methods that work here into methods that fail.
 #
 # The next cell checks what this lesson states about the defaults. Each of the other runs that it counts made one training
 # (`repeats = 1`).
 
 # %% tags=["claims"]
-clusters_found = {pair: measures["n_clusters"] for pair, measures in outcome.items()}
-unsplit = {f"{smaller[0]} {eps2}" for eps2 in larger} | {f"{eps1} {larger[-1]}" for eps1 in smaller}
+unsplit = [pair for pair in gridded if pair[0] == smaller[0] or pair[1] == larger[-1]]
+_, sharing = sweeps["overlapping"] if run.overlap == "nonoverlapping" else (shown, sweep)
 plain, buffered = both[: len(seeds)], both[len(seeds) :]
 worse = [(b[3] or math.inf) > a[3] and b[4] < a[4] for a, b in zip(plain, buffered, strict=True)]
 cool = np.array([*heat["with buffers"].values()]) / np.array([*heat["parameters"].values()])
@@ -782,15 +883,18 @@ claims.check(
         ).all()
         and (norms[:, :, 1] > 2 * norms[:, :, 0]).all(),
         "a small ε₁ or a large ε₂ never splits; a large ε₁ with a small ε₂ splits true clusters": all(
-            clusters_found[pair] == 1 for pair in unsplit
+            max(clusters_found[pair]) == 1 for pair in unsplit
         )
-        and clusters_found[f"{smaller[-1]} {larger[0]}"] > 3,
+        and min(clusters_found[smaller[-1], larger[0]]) > 3,
         "with buffers the mean update is never shorter than the counters' norm": least_mean
         > 0.99 * steps * int(counter.sum()) ** 0.5,
         "with buffers the temperature is less than a fiftieth": cool.max() < 1 / 50,
         "with buffers OCFL usually clusters later and less well": np.mean(worse) > 0.5,
         "a cut at 0.9 finds the true clusters in rounds 2, 8 and 20": (
             sweep[:, :, list(heights).index(chosen)] == 1
+        ).all(),
+        "if clusters share classes, a cut at 0.9 misses them in round 2": (
+            sharing[0, :, list(heights).index(chosen)] < 1
         ).all(),
         "a cut at 0.05 leaves every client alone": (sweep[:, :, 0] == 0).all(),
         "in round 2 Briggs as published is worse than chance": (
@@ -830,7 +934,7 @@ claims.check(
 #
 # 1. Set `lr = 0.03`. Which pairs of Figure 1 still split? Predict before you run.
 # 2. In Figure 2, take a pair that found more than three clusters and look at
-#    `trials.table()[["method", "round", "clusters"]]`. Which true cluster was split, and in which round?
+#    `trials[run.seed].table()[["method", "round", "clusters"]]`. Which true cluster was split, and in which round?
 # 3. Draw `clustering.merge_heights(divergence.pairwise(delta, "euclidean"))` (from `cflkit import divergence`) for three
 #    rounds `delta` of `first`. Is there one threshold for all?
 # 4. In Figure 7, why do trios have one client from each cluster? Draw the first three joins by hand.
