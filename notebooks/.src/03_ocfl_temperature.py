@@ -578,7 +578,7 @@ plots.show(
 # ### A simpler way to personalise: fine-tuning
 #
 # A client could also train the model of FedAvg for one more epoch on its own data, and use the result. This is
-# **fine-tuning**. It needs no clusters, and nothing more is sent. The papers do not compare with it.
+# [**fine-tuning**](99_glossary.ipynb#fine-tuning). It needs no clusters, and nothing more is sent. The papers do not compare with it.
 
 
 # %%
@@ -601,7 +601,7 @@ for name, values in ends.items():
 # %% [markdown]
 # **With the defaults**, one local epoch closes most of FedAvg's distance from OCFL-HDB. The fine-tuned models still end below
 # those of clients alone, which have trained for ten epochs on their own classes. If clients have different shares of
-# classes, this is called **label skew**. Under label skew, much of what a personal model gains is to know *which* classes its client
+# classes, this is called [**label skew**](99_glossary.ipynb#label-skew). Under label skew, much of what a personal model gains is to know *which* classes its client
 # holds. We think that one epoch is enough to learn this. A fair comparison of clustered methods
 # therefore has fine-tuning beside FedAvg and local training.
 #

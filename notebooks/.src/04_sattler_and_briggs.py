@@ -129,7 +129,7 @@ print(f"{len(updates)} seeds, each with updates [rounds, clients, parameters] = 
 # ## Sattler: split where the mean has vanished and the members' updates have not
 #
 # Suppose federated averaging has converged to a **stationary point**. Then the *mean* of the updates is near zero. If all
-# clients want the same model, each single update is near zero, too. Sattler et al. call such clients **congruent**. If the
+# clients want the same model, each single update is near zero, too. Sattler et al. call such clients [**congruent**](99_glossary.ipynb#congruent-clients). If the
 # clients form groups with different optima, they are **incongruent**: their updates are long
 # and only cancel each other. The paper therefore splits a cluster $c$ of $|c|$ clients, with two thresholds $\varepsilon_1$ and $\varepsilon_2$, when
 #

@@ -275,6 +275,9 @@
 # %% [markdown]
 # ### C
 #
+# <a id="calibration"></a>**Calibration.** Calibration is the agreement of confidence and accuracy. A calibrated model that
+# gives its answers a probability of 0.7 is right for 70 % of such images. See [07](07_explaining_cluster_models.ipynb).
+#
 # <a id="central-test-set"></a>**Central test set.** The central test set has test images of all classes, which belong
 # to no client. The OCFL papers call the server "orchestrator", and this set the orchestrator's test set. The shifted
 # data of lesson 05 have none. See [01](01_federated_averaging.ipynb) and [02](02_when_clients_disagree.ipynb).
@@ -315,6 +318,9 @@
 #
 # <a id="confidence"></a>**Confidence.** Confidence is the probability that a model gives to the class that is
 # explained. See [07](07_explaining_cluster_models.ipynb).
+#
+# <a id="congruent-clients"></a>**Congruent clients** (Sattler). Clients are congruent if one model is best for all of them,
+# and incongruent otherwise. See [04](04_sattler_and_briggs.ipynb).
 #
 # <a id="connected-component"></a>**Connected component.** In a connected component of a graph, a path of edges joins
 # every two nodes. No edge leaves the component. See [05](05_emd_cfl.ipynb).
@@ -398,6 +404,9 @@
 # times, for instance after new clients have joined. Compare [one-shot clustering](#one-shot-clustering). See
 # [03](03_ocfl_temperature.ipynb) and [10](10_privacy_and_clients_that_come_and_go.ipynb).
 #
+# <a id="fine-tuning"></a>**Fine-tuning.** A client fine-tunes the shared model by training it further on its own data. It
+# is the simplest way to personalise a model. See [03](03_ocfl_temperature.ipynb).
+#
 # <a id="friedman-test"></a>**Friedman test.** The Friedman test ranks the methods in every scenario. Then it tests
 # whether the average ranks could differ by chance alone. See [97](97_report_explanations.ipynb).
 
@@ -461,6 +470,9 @@
 
 # %% [markdown]
 # ### L to N
+#
+# <a id="label-skew"></a>**Label skew.** Under label skew, clients have different shares of the classes. Images of one class
+# look alike at all clients. See [03](03_ocfl_temperature.ipynb) and [08](08_tutorial_022.ipynb).
 #
 # <a id="learning-gap"></a>**Learning gap.** The learning gap is the difference between a model's F1 on a client's own
 # test set and on the central test set. The two OCFL papers define it differently, as explained [below](#measures). See
@@ -539,6 +551,10 @@
 #
 # <a id="orchestrator"></a>**Orchestrator.** The orchestrator is the OCFL papers' word for the server. In lesson 07, the
 # word also names samples from the [central test set](#central-test-set). See [07](07_explaining_cluster_models.ipynb).
+#
+# <a id="out-of-distribution"></a>**Out-of-distribution.** An image is out-of-distribution for a model if it is unlike the
+# data that the model was trained on. An example is a class that no client of the cluster holds. See
+# [07](07_explaining_cluster_models.ipynb).
 #
 # <a id="overlap-and-balance"></a>**Overlap and balance.** Overlap and balance are the two switches of the OCFL
 # scenarios. Overlap says whether true clusters share classes. Balance says whether classes are equally likely and
