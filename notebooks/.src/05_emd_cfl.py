@@ -234,7 +234,7 @@ seen_by_first = Jobs(trained[:1], torch.zeros(3).long(), torch.tensor([0, 1, out
 part = "train" if len(split.train[0]) < 1000 else "validation"
 views = [view.cpu().numpy() for view in federation.embed(seen_by_first, part)]
 plane = PCA(2).fit(views[0])
-figure, axes = plt.subplots(1, 3, figsize=(6, 2.4), sharex=True, sharey=True)
+figure, axes = plt.subplots(1, 3, figsize=(5.8, 2.3), sharex=True, sharey=True)
 titles = [
     "client 0, its own images",
     "client 1, of its group",
@@ -330,7 +330,7 @@ together = split.clusters[:, None] == split.clusters[None]
 larger = np.maximum(scores, scores.T)
 pairs = np.triu_indices(federation.clients, 1)
 apart, alike = larger[pairs], together[pairs]
-figure, (left, right) = plt.subplots(1, 2, figsize=(6.2, 2.4), width_ratios=[1, 1.4])
+figure, (left, right) = plt.subplots(1, 2, figsize=(6.6, 2.4), width_ratios=[1, 1.5])
 plots.divergence(scores, split.clusters, left)
 left.images[0].set_clim(scores.min(), scores.max())  # scores within a group may be negative
 left.set(xlabel="client $j$, whose images are embedded", ylabel="client $i$, owner of the model")
@@ -396,7 +396,7 @@ curve = [
     metrics.agreement(split.clusters, emd_cfl.clusters_of(scores, e, run.clusters)[0])["ari"]
     for e in thresholds
 ]
-figure = plt.figure(figsize=(5.6, 3.4))
+figure = plt.figure(figsize=(5.2, 3.2))
 places = figure.subplot_mosaic([["a", "b", "c"], ["d", "d", "d"]], height_ratios=[1.8, 1])
 below = places["d"]
 for place, factor in (("a", 0.1), ("b", 1), ("c", 10)):
@@ -668,7 +668,7 @@ def separates(matrix, clusters):
 
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(2, 4, figsize=(6, 3.9))
+figure, axes = plt.subplots(2, 4, figsize=(5.6, 3.7))
 both = {"the lesson's shift": (on_lesson, split), "the hard shift": (on_hidden, hidden)}
 for row, (shift, (matrices, dealt)) in zip(axes, both.items(), strict=True):
     for (name, matrix), ax in zip(matrices.items(), row, strict=True):
@@ -746,14 +746,14 @@ for number in range(run.repeats):
 
 # %% tags=["hide-input"]
 heads = [*on_lesson, "untrained", f"ε = {run.epsilon:g}", "gap rule"]
-print(" " * 15 + "".join(f"{head:>14s}" for head in heads[:5]) + f"{heads[5]:>10s}{heads[6]:>10s}")
+print(" " * 15 + "".join(f"{head:>13s}" for head in heads[:5]) + f"{heads[5]:>10s}{heads[6]:>10s}")
 for shift, found in over_seeds.items():
     values = np.array(found, dtype=float)
     ends_of = [
         f"{low:.2f} – {high:.2f}" for low, high in zip(values.min(0), values.max(0), strict=True)
     ]
     works = [f"{int(count)} of {len(values)}" for count in values[:, 5:].sum(axis=0)]
-    print(f"{shift:15s}" + "".join(f"{cell:>14s}" for cell in ends_of[:5]), end="")
+    print(f"{shift:15s}" + "".join(f"{cell:>13s}" for cell in ends_of[:5]), end="")
     print(f"{works[0]:>10s}{works[1]:>10s}")
 
 # %% [markdown]
@@ -860,7 +860,7 @@ bars = {
 
 # %% tags=["hide-input"]
 if bars:
-    figure, ax = plt.subplots(figsize=(6.2, 0.25 * len(bars) + 1.1))
+    figure, ax = plt.subplots(figsize=(5.8, 0.23 * len(bars) + 1.1))
     plots.ranges(bars, ax)
     ax.axvline(run.epsilon, color="black", linestyle="--", label="the lesson's ε")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -895,7 +895,7 @@ for number in range(4):
     met.append((late.scores.numpy().copy(), late.labels.numpy().copy()))
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 4, figsize=(6.4, 2.1))
+figure, axes = plt.subplots(1, 4, figsize=(6.2, 2))
 for number, ((so_far, found), ax) in enumerate(zip(met, axes, strict=True), start=1):
     ax.set_facecolor("0.85")
     plots.divergence(so_far, split.clusters, ax)
@@ -980,7 +980,7 @@ ends = {
 # %% tags=["hide-input"]
 costly = ends["hard shift"]
 order = sorted(costly, key=lambda name: costly[name]["accuracy"])
-figure, axes = plt.subplots(1, 2, figsize=(6.4, 3.5), sharey=True, width_ratios=[2, 1])
+figure, axes = plt.subplots(1, 2, figsize=(5.9, 3.3), sharey=True, width_ratios=[2, 1])
 for number, (shift, found_by) in enumerate(ends.items()):
     look = {"color": plots.COLOURS[number], "marker": plots.MARKERS[number], "linestyle": ""}
     axes[0].plot([], [], label=shift, **look)
@@ -1050,8 +1050,8 @@ for m in (4, 8, 16):
 #
 # ## What we saw
 #
-# A claim is a sentence about this run that the next cell evaluates. It also prints in how many other runs the claim held. Those runs
-# differ in the training seed alone. The images are dealt as here, and only the table over seeds deals them anew.
+# A claim is a sentence about this run that the next cell evaluates. It also prints in how many other runs the claim held. Their seeds
+# are training seeds. The images are dealt as here, and only the table over seeds deals them anew.
 
 # %% tags=["claims"]
 found_all = [found_by["EMD-CFL"] for found_by in summaries]
