@@ -860,7 +860,7 @@ bars = {
 
 # %% tags=["hide-input"]
 if bars:
-    figure, ax = plt.subplots(figsize=(5.8, 0.23 * len(bars) + 1.1))
+    figure, ax = plt.subplots(figsize=(6.4, 0.23 * len(bars) + 1.1))
     plots.ranges(bars, ax)
     ax.axvline(run.epsilon, color="black", linestyle="--", label="the lesson's ε")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
