@@ -60,7 +60,8 @@ plots.style()
 # ## Parameters
 #
 # Half of the clients turn their digits by 90 degrees. The data are the 1,797 digits that come with scikit-learn, in their native 8 × 8
-# pixels. Each client gets a few hundred of them.
+# pixels. Each client gets a few hundred of them. Such a difference in the images, where every image still has one right label, is called
+# **feature shift** or covariate shift. (With **concept shift**, the same image has different labels at two clients.)
 
 # %% tags=["parameters"]
 dataset = "digits-8x8"  # a name that cflkit.datasets knows, or the path of your own data
@@ -147,7 +148,7 @@ plots.show(
 
 # %% tags=["hide-input"]
 piles, holes = np.array([0.5, 1.1, 1.4, 4.0]), np.array([2.0, 2.6, 3.1, 5.2])
-figure, ax = plt.subplots(figsize=(6, 2.8))
+figure, ax = plt.subplots(figsize=(5, 2.4))
 for start, end in zip(np.sort(piles), np.sort(holes), strict=True):
     ax.annotate("", (end, 0.1), (start, 0.9), arrowprops={"arrowstyle": "->", "color": "grey"})
 ax.plot(piles, np.ones(4), "^", color=plots.COLOURS[0], markersize=12, label="piles, sample $a$")
@@ -170,7 +171,8 @@ plots.show(
 # \sum_i T_{ij} = \tfrac{1}{n_b}.$$
 #
 # Here $n_a$ and $n_b$ are the numbers of points. That is a **linear programme**: minimise $c \cdot x$ subject to $A x = q$ and $x \ge 0$. The vector $x$ is $T$, written row after row, and $c$ has the costs $c_{ij}$ in the same order. The
-# matrix $A$ has one row for each pile and one for each hole, and $q$ has what they weigh.
+# matrix $A$ has one row for each pile and one for each hole, and $q$ has what they weigh. Piles and holes weigh the same in all here, so
+# $W$ is also called the **Wasserstein-1 distance**.
 
 
 # %%
@@ -199,7 +201,7 @@ print("in three dimensions, by cosines:", agree)
 
 # %% [markdown]
 # From here on the cost is the [cosine distance](99_glossary.ipynb#cosine-distance), $c_{ij} = 1 - \cos(a_i, b_j)$, as in the authors' code. It
-# lies between 0 and 2. Our embeddings have no negative coordinates, so it is at most 1 before the projection.
+# lies between 0 and 2.
 #
 # ## Embeddings, after one round of local training
 #
@@ -232,7 +234,7 @@ seen_by_first = Jobs(trained[:1], torch.zeros(3).long(), torch.tensor([0, 1, out
 part = "train" if len(split.train[0]) < 1000 else "validation"
 views = [view.cpu().numpy() for view in federation.embed(seen_by_first, part)]
 plane = PCA(2).fit(views[0])
-figure, axes = plt.subplots(1, 3, figsize=(6.4, 2.6), sharex=True, sharey=True)
+figure, axes = plt.subplots(1, 3, figsize=(5.8, 2.3), sharex=True, sharey=True)
 titles = [
     "client 0, its own images",
     "client 1, of its group",
@@ -241,8 +243,8 @@ titles = [
 for client, view, title, ax in zip((0, 1, outsider), views, titles, axes, strict=True):
     classes = federation.targets(client, part).cpu().numpy()
     rest = ~np.isin(classes, (0, 1, 4))
-    x, y = plane.transform(view[rest][::2]).T
-    ax.plot(x, y, ".", color="0.75", markersize=3, label="other classes, every other image")
+    x, y = plane.transform(view[rest][::4]).T
+    ax.plot(x, y, ".", color="0.75", markersize=3, label="other classes, every fourth image")
     for number, label in enumerate((0, 1, 4)):
         if (classes == label).any():
             x, y = plane.transform(view[classes == label]).T
@@ -295,7 +297,7 @@ print(f"score of clients {owner} and {other}: {score:.3f}")
 # %% [markdown]
 # The second number of each shape is the number of dimensions that the projection keeps: a share of all, rounded down. The arguments of
 # `server_sees` are all that the server learns of anybody's *data*: two projected samples and one number. The server has the models,
-# too, as in any federated learning. (Our matrix comes from the run's seed, which is a convenience of the simulation.)
+# too, as in any federated learning.
 #
 # The comparison has a price: models travel between clients, one per pair and direction.
 #
@@ -328,8 +330,9 @@ together = split.clusters[:, None] == split.clusters[None]
 larger = np.maximum(scores, scores.T)
 pairs = np.triu_indices(federation.clients, 1)
 apart, alike = larger[pairs], together[pairs]
-figure, (left, right) = plt.subplots(1, 2, figsize=(6.6, 2.5), width_ratios=[1, 1.4])
-plots.divergence(scores, split.clusters, left, vmax=float(scores.max()))
+figure, (left, right) = plt.subplots(1, 2, figsize=(6.6, 2.4), width_ratios=[1, 1.5])
+plots.divergence(scores, split.clusters, left)
+left.images[0].set_clim(scores.min(), scores.max())  # scores within a group may be negative
 left.set(xlabel="client $j$, whose images are embedded", ylabel="client $i$, owner of the model")
 figure.colorbar(left.images[0], ax=left, label="score $s_{ij}$")
 bins = np.linspace(min(-0.02, apart.min()), scores.max(), 31)
@@ -353,7 +356,7 @@ low, high = working_range(scores, split.clusters)
 print(f"largest score within a true cluster {low:.3f}, smallest between two {high:.3f}")
 
 # %% [markdown]
-# **With the defaults**, the blocks on the diagonal lie around zero. Within a group, another client's validation data are hardly farther from a client's
+# **With the defaults**, the blocks on the diagonal lie around zero, and some of their scores are negative. Within a group, another client's validation data are hardly farther from a client's
 # training data than its own validation data are.
 #
 # The matrix is not symmetric, since each row is seen through another model.
@@ -393,7 +396,7 @@ curve = [
     metrics.agreement(split.clusters, emd_cfl.clusters_of(scores, e, run.clusters)[0])["ari"]
     for e in thresholds
 ]
-figure = plt.figure(figsize=(6, 3.6))
+figure = plt.figure(figsize=(5.2, 3.2))
 places = figure.subplot_mosaic([["a", "b", "c"], ["d", "d", "d"]], height_ratios=[1.8, 1])
 below = places["d"]
 for place, factor in (("a", 0.1), ("b", 1), ("c", 10)):
@@ -435,6 +438,26 @@ redraw({"new": run.epsilon})
 display(ipywidgets.VBox([slider, picture]))
 
 # %% [markdown]
+# We chose ε = 0.08 with the truth at hand: the colours of Figure 4 show where the gap is. A server sees the same histogram without
+# colours. It could sort the larger scores of all pairs, and take the middle of the largest gap between neighbours. We call this the **gap
+# rule**. It needs no truth, but it finds at least two clusters in any data, also where there is one.
+
+
+# %%
+def largest_gap(scores):
+    """The middle of the largest gap between the sorted larger scores of all pairs."""
+    ordered = np.sort(np.maximum(scores, scores.T)[np.triu_indices(len(scores), 1)])
+    below = np.diff(ordered).argmax()
+    return ordered[below : below + 2].mean()
+
+
+by_gap, _ = emd_cfl.clusters_of(scores, largest_gap(scores))
+value = metrics.agreement(split.clusters, by_gap)["ari"]
+print(f"gap rule: ε = {largest_gap(scores):.3f}, ARI {value:.2f}")
+
+# %% [markdown]
+# Is it as good on other shifts? A table further below has the answer for several seeds.
+#
 # Neighbourhoods and components are the same as long as every component is complete, that is, every two of its clients are joined. Now let one
 # pair within a group disagree by a hair, and see what each kind makes of it:
 
@@ -461,45 +484,65 @@ for kind, found in of_torn.items():
 
 # %% tags=["record"]
 def with_seed(number):
-    """All methods with one training seed, in lockstep."""
+    """The federation with one training seed, all methods after their rounds, and the history."""
     again = run.model_copy(update={"seed": number})
     home = papers.emd_cfl.federation(again, images, split)
-    methods_now = papers.emd_cfl.line_up(again, images, split)
+    lines = papers.emd_cfl.line_up(again, images, split)
     state = records.checkpoint(run_name) if number == run.seed else None
-    return papers.emd_cfl.play(again, home, methods_now, run.rounds, state)
+    return home, lines, papers.emd_cfl.play(again, home, lines, run.rounds, state)
 
 
 # %% tags=["record"]
-histories = [with_seed(run.seed + extra) for extra in range(run.repeats)]
+runs = [with_seed(run.seed + extra) for extra in range(run.repeats)]
+histories = [history for _, _, history in runs]
 summaries = [result.summary() for result in histories]
 record = records.write(run_name, run, histories[0], federation)
 
 # %% [markdown]
-# In Figure 6 each dot is one seed, and lines join the means. Methods stand side by side in every round, since two of them may have the same values. Compare the
-# oracle with EMD-CFL first, and both with FedAvg then.
+# Two references need no clusters. Clients *alone* (Local) train without any federation. For *fine-tuning*, each client trains
+# FedAvg's last model for one more round, and keeps the result for itself.
+
+# %%
+alone, tuned = [], []
+for home, lines, _ in runs:
+    alone.append(simulation.run({"Local": methods.make("local")}, home, run.rounds, progress=False))
+    received = Jobs(lines["FedAvg"].models, torch.zeros_like(everyone), everyone)
+    kept = Jobs(home.train(received, run.rounds), everyone, everyone)
+    right = [
+        (guesses.argmax(dim=1) == home.targets(client)).double().mean().item()
+        for client, guesses in enumerate(home.predict(kept))
+    ]
+    tuned.append(np.mean(right))
+
+# %% [markdown]
+# In Figure 6 small markers are single seeds, and lines join the means. Methods stand side by side in every round, since two of them may have the same values. Compare the
+# oracle with EMD-CFL first, then both with FedAvg, and at last with the two references.
 
 # %% tags=["report", "hide-input"]
-figure, axes = plt.subplots(1, 2, figsize=(7.2, 2.8), sharey=True)
-pictured = {"accuracy": "mean accuracy of clients", "worst_accuracy": "worst client's accuracy"}
-tables = [result.table() for result in histories]
-for (measure, label), ax in zip(pictured.items(), axes, strict=True):
-    for number, name in enumerate(summaries[0]):
-        values = np.array([t[t["method"] == name][measure].to_numpy() for t in tables])
-        x = np.arange(1, run.rounds + 1) + 0.12 * (number - 1.5)
-        look = {"color": plots.COLOURS[number], "marker": plots.MARKERS[number]}
-        ax.plot(x, values.mean(axis=0), linewidth=1, markersize=6, label=name, **look)
-        ax.scatter(np.tile(x, len(values)), values.ravel(), s=10, alpha=0.6, **look)
-    ax.set(xlabel="round", ylabel=label, xticks=range(1, run.rounds + 1))
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+figure, ax = plt.subplots(figsize=(6, 3))
+shown = dict.fromkeys(summaries[0], histories) | {"Local": alone}
+for number, (name, results) in enumerate(shown.items()):
+    tables = [result.table() for result in results]
+    values = np.array([t[t["method"] == name]["accuracy"].to_numpy() for t in tables])
+    x = np.arange(1, run.rounds + 1) + 0.08 * (number - 2)
+    look = {"color": plots.COLOURS[number], "marker": plots.MARKERS[number]}
+    ax.plot(x, values.mean(axis=0), linewidth=1, markersize=6, label=name, **look)
+    ax.scatter(np.tile(x, len(values)), values.ravel(), s=10, alpha=0.6, **look)
+look = {"color": plots.COLOURS[6], "marker": plots.MARKERS[7], "linestyle": ""}
+x = run.rounds + 0.3
+ax.plot(x, np.mean(tuned), markersize=9, label="FedAvg, fine-tuned", **look)
+ax.plot([x] * len(tuned), tuned, markersize=4, alpha=0.6, **look)
+ax.set(xlabel="round", ylabel="mean accuracy of clients", xticks=range(1, run.rounds + 1))
+figure.legend(*ax.get_legend_handles_labels(), loc="outside right center")
 print("figure   ", records.display_path(plots.save(figure, f"05_{run_name}")))
 plots.show(
     figure,
     6,
     "Accuracy on the clients' own test images over rounds: large markers are means over training "
     "seeds, small ones single seeds.",
-    "Two line charts over rounds, the mean and the worst client's accuracy of four methods. With "
-    "the defaults, EMD-CFL and the oracle have equal values at the top; FedAvg and FedProx lie "
-    "below them and come closer.",
+    "A line chart of the accuracy of five methods over rounds. With the defaults, EMD-CFL and the "
+    "oracle have equal values at the top; clients alone end a little below; FedAvg and FedProx "
+    "begin far below and come closer. A star after the last round, FedAvg with fine-tuning, is near the top.",
 )
 
 # %% tags=["record", "report"]
@@ -515,9 +558,37 @@ for number, found_by in enumerate(summaries):
         )
 print(f"\nrecord    {records.display_path(record.folder)}")
 
+# %%
+ends_alone = [result.summary()["Local"]["accuracy"] for result in alone]
+for number, (found_by, local, fine) in enumerate(zip(summaries, ends_alone, tuned, strict=True)):
+    lead = found_by["EMD-CFL"]["accuracy"] - np.array([local, fine])
+    print(
+        f"seed {run.seed + number}: clients alone {local:.3f}, fine-tuned {fine:.3f}; "
+        f"EMD-CFL is {100 * lead[0]:.1f} and {100 * lead[1]:.1f} points above"
+    )
+
 # %% [markdown]
 # With the same clusters, EMD-CFL and the oracle train the very same models, and the kit trains them only once. So compare their rows in the table:
 # where the clusters are right, all digits are equal. **With the defaults**, FedAvg and FedProx end several points lower, and their worst client lower still.
+#
+# The two references put this gain in its place. Clients alone are much nearer to EMD-CFL than FedAvg is. One more local round brings
+# FedAvg's model nearly level with EMD-CFL, without any clusters. So these images are easy enough for a client to learn most of them
+# alone, and little is left for clustering to gain.
+#
+# Does the lead over FedAvg last? Both methods go on for seven more rounds, with the first seed:
+
+# %%
+home, lines, history = runs[0]
+pair = {name: lines[name] for name in ("EMD-CFL", "FedAvg")}
+longer = simulation.run(pair, home, run.rounds + 7, after=history, progress=False).table()
+print("round  ", *(f"{number:5d}" for number in range(1, run.rounds + 8)))
+later = {name: longer[longer["method"] == name]["accuracy"].to_numpy() for name in pair}
+for name, values in later.items():
+    print(f"{name:7s}", *(f"{value:.3f}" for value in values))
+
+# %% [markdown]
+# **With the defaults**, the lead is gone after ten rounds. The network is large enough to learn upright and turned digits together, and
+# all clients then gain from each other's images. So the lead in Figure 6 is one of the first rounds. In the paper's Table 1, with four rotations of larger data, FedAvg ends far below EMD-CFL.
 #
 # ## Which distance sees the difference?
 #
@@ -529,7 +600,7 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # - PACFL compares **pixels**. It takes the directions in which each client's classes vary, and of these the smallest angle.
 #
 # For each matrix we compute two numbers. How often is a pair from one cluster nearer than a pair from two clusters? (1 means always,
-# and 0.5 is what a coin would give.) And how much **room** is there for a threshold? We divide the smallest distance between clusters by
+# and 0.5 is what a coin would give. This is the area under the ROC curve, AUC.) And how much **room** is there for a threshold? We divide the smallest distance between clusters by
 # the largest within. Above 1 some threshold works, and below 1 none does. Compare a room with 1, and not with that of another column: a
 # reference distance has been subtracted from the scores of embeddings, which makes ratios larger.
 
@@ -554,7 +625,7 @@ on_lesson = four_matrices(images, split, updates, scores)
 
 # %% [markdown]
 # The lesson's shift is easy for all four distances, as the upper row of Figure 7 will show. So here is a second one, made to be hard. The second group turns only the digits 0 to 4. In each
-# group, half of the clients keep only a fifth of their training images. Clients train 12 epochs here instead of 5. Which of the four distances will suffer, and from what? (The
+# group, half of the clients keep only a fifth of their training images. Clients train 12 epochs here instead of 5, so that our ε works. Which of the four distances will suffer, and from what? (The
 # pixels in the comparison are those of the validation images.)
 
 
@@ -564,11 +635,16 @@ def some_turned(pictures, labels):
     return torch.where(chosen, shifts.rotated(90)(pictures, labels), pictures)
 
 
-recipe = {"name": "hidden", "clients": 8, "samples": None, "published": False, "seed": 0}
-groups = [shifts.Group(0, shifts.unchanged), shifts.Group(1, some_turned)]
-pool, whole = shifts.by_groups(datasets.load("digits-8x8"), groups, None, recipe)
-unequal = [rows[:: 5 if client % 4 > 1 else 1] for client, rows in enumerate(whole.train)]
-hidden = Partition(pool.name, unequal, whole.test, whole.clusters, recipe, whole.more)
+def hard_shift(seed):
+    """The images of both groups, and who gets which of them."""
+    recipe = {"name": "hidden", "clients": 8, "samples": None, "published": False, "seed": seed}
+    groups = [shifts.Group(0, shifts.unchanged), shifts.Group(1, some_turned)]
+    pool, whole = shifts.by_groups(datasets.load("digits-8x8"), groups, None, recipe)
+    unequal = [rows[:: 5 if client % 4 > 1 else 1] for client, rows in enumerate(whole.train)]
+    return pool, Partition(pool.name, unequal, whole.test, whole.clusters, recipe, whole.more)
+
+
+pool, hidden = hard_shift(0)
 print("training images:", *map(len, hidden.train))
 patient = LocalTraining(epochs=12, batch_size=16, lr=0.01, momentum=0.9)
 hard = Federation(pool, hidden, "emd-cnn-small", patient, seed=run.seed)
@@ -592,7 +668,7 @@ def separates(matrix, clusters):
 
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(2, 4, figsize=(6.4, 4.1))
+figure, axes = plt.subplots(2, 4, figsize=(5.6, 3.7))
 both = {"the lesson's shift": (on_lesson, split), "the hard shift": (on_hidden, hidden)}
 for row, (shift, (matrices, dealt)) in zip(axes, both.items(), strict=True):
     for (name, matrix), ax in zip(matrices.items(), row, strict=True):
@@ -627,7 +703,71 @@ plots.show(
 #
 # We made this shift to show these weaknesses, so it says nothing about how often they occur. On Rotated CIFAR-10 and both backdoor data sets, the
 # paper sees the clusters in the embeddings only. It suspects that the other vectors have too many dimensions. Embeddings must have
-# blind spots, too. Exercise 6 looks for one.
+# blind spots, too. The table below shows one, and exercise 6 looks for another.
+#
+# ### Other seeds, other partitions, and four rotations
+#
+# Figure 7 shows one training seed and one partition. How much of it is chance? The next table repeats it with other seeds, and each seed
+# also deals the images anew. It has two more rows: the hard shift after 5 local epochs, and the paper's four rotations by 0, 90, 180 and
+# 270 degrees. The column *untrained* is a control: it has the embeddings by the initial model, which nobody has trained.
+
+
+# %%
+def rooms_of(images, dealt, model, training, seed):
+    """The rooms of all distances, and whether two values of ε find the true clusters."""
+    home = Federation(images, dealt, model, training, seed=seed)
+    start, m = home.initial(), home.clients
+    jobs = Jobs(start[None], torch.zeros(m).long(), torch.arange(m))
+    trained = home.train(jobs, 0)
+    scores = scores_of(home, jobs, trained)
+    matrices = four_matrices(images, dealt, (trained - start)[:, : home.parameters], scores)
+    first = scores_of(home, jobs, start.expand_as(trained))
+    matrices["untrained"] = np.maximum(first, first.T)
+    rooms = [separates(matrix, dealt.clusters)[1] for matrix in matrices.values()]
+    low, high = working_range(scores, dealt.clusters)
+    return [*rooms, low < run.epsilon <= high, low < largest_gap(scores) <= high]
+
+
+# %%
+small, patient_5 = "emd-cnn-small", LocalTraining(epochs=5, batch_size=16, lr=0.01, momentum=0.9)
+over_seeds = {"lesson's shift": [], "hard shift": [], "hard, 5 epochs": [], "four rotations": []}
+for number in range(run.repeats):
+    seed, deal = run.seed + number, run.partition_seed + number
+    again = papers.emd_cfl.data(run.model_copy(update={"partition_seed": deal}))
+    four = shifts.make(datasets.load("digits-8x8"), "four", clients=16, seed=deal)
+    cases = [
+        (*again, run.model, run.training()),
+        (*hard_shift(deal), small, patient),
+        (*hard_shift(deal), small, patient_5),
+        (*four, small, patient_5),
+    ]
+    for found, case in zip(over_seeds.values(), cases, strict=True):
+        found.append(rooms_of(*case, seed))
+
+# %% tags=["hide-input"]
+heads = [*on_lesson, "untrained", f"ε = {run.epsilon:g}", "gap rule"]
+print(" " * 15 + "".join(f"{head:>13s}" for head in heads[:5]) + f"{heads[5]:>10s}{heads[6]:>10s}")
+for shift, found in over_seeds.items():
+    values = np.array(found, dtype=float)
+    ends_of = [
+        f"{low:.2f} – {high:.2f}" for low, high in zip(values.min(0), values.max(0), strict=True)
+    ]
+    works = [f"{int(count)} of {len(values)}" for count in values[:, 5:].sum(axis=0)]
+    print(f"{shift:15s}" + "".join(f"{cell:>13s}" for cell in ends_of[:5]), end="")
+    print(f"{works[0]:>10s}{works[1]:>10s}")
+
+# %% [markdown]
+# **With the defaults**, the table says more than Figure 7:
+#
+# - On the hard shift, the embeddings have a room above 1 with every seed, and a larger one than the updates. But its size depends
+#   on chance: Figure 7 shows the largest.
+# - After 5 epochs, our ε fails with every seed, and with some seeds every other ε fails, too: the smallest room is below 1. We
+#   chose 12 epochs and this ε with the truth at hand.
+# - On the four rotations, a threshold on the updates works and none on the embeddings does.
+# - On the lesson's shift, even the untrained network has embeddings that separate the groups. So their success there
+#   does not show that the clients have to train first.
+# - The gap rule works in the two upper rows, and in no case of the two lower ones. So it finds the groups where the room is large. It
+#   does not say when they are missed.
 #
 # ## Nearer in parameters, too
 #
@@ -648,8 +788,6 @@ for name, part in (("last layer", updates[:, last]), ("full model", updates)):
     print(f", which is {shrunk[name]:.0%} less")
 
 # %% [markdown]
-# In the paper's Table 9, the share depends very much on the data set. The [report](95_report_emd_cfl.ipynb) has its numbers.
-#
 # ## How robust is it?
 #
 # There are two choices: ε, and how many dimensions the projection keeps. As in the paper's Figures 8 and 9, we try a grid of both. We use exact
@@ -668,7 +806,7 @@ for solver, strength in (("exact", None), ("Sinkhorn", 0.1)):
     ]
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 2, figsize=(7, 2.2), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(6.6, 2.1), sharey=True)
 for (solver, values), ax in zip(grids.items(), axes, strict=True):
     plots.thresholds(values, steps, shares, ax)
     ax.set_title(solver)
@@ -722,7 +860,7 @@ bars = {
 
 # %% tags=["hide-input"]
 if bars:
-    figure, ax = plt.subplots(figsize=(7, 0.27 * len(bars) + 1.1))
+    figure, ax = plt.subplots(figsize=(6.4, 0.23 * len(bars) + 1.1))
     plots.ranges(bars, ax)
     ax.axvline(run.epsilon, color="black", linestyle="--", label="the lesson's ε")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -738,7 +876,7 @@ if bars:
 # %% [markdown]
 # **With the defaults**, longer training raises the largest score within a group for every shift. For the smallest score between groups, there is no such rule: it depends on the shift. Why does the
 # first one rise? We think that longer training specialises a model, which then sees differences even between two samples of one
-# distribution. For the four rotations, no ε works on these digits. We think that a network embeds a digit upside down much like an upright one. We have tested neither. The [report](95_report_emd_cfl.ipynb) has the same
+# distribution. For the four rotations, no ε works on these digits, although a threshold on the updates would. We think that a network embeds a digit upside down much like an upright one. We have tested neither. The [report](95_report_emd_cfl.ipynb) has the same
 # figure for MNIST. There, 0.1, the ε in the authors' code, is just above the range that works.
 #
 # ## If only some take part
@@ -757,11 +895,11 @@ for number in range(4):
     met.append((late.scores.numpy().copy(), late.labels.numpy().copy()))
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 4, figsize=(6.4, 2.1))
+figure, axes = plt.subplots(1, 4, figsize=(6.2, 2))
 for number, ((so_far, found), ax) in enumerate(zip(met, axes, strict=True), start=1):
     ax.set_facecolor("0.85")
-    plots.divergence(so_far, split.clusters, ax, vmax=float(np.nanmax(met[-1][0])))
-    ax.images[0].set_clim(0, float(np.nanmax(met[-1][0])))
+    plots.divergence(so_far, split.clusters, ax)
+    ax.images[0].set_clim(np.nanmin(met[-1][0]), np.nanmax(met[-1][0]))
     seen = int((~np.isnan(so_far)).any(axis=1).sum())
     value = metrics.agreement(split.clusters, found)["ari"]
     ax.set_title(f"round {number}: {seen} of {len(found)}\nseen, ARI {value:.2f}", fontsize=9)
@@ -779,9 +917,6 @@ plots.show(
 
 # %% [markdown]
 # **With the defaults**, some clients have not been seen after four rounds, so the ARI is below 1. A round that draws no new client leaves the matrix as it is.
-#
-# In the paper's setting, even the oracle assigns a client only after its first participation. This can explain why EMD-CFL and the oracle both have an ARI of
-# 0.93 in the paper's Table 6, with 10 of 40 clients per round, if some clients were never drawn.
 
 # %% [markdown]
 # ## Ten ways to find clusters
@@ -805,8 +940,7 @@ plots.show(
 #
 # All of them run in lockstep with the first seed, on the lesson's shift and on the hard one. $k$ is the true number of clusters. For PACFL
 # and FedClust we take the best threshold on the lesson's shift: the middle of its working range. EMD-CFL and Briggs get thresholds of ours, too. So every method
-# gets a number that a server may not know. OCFL's number says the least about the clusters: HDBSCAN looks for clusters of at least a fifth of the
-# clients. FedAvg, with one model for all, and Local, without a federation, are there for comparison. Which methods will find the groups of the hard shift?
+# gets a number that a server may not know. FedAvg, with one model for all, and Local, without a federation, are there for comparison. Which methods will find the groups of the hard shift?
 
 
 # %%
@@ -846,7 +980,7 @@ ends = {
 # %% tags=["hide-input"]
 costly = ends["hard shift"]
 order = sorted(costly, key=lambda name: costly[name]["accuracy"])
-figure, axes = plt.subplots(1, 2, figsize=(6.4, 3.5), sharey=True, width_ratios=[2, 1])
+figure, axes = plt.subplots(1, 2, figsize=(5.9, 3.3), sharey=True, width_ratios=[2, 1])
 for number, (shift, found_by) in enumerate(ends.items()):
     look = {"color": plots.COLOURS[number], "marker": plots.MARKERS[number], "linestyle": ""}
     axes[0].plot([], [], label=shift, **look)
@@ -887,18 +1021,37 @@ print("trainings per client that a method asks for:", *sorted(asked))
 #
 # The angles of updates and gradients are enough. FlexCFL, CFLGP, Briggs and OCFL found the groups of the hard shift in all 20 seeds, and they
 # exchange much less than EMD-CFL in these few rounds. With the lesson's ε, EMD-CFL found them in 18. So this shift is **no reason for embeddings**. The paper has
-# another one: on Rotated CIFAR-10, with a large network, updates did not show the groups. This lesson cannot repeat that.
+# another one: on Rotated CIFAR-10, with a large network, updates did not show the groups.
 #
 # Two methods find the groups of neither shift, for reasons of their own. IFCA begins with random models. All clients may prefer the same one, and then the
 # others are never trained. Sattler's method, as in its authors' code, may
-# not split in the first 20 rounds. This run is shorter, so its row CFL says nothing about the method. It differs from FedAvg only because it gives all clients the same weight.
+# not split in the first 20 rounds. This run is shorter, so its row CFL says nothing about the method.
 #
 # A method may be slightly above the oracle, which is no upper bound: Briggs, for example, trains the common model for one round more before it clusters.
 # One seed does not tell such differences from chance.
 #
+# How much more does EMD-CFL send with more clients? Each of the $m$ clients sends its model to the $m - 1$ others. The next cell counts
+# the bytes of the first round beyond those of FedAvg, in rounds of FedAvg.
+
+# %%
+one_epoch = LocalTraining(epochs=1, batch_size=16, lr=0.01)
+for m in (4, 8, 16):
+    dealt = shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=m, seed=0)
+    both_methods = {"EMD-CFL": methods.make("emd-cfl"), "FedAvg": methods.make("fedavg")}
+    home = Federation(*dealt, "emd-cnn-small", one_epoch)
+    counted = simulation.run(both_methods, home, 1, progress=False).table().set_index("method")
+    total = counted["bytes_down"] + counted["bytes_up"]
+    more = total["EMD-CFL"] / total["FedAvg"] - 1
+    print(f"{m:2d} clients: additional bytes as many as in {more:.1f} rounds of FedAvg")
+
+# %% [markdown]
+# The models between clients grow with $m^2$, and a round of FedAvg with $m$. So the comparison takes more and more of the budget as
+# clients are added.
+#
 # ## What we saw
 #
-# A claim is a sentence about this run that the next cell evaluates. It also prints in how many other runs the claim held.
+# A claim is a sentence about this run that the next cell evaluates. It also prints in how many other runs the claim held. Their seeds
+# are training seeds. The images are dealt as here, and only the table over seeds deals them anew.
 
 # %% tags=["claims"]
 found_all = [found_by["EMD-CFL"] for found_by in summaries]
@@ -969,6 +1122,12 @@ claims.check(
         "parameters are nearer within the clusters found, in last layer and whole model": (
             min(shrunk.values()) > 0
         ),
+        "seven rounds later, FedAvg is within 2 points of EMD-CFL": (
+            later["EMD-CFL"][-1] - later["FedAvg"][-1] < 0.02
+        ),
+        "on four rotations, the updates have a working threshold and the embeddings have none": all(
+            found[1] > 1 > found[3] for found in over_seeds["four rotations"]
+        ),
         **of_all,
     },
     record,
@@ -979,12 +1138,14 @@ claims.check(
 #
 # - A client's own model is a measuring instrument. It separates the classes that it knows, and it places what it does not know elsewhere.
 # - The reference distance turns "far" into "farther than my own data is from itself", so ε has a meaning across clients. Yet
-#   the ε that works depends on the network, the images and the local training.
+#   the ε that works depends on the network, the images and the local training. We chose ours with the truth at hand.
 # - Edges need both directions, and clusters need identical neighbourhoods. The method would rather split than join.
-# - With the right clusters, everything after is federated averaging.
+# - With the right clusters, everything after is federated averaging. Its lead over FedAvg is large in the first rounds, and gone after
+#   ten. Clients alone and fine-tuned FedAvg are near it from the beginning.
 # - On the hard shift, no threshold on parameters or pixels separates the groups, and the room of the updates shrinks to just above 1.
 # - By the angles of updates, FlexCFL, Briggs and OCFL found the groups of both shifts, at a third of the bytes. (EMD-CFL sends its
-#   additional bytes only once, so that the difference is small in a long run.) A shift on which only embeddings work was not found.
+#   additional bytes only once, so that the difference is small in a long run. They grow with the square of the number of clients.) On
+#   four rotations, updates work and embeddings fail. A shift on which only embeddings work was not found.
 #
 # The numbered deviations from the paper and our runs beside its tables stand in the [report](95_report_emd_cfl.ipynb).
 
@@ -1003,7 +1164,7 @@ claims.check(
 # 5. Average `trained` over all clients, and let everybody train that model once more (`Jobs(trained.mean(0)[None], ...)`, `round=1`). Give
 #    the result to `scores_of`. Are the blocks still there?
 # 6. Instead of turning images, exchange the labels 3 and 8 in the second group (`pool.labels` has the labels). Which of the four distances
-#    see this difference, and why do the embeddings have a hard time?
+#    see this difference, which is a concept shift, and why do the embeddings have a hard time?
 #
 # ## References
 #
