@@ -28,6 +28,8 @@
 # Assumption*, section 5 and appendices A.4 and A.5 ("the paper").
 
 # %% tags=["record"]
+import math
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -35,6 +37,7 @@ import torch
 import torch.nn.functional as F
 
 from cflkit import assessment, claims, explain, papers, plots, records, simulation
+from cflkit.federation import Jobs
 from cflkit.papers.base import AS_PUBLISHED
 
 plots.style()
@@ -277,12 +280,17 @@ plots.show(
 # Figure 3 shows the same images under every cluster's model of OCFL-HDB. **With the defaults** the clusters have no class in common, and only one
 # model per row was trained on the image's class. What do the others do?
 
+
 # %%
+def known_by(clients):
+    """The classes of these clients' training samples."""
+    return sorted(
+        {int(k) for client in clients for k in images.labels[split.train[client]].unique()}
+    )
+
+
 members_of = [np.flatnonzero(ocfl.labels == cluster) for cluster in range(len(ocfl.models))]
-known = [  # the classes of each cluster's clients
-    sorted({int(k) for client in members for k in images.labels[split.train[client]].unique()})
-    for members in members_of
-]
+known = [known_by(members) for members in members_of]
 
 # %% tags=["hide-input"]
 shape = len(portraits), len(known)
@@ -302,10 +310,11 @@ plots.show(
 )
 
 # %% [markdown]
-# A model that was not trained on the class answers with one of the classes that it knows. Compare the probabilities in a row: how confident
-# is it? Its map also marks positions for the wrong answer.
+# A model that was not trained on the class answers with one of the classes that it knows. For this model the image is
+# **out-of-distribution**, which means unlike its training data (Hendrycks and Gimpel). Compare the probabilities in a row: how confident
+# is the model? Its map also marks positions for the wrong answer.
 #
-# **With the defaults**, all wrong answers have a probability of more than 0.85.
+# **With the defaults**, all wrong answers have a probability of more than 0.85 in Figure 3.
 #
 # ## How good is a map? Take its pixels away
 #
@@ -326,25 +335,29 @@ for count in range(0, len(order) + run.step, run.step):
     probabilities.append(float(network(frame[None]).detach().softmax(dim=1)[0, c]))
 
 # %% tags=["hide-input"]
-shown = np.linspace(0, len(frames) - 1, 8).astype(int)
-figure, axes = plt.subplots(1, len(shown), figsize=(8, 1.6))
+shown = range(0, len(frames), math.ceil((len(frames) - 1) / 8))
+figure, axes = plt.subplots(1, len(shown), figsize=(8, 1.3))
 for number, ax in zip(shown, axes, strict=True):
     plots.image_grid(frames[number][None], columns=1, axes=ax)
     ax.set_axis_on()
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(True)
     gone = min(number * run.step, len(order))
-    ax.set_title(f"{gone} gone\n$p_{{{c}}}$ = {probabilities[number]:.2f}", fontsize=9)
+    ax.set_title(f"{gone} gone\n$p_{{{c}}}$ = {probabilities[number]:.2f}", fontsize=8)
 plots.show(
     figure,
     4,
     f"Deletion: the pixels of Figure 1's image vanish in the order of its map. Above each frame: the "
     f"number of deleted pixels, and the probability of class {c}.",
-    "Eight frames of one digit from whole to empty. The pixels under the map's bright places go "
+    "Frames of one digit from whole to empty, with equal numbers of pixels between them. The pixels under the map's bright places go "
     "first; the probability of the class stands above each frame.",
 )
 
 # %% [markdown]
+# There is an objection. An image without some of its pixels is out-of-distribution, too, so the probability may fall for this reason
+# alone. ROAR (Hooker et al.) therefore trains a new model on images without these pixels, and compares accuracies. We do not, because
+# each map would need its own training.
+#
 # The score of a map is the **area** under its curve, where the pixels count as a share from 0 to 1. For deletion a low area is good, for insertion a high one. The
 # package computes both curves of all images in batches. It must agree with the loop above. (Pixels of equal saliency come in random
 # order.)
@@ -375,71 +388,168 @@ plots.show(
 # %% [markdown]
 # ## One model for all, or one per cluster
 #
-# Now we compare FedAvg's model with that of client 0's cluster, on images of that cluster's test sets. We draw mean curves with GradCAM's
-# maps (Figure 6). We also draw curves with **noise**, which are maps drawn at random. A curve with noise owes nothing to an explanation. Look at the
-# dashed lines first.
+# Now we compare FedAvg's model with that of client 0's cluster, on images of that cluster's test sets. After few rounds FedAvg's
+# model is hardly trained, so this comparison alone would be unfair. Two more models stand beside them:
+#
+# - **Local** is a model that one client trains alone, for the same number of rounds. Figure 6 has that of client 0. Later we take the
+#   first client of each cluster.
+# - **FedAvg, logits × 5** is FedAvg's model with its logits, the scores before softmax, multiplied by 5. It gives the same answers
+#   with more confidence. GradCAM's maps are the same, too: five times the map, divided by five times its maximum.
+#
+# One training proves little. So FedAvg and OCFL-HDB train with two more seeds, on the same clients.
 
 
 # %%
-def test_images(cluster):
-    """Images from the test sets of the clients of a cluster of OCFL-HDB."""
-    drawn = assessment.samples_from(
-        "in-cluster", split, ocfl.labels, cluster, 0, run.sample_size, run.seed
-    )
-    return federation.inputs(drawn)[0]
+def trained_with(number):
+    """The federation with another seed of the training, and two methods after their rounds."""
+    again = run.model_copy(update={"seed": number})
+    home = papers.explanations.federation(again, images, split)
+    lines = papers.explanations.line_up(again, images, split)
+    both = {name: lines[name] for name in ("FedAvg", "OCFL-HDB")}
+    simulation.run(both, home, run.rounds, central_every=run.rounds)
+    return home, both
+
+
+trainings = {run.seed: (federation, line_up)}
+trainings |= {number: trained_with(number) for number in (run.seed + 1, run.seed + 2)}
+
+# %% [markdown]
+# The next two cells make the two added models, and list all four with the clients on whose images they are tested.
 
 
 # %%
-seen = test_images(int(ocfl.labels[0]))
+def alone(home, clients):
+    """The models that these clients train alone, from the common initial model."""
+    models, own = home.initial().repeat(len(clients), 1), torch.arange(len(clients))
+    for t in range(run.rounds):
+        models = home.train(Jobs(models, own, torch.tensor(clients)), round=t)
+    return models
+
+
+def sharpened(network, factor=5):
+    """The network with multiplied logits: the same answers and maps, and more confidence."""
+    network.register_forward_hook(lambda module, inputs, logits: factor * logits)
+    return network
+
+
+# %%
+def four_models(home, lines):
+    """For each of four models, the pairs of a network and its clients."""
+    single, rows = lines["FedAvg"].models[0], lines["OCFL-HDB"].models
+    labels, everyone = lines["OCFL-HDB"].labels, range(run.clients)
+    groups = [np.flatnonzero(labels == cluster) for cluster in range(len(rows))]
+    first = [int(members[0]) for members in groups]  # one client per cluster trains alone
+    return {
+        "FedAvg": [(home.network(single), everyone)],
+        "FedAvg, logits × 5": [(sharpened(home.network(single)), everyone)],
+        "local": [
+            (home.network(row), [client])
+            for row, client in zip(alone(home, first), first, strict=True)
+        ],
+        "OCFL-HDB": [
+            (home.network(row), members) for row, members in zip(rows, groups, strict=True)
+        ],
+    }
+
+
+four = {number: four_models(*training) for number, training in trainings.items()}
+
+# %% [markdown]
+# Figure 6 draws the mean curves of these four models with GradCAM's maps. It also draws curves with **noise**, which are maps drawn at
+# random. A curve with noise owes nothing to an explanation. Look at the dashed lines first.
+
+
+# %%
+def test_images(clients):
+    """Images from the test sets of these clients."""
+    chosen = np.isin(range(run.clients), clients)
+    drawn = assessment.samples_from("in-cluster", split, chosen, True, 0, run.sample_size, run.seed)
+    return federation.inputs(drawn)
+
+
+# %%
+own = int(ocfl.labels[0])
+seen, _ = test_images(members_of[own])
 noise = explain.random_maps(seen, run.seed)
 mean_curves = {}
-for name in ("FedAvg", "OCFL-HDB"):
-    its = federation.network(line_up[name].models[line_up[name].labels[0]])
+for name, pairs in four[run.seed].items():
+    its, _ = pairs[own % len(pairs)]  # FedAvg has one model
     classes = its(seen).argmax(dim=1)
     for kind in ("GradCAM", "noise"):
         heat = noise if kind == "noise" else explain.gradcam(its, seen, classes, how.layer)
         mean_curves[name, kind] = explain.curves(its, seen, heat, classes, **scored_by)
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 2, figsize=(7.5, 2.4), sharey=True)
-for (name, kind), found in mean_curves.items():
-    look = {"color": plots.COLOURS[name != "FedAvg"], "marker": "os"[name != "FedAvg"]}
-    look |= {"linestyle": "--" if kind == "noise" else "-", "markersize": 4, "markevery": 2}
+figure, axes = plt.subplots(1, 2, figsize=(8, 2.6), sharey=True)
+for number, ((name, kind), found) in enumerate(mean_curves.items()):
+    look = {"color": plots.COLOURS[number // 2], "marker": plots.MARKERS[number // 2]}
+    look |= {"linestyle": "--" if kind == "noise" else "-", "markersize": 4, "markevery": 3}
     for ax, curve in zip(axes, (found.insertion, found.deletion), strict=True):
         ax.plot(changed, curve.mean(dim=0), label=f"{name}, {kind}", **look)
 axes[0].set(title="insertion", ylabel="mean probability", xlabel="pixels inserted", ylim=(0, 1.05))
 axes[1].set(title="deletion", xlabel="pixels deleted")
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right")
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right", fontsize=8)
 plots.show(
     figure,
     6,
-    f"Mean curves of {len(seen)} images under FedAvg's model and under the cluster's model of "
-    "OCFL-HDB, with GradCAM's maps (solid) and with noise (dashed).",
-    "Two line plots, insertion and deletion, with four lines each. The dashed lines of noise lie "
-    "much higher under the cluster's model than under FedAvg's, in both plots.",
+    f"Mean curves of {len(seen)} images under four models, with GradCAM's maps (solid) and with "
+    "noise (dashed).",
+    "Two line plots, insertion and deletion, with eight lines each. The dashed lines of noise lie "
+    "lowest under the model of FedAvg, higher with its logits multiplied by five, and highest under "
+    "the models of client 0 and of its cluster, in both plots.",
 )
 
 # %% [markdown]
-# **With the defaults** OCFL-HDB's model has higher dashed curves, too, in insertion and in deletion. It is more confident than FedAvg's. Noise is the same map for both
-# models, and it explains nothing. So the area under a curve mixes two things. One is how good the map is. The other is how confident the model
+# **With the defaults** the dashed curves are higher for OCFL-HDB's model than for FedAvg's, in insertion and in deletion. Noise is the
+# same map for all models, and it explains nothing. FedAvg's model with multiplied logits has higher dashed curves, too, although only its
+# confidence has changed. So the area under a curve mixes two things. One is how good the map is. The other is how confident the model
 # is about half-erased images.
 #
-# Insertion begins with an empty image, and deletion ends with it. A model should have no opinion about it. What do the models say?
+# **Calibration** is the agreement of confidence and accuracy. A calibrated model that is 0.7 sure is right for 70 % of such images (Guo et
+# al.). The next cell compares both, on images of each model's own clients. It prints the smallest and the largest value over the seeds.
+
+
+# %%
+def calibration(pairs):
+    """The mean accuracy and confidence of models on images of their own clients."""
+    values = []
+    for its, clients in pairs:
+        inputs, truth = test_images(clients)
+        sure, answers = its(inputs).softmax(dim=1).detach().max(dim=1)
+        values.append([float((answers == truth).float().mean()), float(sure.mean())])
+    return np.mean(values, axis=0)
+
+
+# %%
+for name in four[run.seed]:
+    accuracy, sure = np.transpose([calibration(models[name]) for models in four.values()])
+    right = f"accuracy {accuracy.min():.2f} to {accuracy.max():.2f}"
+    print(f"{name:20s} {right}, confidence {sure.min():.2f} to {sure.max():.2f}")
+
+# %% [markdown]
+# **With the defaults** FedAvg's confidence is far below its accuracy. With multiplied logits it is somewhat above. The confidence
+# of the other models is within five points of their accuracy. So FedAvg's model differs in two ways: it is less accurate, and badly
+# calibrated. The multiplied logits correct most of the second.
+
 
 # %%
 empty = explain.background(image[None], run.baseline)
-rows_asked = {"FedAvg": line_up["FedAvg"].models[0]}
-rows_asked |= {f"OCFL-HDB, knows {known[k]}": row for k, row in enumerate(ocfl.models)}
-for name, row in rows_asked.items():
-    answer, sure, _ = explain_answer(row, empty)
-    print(f"{name:32s} empty is {answer} ({sure:.2f})")
+to_empty = {}
+for number, models in four.items():
+    for name in ("FedAvg", "OCFL-HDB"):
+        for its, clients in models[name]:
+            sure, answer = its(empty).softmax(dim=1)[0].max(dim=0)
+            key = name if name == "FedAvg" else f"{name}, knows {known_by(clients)}"
+            to_empty.setdefault(key, {})[f"seed {number}"] = f"{answer} ({sure:.2f})"
+print(pd.DataFrame(to_empty).T.fillna("–").to_string())
 
 # %% [markdown]
 # With ten classes, a probability near 0.1 is no opinion. If a probability is far above 0.1, the model prefers this class
 # even without any image. For images of this class, deletion cannot lower the probability to the end, and insertion begins with a high probability. Both hold for any map.
 #
-# **With the defaults** the models have little opinion: all probabilities are below a quarter. Try a larger learning rate, `lr = 0.1`, and
-# look again.
+# **With the defaults** most models have little opinion, with probabilities below a quarter. With one of the three seeds, one cluster's model
+# gives more than one half to a class. Whether a model prefers a class without any image
+# depends on the seed.
 #
 # ## All methods, all clusters: Algorithm 2
 #
@@ -450,7 +560,7 @@ for name, row in rows_asked.items():
 # - **out-of-cluster**: the test sets of all other clients;
 # - **central**: the central test set. The paper and the kit's tables say "orchestrator".
 #
-# Figure 7 shows the first two sources, with one box per method and one point per cluster. A star stands for "as published". Compare the
+# Figure 7 shows the first two sources, with one point per cluster. A star stands for "as published". Compare the
 # upper row with the lower row.
 
 # %% tags=["record"]
@@ -463,52 +573,84 @@ scores["difference"] = scores["insertion"] - scores["deletion"]
 scores["short"] = scores["method"].str.replace(AS_PUBLISHED, "*")
 
 # %% tags=["hide-input"]
-of_gradcam = scores[scores["map"] == "GradCAM"].drop(columns="method")
-of_gradcam = of_gradcam.rename(columns={"short": "method"})
+of_gradcam = scores[scores["map"] == "GradCAM"]
+names = list(of_gradcam["short"].unique())
 figure, axes = plt.subplots(2, 2, figsize=(6, 3.9), sharex=True, sharey=True)
 for column, source in enumerate(("in-cluster", "out-of-cluster")):
+    shown = of_gradcam[of_gradcam["source"] == source]
     for line, measure in enumerate(("insertion", "deletion")):
-        plots.boxes(of_gradcam[of_gradcam["source"] == source], measure, axes[line, column])
-    axes[0, column].set_title(source)
+        for place, name in enumerate(names):
+            values = shown.loc[shown["short"] == name, measure].dropna().sort_values()
+            # The clusters stand side by side, so that none hides another
+            beside = place + 0.14 * (np.arange(len(values)) - (len(values) - 1) / 2)
+            axes[line, column].plot(beside, values, "o", color=plots.COLOURS[0], markersize=4)
+    axes[0, column].set(title=source, ylim=(0, 1))
+    axes[1, column].set_xticks(range(len(names)), names, rotation=90)
+    for ax in axes[:, column]:
+        for border in range(1, len(names)):
+            ax.axvline(border - 0.5, color="0.85", linewidth=0.6)
 axes[0, 0].set_ylabel("area under insertion\n(high is good)")
 axes[1, 0].set_ylabel("area under deletion\n(low is good)")
 plots.show(
     figure,
     7,
-    "Scores of GradCAM's maps by method, for two sources of images. Points are clusters, boxes are "
-    "quartiles, thick lines are medians. FedAvg has nothing out-of-cluster.",
-    "Four panels of boxes with points: insertion above, deletion below; in-cluster images on the "
+    "Scores of GradCAM's maps by method, for two sources of images. Each point is a cluster, as the "
+    "mean over its images. FedAvg has nothing out-of-cluster.",
+    "Four panels of points: insertion above, deletion below; in-cluster images on the "
     "left, out-of-cluster images on the right. Insertion is far higher for the methods that found "
     "the clusters than for FedAvg; deletion hardly differs.",
 )
 
 # %% [markdown]
 # **With the defaults** insertion is much higher for OCFL-HDB than for FedAvg, as in the paper. Deletion, where low is good, is usually
-# higher, too. Insertion stays high on classes that a model has never seen (out-of-cluster), where all its answers are wrong. That is a
-# first warning that we measure confidence. A method with one cluster has no out-of-cluster images.
+# higher, too. Insertion stays high out-of-cluster. There OCFL-HDB's models have seen none of the classes, all images are out-of-distribution, and
+# all answers are wrong. That is a first warning that we measure confidence. A method with one cluster has no out-of-cluster images.
 #
 # ### Does the map matter?
 #
-# In-cluster we also score four maps beside GradCAM. The first is GradCAM of an **untrained** network of the same shape (a sanity check of
-# Adebayo et al.). The others are **noise**, a blob in the **centre**, and the **brightness** of the image itself. None of them has seen
-# the model. Figure 8 shows means over clusters. Does GradCAM (circles) stand out?
+# In-cluster we also score four maps beside GradCAM. The first is GradCAM of an **untrained** network of the same shape. Adebayo et al.
+# compare the *maps* of trained and of randomised networks: if they look alike, a map cannot show what was learned. We compare
+# their *scores* under the trained model. The other maps are **noise**, a blob in the **centre**, and the **brightness** of the image
+# itself. None of the four has seen the model. Figure 8 shows means over clusters. Does GradCAM (circles) stand out?
 
 # %%
 in_cluster = scores[scores["source"] == "in-cluster"]
 measures = ["insertion", "deletion", "difference"]
+
+
+def scores_of(home, pairs):
+    """The mean scores of models on images of their own clients, one row per kind of map."""
+    untrained, rows = home.network(home.initials(1, 0)[0]), []
+    for its, clients in pairs:
+        rows += assessment.explain_images(
+            its, untrained, *test_images(clients), assessment.MAPS, how
+        )
+    table = pd.DataFrame(rows)
+    table["difference"] = table["insertion"] - table["deletion"]
+    return table.groupby("map", sort=False)[measures].mean()
+
+
+# %%
+of_four = {
+    (number, name): scores_of(trainings[number][0], pairs)
+    for number, models in four.items()
+    for name, pairs in models.items()
+}
+added = {name: of_four[run.seed, name] for name in ("FedAvg, logits × 5", "local")}
 of_maps = in_cluster.groupby(["short", "map"], sort=False)[measures].mean()
+of_maps = pd.concat([of_maps, pd.concat(added)])
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 2, figsize=(8, 2.6), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(8, 2.9), sharey=True)
 for measure, ax in zip(("insertion", "deletion"), axes, strict=True):
     table = of_maps[measure].unstack(sort=False)
     places = np.arange(len(table))
     for number, (kind, means) in enumerate(table.items()):
         # The maps stand side by side, so that none hides another
-        beside = places + 0.16 * (number - (len(table.columns) - 1) / 2)
+        beside = places + 0.17 * (number - (len(table.columns) - 1) / 2)
         colour, marker = plots.COLOURS[number], plots.MARKERS[number]
         ax.plot(beside, means, marker, color=colour, label=kind, markersize=4)
-    ax.set_xticks(places, table.index, rotation=90)
+    ax.set_xticks(places, table.index.str.replace(", ", ",\n"), rotation=90)
     for place in places[1:] - 0.5:
         ax.axvline(place, color="0.85", linewidth=0.6)
     ax.set_title(f"{measure} ({'high' if measure == 'insertion' else 'low'} is good)")
@@ -518,15 +660,17 @@ plots.show(
     figure,
     8,
     "Mean areas over each method's clusters, with GradCAM's maps and with four maps that have not "
-    "seen the model.",
+    "seen the model. The two columns on the right have the two added models.",
     "Two panels, insertion and deletion, with five markers per method. The markers of different maps "
     "rise and fall together from method to method; brightness is best or close to the best.",
 )
 
 # %% [markdown]
-# **With the defaults** GradCAM does not stand out: brightness is as good or better. Noise has larger areas under OCFL-HDB's models than
-# under FedAvg's, in insertion and in deletion, although it knows nothing of either model. Look at
-# brightness, too. On a ground of zeros, ink is all that there is to take away. No model is needed to know where the ink is.
+# **With the defaults** GradCAM stands out from three of the four maps under OCFL-HDB's models: the untrained network, noise and the centre
+# score far worse. Brightness is as good or better. Under FedAvg's model even the centre is better than GradCAM. Noise has larger areas
+# under OCFL-HDB's models than under FedAvg's, although it knows nothing of either. It has larger areas under FedAvg's model with
+# multiplied logits, too. Look at brightness again. On a ground of zeros, ink is all that there is to take away. No model is needed to know
+# where the ink is.
 #
 # ### What is a map worth?
 #
@@ -536,36 +680,57 @@ plots.show(
 #
 # So the **difference** insertion − deletion has a natural reference: noise gets 0 on average, whatever the model. A map must beat 0 to be worth anything. It is still no pure
 # measure of explanation: a surer model has room for larger differences. Maps that have never seen a model can score high, too.
+#
+# Figure 9 shows the differences of the four models with all three seeds. The table has the smallest and the largest. Does
+# more confidence do for each map what clustering does?
 
 # %% tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(6, 2.1))
-for method, face in (("FedAvg", "white"), ("OCFL-HDB", plots.COLOURS[0])):
-    look = {"markerfacecolor": face, "color": plots.COLOURS[0], "linestyle": ""}
-    worth = of_maps.loc[method, "difference"]
-    ax.plot(worth, range(len(worth)), marker="o", label=method, **look)
-ax.set_yticks(range(len(worth)), worth.index)
+figure, ax = plt.subplots(figsize=(7, 2.9))
+kinds = np.arange(len(assessment.MAPS))
+for place, name in enumerate(four[run.seed]):
+    look = {"color": plots.COLOURS[place], "marker": plots.MARKERS[place], "linestyle": ""}
+    for number in four:
+        worth = of_four[number, name]["difference"]
+        label = name if number == run.seed else None
+        ax.plot(worth, kinds + 0.18 * (place - 1.5), markersize=4.5, label=label, **look)
+for border in kinds[1:] - 0.5:
+    ax.axhline(border, color="0.85", linewidth=0.6)
+ax.set_yticks(kinds, worth.index)
 ax.axvline(0, color="black", linewidth=0.8)
-ax.set(xlabel="insertion − deletion (high is good)", ylim=(len(worth) - 0.5, -0.5))
+ax.set(xlabel="insertion − deletion (high is good)", ylim=(len(kinds) - 0.5, -0.5))
 figure.legend(*ax.get_legend_handles_labels(), loc="outside right")
 plots.show(
     figure,
     9,
-    "Insertion minus deletion by map, for FedAvg (hollow) and as the mean over OCFL-HDB's clusters "
-    "(filled). The black line is 0, the value of a map without information.",
-    "Points in five rows, two per row. Noise lies on zero for both methods. GradCAM and brightness "
-    "lie far to the right for OCFL-HDB; for FedAvg, brightness lies to the right of GradCAM.",
+    "Insertion minus deletion by map, for four models. Each point is one seed, as the mean over the "
+    "models of that seed. The black line is 0, the value of a map without information.",
+    "Points in five rows. Noise lies on zero for all models. GradCAM lies right of the other "
+    "rows except brightness for OCFL-HDB and usually for local; for FedAvg it lies near zero, and "
+    "brightness lies to the right of it.",
 )
 
+# %%
+differences = pd.concat(of_four, names=["seed", "model"])["difference"]
+spread = differences.groupby(level=["model", "map"], sort=False).agg(["min", "max"])
+texts = [f"{low:.2f} to {high:.2f}" for low, high in spread.to_numpy()]
+print(pd.Series(texts, spread.index).unstack(sort=False).to_string())
+
 # %% [markdown]
-# **With the defaults** noise lies close to 0, with forty images per cluster. The difference of GradCAM's maps grows from FedAvg to
-# OCFL-HDB. So does that of brightness, which is the same map for both: part of the growth is the room that a surer model has. For both
-# methods, brightness scores higher than GradCAM or nearly as high. These scores cannot tell whether GradCAM explains more than the
+# **With the defaults** noise lies close to 0. GradCAM's difference is below 0.1 with FedAvg and above 0.3 with OCFL-HDB, in each seed. How
+# much of this is confidence? Brightness is the same map for all models. Multiplied logits bring its difference most of the way
+# to that of OCFL-HDB's models, so its growth is largely due to confidence. They bring GradCAM's difference only a small part of the way. So the maps
+# of FedAvg's model after ten rounds are worse themselves; a longer training might change this. Good maps do not need clusters, either: those of
+# single clients score higher than FedAvg's.
+#
+# GradCAM of OCFL-HDB's models scores higher than all maps except brightness. But its smallest value is only a little above the largest of
+# the centre. Brightness scores higher or nearly as high for all four models. These scores cannot tell whether GradCAM explains more than the
 # position of the ink.
 #
 # ### The layer and the background
 #
 # The paper does not say which layer GradCAM looked at. How much depends on that? The next cell prints insertion − deletion of OCFL-HDB's
-# models for each layer of the network's convolutional part, one column per cluster. Is there more variation down a column or along a row?
+# models for each layer of the network's convolutional part. It has one column per seed and cluster; the digits are the classes of the
+# cluster. Is there more variation down a column or along a row?
 
 
 # %%
@@ -576,43 +741,49 @@ def gap(network, heat, seen, classes):
 
 
 # %%
-of_layers, on_ink, all_over = {}, [], []
-for cluster, row in enumerate(ocfl.models):
-    its, inputs = federation.network(row), test_images(cluster)
+def layer_scores(its, inputs):
+    """The difference by layer, and the mean brightness with and without a map's weights."""
     classes = its(inputs).argmax(dim=1)
+    found = {}
     for name, module in its.features.named_children():
         place = f"features.{name}"
         try:
             heat = explain.gradcam(its, inputs, classes, place)
         except ValueError:  # no places are left
             continue
-        key = f"{place}, {type(module).__name__}"
-        of_layers.setdefault(key, []).append(gap(its, heat, inputs, classes))
+        found[f"{place}, {type(module).__name__}"] = gap(its, heat, inputs, classes)
     heat = explain.gradcam(its, inputs, classes, how.layer)
-    on_ink.append(float((heat * inputs.mean(dim=1)).sum() / heat.sum()))
-    all_over.append(float(inputs.mean()))
+    found["mean brightness, by heat"] = float((heat * inputs.mean(dim=1)).sum() / heat.sum())
+    return found | {"mean brightness": float(inputs.mean())}
+
 
 # %%
-of_layers |= {"mean brightness, by heat": on_ink, "mean brightness": all_over}
-columns = [f"cluster {cluster}" for cluster in range(len(known))]
-print(pd.DataFrame(of_layers, index=columns).T.round(2).to_string())
+of_layers = {
+    (f"seed {number}:", "".join(map(str, known_by(clients)))): layer_scores(
+        its, test_images(clients)[0]
+    )
+    for number, models in four.items()
+    for its, clients in models["OCFL-HDB"]
+}
+print(pd.DataFrame(of_layers).round(2).to_string())
 
 # %% [markdown]
-# **With the defaults** there is more variation along a row: the clusters differ more than the layers.
+# **With the defaults** this depends on the seed. The clusters differ more than the layers with the first seed, and far more with the second.
+# With the third both differ little.
 #
 # The line "by heat" is the mean brightness of the pixels, weighted by the map of the layer that `layer` chooses. The last line is the mean
-# without weights.
+# without weights. In all columns but one, the first is far above the second, so the maps lie on the ink. The exception is the column with
+# mostly negative differences, which are worse than those of noise. Its model is the one that is more than half sure of the empty image.
 #
-# **With the defaults** the first is far above the second in every cluster, so the maps lie on the ink.
-#
-# Where the first is below the second, a model looks at the background around the strokes. There can be a good reason: what is *not* there
+# Where the first is below the second, as there, a model looks at the background around the strokes. There can be a good reason: what is *not* there
 # also tells a 6 from a 4. But the background is zero, and taking zero away changes nothing. With a baseline of zeros such a map must score
 # badly. So its score does not say that the map is bad (exercise 2). In the [report](97_report_explanations.ipynb), the layer decides whether insertion − deletion is above 0.
 #
 # ## What we saw
 #
 # - GradCAM is a weighted sum of a layer's channels. It is meant to show what a model uses, right or wrong. The layer is a choice.
-# - Insertion and deletion measure the map and the model's confidence in half-erased images together.
+# - Insertion and deletion measure the map and the model's confidence in half-erased images together. Multiplied logits change the confidence
+#   alone. Compare maps of models that are about equally accurate and calibrated, over several seeds.
 # - Their difference is 0 on average for noise, whatever the model. Maps that have never seen the model may still score higher than GradCAM. Compare
 #   an explanation with such maps before you believe it.
 # - A cluster's model also answers for classes that it has never seen, and has maps for these answers.
@@ -627,6 +798,11 @@ better = ends["OCFL-HDB"]["pf1"] - ends["FedAvg"]["pf1"]
 of_noise = rise.loc["noise", ["insertion", "deletion"]].min()
 worth_of_noise = max(abs(means.loc["noise", "difference"]) for means in (base, own))
 grown = rise.loc[["GradCAM", "brightness"], "difference"].min()
+single, surer, clustered = (
+    of_four[run.seed, name] for name in ("FedAvg", "FedAvg, logits × 5", "OCFL-HDB")
+)
+sharper = (surer - single).loc["noise", ["insertion", "deletion"]].min()
+above = clustered.loc["GradCAM", "difference"] - clustered.loc["untrained", "difference"]
 lead = [
     means.loc["brightness", "difference"] - means.loc["GradCAM", "difference"]
     for means in (base, own)
@@ -640,6 +816,8 @@ claims.check(
         "OCFL-HDB's models beat FedAvg's by 0.3 PF1 or more": better >= 0.3,
         "Insertion rises by 0.2 or more with GradCAM": rise.loc["GradCAM", "insertion"] >= 0.2,
         "Insertion and deletion rise by 0.2 or more with noise": of_noise >= 0.2,
+        "FedAvg's logits × 5 alone raise both areas of noise by 0.1 or more": sharper >= 0.1,
+        "Under OCFL-HDB's models, GradCAM scores higher than an untrained network": above > 0,
         "Deletion rises with GradCAM": rise.loc["GradCAM", "deletion"] > 0,
         "The difference of noise is within 0.08 of zero": worth_of_noise <= 0.08,
         "The difference grows with GradCAM, and with brightness": grown > 0,
@@ -676,8 +854,7 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # 3. Set `layer = "features.7"`, the last convolution before its ReLU. In which figure do you first see that the layer matters?
 # 4. Show by hand that insertion and deletion of noise have the same expectation. Where does the proof use that the baseline is the same in
 #    both, and that the step divides $N$?
-# 5. Multiply a model's last layer (weights and biases) by 3. It answers as before, more surely. What happens to its GradCAM maps, its
-#    insertion, its deletion and the difference?
+# 5. Set the factor of `sharpened` to 0.3 and to 100. Which scores of Figure 9 change? Which limit has the area of noise for a large factor?
 # 6. Compare `OCFL-MS` with `OCFL-HDB` cluster by cluster. What do clusters of one client do to the mean over clusters? (Which round broke
 #    them off?) Weigh clusters by their number of clients instead.
 #
@@ -686,6 +863,9 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # - R. R. Selvaraju et al.: Grad-CAM: visual explanations from deep networks via gradient-based localization. ICCV 2017.
 # - V. Petsiuk, A. Das, K. Saenko: RISE: randomized input sampling for explanation of black-box models. BMVC 2018.
 # - J. Adebayo et al.: Sanity checks for saliency maps. NeurIPS 2018.
+# - S. Hooker, D. Erhan, P.-J. Kindermans, B. Kim: A benchmark for interpretability methods in deep neural networks. NeurIPS 2019 (ROAR).
+# - C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger: On calibration of modern neural networks. ICML 2017.
+# - D. Hendrycks, K. Gimpel: A baseline for detecting misclassified and out-of-distribution examples in neural networks. ICLR 2017.
 # - N. Kokhlikyan et al.: Captum: a unified and generic model interpretability library for PyTorch. arXiv 2009.07896, 2020.
 #
 # **Previous:** [06 FedCRef](06_fedcref.ipynb) · **Next:** [08 Tutorial 022](08_tutorial_022.ipynb) · [Report](97_report_explanations.ipynb) ·
