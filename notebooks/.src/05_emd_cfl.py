@@ -23,7 +23,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb). [03 OCFL](03_ocfl_temperature.ipynb) helps.
 #
-# **Study minutes:** 60. **Minutes on two cores:** 2.5
+# **Study minutes:** 60. **Minutes on two cores:** 3
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
 # paper"). The [report](95_report_emd_cfl.ipynb) compares our runs with its tables.

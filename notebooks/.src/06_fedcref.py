@@ -23,7 +23,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb)
 #
-# **Study minutes:** 55. **Minutes on two cores:** 1
+# **Study minutes:** 55. **Minutes on two cores:** 1.5
 #
 # **Paper.** M. Nardi, L. Valerio, A. Passarella, *Federated Clustering: An Unsupervised Cluster-Wise Training for
 # Decentralized Data Distributions*, arXiv 2408.10664 ("the paper"). The method is FedCRef, federated cluster-wise

@@ -22,7 +22,7 @@
 #
 # **Before this:** [03 One-shot clustering](03_ocfl_temperature.ipynb) and [04 Sattler and Briggs](04_sattler_and_briggs.ipynb).
 #
-# **Study minutes:** 35. **Minutes on two cores:** 1
+# **Study minutes:** 35. **Minutes on two cores:** 1.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic
 # Assumption*, section 5 and appendices A.4 and A.5 ("the paper").
