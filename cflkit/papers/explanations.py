@@ -15,7 +15,7 @@ import torch
 from pydantic import model_validator
 
 from cflkit import datasets, models, simulation
-from cflkit.bounds import Count
+from cflkit.bounds import Count, Repeats
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
 from cflkit.history import History
@@ -52,6 +52,7 @@ class Parameters(ocfl.OCFLMethods):
     step: Count
     baseline: Literal["zeros", "blur", "mean"]
     explained: Literal["predicted", "true"]
+    repeats: Repeats = 1  # no part of a record, see `bounds.Repeats`
 
     @model_validator(mode="after")
     def some_layer(self) -> Self:

@@ -76,6 +76,7 @@ step = 49  # pixels that are inserted or deleted at a time
 baseline = "zeros"  # the values of absent pixels; or "blur", "mean"
 explained = "predicted"  # the class that is explained; or "true"
 seed = 0  # initial model, batch orders, draws of images
+repeats = 3  # training seeds that figures and tables show, from seed on; the record is of the first
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
 # %% tags=["record"]
@@ -396,7 +397,7 @@ plots.show(
 # - **FedAvg, logits × 5** is FedAvg's model with its logits, the scores before softmax, multiplied by 5. It gives the same answers
 #   with more confidence. GradCAM's maps are the same, too: five times the map, divided by five times its maximum.
 #
-# One training proves little. So FedAvg and OCFL-HDB train with two more seeds, on the same clients.
+# One training proves little. So FedAvg and OCFL-HDB train with more seeds, on the same clients.
 
 
 # %%
@@ -411,7 +412,8 @@ def trained_with(number):
 
 
 trainings = {run.seed: (federation, line_up)}
-trainings |= {number: trained_with(number) for number in (run.seed + 1, run.seed + 2)}
+for number in range(run.seed + 1, run.seed + run.repeats):
+    trainings[number] = trained_with(number)
 
 # %% [markdown]
 # The next two cells make the two added models, and list all four with the clients on whose images they are tested.
@@ -681,7 +683,7 @@ plots.show(
 # So the **difference** insertion − deletion has a natural reference: noise gets 0 on average, whatever the model. A map must beat 0 to be worth anything. It is still no pure
 # measure of explanation: a surer model has room for larger differences. Maps that have never seen a model can score high, too.
 #
-# Figure 9 shows the differences of the four models with all three seeds. The table has the smallest and the largest. Does
+# Figure 9 shows the differences of the four models with each seed. The table has the smallest and the largest. Does
 # more confidence do for each map what clustering does?
 
 # %% tags=["hide-input"]
