@@ -353,7 +353,7 @@ figure, axes = plt.subplots(2, 2, figsize=(8, 3.3), sharex="row", sharey=True)
 signs = dict(zip(fedcref.NORMALISATIONS, ("$\\tilde d_k$", "$d_k$"), strict=True))
 for column, (title, r) in enumerate(example.items()):
     for ax, (kind, sign) in zip(axes[:, column], signs.items(), strict=True):
-        widest = max(d_asked[kind][r].max() for r in example.values())
+        widest = max(d_asked[kind][network].max() for network in example.values())
         ax.hist(d_asked[kind][r], bins=np.linspace(0, widest, 41))
         percentile = np.percentile(d_asked[kind][r], run.alpha)
         ax.axvline(percentile, color="black", label="α-th percentile")
@@ -710,15 +710,16 @@ plots.show(
 )
 
 # %% [markdown]
-# **With the defaults** FedCRef ends level with perfect associations, and both end above clients alone. This is one seed, and the claim below about 20 seeds allows for a difference of 0.05. So perfect
-# associations are an upper bound for the associations, and not for the accuracy. A few missing associations may even help, as in the last line
+# **With the defaults** FedCRef ends level with perfect associations, and both end above clients alone. So perfect associations
+# are an upper bound for the associations, and not for the accuracy. This is one seed. The claim at the end of the lesson counts
+# 20 seeds, and allows for a difference of 0.05. A few missing associations may even help, as in the last line
 # of the paper's Table 6. That line has an overlap of one half. Where clients share no images, the same table has FedCRef five points below
 # perfect associations. In [our runs on MNIST](96_report_fedcref.ipynb), it ends level or a few points below.
 #
 # ### Other seeds, and a real clustering
 #
-# One run is little evidence. The next cell runs FedCRef with two more seeds. Then FedCRef and clients alone start from k-means, as a
-# client could do it in practice.
+# One run is little evidence. The next cell runs FedCRef with two more seeds. Then FedCRef and clients alone start from k-means,
+# which a client could use in practice.
 
 
 # %%
@@ -750,7 +751,8 @@ for start, result in starts.items():
 
 # %% [markdown]
 # **With the defaults**, FedCRef ends at nearly the same ACC with the three seeds, and with ten to twelve communities. From k-means, ACC
-# begins far higher, and FedCRef adds half a point to it. Clients alone reach nearly as much. There are fewer communities than classes, and more isolated local clusters.
+# begins far higher, and FedCRef adds half a point to it. Clients alone reach nearly as much. At the end there are fewer
+# communities than classes, and more isolated local clusters than with simulated dirt.
 #
 # Why is so little gained? Simulated dirt is random: odd images of all kinds lie in every local cluster, and each kind is rare. K-means
 # errs on images that look alike, and puts them together. We think that the network of such a local cluster learns them as well, and does
@@ -769,9 +771,11 @@ for row in of_fedcref:
 # The paper's images are larger, and so are its networks. With $L$ local clusters and $m$ clients, an
 # iteration sends about $L m$ autoencoders, and $L$ itself grows with $m$.
 #
-# Who receives a network learns something about the images on which it was trained. Figure 7 shows how little effort it takes. With
-# FedCRef, *every client* gets an autoencoder of every local cluster of every other client. A small local cluster
-# may have few images, and then its network may reveal single ones. The method has no protection against this.
+# Whoever receives a network learns something about the images on which it was trained. For example, a client can put its own
+# images through the network. Small errors show which kinds of images the other client has. (Figure 7 needs more: its inputs are
+# images of the local cluster itself.) With
+# FedCRef, *every client* gets an autoencoder of every local cluster of every other client. The network of a local cluster with
+# few images may reveal single ones. The method has no protection against this.
 # [Lesson 10](10_privacy_and_clients_that_come_and_go.ipynb) shows the usual protection, which is noise, and what it costs.
 #
 # ## Why are associations lost again?
@@ -780,8 +784,8 @@ for row in of_fedcref:
 # lost ones.
 #
 # **With the defaults**, more local clusters are isolated at the end (7) than in the first iteration (3; Figure 5, left). The
-# table above shows that this is not always so. With the two other seeds, associations are lost after the first iteration, too, but as many are
-# isolated at the end as in the first one. From k-means, more are isolated at the end.
+# table above shows that this is not always so. With the two other seeds, associations are lost after the first iteration, too.
+# But at the end, as many local clusters are isolated as in the first iteration. From k-means, more are isolated at the end.
 #
 # We look at all pairs of local clusters of one class. Per pair and direction, we take the α-th percentile of the
 # differences $d_k$ as they are, and of the scaled differences $\tilde d_k$.
@@ -887,7 +891,7 @@ record = records.write(run_name, run, history, federation)
 # - Networks correct local clusters, because the minority of one is the majority of another. A client's own networks
 #   do most of this work. Community models have seen more of a class, and add the rest.
 # - Where errors are random, as in simulated dirt, the gain is large. From k-means, it is small.
-# - Every client gets a network of every local cluster: this costs many bytes, and reveals what the images look like.
+# - Every client gets a network of every local cluster: this costs many bytes, and reveals something about the images.
 # - Min-max scaling forgets the size of differences, and so clean local clusters can lose associations.
 #
 # These are the outcomes on which the lesson rests.

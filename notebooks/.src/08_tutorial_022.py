@@ -966,7 +966,6 @@ early, late = min(run.warm_up, run.rounds - 1), run.rounds - 1
 of_eight = {name: np.mean(harder["unequal"][name], axis=0)[counts.index(8)] for name in linkages}
 cooperating = ("Signatures", "Signatures as published", "Oracle")
 first = {kind: float(seeds[0].mean()) for kind, seeds in soft.items()}
-halfway = (final["FedAvg"]["test"] + final["Oracle"]["test"]) / 2
 claims.check(
     "08_tutorial_022",
     {
@@ -980,9 +979,6 @@ claims.check(
         "no accuracy on new samples exceeds its ceiling by more than two points": all(
             final[name]["test"] < (single_ceiling if name == "FedAvg" else ceiling) + 0.02
             for name in final
-        ),
-        "own classes alone bring FedAvg more than half of the way to the oracle, not all of it": (
-            halfway < np.mean(among_own["FedAvg"]) < final["Oracle"]["test"]
         ),
         "correcting linkage or samples alone changes nothing": not (
             gains["linkage corrected"].any() or gains["samples corrected"].any()
@@ -1009,8 +1005,8 @@ claims.check(
             and final[name]["test"] > final["Local"]["test"] > final["FedAvg"]["test"]
             for name in cooperating
         ),
-        "reassignment brings bad clusters to an ARI of 0.5 or more in at least 15 of 20 starts": (
-            sum(aris[0] < 0.5 <= aris[-1] for aris, _ in trials.values()) >= 15
+        "reassignment usually brings the ARI of bad clusters to 0.5 or more": all(
+            trials[number][0][0] < 0.5 <= trials[number][0][-1] for number in federations
         ),
         "soft shares gain with bridges, and change less than a point without": (
             first["soft, τ = 1"] > first["hard"]

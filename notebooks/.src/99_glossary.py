@@ -316,6 +316,9 @@
 # found cluster. A single found cluster therefore has completeness 1. See [90](90_ledger.ipynb), and the
 # [formula](#measures).
 #
+# <a id="concept-shift"></a>**Concept shift.** Under concept shift, the same image has different labels at two clients. See
+# [05](05_emd_cfl.ipynb) and [08](08_tutorial_022.ipynb).
+#
 # <a id="confidence"></a>**Confidence.** Confidence is the probability that a model gives to the class that is
 # explained. See [07](07_explaining_cluster_models.ipynb).
 #
@@ -389,6 +392,9 @@
 #
 # <a id="exemplar"></a>**Exemplar.** An exemplar is the member that represents a cluster of [affinity
 # propagation](#affinity-propagation). See [03](03_ocfl_temperature.ipynb).
+#
+# <a id="feature-shift"></a>**Feature shift.** Under feature shift, or covariate shift, clients differ in their images, and every
+# image keeps its one right label. See [05](05_emd_cfl.ipynb).
 #
 # <a id="federated-averaging"></a>**Federated averaging** (FedAvg). In each round of federated averaging, the server
 # sends one model to the clients. It then averages the models that they have trained. See [00](00_start_here.ipynb) and
@@ -553,7 +559,8 @@
 # word also names samples from the [central test set](#central-test-set). See [07](07_explaining_cluster_models.ipynb).
 #
 # <a id="out-of-distribution"></a>**Out-of-distribution.** An image is out-of-distribution for a model if it is unlike the
-# data that the model was trained on. An example is a class that no client of the cluster holds. See
+# data that the model was trained on. For a cluster model, an example is an image of a class that no client of the cluster holds.
+# See
 # [07](07_explaining_cluster_models.ipynb).
 #
 # <a id="overlap-and-balance"></a>**Overlap and balance.** Overlap and balance are the two switches of the OCFL
@@ -669,8 +676,8 @@
 # clustering. See [08](08_tutorial_022.ipynb).
 #
 # <a id="wasserstein-distance"></a>**Wasserstein distance.** The Wasserstein distances are a family of distances between
-# distributions. The [earth mover's distance](#earth-movers-distance) is the Wasserstein distance of order 1, and its
-# symbol is $W$. See [05](05_emd_cfl.ipynb).
+# distributions. If the cost is a metric, the [earth mover's distance](#earth-movers-distance) is the Wasserstein distance of
+# order 1, and its symbol is $W$. See [05](05_emd_cfl.ipynb).
 #
 # <a id="worst-accuracy"></a>**Worst accuracy.** The worst accuracy is the smallest accuracy of all clients. The mean
 # accuracy can be high while one client is served badly. See [05](05_emd_cfl.ipynb).
