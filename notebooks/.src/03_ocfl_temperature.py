@@ -576,8 +576,7 @@ plots.show(
 # The table of the last round, with accuracy, is printed at the end.
 #
 # A part of FedAvg's distance from OCFL-HDB comes from the measure. FedAvg's wrong answers often fall on classes that the client
-# does
-# not hold, and each such class counts as F1 = 0. Its accuracy shows a smaller distance. FedAvg's line also still rises: ten
+# does not hold, and each such class counts as F1 = 0. Its accuracy shows a smaller distance. FedAvg's line also still rises: ten
 # rounds are few for one model of ten classes.
 #
 # ### A simpler way to personalise: fine-tuning
@@ -757,8 +756,7 @@ for names in (["T", "round"], [*groupings, "noise"]):
 # well, because independent updates drift towards right angles ($\gamma = 1$, $T = 0.5$). In Figure 8, the temperature without
 # groups is lower than with groups. But its height also depends on the network and on the training, as the table shows. OCFL does
 # not look at the height. Only the clusterer can say "one cluster", and only HDBSCAN has a way to say "nothing": noise. If all
-# clients are
-# noise, they stay together, and federated averaging goes on. k-means always answers three.
+# clients are noise, they stay together, and federated averaging goes on. k-means always answers three.
 #
 # Wherever HDBSCAN answers more than one cluster here, it has invented them, and each of them trains on a part of the
 # data. **With the defaults**, this happens for Dirichlet clients in both settings, with three and two of the five seeds. For IID

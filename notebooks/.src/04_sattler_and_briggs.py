@@ -683,8 +683,7 @@ for title, (at, aris) in sweeps.items():
 # threshold fits both rounds with every seed, and 0.9 joins true clusters in round 2. The learning rate moves the lower end of the
 # plateau, because it changes how much members of a group agree. At a tenth of our rate, which is the extended paper's rate,
 # thresholds from 0.2 are right in round 2. So there, a part of the range searched would work with the correct sign. So a cosine
-# distance is easier to choose than a
-# length, but it needs to know the data as well.
+# distance is easier to choose than a length, but it needs to know the data as well.
 #
 # ### Move the threshold yourself
 #
@@ -834,8 +833,7 @@ print(wide[["BCL", "OCFL-AFF", "OCFL-HDB"]].dropna(how="all").to_string(na_rep="
 #
 # What this shows is the mechanism. The signs are wrong in the code, and wrong signs produce values of this kind. It does
 # not reproduce the paper's values. Our data and network are not the paper's, and which of the two outcomes Briggs has in a
-# scenario depends on the run. The
-# [report](93_report_ocfl.ipynb#sattler-and-briggs-in-our-runs) counts both outcomes for MNIST and Fashion-MNIST.
+# scenario depends on the run. The [report](93_report_ocfl.ipynb#sattler-and-briggs-in-our-runs) counts both outcomes for MNIST and Fashion-MNIST.
 #
 # ### All differences in one place
 #

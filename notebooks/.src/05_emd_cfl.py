@@ -570,10 +570,8 @@ for number, (found_by, local, fine) in enumerate(zip(summaries, ends_alone, tune
 # where the clusters are right, all digits are equal. **With the defaults**, FedAvg and FedProx end several points lower, and their worst client lower still.
 #
 # The two references show how much of this gain needs clusters. Clients alone are much nearer to EMD-CFL than FedAvg is. One more
-# local round brings
-# FedAvg's model to within 1.5 points of EMD-CFL, without any clusters. So these images are easy enough for a client to learn most
-# of them
-# alone, and little is left for clustering to gain.
+# local round brings FedAvg's model to within 1.5 points of EMD-CFL, without any clusters. So these images are easy enough for a client to learn most
+# of them alone, and little is left for clustering to gain.
 #
 # Does the lead over FedAvg last? Both methods go on for seven more rounds:
 
@@ -707,8 +705,7 @@ plots.show(
 # ### Other seeds, other partitions, and four rotations
 #
 # Figure 7 shows one training seed and one partition. How much of it is chance? The next table repeats the comparison with other
-# seeds, and each seed
-# also deals the images anew. It has two more rows: the hard shift after 5 local epochs, and the paper's four rotations by 0, 90, 180 and
+# seeds, and each seed also deals the images anew. It has two more rows: the hard shift after 5 local epochs, and the paper's four rotations by 0, 90, 180 and
 # 270 degrees. The column *untrained* is a control: it has the room of the embeddings by the initial model, which nobody has
 # trained.
 

@@ -773,8 +773,7 @@ for row in of_fedcref:
 #
 # Whoever receives a network learns something about the images on which it was trained. For example, a client can put its own
 # images through the network. Small errors show which kinds of images the other client has. (Figure 7 needs more: its inputs are
-# images of the local cluster itself.) With
-# FedCRef, *every client* gets an autoencoder of every local cluster of every other client. The network of a local cluster with
+# images of the local cluster itself.) With FedCRef, *every client* gets an autoencoder of every local cluster of every other client. The network of a local cluster with
 # few images may reveal single ones. The method has no protection against this.
 # [Lesson 10](10_privacy_and_clients_that_come_and_go.ipynb) shows the usual protection, which is noise, and what it costs.
 #

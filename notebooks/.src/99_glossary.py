@@ -560,8 +560,7 @@
 #
 # <a id="out-of-distribution"></a>**Out-of-distribution.** An image is out-of-distribution for a model if it is unlike the
 # data that the model was trained on. For a cluster model, an example is an image of a class that no client of the cluster holds.
-# See
-# [07](07_explaining_cluster_models.ipynb).
+# See [07](07_explaining_cluster_models.ipynb).
 #
 # <a id="overlap-and-balance"></a>**Overlap and balance.** Overlap and balance are the two switches of the OCFL
 # scenarios. Overlap says whether true clusters share classes. Balance says whether classes are equally likely and
