@@ -440,14 +440,16 @@ display(ipywidgets.VBox([slider, picture]))
 
 # %% [markdown]
 # We chose ε = 0.08 with the truth at hand: the colours of Figure 4 show where the gap is. A server sees the same histogram without
-# colours. It could sort the larger scores of all pairs, and take the middle of the largest gap between neighbours. We call this the **gap
+# colours. It could sort the larger scores of all pairs, with 0 for a client and itself, and take the middle of the largest gap
+# between neighbours. We call this the **gap
 # rule**. It needs no truth, but it finds at least two clusters in any data, also where there is one.
 
 
 # %%
 def epsilon_by_gap(scores):
     """The middle of the largest gap between the sorted larger scores of all pairs."""
-    ordered = np.sort(np.maximum(scores, scores.T)[np.triu_indices(len(scores), 1)])
+    larger = np.maximum(scores, scores.T)[np.triu_indices(len(scores), 1)]
+    ordered = np.sort(np.append(larger, 0))  # 0 is the score of a client with itself
     below = np.diff(ordered).argmax()
     return ordered[below : below + 2].mean()
 
