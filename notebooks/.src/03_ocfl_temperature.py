@@ -361,7 +361,7 @@ for name, grouping in groupings.items():
 # ### Does the round matter?
 #
 # The trigger chose one round. Would the clusterers answer differently in another one? The next cell clusters the matrix of
-# each of the first four rounds. It does so for these clients, and for clients whose clusters share classes
+# each of the first four rounds. It does so for the clients of the default scenario, and for clients whose clusters share classes
 # (`overlapping`). It prints the mean ARI over the training seeds.
 
 # %%
@@ -582,7 +582,8 @@ plots.show(
 # ### A simpler way to personalise: fine-tuning
 #
 # A client could also train the model of FedAvg for one more epoch on its own data, and use the result. This is
-# [**fine-tuning**](99_glossary.ipynb#fine-tuning). It needs no clusters, and nothing more is sent. The papers do not compare with it.
+# [**fine-tuning**](99_glossary.ipynb#fine-tuning). It needs no clusters, and nothing more is sent. The two OCFL papers do not
+# compare with it.
 
 
 # %%

@@ -682,8 +682,8 @@ for title, (at, aris) in sweeps.items():
 # If clusters share classes, they stand at smaller angles. Then the thresholds that are right in round 2 are wrong in round 8. No
 # threshold fits both rounds with every seed, and 0.9 joins true clusters in round 2. The learning rate moves the lower end of the
 # plateau, because it changes how much members of a group agree. At a tenth of our rate, which is the extended paper's rate,
-# thresholds from 0.2 are right in round 2. So there, a part of the range searched would work with the correct sign. So a cosine
-# distance is easier to choose than a length, but it needs to know the data as well.
+# thresholds from 0.2 are right in round 2. So there, a part of the range searched would work with the correct sign. A cosine
+# distance is therefore easier to choose than a length, but one must know the data as well.
 #
 # ### Move the threshold yourself
 #

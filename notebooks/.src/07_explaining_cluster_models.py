@@ -507,7 +507,8 @@ plots.show(
 # confidence has changed. So the area under a curve mixes two things. One is how good the map is. The other is how confident the model
 # is about half-erased images.
 #
-# **Calibration** is the agreement of confidence and accuracy. A calibrated model that is 0.7 sure is right for 70 % of such images (Guo et
+# [**Calibration**](99_glossary.ipynb#calibration) is the agreement of confidence and accuracy. A calibrated model that is 0.7
+# sure is right for 70 % of such images (Guo et
 # al.). The next cell compares both, on images of each model's own clients. It prints the smallest and the largest value over the seeds.
 
 
@@ -706,9 +707,10 @@ plots.show(
     9,
     "Insertion minus deletion by map, for four models. Each point is one seed, as the mean over the "
     "models of that seed. The black line is 0, the value of a map without information.",
-    "Points in five rows. Noise lies on zero for all models. GradCAM lies right of the other "
-    "rows except brightness for OCFL-HDB and usually for local; for FedAvg it lies near zero, and "
-    "brightness lies to the right of it.",
+    "With the defaults: "
+    "Points in five rows. Noise lies near zero for all models. GradCAM lies right of the other "
+    "rows except brightness for OCFL-HDB, and for local with two of three seeds; for FedAvg it lies near "
+    "zero, and brightness lies to the right of it.",
 )
 
 # %%

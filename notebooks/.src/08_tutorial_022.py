@@ -86,7 +86,8 @@ run_name = records.run_id(run)
 # $$x = \epsilon + h\, e_y, \qquad \epsilon \sim \mathcal N(0, I), \qquad h = 2 .$$
 #
 # Here $e_y$ is the vector with a 1 in place $y$ and zeros elsewhere. The clients differ in the
-# frequencies $P(y)$ of their classes, and all share $P(x \mid y)$. This is called **label distribution skew**, or label skew. Clients also have
+# frequencies $P(y)$ of their classes, and all share $P(x \mid y)$. This is called **label distribution skew**, or [label
+# skew](99_glossary.ipynb#label-skew). Clients also have
 # different numbers of samples. The three true clusters have the classes 0 to 3, 3 to 6, and 6 to 9. So neighbouring clusters share one class.
 #
 # The tutorial has no test samples. We draw 100 new samples for each client from the client's own distribution.
@@ -302,8 +303,9 @@ print(f"ARI of the ten gradients of the last biases, before training: {ari_of(by
 # new model predicts nearly the same for all clients, so the frequencies remain, and they differ between the groups. The ten
 # gradients of these biases are enough in this run. So the warm-up is not needed here. When is it?
 #
-# Suppose that all clients have all classes, and that each group swaps the labels of two. Then $P(y \mid x)$ differs, which is called **concept
-# shift**. The groups agree on most classes. A new model pulls all clients in about the same direction, and hides the rest. Once
+# Suppose that all clients have all classes, and that each group swaps the labels of two. Then $P(y \mid x)$ differs, which is
+# called [**concept shift**](99_glossary.ipynb#concept-shift). The groups agree on most classes. A new model pulls all clients in
+# about the same direction, and hides the rest. Once
 # it has learned what they share, the rest remains. We raise the features by 4 here, so that ten rounds teach the model
 # something. We take the 32 samples per signature of the tutorial, and all samples:
 
