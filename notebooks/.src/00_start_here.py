@@ -34,8 +34,9 @@
 # - Pages such as the README open as plain text. To read one, right-click it and choose **Open With** > **Markdown
 #   Preview**.
 # - Figures of your own runs go to `data/runs/figures`. The committed figures stay as they are.
-# - Your numbers can differ from those on this page in the last digits, because processors round in different ways. What a
-#   lesson says was therefore measured over many random seeds, and each lesson shows the counts.
+# - Your numbers can differ from those on this page in the last digits, because processors round in different ways. So the claims
+#   at the end of a lesson were checked with many random seeds, and the lesson shows the counts. All other sentences describe the
+#   run on the page.
 
 # %%
 import platform
@@ -62,7 +63,7 @@ dataset = "digits-8x8"  # a name that cflkit.datasets knows, or the path of your
 clients = 9  # in three groups
 draws = 250  # draws of samples per client; repeated ones are dropped
 rounds = 12  # of communication
-repeats = 3  # trainings with seeds of their own, from `seed` on
+repeats = 3  # number of trainings; their seeds are `seed`, `seed + 1`, and so on
 seed = 0  # partition, initial model, batch orders
 
 # %% [markdown]
@@ -87,8 +88,9 @@ print(f"scikit-learn {sklearn.__version__}, computing on: {default_device()}")
 # ## A federation with a secret
 #
 # Think of offices that each collect handwritten digits. The first third of them only ever sees the digits 0 to 3. The
-# second third sees 4 to 6, and the last third 7 to 9. Nobody knows that. The data stay where they are, and the server sees
-# only models.
+# second third sees 4 to 6, and the last third 7 to 9. Nobody knows that. The data stay where they are, and the server sees only
+# models. (Models can still tell something about the data, for example which digits a client has. [Lesson
+# 10](10_privacy_and_clients_that_come_and_go.ipynb) shows how.)
 #
 # The kit makes such a federation in one call. `overlap="nonoverlapping"` means that no two groups share a class, and
 # `balance="balanced"` that all groups have the same number of clients.
@@ -170,8 +172,9 @@ for labels, ari in zip(found, agreements, strict=True):
 # ## Round by round
 #
 # How well do the models serve the clients? We test each client's model on the client's own test images, and take the mean
-# over all clients. (Many of these images are also training images of another client of the group. This makes the
-# models of the groups look slightly better. [Lesson 02](02_when_clients_disagree.ipynb) explains it.) Look at how early the lines
+# over all clients. (Many of these images are also training images of another client of the group. So the models of the groups
+# look better than they are, and those of clients alone do not. [Lesson 02](02_when_clients_disagree.ipynb) measures by how much.)
+# Look at how early the lines
 # part. Which line is highest in round 2, and which one at the end?
 
 # %% tags=["hide-input"]
@@ -199,8 +202,9 @@ for name, reached in ends.items():
     print(f"{name:20s}", *(f"{value:.3f}" for value in reached))
 
 # %% [markdown]
-# One column is one training. **With the defaults**, clients alone are ahead in round 2, and the groups' models at the end. But on these easy
-# digits, the two end close to each other: the group adds about two points (0.02). How much it adds depends on the data. Whoever shows that clustering helps
+# One column is one training. **With the defaults**, clients alone are ahead in round 2, and the groups' models at the end. But on
+# these easy digits, the two end close to each other: the group adds about two points (0.02), and a part of them comes from the
+# shared images. How much it adds depends on the data. Whoever shows that clustering helps
 # must compare with both: with one model for all, and with no federation at all.
 #
 # ## The figure to remember
@@ -270,11 +274,17 @@ plots.show(
     figure,
     3,
     "Each client's score on its own test images, with one model for all and with the model of its own group. Marks are "
-    "trainings. Bars are their means, with the value below.",
+    "trainings, the first one on the left. Bars are their means, with the value below.",
     "Two bar charts with pairs of bars per client, macro-F1 above and accuracy below. With the defaults, the bars of the "
     "group models are close to 1 for all clients. The bars of the one model are much lower, and their marks are widely "
     "spread.",
 )
+
+# %%
+for place, measure in enumerate(("macro-F1", "accuracy")):
+    by_group = [one[:, split.clusters == group, place].mean(axis=1) for group in range(3)]
+    worst = np.argmin(by_group, axis=0)
+    print(f"group that the one model serves worst, by {measure}, per training:", *worst)
 
 # %% [markdown]
 # ## What we saw
@@ -284,9 +294,10 @@ plots.show(
 #   clients' updates point in similar directions.
 #
 # **With the defaults**, OCFL finds the groups in each training, and every client gains from the model of its group. These
-# models are also a little better than those of clients alone. The line of the one model ends far below the others. It still rises a little at the end, and whether
-# more rounds would help it is exercise 1. The one model serves some client badly in each training, and in which group it does worst
-# changes with the training.
+# models are also a little better than those of clients alone. The line of the one model ends far below the others. It still rises
+# at the end, so this lesson does not show how good the one model would become. Exercise 1 tries more rounds. The one model serves
+# some client badly in each training. By accuracy, group 0 is served worst in all three trainings. By macro-F1, it is not always
+# the same group.
 #
 # This is the promise of clustered federated learning: a client gets a model that fits its data, and that has learned from more
 # data than the client's own. The rest is the question of *how to find the groups*: early, without a look at the data, and

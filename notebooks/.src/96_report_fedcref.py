@@ -87,8 +87,8 @@ if not past:
     print("So the figures about our runs are empty.")
 
 # %% [markdown]
-# A system with one seed shows what can happen, and not what usually happens. With a reduced scale, the systems with
-# 20, 30, 40 and 50 clients, DEC, and all of KMNIST have one seed each.
+# A system with one seed shows what can happen, and not what usually happens. Here, 20, 30, 40 and 50 clients, DEC and all of
+# KMNIST have one seed each.
 #
 # ## Accuracy: published and ours
 #
@@ -182,7 +182,8 @@ for system in sorted(systems):
 # With overlap it ends a little lower. We do not see the paper's decline with many clients. Two of the three runs with dirtiness 0.5 reach
 # our limit of six iterations, so their values are not final.
 #
-# Two causes are possible, and neither was tested. Digits of MNIST may be easier than those of EMNIST. And there are fewer of them: the images of
+# We name two of the possible causes, and neither was tested. Digits of MNIST may be easier than those of EMNIST. And there are
+# fewer of them: the images of
 # some classes run out, and are given out again (deviation 8). This works like overlap. The next cell prints how many of
 # the held images are given out again, if the overlap is 0.
 
@@ -291,8 +292,9 @@ for (method, measure), rows in twice.groupby(["method", "measure"]):
 
 # %% [markdown]
 # They do not. FedCRef's ACC is 0.879 in Table 4, and 0.903 in Table 6. The wrong associations are 5.1 % in Table 3,
-# and 0.0 in Table 5. The accuracies lie within each other's intervals, so chance can explain them. For the wrong
-# associations it cannot: 5.1 ± 1.7 excludes 0. The paper does not explain it.
+# and 0.0 in Table 5. The accuracies lie within each other's intervals, so chance can explain them. For the wrong associations,
+# chance is unlikely: 5.1 ± 1.7, in per cent, against 0.0, which is printed without an interval or a unit. The paper does not
+# explain it.
 #
 # The number of runs is not clear either. Table 5 prints 8.429 isolated local clusters and 1.333. No mean of five whole numbers has these decimals: the first fits seven
 # runs (59/7), and the second three or six. In Table 7, some wrong associations are such fractions, too. So they may be counts, and not per cent.
@@ -344,7 +346,7 @@ plots.show(
 # both gain in the first iteration. Then clients alone lose part of the gain, and FedCRef goes on. One explanation is
 # that networks of clients alone learn the mixtures that they made themselves. No experiment here tests it.
 #
-# From local clusters of which half the images are wrong, it takes many iterations. Figure 4 shows the graphs of one such
+# If half of the images of a local cluster are wrong at first, many iterations are needed. Figure 4 shows the graphs of one such
 # run.
 
 # %%
