@@ -1,3 +1,4 @@
+import threading
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,6 +23,7 @@ from cflkit.federation import (
     stacked,
     threads,
 )
+from cflkit.federation import federation as federation_module
 from cflkit.federation.clients import Batch, Clients
 from cflkit.federation.machine import matmul_precision, perturb
 from cflkit.federation.memory import job_bytes
@@ -437,6 +439,23 @@ def test_stacked_training_leaves_the_global_generator_alone(federate):
     assert federation.sample_bytes > 0
     federation.train(everyone(federation), 0)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_bytes_of_a_sample_are_measured_before_any_thread_computes(federate, monkeypatch):
+    """The measurement computes with the first network, which a thread may be using."""
+    measured = []
+
+    def measure(*_):
+        measured.append(threading.current_thread())
+        return 1.0
+
+    def needs_bytes(client, model):
+        return client.federation.sample_bytes
+
+    monkeypatch.setattr(federation_module, "kept_per_sample", measure)
+    federation = federate(engine="stacked")
+    assert federation.ask(needs_bytes, everyone(federation)) == [1.0] * federation.clients
+    assert measured == [threading.main_thread()]
 
 
 def test_a_stack_counts_what_the_backward_pass_keeps(federate):
