@@ -12,7 +12,7 @@ from torch import Tensor
 from cflkit.communication import Traffic
 from cflkit.federation import ClientsAbsent, Diverged, FederationLike, Request, Train
 from cflkit.federation.jobs import joined
-from cflkit.federation.rows import digests
+from cflkit.federation.rows import digests, finite_rows
 from cflkit.history import History
 from cflkit.methods.base import Method
 
@@ -36,7 +36,8 @@ def converse(
     traffic : dict of str to Traffic
         The bytes that each method's clients received and sent.
     errors : dict of str to Diverged
-        The errors of the methods whose conversation was broken off, since their training diverged.
+        The errors of the methods whose conversation was broken off, since their training diverged,
+        and of those whose models on the server are not finite after it.
     """
     conversations: dict[str, Conversation] = {n: m.round(t) for n, m in methods.items()}
     traffic = {name: Traffic() for name in methods}
@@ -53,6 +54,9 @@ def converse(
                 waiting[name] = request
         except StopIteration:
             waiting.pop(name, None)
+            broken = ~finite_rows(methods[name].models)
+            if broken.any():
+                errors[name] = Diverged(t, [], methods[name].models, broken)
         except Diverged as error:  # a method may see it first, for example in a gradient
             waiting.pop(name, None)
             errors[name] = error

@@ -19,18 +19,22 @@ from cflkit.federation.rows import digests, finite_rows
 class Diverged(Exception):
     """Training gave NaN or infinity; the message names the round and the clients.
 
+    Without clients, the models of the server are meant, such as those after too large a step.
+
     Attributes
     ----------
     trained : Tensor
-        ``[J, P + Q]``, all trained models.
+        ``[J, P + Q]``, all trained models, or those of the server.
     broken : Tensor
         ``[J]``, bool: whether each of these models is not finite.
     """
 
     def __init__(self, round: int, clients: Iterable[int], trained: Tensor, broken: Tensor) -> None:
+        owners = sorted(set(clients))
+        whose = f"of clients {owners}" if owners else "on the server"
         super().__init__(
-            f"training diverged in round {round + 1}: the models of clients "
-            f"{sorted(set(clients))} are no longer finite; lower the learning rate"
+            f"training diverged in round {round + 1}: the models {whose} are no longer finite; "
+            "lower the learning rate"
         )
         self.trained, self.broken = trained, broken
 
