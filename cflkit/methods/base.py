@@ -55,7 +55,7 @@ class Method:
         Raises
         ------
         ValueError
-            Only some clients take part in a round, but the method runs only with all of them here.
+            The method cannot `enter` the federation of the server.
         """
         self.enter(server)
         self.models = initial[None]
@@ -68,11 +68,24 @@ class Method:
         Raises
         ------
         ValueError
-            Only some clients take part in a round, but the method runs only with all of them here.
+            Only some clients take part in a round, but the method runs only with all of them here;
+            or a client has fewer samples than the method needs.
         """
+        name = type(self).__name__
         if server.partial and not self.partial:
-            raise ValueError(f"{type(self).__name__} runs only with all clients here")
+            raise ValueError(f"{name} runs only with all clients here")
+        for split, least in self.samples_needed().items():
+            held = [server.num_samples(client, split) for client in range(server.clients)]
+            if poor := [client for client, count in enumerate(held) if count < least]:
+                raise ValueError(
+                    f"{name} needs {least} or more {split} samples of each client; clients {poor} "
+                    "have fewer"
+                )
         self.server = server
+
+    def samples_needed(self) -> dict[str, int]:
+        """Return the smallest number of samples that each client must have, by split."""
+        return {}
 
     def needs_everyone(self, t: int) -> None:
         """Raise a `ValueError` if not all clients answer in round ``t``."""
@@ -81,16 +94,6 @@ class Method:
             raise ValueError(
                 f"{type(self).__name__} asks all clients in round {t + 1}, and only the clients "
                 f"{answering.tolist()} are there"
-            )
-
-    def needs_samples(self, split: str, least: int = 1) -> None:
-        """Raise a `ValueError` if a client has fewer than ``least`` samples in a split."""
-        everyone = range(self.server.clients)
-        poor = [c for c in everyone if self.server.num_samples(c, split) < least]
-        if poor:
-            raise ValueError(
-                f"{type(self).__name__} needs {least} or more {split} samples of each client; "
-                f"clients {poor} have fewer"
             )
 
     def round(self, t: int) -> Generator[Request, Any, None]:

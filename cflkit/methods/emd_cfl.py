@@ -109,17 +109,9 @@ class EMDCFL(Method):
     train_mode: bool = False
     weighting: Weighting = "samples"
 
-    def enter(self, server: Server) -> None:
-        """Take part in a federation; its clients compare their samples.
-
-        Raises
-        ------
-        ValueError
-            A client has fewer than two training samples, or no validation sample.
-        """
-        super().enter(server)
-        self.needs_samples("train", 2)
-        self.needs_samples("validation")
+    def samples_needed(self) -> dict[str, int]:
+        """Return the samples that a client's own two sides of a distance need."""
+        return {"train": 2, "validation": 1}
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, in which every client has the initial model."""
@@ -298,9 +290,9 @@ class EMDOracle(EMDCFL):
 
     truth: Truth = dataclasses.field(kw_only=True)
 
-    def enter(self, server: Server) -> None:
-        """Take part in a federation; no samples are compared, so none are needed."""
-        Method.enter(self, server)
+    def samples_needed(self) -> dict[str, int]:
+        """Return that no samples are needed, since none are compared."""
+        return {}
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of EMD-CFL without recording scores, since these are only the truth."""

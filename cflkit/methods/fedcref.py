@@ -163,6 +163,7 @@ class FedCRef(Method):
             Labels do not fit the clients' samples, a client has no sample, or there is no truth for
             ``true`` associations.
         """
+        self.counts: list[tuple[int, int]] = []  # what has been run before is forgotten
         super().setup(server, initial)
         self.labels = None  # the method clusters samples, not clients
         self.clusterings = labels_of(self.start, server)
@@ -180,6 +181,21 @@ class FedCRef(Method):
         self.communities: list[Labels] = []
         self.counts = [(0, len(self.clusters))]
         self.refined = np.zeros(server.clients, dtype=np.int64)
+
+    def enter(self, server: Server) -> None:
+        """Take part in a federation; after an iteration, only in the one that the method is in.
+
+        Raises
+        ------
+        ValueError
+            The clusters are those of another federation's samples.
+        """
+        if self.counts and self.iteration and server is not self.server:
+            raise ValueError(
+                "FedCRef has clusters of the samples of another federation, and cannot go on with "
+                "other samples; begin anew, with a run that comes after no other one"
+            )
+        super().enter(server)
 
     @property
     def iteration(self) -> int:

@@ -48,16 +48,9 @@ class IFCA(Method):
     chosen_by: Literal["train", "validation"] = "train"
     weighting: Weighting = "equal"
 
-    def enter(self, server: Server) -> None:
-        """Take part in a federation; its clients choose a model by their samples.
-
-        Raises
-        ------
-        ValueError
-            A client has no sample in this split.
-        """
-        super().enter(server)
-        self.needs_samples(self.chosen_by)
+    def samples_needed(self) -> dict[str, int]:
+        """Return that each client needs a sample, with which it chooses a model."""
+        return {self.chosen_by: 1}
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round; the first model is the one with which all methods begin."""

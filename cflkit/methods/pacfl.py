@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from cflkit import clustering
 from cflkit.bounds import STRICT, Count
 from cflkit.divergence import Matrix, class_directions, principal_angles
-from cflkit.federation import Client, Request, Server, Train, ask_clients, question
+from cflkit.federation import Client, Request, Train, ask_clients, question
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import is_finite
 from cflkit.methods.base import (
@@ -70,16 +70,9 @@ class PACFL(Method):
     signed: bool = False
     weighting: Weighting = "samples"
 
-    def enter(self, server: Server) -> None:
-        """Take part in a federation; its clients compare their pixels.
-
-        Raises
-        ------
-        ValueError
-            A client has no sample in the split that is compared.
-        """
-        super().enter(server)
-        self.needs_samples(self.split)
+    def samples_needed(self) -> dict[str, int]:
+        """Return that each client needs a sample in the split that is compared."""
+        return {self.split: 1}
 
     @property
     def settled(self) -> bool:
