@@ -247,6 +247,19 @@ def test_numbers_of_numpy_do_not_spoil_a_checkpoint(federate, tmp_path):
     assert len(history.revisions) == 2
 
 
+@pytest.mark.parametrize(
+    "method, model, task",
+    [
+        (methods.make("fedavg"), "autoencoder", "reconstruction"),
+        (methods.make("fedcref", start=()), "linear", "classification"),
+    ],
+)
+def test_a_method_for_another_task_is_refused_before_the_training(federate, method, model, task):
+    message = rf"mine is made for {method.task}, .* task {task}: give it task='{method.task}'"
+    with pytest.raises(ValueError, match=message):
+        run({"mine": method}, federate(model, task=task), rounds=1)
+
+
 def test_a_diverged_run_says_where(federate):
     wild = LocalTraining(epochs=1, batch_size=16, lr=1e12)
     with pytest.raises(Diverged, match=r"diverged in round \d+: .*lower the learning rate"):

@@ -31,6 +31,8 @@ class Method:
     ----------
     partial : bool
         Whether the method allows rounds in which only some clients take part.
+    task : str
+        The task of the federations for which the method is made (`Federation`).
     server : Server
         The information about the federation that the method may use.
     models : Tensor
@@ -44,6 +46,7 @@ class Method:
     """
 
     partial: ClassVar[bool] = False
+    task: ClassVar[str] = "classification"
     server: Server
     models: Tensor
     labels: Any  # not Tensor | None, which every method would have to narrow

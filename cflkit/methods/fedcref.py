@@ -20,7 +20,7 @@ import itertools
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -140,6 +140,8 @@ class FedCRef(Method):
     refined : ndarray
         ``[m]``, how often each client has refined its clusters.
     """
+
+    task: ClassVar[str] = "reconstruction"
 
     start: PerSample
     alpha: Percent = 75.0
