@@ -39,6 +39,11 @@ class Blueprint:
         The names of the network's linear layers, in the order of the computation.
     shape, classes
         Those given.
+
+    Raises
+    ------
+    ValueError
+        `models.make` does not know the network, or the network cannot take images of this shape.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Blueprint:
         self._device = device
         self.first = initialised(self._build, seed)
         self._initial = self.first.row
+        self._check_images()
         self.layout = self.first.layout
         layers = self.first.network.named_modules()
         self.linear_layers = tuple(n for n, layer in layers if isinstance(layer, nn.Linear))
@@ -66,6 +72,23 @@ class Blueprint:
         """Return d, the number of values in an embedding, which the last layer gets."""
         weights = self.layout[f"{TASKS['classification'].head}.weight"]
         return (weights.stop - weights.start) // self.classes
+
+    def _check_images(self) -> None:
+        """Run the network once, on a black image.
+
+        It computes on its own device. On the meta device, a network of one's own could fail though
+        it trains well.
+        """
+        network = self.first.network.eval()
+        try:
+            with torch.no_grad():
+                network(torch.zeros(1, *self.shape, device=self._device))
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"{self._options[0]!r} cannot take samples of the shape {self.shape} ({error}); for "
+                "features, take 'perceptron' or 'linear'"
+            ) from error
+        network.train()
 
     def _build(self) -> RowModel:
         """Build a network with values drawn from torch's global generator."""
