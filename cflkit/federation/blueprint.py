@@ -85,8 +85,8 @@ class Blueprint:
                 network(torch.zeros(1, *self.shape, device=self._device))
         except (RuntimeError, ValueError) as error:
             raise ValueError(
-                f"{self._options[0]!r} cannot take samples of the shape {self.shape} ({error}); for "
-                "features, take 'perceptron' or 'linear'"
+                f"{self._options[0]!r} cannot take samples of the shape {self.shape} ({error}); "
+                "for features, take 'perceptron' or 'linear'"
             ) from error
         network.train()
 
