@@ -53,6 +53,18 @@ class Watched:
     def __repr__(self) -> str:
         return repr(self.method)
 
+    def state(self) -> dict[str, Any]:
+        """Return the contents of a checkpoint: those of the method, and what was measured."""
+        matrices = [torch.from_numpy(matrix) for matrix in self.matrices]
+        residuals = list(self.residuals)
+        return {"method": self.method.state(), "matrices": matrices, "residuals": residuals}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        self.method.restore(state["method"])
+        self.matrices = [matrix.numpy() for matrix in state["matrices"]]
+        self.residuals = list(state["residuals"])
+
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of the method, and measure its mixing matrix."""
         conversation, answer = self.method.round(t), None
