@@ -2,6 +2,7 @@ import math
 from itertools import pairwise
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -220,6 +221,22 @@ def test_bad_requests_are_refused():
         methods.make("fedavg", server_lr=0.0)
     with pytest.raises(ValueError, match="server_optimizer: Input should be 'sgd', 'momentum'"):
         methods.make("fedavg", server_optimizer="lamb")
+
+
+@pytest.mark.parametrize("name, option", [("oracle", "truth"), ("fedcref", "start")])
+@pytest.mark.parametrize(
+    "labels", [3, None, "01", [0.2, 1.9], [0, -1], np.array([0.0, 1.0]), torch.tensor(1), [[0, 1]]]
+)
+def test_labels_that_are_no_integers_from_0_are_a_value_error(name, option, labels):
+    given = labels if name == "oracle" or labels is None else [labels]
+    with pytest.raises(ValueError, match=rf"method '{name}': {option}: (labels must|needs the)"):
+        methods.make(name, **{option: given})
+
+
+@pytest.mark.parametrize("labels", [[1, 0], (1, 0), np.array([1, 0]), torch.tensor([1, 0])])
+def test_labels_may_be_any_sequence_of_integers(labels):
+    assert methods.make("oracle", truth=labels).truth == (1, 0)
+    assert methods.make("fedcref", start=[labels, []]).start == ((1, 0), ())
 
 
 def test_the_truth_must_fit_the_clients(federate):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import fields
+from operator import index
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import BeforeValidator
@@ -14,10 +16,33 @@ from torch import Tensor
 from cflkit.federation import Jobs, Request, Server, Train
 
 Weighting = Literal["equal", "samples"]
+
+
+def whole_numbers(given: Any) -> tuple[int, ...]:
+    """Convert labels to a tuple, the form in which an option holds them.
+
+    Parameters
+    ----------
+    given : sequence of int, ndarray or Tensor
+        The labels, from 0.
+
+    Raises
+    ------
+    ValueError
+        They are no sequence, or one is negative or no integer.
+    """
+    try:
+        labels = given.tolist() if isinstance(given, Tensor | np.ndarray) else given
+        numbers = tuple(index(label) for label in labels)  # a float has no index
+    except TypeError:
+        raise ValueError("labels must be a sequence of integers") from None
+    if any(number < 0 for number in numbers):
+        raise ValueError("labels must be 0 or more")
+    return numbers
+
+
 # The true cluster of each client, for the oracles
-Truth = Annotated[
-    tuple[int, ...], BeforeValidator(lambda given: tuple(int(cluster) for cluster in given))
-]
+Truth = Annotated[tuple[int, ...], BeforeValidator(whole_numbers)]
 
 
 class Method:

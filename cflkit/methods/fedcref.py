@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -33,7 +33,7 @@ from torch import Tensor
 from cflkit import metrics
 from cflkit.bounds import STRICT, Count, Share
 from cflkit.federation import Jobs, LocalTraining, Losses, Request, Server, Train
-from cflkit.methods.base import Method, average_updates, local_updates
+from cflkit.methods.base import Method, average_updates, local_updates, whole_numbers
 
 # The initial models of the two kinds are drawn from different random streams
 LOCAL, COMMUNITIES = 0, 1
@@ -53,8 +53,16 @@ Clusterings = Sequence[ArrayLike]
 
 
 def per_sample(given: Clusterings) -> tuple[tuple[int, ...], ...]:
-    """Convert labels to tuples, the form in which an option holds them."""
-    return tuple(tuple(np.asarray(own, dtype=np.int64).tolist()) for own in given)
+    """Convert the labels of each client's samples to tuples, by `whole_numbers`.
+
+    Raises
+    ------
+    ValueError
+        There are no labels per client, or one is negative or no integer.
+    """
+    if not isinstance(given, Iterable):
+        raise ValueError("needs the labels of each client's samples")
+    return tuple(whole_numbers(own) for own in given)
 
 
 PerSample = Annotated[tuple[tuple[int, ...], ...], BeforeValidator(per_sample)]
