@@ -30,6 +30,7 @@ from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, questio
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import is_finite
 from cflkit.federation.seeds import PROJECTION, SAMPLES, stream
+from cflkit.federation.threads import blas_libraries
 from cflkit.methods.base import (
     Method,
     Truth,
@@ -213,7 +214,8 @@ class EMDCFL(Method):
             own, reference = mine[pair]
             return server_sees(own, theirs[pair], reference, self.sinkhorn)
 
-        with ThreadPoolExecutor(usable_cores()) as pool:
+        # With more threads per product, the last bits of a score depend on the number of cores
+        with blas_libraries().limit(limits=1), ThreadPoolExecutor(usable_cores()) as pool:
             found = list(pool.map(score, range(len(pairs))))
         for (owner, other), value in zip(pairs, found, strict=True):
             self.scores[owner, other] = value
