@@ -183,6 +183,13 @@ def test_layers_that_are_not_trained_stay_and_unknown_ones_are_refused(federate,
 
 
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_no_jobs_have_no_models(federate, engine):
+    federation = federate(engine=engine)
+    trained = federation.train(everyone(federation).part([]), 0)
+    assert trained.shape == (0, federation.parameters)
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
 def test_a_job_without_samples_keeps_its_model(federate, engine):
     federation = federate(engine=engine)
     training = replace(federation.training, weight_decay=0.1)

@@ -91,7 +91,7 @@ def train_in_stacks(
     side_by_side = len(federation.networks)
     fitting = spare_memory(federation.device) / job_bytes(federation, training) / side_by_side
     size = max(1, min(int(fitting), -(-len(jobs) // side_by_side)))
-    stacks = [part.tolist() for part in torch.arange(len(jobs)).split(size)]
+    stacks = [part.tolist() for part in torch.arange(len(jobs)).split(size) if len(part)]
 
     def train_part(network: RowModel, stack: list[int]) -> None:
         trained[stack] = train_stack(
