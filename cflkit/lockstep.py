@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cflkit.communication import Traffic
-from cflkit.federation import ClientsAbsent, Diverged, FederationLike, Request, Train
+from cflkit.federation import ClientsAbsent, Diverged, FederationLike, Request, Send, Train
 from cflkit.federation.jobs import joined
 from cflkit.federation.rows import digests, finite_rows
 from cflkit.history import History
@@ -159,6 +159,7 @@ def answered_once(
     if isinstance(request, Train):
         history.requested += sum(map(len, keys.values()))
         history.trained += len(places)
+    check_private(requests, federation)
     distinct = joined([part for part in parts if len(part)] or parts[:1])
     check_present(distinct.client_of, federation, t)
     try:
@@ -172,6 +173,16 @@ def check_present(clients: Tensor, federation: FederationLike, t: int) -> None:
     absent = clients[~torch.isin(clients, federation.reachable(t))]
     if len(absent):
         raise ClientsAbsent(absent.unique().tolist(), federation.faults, asked_again=True)
+
+
+def check_private(requests: Mapping[str, Request], federation: FederationLike) -> None:
+    """Raise a `ValueError` if clients with differential privacy are asked for more than models."""
+    telling = [name for name, own in requests.items() if not isinstance(own, Train | Send)]
+    if telling and federation.privacy is not None:
+        raise ValueError(
+            f"{', '.join(telling)}: what is asked of clients has no noise, and would tell about "
+            "their data; leave the method out, or build the federation without privacy"
+        )
 
 
 def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[Any] | Tensor:

@@ -313,7 +313,10 @@ class Federation:
     def _refuse_if_private(self, what: str) -> None:
         """Refuse to tell about the data without noise."""
         if self.privacy is not None:
-            raise ValueError(f"{what} have no noise, and would tell about the clients' data")
+            raise ValueError(
+                f"{what} have no noise, and would tell about the clients' data: only models can be "
+                "asked for with privacy"
+            )
 
     def converse(self, conversation: Generator[Request, Any, Any], round: int = 0) -> Any:
         """Answer every request of a conversation, such as a method's round; return its result."""
