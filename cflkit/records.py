@@ -120,13 +120,14 @@ def results() -> Path:
 def run_id(parameters: Recorded) -> str:
     """Return a run's id: it describes the run, and differs if any parameter differs.
 
-    A run that ``CFLKIT_PERTURB`` perturbs has an id of its own, so that it does not replace the
-    record of the run as it is.
+    A run has an id of its own if ``CFLKIT_ENGINE`` names its engine or ``CFLKIT_PERTURB`` perturbs
+    it, so that it does not replace the record of the run as it is.
     """
     values = json.dumps(parameters.model_dump(exclude_defaults=True), sort_keys=True)
     digest = hashlib.sha256(values.encode()).hexdigest()[:8]
-    perturbed = os.environ.get("CFLKIT_PERTURB")
-    suffix = f"-perturbed{perturbed}" if perturbed else ""
+    engine, perturbed = os.environ.get("CFLKIT_ENGINE"), os.environ.get("CFLKIT_PERTURB")
+    suffix = f"-{engine}" if engine else ""
+    suffix += f"-perturbed{perturbed}" if perturbed else ""
     return f"{parameters.folder}-{parameters.scenario}-seed{parameters.seed}-{digest}{suffix}"
 
 

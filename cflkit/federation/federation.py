@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
     from cflkit.partition import Partition
 
-ENGINES = ("threads", "stacked")
-
 
 class Federation:
     """Clients with their data, an architecture, and how clients train.
@@ -136,8 +134,6 @@ class Federation:
     ) -> None:
         self.device = default_device() if device is None else torch.device(device)
         self.engine = engine_to_use(engine, self.device)
-        if self.engine not in ENGINES:
-            raise ValueError(f"unknown engine {self.engine!r}; choose from {', '.join(ENGINES)}")
         if seed < 0:
             raise ValueError(f"a seed is a whole number of 0 or more, not {seed}")
         check_precision(precision, self.device)

@@ -20,6 +20,7 @@ from cflkit.federation.seeds import PERTURBATION, integer
 if TYPE_CHECKING:
     from cflkit.federation.jobs import Jobs
 
+ENGINES = ("threads", "stacked")
 # Of matrix products and convolutions. ``tf32`` rounds their factors to 10 bits, on NVIDIA GPUs
 # alone; ``bfloat16`` runs the network under ``torch.autocast``, with parameters, gradients and
 # losses in float32. Neither is meant for records that must be exact
@@ -60,8 +61,19 @@ def engine_to_use(engine: str | None, device: torch.device) -> str:
     """Return the engine: ``CFLKIT_ENGINE`` wins over the one given, and that over the default.
 
     The variable is there to run a lesson on the other engine without changing it, see `robust`.
+
+    Raises
+    ------
+    ValueError
+        There is no such engine; the message says whether the variable names it.
     """
-    return os.environ.get("CFLKIT_ENGINE") or engine or default_engine(device)
+    given = os.environ.get("CFLKIT_ENGINE")
+    if given and given not in ENGINES:
+        raise ValueError(f"CFLKIT_ENGINE must be one of {', '.join(ENGINES)}, not {given!r}")
+    chosen = given or engine or default_engine(device)
+    if chosen not in ENGINES:
+        raise ValueError(f"unknown engine {chosen!r}; choose from {', '.join(ENGINES)}")
+    return chosen
 
 
 def perturbation_to_use(seed: int | None) -> int | None:
