@@ -79,7 +79,7 @@ def converse(
             alone = len(asked) == 1 and len(answers) == len(where)
             own = answers if alone else copies(answers, where)
             held = None if results is None else [results[place] for place in where]
-            traffic[name].count(request, keys[name], own, held, federation.layout)
+            traffic[name].count(request, keys[name], own, held)
             advance(name, own)
             del own  # before the next copy is made
     return traffic, errors

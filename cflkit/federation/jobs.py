@@ -62,9 +62,6 @@ class LocalTraining:
         (`Jobs.anchor`), and μ is the strength.
     strength : float
         The strength μ of the penalty.
-    layers : tuple of str
-        The layers to train, by the names of modules. The parameters of all other layers stay as
-        they are. By default all layers are trained.
     """
 
     epochs: Count = 3
@@ -75,7 +72,6 @@ class LocalTraining:
     weight_decay: NonNegative = 0.0
     penalty: Literal["none", "proximal", "cosine", "linear"] = "none"
     strength: float = 0.0
-    layers: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def consistent(self) -> LocalTraining:
@@ -87,10 +83,6 @@ class LocalTraining:
         if self.penalty == "proximal" and self.strength < 0:
             raise ValueError(f"a proximal penalty needs a strength ≥ 0, not {self.strength}")
         return self
-
-    def trains(self, parameter: str) -> bool:
-        """Return whether the parameter of this name is trained."""
-        return not self.layers or any(parameter.startswith(f"{name}.") for name in self.layers)
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Return a new optimiser.

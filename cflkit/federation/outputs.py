@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cflkit import models
-from cflkit.federation.jobs import Jobs, LocalTraining
+from cflkit.federation.jobs import Jobs
 from cflkit.federation.machine import autocast, matmul_precision, spare_memory
 from cflkit.federation.rows import RowModel, join
 from cflkit.federation.seeds import dropout_seeds, step_keys
@@ -127,7 +127,7 @@ def gradient_of_client(client: Client, model: Tensor, samples: int | None = None
     loss = TASKS[federation.task].loss
     network.load(model)
     network.network.eval()
-    parameters = list(network.trainable(LocalTraining()).values())
+    parameters = list(network.trainable.values())
     gradient = torch.zeros(federation.parameters, device=federation.device)
     for part in index.split(max(1, size)):
         inputs, labels = federation.data.samples(part)
