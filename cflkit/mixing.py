@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cflkit.federation import Request, Train
+from cflkit.federation.machine import as_doubles
 from cflkit.methods.base import Method
 
 Matrix = NDArray[np.float64]
@@ -120,10 +121,11 @@ def mixing_matrix(trained: Tensor, owners: Tensor, predicting: Tensor) -> tuple[
         the mean distance of the trained models from their mean. It is near 0 if the round only
         mixes.
     """
-    centre = trained.double().mean(dim=0)
+    ends, goals = as_doubles(trained), as_doubles(predicting)
+    centre = ends.mean(dim=0)
     # With weights that sum to 1, the mean can be taken from both sides
-    directions = trained.double() - centre
-    targets = predicting.double() - centre
+    directions = ends - centre
+    targets = goals - centre
     # The normal equations, which are small
     products = (directions @ directions.T).cpu().numpy()
     against = (targets @ directions.T).cpu().numpy()

@@ -34,6 +34,16 @@ def default_device() -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
+def device_of_doubles(device: torch.device) -> torch.device:
+    """Return a device that computes in float64: this one, or the CPU for Apple's GPUs."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def as_doubles(values: Tensor) -> Tensor:
+    """Convert to float64, on the device of `device_of_doubles`."""
+    return values.to(device_of_doubles(values.device)).double()
+
+
 def usable_cores() -> int:
     """Return ``CFLKIT_THREADS``, or the cores that this process may use.
 
