@@ -346,6 +346,7 @@ def test_a_presence_of_everybody_is_none(federate):
         (torch.ones(2, 5, dtype=torch.bool), r"shape \[rounds, 6\], not torch.bool of \[2, 5\]"),
         (torch.ones(2, 6), "must be bool"),
         (rows({0}, set()), r"nobody is there in the rounds \[1\]"),
+        (torch.ones(0, 6, dtype=torch.bool), "presence has no rounds: it needs one row or more"),
     ],
 )
 def test_a_presence_that_does_not_fit_is_refused(federate, presence, message):

@@ -334,6 +334,11 @@ def test_methods_meet_at_their_trainings_though_one_asks_before(federate_turned)
     assert (history.requested, history.trained) == (12, 6)
 
 
+def test_a_history_without_rows_is_an_empty_table():
+    assert History().table().empty
+    assert History().summary() == {}
+
+
 # --- Communication --------------------------------------------------------------------------------
 
 

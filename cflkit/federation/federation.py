@@ -335,7 +335,8 @@ def checked_presence(presence: Tensor | None, clients: int) -> Tensor | None:
     Raises
     ------
     ValueError
-        It is not a table of truth values with a column per client, or nobody is there in a round.
+        It is not a table of truth values with a column per client, it has no rounds, or nobody is
+        there in a round.
     """
     if presence is None:
         return None
@@ -344,7 +345,8 @@ def checked_presence(presence: Tensor | None, clients: int) -> Tensor | None:
             f"presence must be bool of the shape [rounds, {clients}], not {presence.dtype} of "
             f"{list(presence.shape)}"
         )
-    empty = (~presence.any(dim=1)).nonzero().flatten().tolist()
-    if empty or not len(presence):
+    if not len(presence):
+        raise ValueError("presence has no rounds: it needs one row or more")
+    if empty := (~presence.any(dim=1)).nonzero().flatten().tolist():
         raise ValueError(f"nobody is there in the rounds {empty} (from 0)")
     return None if presence.all() else presence
