@@ -197,10 +197,10 @@ def joined(parts: Sequence[Jobs]) -> Jobs:
     """
     if len(parts) == 1:
         return parts[0]
-    models, model_of = stacked([(jobs.models, jobs.model_of) for jobs in parts])
+    models, model_of = joined_rows([(jobs.models, jobs.model_of) for jobs in parts])
     anchor, anchor_of = None, None
     if parts[0].anchor is not None:
-        anchor, anchor_of = stacked([(jobs.anchor, jobs.anchor_of) for jobs in parts])
+        anchor, anchor_of = joined_rows([(jobs.anchor, jobs.anchor_of) for jobs in parts])
     return Jobs(
         models,
         model_of,
@@ -214,8 +214,8 @@ def joined(parts: Sequence[Jobs]) -> Jobs:
     )
 
 
-def stacked(tables: Sequence[tuple[Tensor | None, Tensor | None]]) -> tuple[Tensor, Tensor]:
-    """Stack tables of rows, without rows that no index names; return the stack and the index."""
+def joined_rows(tables: Sequence[tuple[Tensor | None, Tensor | None]]) -> tuple[Tensor, Tensor]:
+    """Join tables of rows, without rows that no index names; return the table and its index."""
     rows, indices, start = [], [], 0
     for table, index in tables:
         assert table is not None and index is not None
