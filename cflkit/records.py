@@ -184,7 +184,7 @@ def write(
         "parameters": parameters.model_dump(),
         "summary": finite(history.summary()),
         "claims": {},
-        "provenance": provenance(parameters, federation, history),
+        "provenance": provenance(federation, history),
     }
     draft = root / f".{run}.{os.getpid()}"
     try:
@@ -363,7 +363,7 @@ def committed(**parameters: Any) -> list[Record]:
     return [record for record in every if has(record, parameters)]
 
 
-def provenance(parameters: Recorded, federation: Federation, history: History) -> dict[str, Any]:
+def provenance(federation: Federation, history: History) -> dict[str, Any]:
     """Return the circumstances of a run: code, versions, machine, cost, seed and data."""
     import torch
 

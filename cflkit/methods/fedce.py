@@ -81,7 +81,6 @@ class FedCE(Method):
         batches = losses.split(self.server.training.batch_size, dim=1)
         profile = torch.stack([batch.mean(dim=1) for batch in batches], dim=1)
         gained = torch.exp(-self.delta * (profile - profile[best]).norm(dim=1))
-        gained[best] = 1
         if self.counted == "prefixes":
             for last in range(self.k - 1):
                 gained[means[: last + 1].argmin()] += 1
