@@ -27,18 +27,20 @@ class Blueprint:
     device : torch.device
         The device on which networks compute.
     weights : {"imagenet"}, optional
-        What initial models start from, see `models.make`.
+        The weights that initial models start from, see `models.make`.
 
     Attributes
     ----------
     parameters, buffers : int
-        P and Q, the parts of a model's row.
+        The numbers P and Q of trainable parameters and of buffer values in a model's row.
     layout : dict of str to slice
         Where each parameter and buffer of the network lies in a row.
     linear_layers : tuple of str
         The names of the network's linear layers, in the order of the computation.
-    shape, classes
-        Those given.
+    shape : tuple of int
+        The shape of an image, as given.
+    classes : int
+        The number of classes, as given.
 
     Raises
     ------
@@ -100,11 +102,11 @@ class Blueprint:
             return self._build()
 
     def initial(self) -> Tensor:
-        """``[P + Q]``: the model that every client starts from, the same for the same seed."""
+        """Return the model ``[P + Q]`` that all clients start from, the same for the same seed."""
         return self._initial.clone()
 
     def initials(self, count: int, *key: int) -> Tensor:
-        """``[count, P + Q]``: models initialised one by one, the same for the same seed and key."""
+        """Return models ``[count, P + Q]``, initialised one by one from the seed and the key."""
         rows = initialised(lambda: [self._build().row for _ in range(count)], self.seed, *key)
         return torch.stack(rows) if rows else self._initial[None][:0]
 
