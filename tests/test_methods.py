@@ -244,3 +244,19 @@ def test_the_truth_must_fit_the_clients(federate):
     method = methods.make("oracle", truth=[0, 1])
     with pytest.raises(ValueError, match="needs the true cluster of 6 clients, not 2"):
         method.setup(federation.server, federation.initial())
+
+
+@pytest.mark.parametrize("weighting", ["equal", "samples"])
+def test_by_default_a_method_averages_within_its_clusters(federate, weighting):
+    federation = federate(clients_per_round=4)
+    method = methods.make("oracle", truth=federation.clusters, weighting=weighting)
+    method.setup(federation.server, federation.initial())
+    received, trained = run_round(method, federation)
+    present = federation.participants(0)
+    sizes = federation.sizes[present] if weighting == "samples" else torch.ones(len(present))
+    for cluster in range(3):
+        own = federation.clusters[present] == cluster
+        expected = received[0]
+        if own.any():
+            expected = (sizes[own, None] * trained[own]).sum(dim=0) / sizes[own].sum()
+        torch.testing.assert_close(method.models[cluster], expected, rtol=1e-4, atol=1e-6)

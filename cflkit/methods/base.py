@@ -58,6 +58,8 @@ class Method:
         Whether the method allows rounds in which only some clients take part.
     task : str
         The task of the federations for which the method is made (`Federation`).
+    weighting : {"equal", "samples"}
+        The weights of clients in the default `aggregate`; methods that use it have this option.
     server : Server
         The information about the federation that the method may use.
     models : Tensor
@@ -72,6 +74,7 @@ class Method:
 
     partial: ClassVar[bool] = False
     task: ClassVar[str] = "classification"
+    weighting: Any  # not Weighting, to which a method may add a value
     server: Server
     models: Tensor
     labels: Any  # not Tensor | None, which every method would have to narrow
@@ -139,8 +142,14 @@ class Method:
         return Jobs(self.models, self.labels[present], present)
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
-        """Compute the next models from ``trained`` (``[J, P + Q]``), the results of ``jobs``."""
-        raise NotImplementedError
+        """Compute the next models from ``trained`` (``[J, P + Q]``), the results of ``jobs``.
+
+        By default, this is federated averaging within clusters: the mean of the members' updates,
+        with the method's option ``weighting``, is added to the model that they have received.
+        """
+        updates = local_updates(trained, self.models, jobs.model_of)
+        weights = client_weights(self.server, self.weighting)[jobs.client_of]
+        self.models = average_updates(self.models, updates, jobs.model_of, weights)
 
     @property
     def finished(self) -> bool:

@@ -19,9 +19,6 @@ from cflkit.methods.base import (
     Method,
     Weighting,
     all_pairs,
-    average_updates,
-    client_weights,
-    local_updates,
 )
 
 
@@ -69,7 +66,5 @@ class IFCA(Method):
         means = torch.stack([loss.mean() for loss in losses]).view(-1, self.k)
         chosen = means.argmin(dim=1).cpu()
         self.labels[present] = chosen
-        trained = yield Train(Jobs(self.models, chosen, present))
-        updates = local_updates(trained, self.models, chosen)
-        weights = client_weights(self.server, self.weighting)[present]
-        self.models = average_updates(self.models, updates, chosen, weights)
+        jobs = Jobs(self.models, chosen, present)
+        self.aggregate(t, jobs, (yield Train(jobs)))  # federated averaging per cluster
