@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,6 @@ class Traffic:
         keys: Sequence[Any],
         answers: Sequence[Any] | Tensor,
         results: Sequence[bytes] | None,
-        layout: Mapping[str, slice],
     ) -> None:
         """Count the bytes of a request and of its answers, and the trainings.
 
@@ -52,8 +51,6 @@ class Traffic:
             The answers, one per job.
         results : sequence of bytes, optional
             The digests of the answers, if these are models.
-        layout : mapping of str to slice
-            The position of each parameter and buffer in a model's row (`Federation.layout`).
         """
         jobs = request.jobs
         size = jobs.models.shape[1] * jobs.models.element_size()
@@ -66,15 +63,11 @@ class Traffic:
             assert results is not None
             clients = jobs.client_of.tolist()
             self.held |= set(zip(results, clients, strict=True))
-            values = jobs.models.shape[1]
-            if jobs.training is not None and jobs.training.layers:
-                sent = (part for name, part in layout.items() if jobs.training.trains(name))
-                values = sum(part.stop - part.start for part in sent)
             new = {(request.kind(), key) for key in keys} - self.trained
             self.trained |= new
             self.trainings += len(new)
             if request.reported:
-                self.up += len(new) * values * jobs.models.element_size()
+                self.up += len(new) * size
         elif request.reported:
             self.up += sum(map(num_bytes, answers))
 

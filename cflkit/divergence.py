@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics.pairwise import cosine_distances, euclidean_distances
 from torch import Tensor
 
-from cflkit.federation.machine import threads_per_operation
+from cflkit.federation.machine import device_of_doubles, threads_per_operation
 from cflkit.federation.rows import finite_rows
 
 Matrix = NDArray[np.float64]
@@ -252,8 +252,7 @@ def finite_updates(updates: Tensor | ArrayLike) -> Tensor:
         The updates are not a matrix, or one has NaN or infinity; the message names the clients.
     """
     vectors = torch.as_tensor(updates)
-    if vectors.device.type == "mps":
-        vectors = vectors.cpu()  # Apple's GPUs have no float64
+    vectors = vectors.to(device_of_doubles(vectors.device))
     if vectors.ndim != 2:
         raise ValueError(f"updates must be a matrix [m, P], not of shape {tuple(vectors.shape)}")
     if broken := (~finite_rows(vectors)).nonzero().flatten().tolist():

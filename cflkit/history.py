@@ -83,7 +83,9 @@ class History:
     summarise: Callable[[pd.DataFrame], Summary] = of_models
 
     def table(self) -> pd.DataFrame:
-        """Return the rows as a table, sorted by method and then by round."""
+        """Return the rows as a table, sorted by method and then by round; empty without rows."""
+        if not self.rows:
+            return pd.DataFrame(columns=["method", "round"])
         table = pd.DataFrame(self.rows)
         for name in table.columns[table.isna().any()]:
             values = [row[name] for row in self.rows if row.get(name) is not None]

@@ -141,11 +141,14 @@ def scale(record: Record, paper: str) -> str | None:
 
     Parameters in `Paper.free` are not compared. If the parameters match neither file, the run
     belongs to no table, and the result is None. It is also None for a run of another paper, and for
-    a run that ``CFLKIT_PERTURB`` perturbed, which its parameters do not say.
+    a run that ``CFLKIT_PERTURB`` perturbed or whose engine ``CFLKIT_ENGINE`` named, which its
+    parameters do not say.
     """
     known = PAPERS[paper]
     perturbation = record.provenance.get("perturbation")
     if record.paper != known.folder or perturbation != record.parameters.get("perturbation"):
+        return None
+    if record.id.endswith(("-threads", "-stacked")):  # see `records.run_id`
         return None
     fields = known.parameters.model_fields
     # Records have no parameters of the demonstrations, such as `repeats`

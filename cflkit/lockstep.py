@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from cflkit.communication import Traffic
-from cflkit.federation import ClientsAbsent, Diverged, FederationLike, Request, Train
+from cflkit.federation import ClientsAbsent, Diverged, FederationLike, Request, Send, Train
 from cflkit.federation.jobs import joined
-from cflkit.federation.rows import digests
+from cflkit.federation.rows import digests, finite_rows
 from cflkit.history import History
 from cflkit.methods.base import Method
 
@@ -36,7 +36,8 @@ def converse(
     traffic : dict of str to Traffic
         The bytes that each method's clients received and sent.
     errors : dict of str to Diverged
-        The errors of the methods whose conversation was broken off, since their training diverged.
+        The errors of the methods whose conversation was broken off, since their training diverged,
+        and of those whose models on the server are not finite after it.
     """
     conversations: dict[str, Conversation] = {n: m.round(t) for n, m in methods.items()}
     traffic = {name: Traffic() for name in methods}
@@ -53,6 +54,9 @@ def converse(
                 waiting[name] = request
         except StopIteration:
             waiting.pop(name, None)
+            broken = ~finite_rows(methods[name].models)
+            if broken.any():
+                errors[name] = Diverged(t, [], methods[name].models, broken)
         except Diverged as error:  # a method may see it first, for example in a gradient
             waiting.pop(name, None)
             errors[name] = error
@@ -75,7 +79,7 @@ def converse(
             alone = len(asked) == 1 and len(answers) == len(where)
             own = answers if alone else copies(answers, where)
             held = None if results is None else [results[place] for place in where]
-            traffic[name].count(request, keys[name], own, held, federation.layout)
+            traffic[name].count(request, keys[name], own, held)
             advance(name, own)
             del own  # before the next copy is made
     return traffic, errors
@@ -155,6 +159,7 @@ def answered_once(
     if isinstance(request, Train):
         history.requested += sum(map(len, keys.values()))
         history.trained += len(places)
+    check_private(requests, federation)
     distinct = joined([part for part in parts if len(part)] or parts[:1])
     check_present(distinct.client_of, federation, t)
     try:
@@ -168,6 +173,16 @@ def check_present(clients: Tensor, federation: FederationLike, t: int) -> None:
     absent = clients[~torch.isin(clients, federation.reachable(t))]
     if len(absent):
         raise ClientsAbsent(absent.unique().tolist(), federation.faults, asked_again=True)
+
+
+def check_private(requests: Mapping[str, Request], federation: FederationLike) -> None:
+    """Raise a `ValueError` if clients with differential privacy are asked for more than models."""
+    telling = [name for name, own in requests.items() if not isinstance(own, Train | Send)]
+    if telling and federation.privacy is not None:
+        raise ValueError(
+            f"{', '.join(telling)}: what is asked of clients has no noise, and would tell about "
+            "their data; leave the method out, or build the federation without privacy"
+        )
 
 
 def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[Any] | Tensor:

@@ -82,8 +82,8 @@ def clustering_accuracy(truth: ArrayLike, found: ArrayLike) -> float:
     if not truth.size or truth.shape != found.shape:
         raise ValueError(f"needs as many labels on both sides, not {truth.shape}, {found.shape}")
     names = matched(truth, found)
-    renamed = np.array([names.get(cluster, -1) for cluster in found.tolist()])
-    return float((renamed == truth).mean())
+    guesses = np.array([names.get(cluster, -1) for cluster in found.tolist()])
+    return float((guesses == truth).mean())
 
 
 def scores(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:

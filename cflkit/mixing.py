@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cflkit.federation import Request, Train
+from cflkit.federation.machine import as_doubles
 from cflkit.methods.base import Method
 
 Matrix = NDArray[np.float64]
@@ -52,6 +53,18 @@ class Watched:
 
     def __repr__(self) -> str:
         return repr(self.method)
+
+    def state(self) -> dict[str, Any]:
+        """Return the contents of a checkpoint: those of the method, and what was measured."""
+        matrices = [torch.from_numpy(matrix) for matrix in self.matrices]
+        residuals = list(self.residuals)
+        return {"method": self.method.state(), "matrices": matrices, "residuals": residuals}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        self.method.restore(state["method"])
+        self.matrices = [matrix.numpy() for matrix in state["matrices"]]
+        self.residuals = list(state["residuals"])
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of the method, and measure its mixing matrix."""
@@ -108,10 +121,11 @@ def mixing_matrix(trained: Tensor, owners: Tensor, predicting: Tensor) -> tuple[
         the mean distance of the trained models from their mean. It is near 0 if the round only
         mixes.
     """
-    centre = trained.double().mean(dim=0)
+    ends, goals = as_doubles(trained), as_doubles(predicting)
+    centre = ends.mean(dim=0)
     # With weights that sum to 1, the mean can be taken from both sides
-    directions = trained.double() - centre
-    targets = predicting.double() - centre
+    directions = ends - centre
+    targets = goals - centre
     # The normal equations, which are small
     products = (directions @ directions.T).cpu().numpy()
     against = (targets @ directions.T).cpu().numpy()

@@ -120,13 +120,14 @@ def results() -> Path:
 def run_id(parameters: Recorded) -> str:
     """Return a run's id: it describes the run, and differs if any parameter differs.
 
-    A run that ``CFLKIT_PERTURB`` perturbs has an id of its own, so that it does not replace the
-    record of the run as it is.
+    A run has an id of its own if ``CFLKIT_ENGINE`` names its engine or ``CFLKIT_PERTURB`` perturbs
+    it, so that it does not replace the record of the run as it is.
     """
     values = json.dumps(parameters.model_dump(exclude_defaults=True), sort_keys=True)
     digest = hashlib.sha256(values.encode()).hexdigest()[:8]
-    perturbed = os.environ.get("CFLKIT_PERTURB")
-    suffix = f"-perturbed{perturbed}" if perturbed else ""
+    engine, perturbed = os.environ.get("CFLKIT_ENGINE"), os.environ.get("CFLKIT_PERTURB")
+    suffix = f"-{engine}" if engine else ""
+    suffix += f"-perturbed{perturbed}" if perturbed else ""
     return f"{parameters.folder}-{parameters.scenario}-seed{parameters.seed}-{digest}{suffix}"
 
 
@@ -183,7 +184,7 @@ def write(
         "parameters": parameters.model_dump(),
         "summary": finite(history.summary()),
         "claims": {},
-        "provenance": provenance(parameters, federation, history),
+        "provenance": provenance(federation, history),
     }
     draft = root / f".{run}.{os.getpid()}"
     try:
@@ -362,7 +363,7 @@ def committed(**parameters: Any) -> list[Record]:
     return [record for record in every if has(record, parameters)]
 
 
-def provenance(parameters: Recorded, federation: Federation, history: History) -> dict[str, Any]:
+def provenance(federation: Federation, history: History) -> dict[str, Any]:
     """Return the circumstances of a run: code, versions, machine, cost, seed and data."""
     import torch
 

@@ -1,4 +1,4 @@
-"""Whether a lesson's claims hold elsewhere: over seeds, on the other engine, to the last bit.
+"""Whether a lesson's claims hold elsewhere: other seeds, another engine, the last bit perturbed.
 
 `measure` runs a lesson once per seed, each time in a process of its own, and reads the claims from
 the executed notebooks. What has run is kept in ``data/cache/robustness``, so that an interrupted

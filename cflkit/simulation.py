@@ -121,9 +121,9 @@ def run(
     ClientsAbsent
         Clients did not answer, and the round cannot go on without them.
     ValueError
-        ``rounds`` or ``central_every`` is below 1, there is no method, a client has no training
-        sample, no client has a test sample, the methods cannot go on in this federation, or
-        ``after`` has no rows, or leaves no round to run.
+        ``rounds`` or ``central_every`` is below 1, there is no method, a method is made for another
+        task, a client has no training sample, no client has a test sample, the methods cannot go on
+        in this federation, or ``after`` has no rows, or leaves no round to run.
     checkpoints.CheckpointMismatch
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
         options, seed, partition, data files, device, engine, precision or perturbation, or more
@@ -135,6 +135,7 @@ def run(
         raise ValueError(f"central_every must be at least 1, not {central_every}")
     if not methods:
         raise ValueError("there is no method to run")
+    check_tasks(methods, federation.task)
     if empty := (federation.sizes == 0).nonzero().flatten().tolist():
         raise ValueError(f"clients {empty} have no training samples")
     measuring = MEASURING[federation.task]
@@ -187,6 +188,16 @@ def run(
             running = unfinished(methods, history, until_settled)
             keeper.keep(history, t + 1, methods, last=t + 1 == rounds or not running)
     return history
+
+
+def check_tasks(methods: Mapping[str, Method], task: str) -> None:
+    """Raise a `ValueError` if a method is made for federations with another task."""
+    for name, method in methods.items():
+        if method.task != task:
+            raise ValueError(
+                f"{name} is made for {method.task}, and this federation has the task {task}: give "
+                f"it task={method.task!r} with a network for it, or leave the method out"
+            )
 
 
 def check_tests(federation: FederationLike) -> None:

@@ -8,6 +8,7 @@ from sklearn.metrics.pairwise import cosine_distances
 
 from cflkit import divergence
 from cflkit.divergence import cosine_divergence, temperature
+from cflkit.federation.machine import as_doubles, device_of_doubles
 
 values = st.floats(-1e3, 1e3, width=32).map(lambda v: 0.0 if abs(v) < 1e-3 else v)
 shapes = st.tuples(st.integers(1, 8), st.integers(1, 40))
@@ -117,3 +118,9 @@ def test_shapes_are_checked():
         temperature(np.zeros((2, 3)))
     with pytest.raises(ValueError, match="p ≥ 1"):
         temperature(np.zeros((2, 2)), p=0.5)
+
+
+def test_apples_gpus_leave_float64_to_the_cpu():
+    devices = [torch.device(name) for name in ("mps", "cuda:1", "cpu")]
+    assert [str(device_of_doubles(device)) for device in devices] == ["cpu", "cuda:1", "cpu"]
+    assert as_doubles(torch.ones(2)).dtype == torch.float64

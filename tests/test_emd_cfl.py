@@ -18,6 +18,7 @@ from cflkit import datasets, methods, models, records, shifts, simulation
 from cflkit.checkpoints import CheckpointMismatch
 from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
 from cflkit.federation import Client, Federation, Jobs, LocalTraining
+from cflkit.federation.threads import blas_libraries
 from cflkit.methods import emd_cfl
 from cflkit.papers.emd_cfl import recorded_scores, working_range
 from cflkit.partition import Partition
@@ -564,6 +565,24 @@ def test_scores_do_not_depend_on_how_many_are_measured_at_once(turned, monkeypat
         aggregate(method, federation, method.broadcast(0), trained)
         scores.append(method.scores)
     torch.testing.assert_close(*scores, rtol=0, atol=1e-6)
+
+
+def test_scores_do_not_depend_on_the_number_of_cores(turned, monkeypatch):
+    """The server computes each of them with one thread, as clients do."""
+    federation = federate(turned)
+    seen, score = set(), emd_cfl.server_sees
+
+    def counted(*arguments):
+        seen.update(library["num_threads"] for library in blas_libraries().info())
+        return score(*arguments)
+
+    monkeypatch.setattr(emd_cfl, "server_sees", counted)
+    method = methods.make("emd-cfl", epsilon=EPSILON, max_samples=10)
+    method.setup(federation.server, federation.initial())
+    with blas_libraries().limit(limits=2):
+        aggregate(method, federation, method.broadcast(0), federation.initials(6, 3))
+        assert {library["num_threads"] for library in blas_libraries().info()} == {2}
+    assert seen == {1}
 
 
 @pytest.mark.slow

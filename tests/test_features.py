@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2
+from torch import nn
 
-from cflkit import features
+from cflkit import features, models
+from cflkit.federation import Federation
 from cflkit.papers import tutorial
 from cflkit.parameters import ParameterError
 from cflkit.partition import PartitionError
@@ -90,3 +92,32 @@ def test_parameters_refuse_unequal_clusters():
     assert run.scenario == "bumps-m6"
     with pytest.raises(ParameterError, match="must be a multiple of 3"):
         tutorial.Parameters.checked(usual | {"clients": 8})
+
+
+@pytest.mark.parametrize("network", ["compact-cnn", "emd-cnn-small", "mine"])
+def test_a_network_that_cannot_take_features_is_refused_with_advice(made, monkeypatch, network):
+    monkeypatch.setitem(models.MODELS, "mine", lambda shape, classes: nn.Conv2d(3, classes, 1))
+    said = rf"'{network}' cannot take samples of the shape \(32, 1, 1\).* take 'perceptron'"
+    with pytest.raises(ValueError, match=said):
+        Federation(*made, network, device="cpu")
+
+
+@pytest.mark.parametrize("network", ["linear", "perceptron", "mine"])
+def test_a_network_that_takes_features_is_left_as_it_was_built(made, monkeypatch, network):
+    """The first pass must not change statistics, draw numbers or end the training mode."""
+
+    def build(shape, classes):
+        own = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(shape[0]), nn.Dropout())
+        return own.append(nn.Linear(shape[0], classes))
+
+    monkeypatch.setitem(models.MODELS, "mine", build)
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    federation = Federation(*made, network, device="cpu")
+    assert torch.equal(torch.rand(3), expected)
+    first = federation.blueprint.first
+    assert first.network.training
+    assert torch.equal(first.row, federation.initial())
+    if network == "mine":
+        assert first.values["1.num_batches_tracked"] == 0

@@ -149,7 +149,7 @@ def test_rare_classes_can_be_left_out(pool_of):
         ({"samples_per_class": 11}, "a class of 10 samples"),
         ({"clients": 7}, "7 clients cannot differ in classes: there are 6 sets"),
         ({"min_classes": 3, "max_classes": 2}, "from 3 to 2 of 4 classes"),
-        ({"at_least": 11}, "of 0 classes"),
+        ({"at_least": 11}, "no class of numbers has 11 samples; take a smaller at_least"),
     ],
 )
 def test_impossible_systems_are_refused(pool_of, options, message):
@@ -584,6 +584,20 @@ def test_a_cluster_that_vanished_does_not_end_a_run(clients, dealt):
     iterate(federation, method)
     assert set(method.clusterings[0]) == {0}
     assert method.wanted[0] > 1
+
+
+def test_clusters_of_samples_do_not_go_on_where_clients_have_others(clients, dealt):
+    home, elsewhere = clients(), clients()
+    method = begin(home, dealt)
+    simulation.move({"FedCRef": method}, elsewhere)  # no iteration has been run
+    simulation.move({"FedCRef": method}, home)
+    method.counts.append((1, 2))
+    simulation.move({"FedCRef": method}, home)
+    with pytest.raises(ValueError, match="samples of another federation, and cannot go on"):
+        simulation.move({"FedCRef": method}, elsewhere)
+    method.setup(elsewhere.server, elsewhere.initial())
+    assert method.server is elsewhere.server
+    assert method.iteration == 0
 
 
 def test_who_changes_little_rests_and_the_rest_refine(clients, dealt):

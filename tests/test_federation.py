@@ -1,3 +1,4 @@
+import threading
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,6 +23,7 @@ from cflkit.federation import (
     stacked,
     threads,
 )
+from cflkit.federation import federation as federation_module
 from cflkit.federation.clients import Batch, Clients
 from cflkit.federation.machine import matmul_precision, perturb
 from cflkit.federation.memory import job_bytes
@@ -89,7 +91,7 @@ def loss_by_hand(network, pixels, labels, weights, anchor, training):
     """Compute the loss of a batch by the formulas of cross-entropy and penalty, for autograd."""
     losses = F.cross_entropy(network(pixels), labels, reduction="none")
     loss = (weights * losses).sum() / len(labels)
-    theta = parameters_to_vector(p for n, p in network.named_parameters() if training.trains(n))
+    theta = parameters_to_vector(network.parameters())
     if training.penalty == "proximal":
         loss = loss + training.strength / 2 * (theta - anchor).square().sum()
     elif training.penalty == "cosine":
@@ -107,13 +109,12 @@ def loss_by_hand(network, pixels, labels, weights, anchor, training):
         {},
         {"penalty": "proximal", "strength": 0.5},
         {"penalty": "cosine", "strength": -0.7},
-        {"penalty": "cosine", "strength": 0.3, "layers": ("classifier",)},
+        {"penalty": "cosine", "strength": 0.3},
         {"penalty": "linear", "strength": 0.2},
-        {"layers": ("features.0", "classifier")},
     ],
-    ids=["weights", "proximal", "cosine", "cosine, head", "linear", "two layers"],
+    ids=["weights", "proximal", "cosine, away", "cosine, towards", "linear"],
 )
-def test_weights_penalties_and_layers_do_what_their_formulas_say(
+def test_weights_and_penalties_do_what_their_formulas_say(
     float64, federate, small, engine, options
 ):
     training = replace(SGD, **options)
@@ -132,14 +133,11 @@ def test_weights_penalties_and_layers_do_what_their_formulas_say(
         training=training,
     )
     trained = federation.train(jobs, 2)
-    chosen = [p for name, p in federation.layout.items() if training.trains(name)]
     for job, client in enumerate(clients.tolist()):
         network = models.make("compact-cnn", small.shape, small.classes).train()
         vector_to_parameters(federation.initial(), network.parameters())
-        optimizer = torch.optim.SGD(
-            [p for n, p in network.named_parameters() if training.trains(n)], lr=training.lr
-        )
-        centre = torch.cat([anchor[anchors[job], part] for part in chosen])
+        optimizer = torch.optim.SGD(network.parameters(), lr=training.lr)
+        centre = anchor[anchors[job]]
         held = federation.partition.train[client].tolist()
         for batch in federation.batches(client, 2):
             optimizer.zero_grad()
@@ -166,18 +164,10 @@ def test_weights_of_one_are_no_weights_and_the_start_is_the_usual_anchor(federat
 
 
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
-def test_layers_that_are_not_trained_stay_and_unknown_ones_are_refused(federate, engine):
+def test_no_jobs_have_no_models(federate, engine):
     federation = federate(engine=engine)
-    jobs = everyone(federation)
-    head = replace(jobs, training=replace(federation.training, layers=("classifier",)))
-    moved = (federation.train(head, 0) != jobs.models).any(dim=0)
-    for name, part in federation.layout.items():
-        assert moved[part].any() == name.startswith("classifier.")
-    # Afterwards, the network trains all layers again
-    assert torch.equal(federation.train(jobs, 0), federate(engine=engine).train(jobs, 0))
-    for layers in (("attention",), ("classifier", "attention")):
-        with pytest.raises(ValueError, match="no layer 'attention'"):
-            federation.train(replace(jobs, training=LocalTraining(layers=layers)), 0)
+    trained = federation.train(everyone(federation).part([]), 0)
+    assert trained.shape == (0, federation.parameters)
 
 
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
@@ -437,6 +427,23 @@ def test_stacked_training_leaves_the_global_generator_alone(federate):
     assert federation.sample_bytes > 0
     federation.train(everyone(federation), 0)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_bytes_of_a_sample_are_measured_before_any_thread_computes(federate, monkeypatch):
+    """The measurement computes with the first network, which a thread may be using."""
+    measured = []
+
+    def measure(*_):
+        measured.append(threading.current_thread())
+        return 1.0
+
+    def needs_bytes(client, model):
+        return client.federation.sample_bytes
+
+    monkeypatch.setattr(federation_module, "kept_per_sample", measure)
+    federation = federate(engine="stacked")
+    assert federation.ask(needs_bytes, everyone(federation)) == [1.0] * federation.clients
+    assert measured == [threading.main_thread()]
 
 
 def test_a_stack_counts_what_the_backward_pass_keeps(federate):

@@ -82,6 +82,18 @@ def test_a_round_with_one_participant_has_no_temperature():
         methods.make("ocfl", again=1)
 
 
+def test_fedavgs_temperature_is_that_of_the_round(federate):
+    """One update has none, and no value is left from the round before."""
+    updates, _ = grouped(6)
+    method = methods.make("fedavg")
+    method.setup(server(6, partial=True), torch.zeros(40))
+    heats = []
+    for present in (torch.arange(6), torch.tensor([2])):
+        one_round(method, updates, present)
+        heats.append("temperature" in method.scalars)
+    assert heats == [True, False]
+
+
 @pytest.mark.parametrize("chunk", [1, 23, 1000])
 def test_updates_are_converted_in_parts_that_change_nothing(monkeypatch, chunk):
     updates, labels = torch.randn(9, 7), torch.arange(9) % 3
@@ -334,6 +346,7 @@ def test_a_presence_of_everybody_is_none(federate):
         (torch.ones(2, 5, dtype=torch.bool), r"shape \[rounds, 6\], not torch.bool of \[2, 5\]"),
         (torch.ones(2, 6), "must be bool"),
         (rows({0}, set()), r"nobody is there in the rounds \[1\]"),
+        (torch.ones(0, 6, dtype=torch.bool), "presence has no rounds: it needs one row or more"),
     ],
 )
 def test_a_presence_that_does_not_fit_is_refused(federate, presence, message):

@@ -2,6 +2,7 @@ import math
 from itertools import pairwise
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -222,8 +223,40 @@ def test_bad_requests_are_refused():
         methods.make("fedavg", server_optimizer="lamb")
 
 
+@pytest.mark.parametrize("name, option", [("oracle", "truth"), ("fedcref", "start")])
+@pytest.mark.parametrize(
+    "labels", [3, None, "01", [0.2, 1.9], [0, -1], np.array([0.0, 1.0]), torch.tensor(1), [[0, 1]]]
+)
+def test_labels_that_are_no_integers_from_0_are_a_value_error(name, option, labels):
+    given = labels if name == "oracle" or labels is None else [labels]
+    with pytest.raises(ValueError, match=rf"method '{name}': {option}: (labels must|needs the)"):
+        methods.make(name, **{option: given})
+
+
+@pytest.mark.parametrize("labels", [[1, 0], (1, 0), np.array([1, 0]), torch.tensor([1, 0])])
+def test_labels_may_be_any_sequence_of_integers(labels):
+    assert methods.make("oracle", truth=labels).truth == (1, 0)
+    assert methods.make("fedcref", start=[labels, []]).start == ((1, 0), ())
+
+
 def test_the_truth_must_fit_the_clients(federate):
     federation = federate()
     method = methods.make("oracle", truth=[0, 1])
     with pytest.raises(ValueError, match="needs the true cluster of 6 clients, not 2"):
         method.setup(federation.server, federation.initial())
+
+
+@pytest.mark.parametrize("weighting", ["equal", "samples"])
+def test_by_default_a_method_averages_within_its_clusters(federate, weighting):
+    federation = federate(clients_per_round=4)
+    method = methods.make("oracle", truth=federation.clusters, weighting=weighting)
+    method.setup(federation.server, federation.initial())
+    received, trained = run_round(method, federation)
+    present = federation.participants(0)
+    sizes = federation.sizes[present] if weighting == "samples" else torch.ones(len(present))
+    for cluster in range(3):
+        own = federation.clusters[present] == cluster
+        expected = received[0]
+        if own.any():
+            expected = (sizes[own, None] * trained[own]).sum(dim=0) / sizes[own].sum()
+        torch.testing.assert_close(method.models[cluster], expected, rtol=1e-4, atol=1e-6)

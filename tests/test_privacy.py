@@ -118,11 +118,17 @@ def test_a_large_bound_without_noise_changes_only_the_rounding(federate):
 
 @pytest.mark.parametrize("name, options", [("ifca", {"k": 2}), ("fedsac", {}), ("pacfl", {})])
 def test_methods_that_ask_for_more_than_models_are_refused(federate, name, options):
-    """They ask for losses, for principal components of embeddings, and for those of pixels."""
+    """They ask for losses, for principal components of embeddings, and for those of pixels.
+
+    The error names the methods that ask, and no others.
+    """
     federation = federate("linear", privacy=Privacy(1.0, 1.0))
     method = methods.make(name, **options)
-    with pytest.raises(ValueError, match="have no noise, and would tell about the clients' data"):
-        simulation.run({name: method}, federation, 2, progress=False)
+    line_up = {"FedAvg": methods.make("fedavg"), "mine": method}
+    with pytest.raises(ValueError, match=r"^mine: what is asked .* federation without privacy"):
+        simulation.run(line_up, federation, 2, progress=False)
+    with pytest.raises(ValueError, match="losses have no noise, and would tell about the clients'"):
+        federation.losses(Jobs(federation.initial()[None], torch.zeros(1).long(), torch.arange(1)))
 
 
 def test_networks_with_buffers_are_refused(federate, normalised):

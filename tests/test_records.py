@@ -217,10 +217,19 @@ def test_the_id_differs_when_any_parameter_does(finished):
 
 
 def test_a_perturbed_run_does_not_replace_the_run_as_it_is(finished, monkeypatch):
-    monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
+    for name in ("CFLKIT_ENGINE", "CFLKIT_PERTURB"):
+        monkeypatch.delenv(name, raising=False)
     plain = records.run_id(finished[0])
     monkeypatch.setenv("CFLKIT_PERTURB", "3")
     assert records.run_id(finished[0]) == f"{plain}-perturbed3"
+
+
+def test_a_run_on_another_engine_does_not_replace_the_run_as_it_is(finished, monkeypatch):
+    for name in ("CFLKIT_ENGINE", "CFLKIT_PERTURB"):
+        monkeypatch.delenv(name, raising=False)
+    plain = records.run_id(finished[0])
+    monkeypatch.setenv("CFLKIT_ENGINE", "stacked")
+    assert records.run_id(finished[0]) == f"{plain}-stacked"
 
 
 def test_outside_a_clone_a_record_that_is_half_written_is_not_published(finished, monkeypatch):

@@ -1,12 +1,14 @@
 """One clustering of signatures after a warm-up, on clients with features."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from cflkit import datasets, methods, models, simulation
-from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation import Federation, Jobs, LocalTraining, outputs
 from cflkit.methods.signatures import loss_gradient
 from cflkit.partition import Partition
 
@@ -94,6 +96,36 @@ def test_a_gradient_is_that_of_the_mean_loss(federate, bumps, samples):
         gradient = torch.autograd.grad(loss, list(network.parameters()))
         expected = torch.cat([part.flatten() for part in gradient])
         torch.testing.assert_close(method.signatures[client], expected, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 39])
+def test_a_gradient_of_parts_is_that_of_all_samples(federate, monkeypatch, at_once):
+    federation = federate()
+    client = torch.zeros(1, dtype=torch.int64)
+    jobs = Jobs(federation.initial()[None], client, client)
+    [whole] = federation.ask(loss_gradient, jobs, samples=None)
+    computed = []
+    network = federation.networks[0].network
+    with network.register_forward_hook(lambda _, inputs, out: computed.append(len(out))):
+        monkeypatch.setattr(outputs, "KEPT", at_once * federation.sample_bytes)
+        [found] = federation.ask(loss_gradient, jobs, samples=None)
+    assert sum(computed) == 40
+    assert max(computed) == at_once
+    torch.testing.assert_close(found, whole, atol=1e-7, rtol=1e-5)
+
+
+def test_a_gradient_has_the_precision_of_the_federation(federate):
+    client = torch.zeros(1, dtype=torch.int64)
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a processor may only emulate bfloat16
+        federations = [federate(precision=name) for name in ("float32", "bfloat16")]
+    for federation in federations:
+        jobs = Jobs(federation.initial()[None], client, client)
+        found += federation.ask(loss_gradient, jobs, samples=None)
+    assert found[1].dtype == torch.float32
+    assert not torch.equal(*found)
+    torch.testing.assert_close(*found, atol=1e-2, rtol=0.1)
 
 
 def test_a_loss_is_the_mean_of_all_training_samples(federate):

@@ -247,6 +247,19 @@ def test_numbers_of_numpy_do_not_spoil_a_checkpoint(federate, tmp_path):
     assert len(history.revisions) == 2
 
 
+@pytest.mark.parametrize(
+    "method, model, task",
+    [
+        (methods.make("fedavg"), "autoencoder", "reconstruction"),
+        (methods.make("fedcref", start=()), "linear", "classification"),
+    ],
+)
+def test_a_method_for_another_task_is_refused_before_the_training(federate, method, model, task):
+    message = rf"mine is made for {method.task}, .* task {task}: give it task='{method.task}'"
+    with pytest.raises(ValueError, match=message):
+        run({"mine": method}, federate(model, task=task), rounds=1)
+
+
 def test_a_diverged_run_says_where(federate):
     wild = LocalTraining(epochs=1, batch_size=16, lr=1e12)
     with pytest.raises(Diverged, match=r"diverged in round \d+: .*lower the learning rate"):
@@ -281,6 +294,18 @@ def test_who_diverges_leaves_and_the_others_go_on(federate, tmp_path):
     assert again.table().to_csv() == table.to_csv()
 
 
+def test_models_that_the_server_breaks_are_not_scored(federate):
+    """The clients' models are finite, and the step of the server is too large."""
+    line = {"broken": methods.make("fedavg", server_lr=1e300), "FedAvg": methods.make("fedavg")}
+    history = run(line, federate("linear"), rounds=2)
+    [row] = [row for row in history.rows if row["method"] == "broken"]
+    assert row == {"method": "broken", "round": 1, "diverged": True}
+    assert history.summary()["broken"] == {"diverged_in": 1}
+    assert history.table().query("method == 'FedAvg'")["round"].tolist() == [1, 2]
+    with pytest.raises(Diverged, match=r"diverged in round 1: the models on the server are no"):
+        run({"broken": methods.make("fedavg", server_lr=1e300)}, federate("linear"), rounds=1)
+
+
 @dataclass
 class PartlyWild(FedAvg):
     """A method of which one client diverges."""
@@ -307,6 +332,11 @@ def test_methods_meet_at_their_trainings_though_one_asks_before(federate_turned)
     line = {"FedAvg": methods.make("fedavg"), "PACFL": methods.make("pacfl", angle=180.0)}
     history = run(line, federate_turned(), rounds=1)
     assert (history.requested, history.trained) == (12, 6)
+
+
+def test_a_history_without_rows_is_an_empty_table():
+    assert History().table().empty
+    assert History().summary() == {}
 
 
 # --- Communication --------------------------------------------------------------------------------
@@ -375,27 +405,21 @@ def test_bytes_of_answers_and_a_model_is_sent_once_per_round(federate):
 
 
 @dataclass
-class OnlyHead(FedAvg):
-    """A method that trains the last layer, and asks for each training twice."""
+class Forgetful(FedAvg):
+    """A method that asks for each training twice."""
 
     def round(self, t):
         jobs = self.broadcast(t)
-        head = dataclasses.replace(self.server.training, layers=("classifier",))
-        jobs = dataclasses.replace(jobs, training=head)
         yield Train(jobs)
         trained = yield Train(jobs)
         self.aggregate(t, jobs, trained)
 
 
-def test_clients_report_the_layers_that_they_train_once(federate):
+def test_clients_report_a_training_once(federate):
     federation = federate()
-    history = run({"head": OnlyHead()}, federation, rounds=1)
-    head = sum(
-        part.stop - part.start
-        for name, part in federation.layout.items()
-        if name.startswith("classifier.")
-    )
-    assert bytes_of(history, "head") == [(6 * 4 * federation.parameters, 6 * 4 * head)]
+    history = run({"forgetful": Forgetful()}, federation, rounds=1)
+    model = 4 * federation.parameters
+    assert bytes_of(history, "forgetful") == [(6 * model, 6 * model)]
     assert history.table()["trainings"].tolist() == [6]
 
 

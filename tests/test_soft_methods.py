@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -644,6 +645,26 @@ def without(turned, split, client=3):
 def test_a_client_without_validation_samples_is_told_before_the_training(turned, name, options):
     with pytest.raises(ValueError, match=r"needs 1 or more validation samples.* clients \[3\]"):
         run(name, without(turned, "validation"), **options)
+
+
+@pytest.mark.parametrize("name", ["ifca", "fedsac", "emd-cfl-oracle"])
+def test_samples_are_also_counted_where_a_method_goes_on(turned, federate_turned, name):
+    """One sample spans no feature space; the oracle compares no samples."""
+    images, whole = turned
+    few = [own[:1] if client == 3 else own for client, own in enumerate(whole.train)]
+    poor = Federation(
+        images,
+        dataclasses.replace(whole, train=few),
+        "linear",
+        LocalTraining(1, 16, lr=0.05),
+        device="cpu",
+    )
+    options = {"emd-cfl-oracle": {"truth": [0, 0, 0, 1, 1, 1]}}
+    line_up = {name: methods.make(name, **options.get(name, {}))}
+    history = simulation.run(line_up, federate_turned(), 1, progress=False)
+    refused = pytest.raises(ValueError, match=r"needs 2 or more train samples.* clients \[3\]")
+    with refused if name == "fedsac" else nullcontext():
+        simulation.run(line_up, poor, 2, after=history, progress=False)
 
 
 def test_a_client_without_training_samples_is_told_before_the_training(turned):

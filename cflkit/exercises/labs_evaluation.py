@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import (
@@ -19,10 +18,11 @@ from sklearn.metrics import (
     mutual_info_score,
     rand_score,
 )
-from sklearn.metrics.cluster import contingency_matrix
 
-from cflkit import explain, stats
+from cflkit import stats
 from cflkit.exercises.base import Arguments, Implement
+from cflkit.exercises.explanations import area
+from cflkit.exercises.ledger import purity
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -88,11 +88,6 @@ def or_the_smallest(rates: Array, accuracies: Array, floor: float) -> float:
 
 
 # --- L3.2 ----------------------------------------------------------------------------------------
-
-
-def area(curve: Array) -> float:
-    """Compute the area under a curve ``[J + 1]`` over [0, 1] by the trapezoidal rule."""
-    return float(explain.area(torch.from_numpy(curve)))
 
 
 def gain_over_empty(curve: Array) -> float:
@@ -170,11 +165,6 @@ def true_and_found_clusters(rng: np.random.Generator) -> Arguments:
     }[kind]
     names, other_names = rng.permutation(30), rng.permutation(30)
     return names[truth], other_names[found]
-
-
-def purity(truth: Labels, found: Labels) -> float:
-    """Compute the share of clients that belong to the majority of their found cluster."""
-    return float(contingency_matrix(truth, found).max(axis=0).sum() / len(truth))
 
 
 def without_the_edge_case(truth: Labels, found: Labels) -> Agreement:

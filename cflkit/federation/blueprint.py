@@ -27,18 +27,25 @@ class Blueprint:
     device : torch.device
         The device on which networks compute.
     weights : {"imagenet"}, optional
-        What initial models start from, see `models.make`.
+        The weights that initial models start from, see `models.make`.
 
     Attributes
     ----------
     parameters, buffers : int
-        P and Q, the parts of a model's row.
+        The numbers P and Q of trainable parameters and of buffer values in a model's row.
     layout : dict of str to slice
         Where each parameter and buffer of the network lies in a row.
     linear_layers : tuple of str
         The names of the network's linear layers, in the order of the computation.
-    shape, classes
-        Those given.
+    shape : tuple of int
+        The shape of an image, as given.
+    classes : int
+        The number of classes, as given.
+
+    Raises
+    ------
+    ValueError
+        `models.make` does not know the network, or the network cannot take images of this shape.
     """
 
     def __init__(
@@ -55,6 +62,7 @@ class Blueprint:
         self._device = device
         self.first = initialised(self._build, seed)
         self._initial = self.first.row
+        self._check_images()
         self.layout = self.first.layout
         layers = self.first.network.named_modules()
         self.linear_layers = tuple(n for n, layer in layers if isinstance(layer, nn.Linear))
@@ -67,6 +75,23 @@ class Blueprint:
         weights = self.layout[f"{TASKS['classification'].head}.weight"]
         return (weights.stop - weights.start) // self.classes
 
+    def _check_images(self) -> None:
+        """Run the network once, on a black image.
+
+        It computes on its own device. On the meta device, a network of one's own could fail though
+        it trains well.
+        """
+        network = self.first.network.eval()
+        try:
+            with torch.no_grad():
+                network(torch.zeros(1, *self.shape, device=self._device))
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"{self._options[0]!r} cannot take samples of the shape {self.shape} ({error}); "
+                "for features, take 'perceptron' or 'linear'"
+            ) from error
+        network.train()
+
     def _build(self) -> RowModel:
         """Build a network with values drawn from torch's global generator."""
         return RowModel(models.make(*self._options).to(self._device))
@@ -77,11 +102,11 @@ class Blueprint:
             return self._build()
 
     def initial(self) -> Tensor:
-        """``[P + Q]``: the model that every client starts from, the same for the same seed."""
+        """Return the model ``[P + Q]`` that all clients start from, the same for the same seed."""
         return self._initial.clone()
 
     def initials(self, count: int, *key: int) -> Tensor:
-        """``[count, P + Q]``: models initialised one by one, the same for the same seed and key."""
+        """Return models ``[count, P + Q]``, initialised one by one from the seed and the key."""
         rows = initialised(lambda: [self._build().row for _ in range(count)], self.seed, *key)
         return torch.stack(rows) if rows else self._initial[None][:0]
 

@@ -13,7 +13,12 @@ from torch import Tensor
 from cflkit.datasets import as_inputs
 from cflkit.federation.jobs import Jobs, LocalTraining
 from cflkit.federation.machine import matmul_precision
-from cflkit.federation.outputs import embedding_of, evaluate_client, loss_of
+from cflkit.federation.outputs import (
+    embedding_of,
+    evaluate_client,
+    gradient_of_client,
+    loss_of,
+)
 from cflkit.federation.rows import RowModel
 from cflkit.federation.seeds import BATCHES, SAMPLES, stream
 from cflkit.federation.threads import run_in_threads
@@ -216,6 +221,10 @@ class Client:
         """Return the losses ``[n]`` of a model on the client's samples."""
         return evaluate_client(self, model, split, loss_of(self.federation))
 
+    def gradient(self, model: Tensor, samples: int | None = None) -> Tensor:
+        """Return the gradient ``[P]`` of a model's mean loss on the first training samples."""
+        return gradient_of_client(self, model, samples)
+
     @property
     def shared_seed(self) -> int:
         """Return a seed that the clients share and the server does not know."""
@@ -232,5 +241,7 @@ def answers_of(
         about = () if jobs.about is None else (jobs.about[job],)
         return question(client, jobs.models[jobs.model_of[job]], *about, **options)
 
+    # Measured now, since it computes with a network that a thread will use
+    _ = federation.sample_bytes
     with matmul_precision(federation.precision, federation.device):
         return run_in_threads(ask_one, range(len(jobs)), federation.networks)

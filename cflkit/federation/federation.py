@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
     from cflkit.partition import Partition
 
-ENGINES = ("threads", "stacked")
-
 
 class Federation:
     """Clients with their data, an architecture, and how clients train.
@@ -54,26 +52,26 @@ class Federation:
     images : ImageSet
         The pool that the partition's indices point into, and the central test set.
     partition : Partition
-        Which samples each client holds.
+        The samples that each client holds.
     model : str
         A name that `models.make` knows.
     training : LocalTraining
-        What clients do with a model in a round.
+        The training that clients do with a model in a round.
     seed : int
         The seed of initialisation, batches and dropout; the partition has its own.
     device : str or torch.device, optional
         A GPU where there is one, else the CPU.
     engine : {"threads", "stacked"}, optional
-        How jobs run, see `machine.engine_to_use`.
+        The way in which jobs run, see `machine.engine_to_use`.
     task : {"classification", "reconstruction"}
         Cross-entropy of the labels, or mean squared error of the pixels.
     clients_per_round : int, optional
-        How many clients take part in a round, drawn anew each time; all by default.
+        The number of clients that take part in a round, drawn anew each time. By default all do.
     presence : Tensor, optional
         ``[R, m]``, bool: which clients are there in each round; the last row also counts for all
         later rounds. Those that take part are drawn from them. By default all are always there.
     weights : {"imagenet"}, optional
-        What initial models start from, see `models.make`.
+        The weights that initial models start from, see `models.make`.
     precision : {"float32", "tf32", "bfloat16"}
         The precision of matrix products and convolutions, see `machine.PRECISIONS`.
     privacy : Privacy, optional
@@ -87,13 +85,22 @@ class Federation:
     Attributes
     ----------
     clients : int
-        m.
+        The number of clients m.
+    task, engine, precision : str
+        The task, the engine that is used, and the precision.
+    device : torch.device
+        The device that is used.
+    privacy : Privacy or None
+        The clipping and the noise; None if there are none.
+    blueprint : Blueprint
+        The network, from which models are built.
     clusters : Tensor or None
-        ``[m]``, the true cluster of each client, which no method is shown; None if it is unknown.
+        ``[m]``, int64: the true cluster of each client, which no method is shown; None if it is
+        unknown.
     sizes : Tensor
-        ``[m]``, float: training samples of each client.
+        ``[m]``, float: the number of training samples of each client.
     parameters, buffers : int
-        P and Q, the parts of a model's row.
+        The numbers P and Q of trainable parameters and of buffer values in a model's row.
     layout : dict of str to slice
         Where each parameter and buffer of the network lies in a row.
     initial, initials, network : callable
@@ -101,9 +108,9 @@ class Federation:
     data : Clients
         The clients' samples.
     networks : list of RowModel
-        What computes, one per core.
+        The networks that compute, one per core.
     server : Server
-        What a method may know.
+        The information about the federation that a method may use.
     shared_seed : int
         The secret that clients share (`Client.shared_seed`); in the simulation, the seed.
     absent_allowed : bool
@@ -136,8 +143,6 @@ class Federation:
     ) -> None:
         self.device = default_device() if device is None else torch.device(device)
         self.engine = engine_to_use(engine, self.device)
-        if self.engine not in ENGINES:
-            raise ValueError(f"unknown engine {self.engine!r}; choose from {', '.join(ENGINES)}")
         if seed < 0:
             raise ValueError(f"a seed is a whole number of 0 or more, not {seed}")
         check_precision(precision, self.device)
@@ -220,7 +225,7 @@ class Federation:
         return self.data.samples(torch.as_tensor(index, dtype=torch.int64), split)
 
     def targets(self, client: int, split: str = "test") -> Tensor:
-        """``[n]``: the labels that belong to the primitives' outputs on this split."""
+        """Return the labels ``[n]`` that belong to the primitives' outputs on this split."""
         return self.data.labels(client, split)
 
     def batches(self, client: int, round: int) -> list[Tensor]:
@@ -313,7 +318,10 @@ class Federation:
     def _refuse_if_private(self, what: str) -> None:
         """Refuse to tell about the data without noise."""
         if self.privacy is not None:
-            raise ValueError(f"{what} have no noise, and would tell about the clients' data")
+            raise ValueError(
+                f"{what} have no noise, and would tell about the clients' data: only models can be "
+                "asked for with privacy"
+            )
 
     def converse(self, conversation: Generator[Request, Any, Any], round: int = 0) -> Any:
         """Answer every request of a conversation, such as a method's round; return its result."""
@@ -326,7 +334,7 @@ class Federation:
 
     @cached_property
     def sample_bytes(self) -> float:
-        """What the backward pass keeps of a sample, measured (`memory.kept_per_sample`)."""
+        """Return how many bytes the backward pass keeps per sample (`memory.kept_per_sample`)."""
         return kept_per_sample(self.networks[0], self.data.shape, self.device)
 
 
@@ -336,7 +344,8 @@ def checked_presence(presence: Tensor | None, clients: int) -> Tensor | None:
     Raises
     ------
     ValueError
-        It is not a table of truth values with a column per client, or nobody is there in a round.
+        It is not a table of truth values with a column per client, it has no rounds, or nobody is
+        there in a round.
     """
     if presence is None:
         return None
@@ -345,7 +354,8 @@ def checked_presence(presence: Tensor | None, clients: int) -> Tensor | None:
             f"presence must be bool of the shape [rounds, {clients}], not {presence.dtype} of "
             f"{list(presence.shape)}"
         )
-    empty = (~presence.any(dim=1)).nonzero().flatten().tolist()
-    if empty or not len(presence):
+    if not len(presence):
+        raise ValueError("presence has no rounds: it needs one row or more")
+    if empty := (~presence.any(dim=1)).nonzero().flatten().tolist():
         raise ValueError(f"nobody is there in the rounds {empty} (from 0)")
     return None if presence.all() else presence

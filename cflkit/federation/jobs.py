@@ -19,18 +19,22 @@ from cflkit.federation.rows import digests, finite_rows
 class Diverged(Exception):
     """Training gave NaN or infinity; the message names the round and the clients.
 
+    Without clients, the models of the server are meant, such as those after too large a step.
+
     Attributes
     ----------
     trained : Tensor
-        ``[J, P + Q]``, all trained models.
+        ``[J, P + Q]``, all trained models, or those of the server.
     broken : Tensor
         ``[J]``, bool: whether each of these models is not finite.
     """
 
     def __init__(self, round: int, clients: Iterable[int], trained: Tensor, broken: Tensor) -> None:
+        owners = sorted(set(clients))
+        whose = f"of clients {owners}" if owners else "on the server"
         super().__init__(
-            f"training diverged in round {round + 1}: the models of clients "
-            f"{sorted(set(clients))} are no longer finite; lower the learning rate"
+            f"training diverged in round {round + 1}: the models {whose} are no longer finite; "
+            "lower the learning rate"
         )
         self.trained, self.broken = trained, broken
 
@@ -58,9 +62,6 @@ class LocalTraining:
         (`Jobs.anchor`), and μ is the strength.
     strength : float
         The strength μ of the penalty.
-    layers : tuple of str
-        The layers to train, by the names of modules. The parameters of all other layers stay as
-        they are. By default all layers are trained.
     """
 
     epochs: Count = 3
@@ -71,7 +72,6 @@ class LocalTraining:
     weight_decay: NonNegative = 0.0
     penalty: Literal["none", "proximal", "cosine", "linear"] = "none"
     strength: float = 0.0
-    layers: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def consistent(self) -> LocalTraining:
@@ -83,10 +83,6 @@ class LocalTraining:
         if self.penalty == "proximal" and self.strength < 0:
             raise ValueError(f"a proximal penalty needs a strength ≥ 0, not {self.strength}")
         return self
-
-    def trains(self, parameter: str) -> bool:
-        """Return whether the parameter of this name is trained."""
-        return not self.layers or any(parameter.startswith(f"{name}.") for name in self.layers)
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Return a new optimiser.
@@ -201,10 +197,10 @@ def joined(parts: Sequence[Jobs]) -> Jobs:
     """
     if len(parts) == 1:
         return parts[0]
-    models, model_of = stacked([(jobs.models, jobs.model_of) for jobs in parts])
+    models, model_of = joined_rows([(jobs.models, jobs.model_of) for jobs in parts])
     anchor, anchor_of = None, None
     if parts[0].anchor is not None:
-        anchor, anchor_of = stacked([(jobs.anchor, jobs.anchor_of) for jobs in parts])
+        anchor, anchor_of = joined_rows([(jobs.anchor, jobs.anchor_of) for jobs in parts])
     return Jobs(
         models,
         model_of,
@@ -218,8 +214,8 @@ def joined(parts: Sequence[Jobs]) -> Jobs:
     )
 
 
-def stacked(tables: Sequence[tuple[Tensor | None, Tensor | None]]) -> tuple[Tensor, Tensor]:
-    """Stack tables of rows, without rows that no index names; return the stack and the index."""
+def joined_rows(tables: Sequence[tuple[Tensor | None, Tensor | None]]) -> tuple[Tensor, Tensor]:
+    """Join tables of rows, without rows that no index names; return the table and its index."""
     rows, indices, start = [], [], 0
     for table, index in tables:
         assert table is not None and index is not None

@@ -20,6 +20,7 @@ from cflkit.federation.seeds import PERTURBATION, integer
 if TYPE_CHECKING:
     from cflkit.federation.jobs import Jobs
 
+ENGINES = ("threads", "stacked")
 # Of matrix products and convolutions. ``tf32`` rounds their factors to 10 bits, on NVIDIA GPUs
 # alone; ``bfloat16`` runs the network under ``torch.autocast``, with parameters, gradients and
 # losses in float32. Neither is meant for records that must be exact
@@ -31,6 +32,16 @@ def default_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def device_of_doubles(device: torch.device) -> torch.device:
+    """Return a device that computes in float64: this one, or the CPU for Apple's GPUs."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def as_doubles(values: Tensor) -> Tensor:
+    """Convert to float64, on the device of `device_of_doubles`."""
+    return values.to(device_of_doubles(values.device)).double()
 
 
 def usable_cores() -> int:
@@ -60,8 +71,19 @@ def engine_to_use(engine: str | None, device: torch.device) -> str:
     """Return the engine: ``CFLKIT_ENGINE`` wins over the one given, and that over the default.
 
     The variable is there to run a lesson on the other engine without changing it, see `robust`.
+
+    Raises
+    ------
+    ValueError
+        There is no such engine; the message says whether the variable names it.
     """
-    return os.environ.get("CFLKIT_ENGINE") or engine or default_engine(device)
+    given = os.environ.get("CFLKIT_ENGINE")
+    if given and given not in ENGINES:
+        raise ValueError(f"CFLKIT_ENGINE must be one of {', '.join(ENGINES)}, not {given!r}")
+    chosen = given or engine or default_engine(device)
+    if chosen not in ENGINES:
+        raise ValueError(f"unknown engine {chosen!r}; choose from {', '.join(ENGINES)}")
+    return chosen
 
 
 def perturbation_to_use(seed: int | None) -> int | None:

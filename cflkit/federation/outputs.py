@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cflkit import models
 from cflkit.federation.jobs import Jobs
 from cflkit.federation.machine import autocast, matmul_precision, spare_memory
-from cflkit.federation.rows import RowModel
+from cflkit.federation.rows import RowModel, join
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.federation.threads import run_in_threads
 from cflkit.federation.training import TASKS
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Output = Callable[[nn.Module, Tensor, Tensor], Tensor]
 # The largest number of images in one forward pass, by engine
 AT_ONCE = {"threads": 512, "stacked": 4096}
+# How many bytes the backward pass of a gradient may keep. A share of the free memory would change
+# the last bits with what else is running
+KEPT = 2**30
 
 
 def loss_of(federation: Federation) -> Output:
@@ -110,6 +113,29 @@ def evaluate_client(
             prepare_dropout(federation, network, client.number, step)
         found.append(outputs(federation, network, model, samples, output, train_mode))
     return torch.cat(found)
+
+
+def gradient_of_client(client: Client, model: Tensor, samples: int | None = None) -> Tensor:
+    """Compute the gradient ``[P]`` of a model's mean loss on a client's first training samples.
+
+    The network is in evaluation mode, so that the answer is the same whenever it is asked. The
+    gradient is the mean over parts of the samples, whose backward passes fit into the memory.
+    """
+    federation, network = client.federation, client.network
+    index = federation.data.index("train", client.number)[:samples]
+    size = min(AT_ONCE[federation.engine], int(KEPT / max(federation.sample_bytes, 1)))
+    loss = TASKS[federation.task].loss
+    network.load(model)
+    network.network.eval()
+    parameters = list(network.trainable.values())
+    gradient = torch.zeros(federation.parameters, device=federation.device)
+    for part in index.split(max(1, size)):
+        inputs, labels = federation.data.samples(part)
+        with autocast(federation.precision, federation.device):
+            mean = loss(network.network(inputs), inputs, labels, "mean")
+        found = torch.autograd.grad(mean * (len(part) / len(index)), parameters)
+        gradient += join(found)
+    return gradient
 
 
 def parts_of(

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from cflkit.bounds import STRICT, NonNegative, Positive
 from cflkit.federation.jobs import Jobs, LocalTraining
+from cflkit.federation.machine import as_doubles
 from cflkit.federation.seeds import PRIVACY, integer
 
 
@@ -69,7 +70,7 @@ def protect(trained: Tensor, jobs: Jobs, round: int, privacy: Privacy, seed: int
     for row, client, model, job in zip(trained, clients, models, jobs.keys(), strict=True):
         received = jobs.models[model]
         update = row - received
-        shorter = min(1.0, privacy.clip / max(float(update.double().norm()), 1e-300))
+        shorter = min(1.0, privacy.clip / max(float(as_doubles(update).norm()), 1e-300))
         generator = torch.Generator().manual_seed(
             integer(seed, PRIVACY, client, round, *asked(job, jobs.training))
         )

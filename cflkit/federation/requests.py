@@ -123,13 +123,10 @@ class Ask(Request):
         options. The client and the server exchange only these values and the result.
     options : mapping of str to object
         Further arguments, which are hashable and the same for all jobs.
-    with_model : bool
-        Whether the question needs the job's model. Otherwise no model is sent.
     """
 
     question: Callable[..., Any] = field(kw_only=True)
     options: Mapping[str, Hashable] = field(default_factory=dict, kw_only=True)
-    with_model: bool = field(default=True, kw_only=True)
 
     def kind(self) -> tuple[Any, ...]:
         """Return a key with the question and its options."""
@@ -196,4 +193,4 @@ def ask_clients(question: Callable[..., Any], clients: Tensor, **options: Hashab
     """Build an `Ask` without models, for a question about the clients' data alone."""
     nothing = torch.empty(1, 0)
     jobs = Jobs(nothing, torch.zeros_like(clients), clients)
-    return Ask(jobs, question=question, options=options, with_model=False)
+    return Ask(jobs, question=question, options=options)

@@ -9,16 +9,12 @@ therefore holds what an optimiser trains, and what update vectors consist of.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from cflkit.hashing import GOLDEN, mix
 from cflkit.models import Dropout
-
-if TYPE_CHECKING:
-    from cflkit.federation.jobs import LocalTraining
 
 # How many values of all rows are hashed at once, which limits the memory to some hundred MB
 HASHED = 2**23
@@ -37,6 +33,8 @@ class RowModel:
         The network, which computes with the model that was loaded last.
     parameters : int
         The number of trainable parameters P.
+    trainable : dict of str to Parameter
+        These parameters, by their names in the network.
     drops_out : bool
         Whether the network has dropout layers, whose masks need keys.
     layout : dict of str to slice
@@ -48,11 +46,12 @@ class RowModel:
         for owner in network.modules():
             for name, buffer in owner.named_buffers(recurse=False):
                 owner._buffers[name] = buffer.float()  # a mean of batch counters is not an integer
-        parameters = {n: p.detach() for n, p in network.named_parameters() if p.requires_grad}
+        self.trainable = {n: p for n, p in network.named_parameters() if p.requires_grad}
+        parameters = {name: parameter.detach() for name, parameter in self.trainable.items()}
         buffers = dict(network.named_buffers())
         self.values = parameters | buffers
         self.shapes = {name: value.shape for name, value in self.values.items()}
-        self.parameter_names, self.buffer_names = list(parameters), list(buffers)
+        self.buffer_names = list(buffers)
         self.parameters = sum(p.numel() for p in parameters.values())
         self.drops_out = any(isinstance(layer, Dropout) for layer in network.modules())
         ends = torch.tensor([0, *(value.numel() for value in self.values.values())]).cumsum(0)
@@ -75,26 +74,6 @@ class RowModel:
         """Copy the model into ``row`` (``[P + Q]``)."""
         for name, piece in self.split(row).items():
             piece.copy_(self.values[name])
-
-    def trainable(self, training: LocalTraining) -> dict[str, nn.Parameter]:
-        """Return the parameters that a local training trains, and freeze the others.
-
-        Raises
-        ------
-        ValueError
-            The network does not have one of the layers to train.
-        """
-        parameters = dict(self.network.named_parameters())
-        chosen = {name: parameters[name] for name in self.parameter_names if training.trains(name)}
-        for layer in training.layers:
-            if not any(name.startswith(f"{layer}.") for name in chosen):
-                raise ValueError(
-                    f"the network has no layer {layer!r}; its parameters are "
-                    f"{', '.join(self.parameter_names)}"
-                )
-        for name in self.parameter_names:
-            parameters[name].requires_grad_(name in chosen)
-        return chosen
 
     def split(self, row: Tensor) -> dict[str, Tensor]:
         """Return views of a row (``[P + Q]``), or of several (``[…, P + Q]``), by name."""

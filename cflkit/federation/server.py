@@ -37,6 +37,18 @@ class Server:
         The names of the network's linear layers, in the order of the computation.
     training : LocalTraining
         The training that clients do with a model in a round.
+    initials : callable
+        The function from a count and numbers to ``[count, P + Q]``: models that are initialised one
+        by one, the same ones for the same numbers (`Blueprint.initials`).
+    participants, reachable : callable
+        The functions from a round to the clients that train in it, and to those that answer in it;
+        ascending, int64 (`Federation.participants`, `Federation.reachable`).
+    num_samples : callable
+        The function from a client and a split to the number of its samples, 0 if there is no such
+        split (`Federation.num_samples`).
+    drawn : callable
+        The function that draws some of the clients, ascending, from their numbers, a count and a
+        key; the same ones for the same key (`Federation.drawn`).
     """
 
     def __init__(self, federation: FederationLike) -> None:

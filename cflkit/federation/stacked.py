@@ -91,7 +91,7 @@ def train_in_stacks(
     side_by_side = len(federation.networks)
     fitting = spare_memory(federation.device) / job_bytes(federation, training) / side_by_side
     size = max(1, min(int(fitting), -(-len(jobs) // side_by_side)))
-    stacks = [part.tolist() for part in torch.arange(len(jobs)).split(size)]
+    stacks = [part.tolist() for part in torch.arange(len(jobs)).split(size) if len(part)]
 
     def train_part(network: RowModel, stack: list[int]) -> None:
         trained[stack] = train_stack(
@@ -124,7 +124,7 @@ def train_stack(
         ``[J, P + Q]``, the trained models.
     """
     network.network.train()
-    names = list(network.trainable(training))
+    names = list(network.trainable)
     start = network.split(jobs.models[jobs.model_of])
     anchor = start
     if training.penalty != "none" and jobs.anchor is not None and jobs.anchor_of is not None:
@@ -167,15 +167,13 @@ def gradients_of(
     """Build the function from stacked models and batches to gradients and updated buffers."""
 
     def loss(
-        trained: Values, frozen: Values, x: Tensor, y: Tensor, shares: Tensor, keys: Tensor
+        trained: Values, buffers: Values, x: Tensor, y: Tensor, shares: Tensor, keys: Tensor
     ) -> tuple[Tensor, Values]:
         # BatchNorm updates its buffers in place
-        moved = {name: frozen[name].clone() for name in network.buffer_names}
+        moved = {name: buffer.clone() for name, buffer in buffers.items()}
         give_keys(network.network, keys)
         with autocast:
-            outputs = torch.func.functional_call(
-                network.network, {**frozen, **trained, **moved}, (x,)
-            )
+            outputs = torch.func.functional_call(network.network, {**trained, **moved}, (x,))
             losses = task.loss(outputs, x, y, "none")
         return (shares * losses).sum(), moved
 
@@ -185,8 +183,8 @@ def gradients_of(
         values: Values, inputs: Tensor, labels: Tensor, shares: Tensor, keys: Tensor
     ) -> tuple[Values, Values]:
         trained = {name: values[name] for name in names}
-        frozen = {name: value for name, value in values.items() if name not in trained}
-        return stacked(trained, frozen, inputs, labels, shares, keys)
+        buffers = {name: values[name] for name in network.buffer_names}
+        return stacked(trained, buffers, inputs, labels, shares, keys)
 
     return gradients
 

@@ -87,14 +87,14 @@ def train_client(
     task : Task
         The task, which defines the loss.
     training : LocalTraining
-        The optimiser, the penalty, and the layers to train.
+        The optimiser and the penalty.
     anchor : Tensor
         ``[P + Q]``, the model to which the penalty refers.
     autocast : context manager
         The precision in which the network computes.
     """
     network.network.train()
-    parameters = network.trainable(training)
+    parameters = network.trainable
     optimizer = training.build(parameters.values())
     centre = network.split(anchor)
     for inputs, labels, weights in batches:

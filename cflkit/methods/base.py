@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import fields
+from operator import index
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import BeforeValidator
@@ -14,10 +16,33 @@ from torch import Tensor
 from cflkit.federation import Jobs, Request, Server, Train
 
 Weighting = Literal["equal", "samples"]
+
+
+def whole_numbers(given: Any) -> tuple[int, ...]:
+    """Convert labels to a tuple, the form in which an option holds them.
+
+    Parameters
+    ----------
+    given : sequence of int, ndarray or Tensor
+        The labels, from 0.
+
+    Raises
+    ------
+    ValueError
+        They are no sequence, or one is negative or no integer.
+    """
+    try:
+        labels = given.tolist() if isinstance(given, Tensor | np.ndarray) else given
+        numbers = tuple(index(label) for label in labels)  # a float has no index
+    except TypeError:
+        raise ValueError("labels must be a sequence of integers") from None
+    if any(number < 0 for number in numbers):
+        raise ValueError("labels must be 0 or more")
+    return numbers
+
+
 # The true cluster of each client, for the oracles
-Truth = Annotated[
-    tuple[int, ...], BeforeValidator(lambda given: tuple(int(cluster) for cluster in given))
-]
+Truth = Annotated[tuple[int, ...], BeforeValidator(whole_numbers)]
 
 
 class Method:
@@ -31,6 +56,10 @@ class Method:
     ----------
     partial : bool
         Whether the method allows rounds in which only some clients take part.
+    task : str
+        The task of the federations for which the method is made (`Federation`).
+    weighting : {"equal", "samples"}
+        The weights of clients in the default `aggregate`; methods that use it have this option.
     server : Server
         The information about the federation that the method may use.
     models : Tensor
@@ -44,6 +73,8 @@ class Method:
     """
 
     partial: ClassVar[bool] = False
+    task: ClassVar[str] = "classification"
+    weighting: Any  # not Weighting, to which a method may add a value
     server: Server
     models: Tensor
     labels: Any  # not Tensor | None, which every method would have to narrow
@@ -55,7 +86,7 @@ class Method:
         Raises
         ------
         ValueError
-            Only some clients take part in a round, but the method runs only with all of them here.
+            The method cannot `enter` the federation of the server.
         """
         self.enter(server)
         self.models = initial[None]
@@ -68,11 +99,24 @@ class Method:
         Raises
         ------
         ValueError
-            Only some clients take part in a round, but the method runs only with all of them here.
+            Only some clients take part in a round, but the method runs only with all of them here;
+            or a client has fewer samples than the method needs.
         """
+        name = type(self).__name__
         if server.partial and not self.partial:
-            raise ValueError(f"{type(self).__name__} runs only with all clients here")
+            raise ValueError(f"{name} runs only with all clients here")
+        for split, least in self.samples_needed().items():
+            held = [server.num_samples(client, split) for client in range(server.clients)]
+            if poor := [client for client, count in enumerate(held) if count < least]:
+                raise ValueError(
+                    f"{name} needs {least} or more {split} samples of each client; clients {poor} "
+                    "have fewer"
+                )
         self.server = server
+
+    def samples_needed(self) -> dict[str, int]:
+        """Return the smallest number of samples that each client must have, by split."""
+        return {}
 
     def needs_everyone(self, t: int) -> None:
         """Raise a `ValueError` if not all clients answer in round ``t``."""
@@ -81,16 +125,6 @@ class Method:
             raise ValueError(
                 f"{type(self).__name__} asks all clients in round {t + 1}, and only the clients "
                 f"{answering.tolist()} are there"
-            )
-
-    def needs_samples(self, split: str, least: int = 1) -> None:
-        """Raise a `ValueError` if a client has fewer than ``least`` samples in a split."""
-        everyone = range(self.server.clients)
-        poor = [c for c in everyone if self.server.num_samples(c, split) < least]
-        if poor:
-            raise ValueError(
-                f"{type(self).__name__} needs {least} or more {split} samples of each client; "
-                f"clients {poor} have fewer"
             )
 
     def round(self, t: int) -> Generator[Request, Any, None]:
@@ -108,8 +142,14 @@ class Method:
         return Jobs(self.models, self.labels[present], present)
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
-        """Compute the next models from ``trained`` (``[J, P + Q]``), the results of ``jobs``."""
-        raise NotImplementedError
+        """Compute the next models from ``trained`` (``[J, P + Q]``), the results of ``jobs``.
+
+        By default, this is federated averaging within clusters: the mean of the members' updates,
+        with the method's option ``weighting``, is added to the model that they have received.
+        """
+        updates = local_updates(trained, self.models, jobs.model_of)
+        weights = client_weights(self.server, self.weighting)[jobs.client_of]
+        self.models = average_updates(self.models, updates, jobs.model_of, weights)
 
     @property
     def finished(self) -> bool:

@@ -30,6 +30,7 @@ from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, questio
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import is_finite
 from cflkit.federation.seeds import PROJECTION, SAMPLES, stream
+from cflkit.federation.threads import blas_libraries
 from cflkit.methods.base import (
     Method,
     Truth,
@@ -109,17 +110,9 @@ class EMDCFL(Method):
     train_mode: bool = False
     weighting: Weighting = "samples"
 
-    def enter(self, server: Server) -> None:
-        """Take part in a federation; its clients compare their samples.
-
-        Raises
-        ------
-        ValueError
-            A client has fewer than two training samples, or no validation sample.
-        """
-        super().enter(server)
-        self.needs_samples("train", 2)
-        self.needs_samples("validation")
+    def samples_needed(self) -> dict[str, int]:
+        """Return the samples that a client's own two sides of a distance need."""
+        return {"train": 2, "validation": 1}
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, in which every client has the initial model."""
@@ -221,7 +214,8 @@ class EMDCFL(Method):
             own, reference = mine[pair]
             return server_sees(own, theirs[pair], reference, self.sinkhorn)
 
-        with ThreadPoolExecutor(usable_cores()) as pool:
+        # With more threads per product, the last bits of a score depend on the number of cores
+        with blas_libraries().limit(limits=1), ThreadPoolExecutor(usable_cores()) as pool:
             found = list(pool.map(score, range(len(pairs))))
         for (owner, other), value in zip(pairs, found, strict=True):
             self.scores[owner, other] = value
@@ -298,9 +292,9 @@ class EMDOracle(EMDCFL):
 
     truth: Truth = dataclasses.field(kw_only=True)
 
-    def enter(self, server: Server) -> None:
-        """Take part in a federation; no samples are compared, so none are needed."""
-        Method.enter(self, server)
+    def samples_needed(self) -> dict[str, int]:
+        """Return that no samples are needed, since none are compared."""
+        return {}
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of EMD-CFL without recording scores, since these are only the truth."""

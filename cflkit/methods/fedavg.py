@@ -19,7 +19,13 @@ from torch import Tensor
 from cflkit.bounds import STRICT, Positive
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Jobs, Server
-from cflkit.methods.base import Method, Weighting, average_updates, client_weights
+from cflkit.methods.base import (
+    Method,
+    Weighting,
+    average_updates,
+    client_weights,
+    local_updates,
+)
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -69,12 +75,13 @@ class FedAvg(Method):
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the updates, and let the server's optimiser apply the mean."""
-        updates = trained - self.models  # of the participants
+        updates = local_updates(trained, self.models, jobs.model_of)  # of the participants
         p = self.server.parameters
-        if self.watch_temperature:
+        self.scalars = {}
+        if self.watch_temperature and len(updates) > 1:  # a single update has no temperature
             self.scalars = {"temperature": temperature(cosine_divergence(updates[:, :p]))}
         weights = client_weights(self.server, self.weighting)[jobs.client_of]
-        averaged = average_updates(self.models, updates, self.labels[jobs.client_of], weights)
+        averaged = average_updates(self.models, updates, jobs.model_of, weights)
         if not (self.server_optimizer == "sgd" and self.rate == 1):
             mean_update = averaged[0, :p] - self.models[0, :p]
             averaged[0, :p] = self.models[0, :p] + self.server_step(mean_update)

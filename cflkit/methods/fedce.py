@@ -50,16 +50,9 @@ class FedCE(Method):
     split: Literal["train", "validation"] = "train"
     counted: Literal["best", "prefixes"] = "best"
 
-    def enter(self, server: Server) -> None:
-        """Take part in a federation; its clients measure losses on their samples.
-
-        Raises
-        ------
-        ValueError
-            A client has no sample in this split.
-        """
-        super().enter(server)
-        self.needs_samples(self.split)
+    def samples_needed(self) -> dict[str, int]:
+        """Return that each client needs a sample, with which it measures losses."""
+        return {self.split: 1}
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, without associations."""
@@ -88,7 +81,6 @@ class FedCE(Method):
         batches = losses.split(self.server.training.batch_size, dim=1)
         profile = torch.stack([batch.mean(dim=1) for batch in batches], dim=1)
         gained = torch.exp(-self.delta * (profile - profile[best]).norm(dim=1))
-        gained[best] = 1
         if self.counted == "prefixes":
             for last in range(self.k - 1):
                 gained[means[: last + 1].argmin()] += 1

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from torch import Tensor
 from cflkit import metrics
 from cflkit.bounds import STRICT, Count, Share
 from cflkit.federation import Jobs, LocalTraining, Losses, Request, Server, Train
-from cflkit.methods.base import Method, average_updates, local_updates
+from cflkit.methods.base import Method, average_updates, local_updates, whole_numbers
 
 # The initial models of the two kinds are drawn from different random streams
 LOCAL, COMMUNITIES = 0, 1
@@ -53,8 +53,16 @@ Clusterings = Sequence[ArrayLike]
 
 
 def per_sample(given: Clusterings) -> tuple[tuple[int, ...], ...]:
-    """Convert labels to tuples, the form in which an option holds them."""
-    return tuple(tuple(np.asarray(own, dtype=np.int64).tolist()) for own in given)
+    """Convert the labels of each client's samples to tuples, by `whole_numbers`.
+
+    Raises
+    ------
+    ValueError
+        There are no labels per client, or one is negative or no integer.
+    """
+    if not isinstance(given, Iterable):
+        raise ValueError("needs the labels of each client's samples")
+    return tuple(whole_numbers(own) for own in given)
 
 
 PerSample = Annotated[tuple[tuple[int, ...], ...], BeforeValidator(per_sample)]
@@ -141,6 +149,8 @@ class FedCRef(Method):
         ``[m]``, how often each client has refined its clusters.
     """
 
+    task: ClassVar[str] = "reconstruction"
+
     start: PerSample
     alpha: Percent = 75.0
     theta: Share = 0.2
@@ -163,6 +173,7 @@ class FedCRef(Method):
             Labels do not fit the clients' samples, a client has no sample, or there is no truth for
             ``true`` associations.
         """
+        self.counts: list[tuple[int, int]] = []  # what has been run before is forgotten
         super().setup(server, initial)
         self.labels = None  # the method clusters samples, not clients
         self.clusterings = labels_of(self.start, server)
@@ -180,6 +191,21 @@ class FedCRef(Method):
         self.communities: list[Labels] = []
         self.counts = [(0, len(self.clusters))]
         self.refined = np.zeros(server.clients, dtype=np.int64)
+
+    def enter(self, server: Server) -> None:
+        """Take part in a federation; after an iteration, only in the one that the method is in.
+
+        Raises
+        ------
+        ValueError
+            The clusters are those of another federation's samples.
+        """
+        if self.counts and self.iteration and server is not self.server:
+            raise ValueError(
+                "FedCRef has clusters of the samples of another federation, and cannot go on with "
+                "other samples; begin anew, with a run that comes after no other one"
+            )
+        super().enter(server)
 
     @property
     def iteration(self) -> int:

@@ -51,10 +51,13 @@ class FedSaC(Collaboration):
     components: Count = 3
     signed: bool = False
 
+    def samples_needed(self) -> dict[str, int]:
+        """Return that each client needs two samples, which span a feature space."""
+        return {"train": 2}
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Give each client the initial model."""
         super().setup(server, initial)
-        self.needs_samples("train", 2)
         self.axes: list[Tensor] = []
 
     def round(self, t: int) -> Generator[Request, Any, None]:

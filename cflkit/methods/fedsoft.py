@@ -66,16 +66,9 @@ class FedSoft(Method):
     counted: Literal["samples", "batches"] = "samples"
     start: Literal["own", "mixture"] = "own"
 
-    def enter(self, server: Server) -> None:
-        """Take part in a federation; its clients measure losses on their samples.
-
-        Raises
-        ------
-        ValueError
-            A client has no sample in this split.
-        """
-        super().enter(server)
-        self.needs_samples(self.split)
+    def samples_needed(self) -> dict[str, int]:
+        """Return that each client needs a sample, with which it measures losses."""
+        return {self.split: 1}
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, with equal weights of the centres."""

@@ -19,9 +19,6 @@ from cflkit.methods.base import (
     Method,
     Weighting,
     all_pairs,
-    average_updates,
-    client_weights,
-    local_updates,
 )
 
 
@@ -48,16 +45,9 @@ class IFCA(Method):
     chosen_by: Literal["train", "validation"] = "train"
     weighting: Weighting = "equal"
 
-    def enter(self, server: Server) -> None:
-        """Take part in a federation; its clients choose a model by their samples.
-
-        Raises
-        ------
-        ValueError
-            A client has no sample in this split.
-        """
-        super().enter(server)
-        self.needs_samples(self.chosen_by)
+    def samples_needed(self) -> dict[str, int]:
+        """Return that each client needs a sample, with which it chooses a model."""
+        return {self.chosen_by: 1}
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round; the first model is the one with which all methods begin."""
@@ -76,7 +66,5 @@ class IFCA(Method):
         means = torch.stack([loss.mean() for loss in losses]).view(-1, self.k)
         chosen = means.argmin(dim=1).cpu()
         self.labels[present] = chosen
-        trained = yield Train(Jobs(self.models, chosen, present))
-        updates = local_updates(trained, self.models, chosen)
-        weights = client_weights(self.server, self.weighting)[present]
-        self.models = average_updates(self.models, updates, chosen, weights)
+        jobs = Jobs(self.models, chosen, present)
+        self.aggregate(t, jobs, (yield Train(jobs)))  # federated averaging per cluster

@@ -23,6 +23,7 @@ from cflkit import clustering
 from cflkit.bounds import STRICT, Count, Positive
 from cflkit.divergence import CHUNK, cosine_divergence, temperature
 from cflkit.federation import Jobs, Server
+from cflkit.federation.machine import as_doubles, device_of_doubles
 from cflkit.methods.base import (
     Method,
     Weighting,
@@ -320,18 +321,19 @@ def mean_directions(updates: Tensor, labels: Tensor) -> Tensor:
         ``[K, P]``, float64. An update of zeros has no direction, and counts as zeros.
     """
     count = int(labels.max()) + 1
-    means = torch.zeros(count, updates.shape[1], dtype=torch.float64, device=updates.device)
-    owners = labels.to(updates.device)
+    device = device_of_doubles(updates.device)
+    means = torch.zeros(count, updates.shape[1], dtype=torch.float64, device=device)
+    owners = labels.to(device)
     rows = rows_at_once(updates)
     for part, own in zip(updates.split(rows), owners.split(rows), strict=True):
-        means.index_add_(0, own, F.normalize(part.double(), dim=1))
+        means.index_add_(0, own, F.normalize(as_doubles(part), dim=1))
     return means.div_(torch.bincount(owners, minlength=count)[:, None])
 
 
 def nearest(updates: Tensor, directions: Tensor) -> Tensor:
     """Return the cluster ``[n]`` whose members are nearest to each update, by `mean_directions`."""
     parts = updates.split(rows_at_once(updates))
-    return torch.cat([(part.double() @ directions.T).argmax(dim=1) for part in parts]).cpu()
+    return torch.cat([(as_doubles(part) @ directions.T).argmax(dim=1) for part in parts]).cpu()
 
 
 def rows_at_once(updates: Tensor) -> int:

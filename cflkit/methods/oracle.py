@@ -8,21 +8,18 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit.bounds import STRICT
-from cflkit.federation import Jobs, Server
+from cflkit.federation import Server
 from cflkit.methods.base import (
     Method,
     Truth,
     Weighting,
-    average_updates,
-    client_weights,
-    local_updates,
     true_labels,
 )
 
 
 @dataclass(config=STRICT)
 class Oracle(Method):
-    """Federated averaging in each true cluster.
+    """Federated averaging in each true cluster, by the default `Method.aggregate`.
 
     Parameters
     ----------
@@ -47,10 +44,3 @@ class Oracle(Method):
         super().setup(server, initial)
         self.labels = true_labels(self.truth, server)
         self.models = initial.repeat(int(self.labels.max()) + 1, 1)
-
-    def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
-        """Average the updates within each cluster."""
-        labels = self.labels[jobs.client_of]
-        updates = local_updates(trained, self.models, labels)
-        weights = client_weights(self.server, self.weighting)[jobs.client_of]
-        self.models = average_updates(self.models, updates, labels, weights)

@@ -19,15 +19,12 @@ from torch import Tensor, nn
 from cflkit import clustering
 from cflkit.bounds import STRICT, Count
 from cflkit.divergence import Matrix, class_directions, principal_angles
-from cflkit.federation import Client, Request, Server, Train, ask_clients, question
+from cflkit.federation import Client, Request, ask_clients, question
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import is_finite
 from cflkit.methods.base import (
     Method,
     Weighting,
-    average_updates,
-    client_weights,
-    local_updates,
 )
 
 Angle = Annotated[float, Field(gt=0, le=180)]
@@ -70,16 +67,9 @@ class PACFL(Method):
     signed: bool = False
     weighting: Weighting = "samples"
 
-    def enter(self, server: Server) -> None:
-        """Take part in a federation; its clients compare their pixels.
-
-        Raises
-        ------
-        ValueError
-            A client has no sample in the split that is compared.
-        """
-        super().enter(server)
-        self.needs_samples(self.split)
+    def samples_needed(self) -> dict[str, int]:
+        """Return that each client needs a sample in the split that is compared."""
+        return {self.split: 1}
 
     @property
     def settled(self) -> bool:
@@ -90,11 +80,7 @@ class PACFL(Method):
         """Run a round of FedAvg within each cluster; the first round begins with the clustering."""
         if t == 0:
             yield from self.cluster()
-        jobs = self.broadcast(t)
-        trained = yield Train(jobs)
-        updates = local_updates(trained, self.models, jobs.model_of)
-        weights = client_weights(self.server, self.weighting)[jobs.client_of]
-        self.models = average_updates(self.models, updates, jobs.model_of, weights)
+        yield from super().round(t)
 
     def cluster(self) -> Generator[Request, Any, None]:
         """Ask for the clients' directions, and cluster their smallest angles.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cflkit.bounds import STRICT, Positive
 from cflkit.federation import Jobs, LocalTraining, Server
-from cflkit.methods.base import Method, weighted_means
+from cflkit.methods.base import Method, average_updates, local_updates
 
 
 @dataclass(config=STRICT)
@@ -90,12 +90,12 @@ class Scaffold(Method):
         travelled = torch.stack(
             [length_of_steps(self.server.training, int(count)) for count in counts]
         )
-        updates = trained - self.models
+        updates = local_updates(trained, self.models, jobs.model_of)
         change = -self.common - updates / travelled[:, None].to(updates)
         self.own = self.own.clone()
         self.own[present] += change
         self.common = self.common + change.sum(dim=0) / self.server.clients
-        mean = weighted_means(self.models, trained, torch.ones(1, len(present)))
+        mean = average_updates(self.models, updates, jobs.model_of, torch.ones(len(present)))
         p = self.server.parameters  # the rest, BatchNorm's statistics, is averaged
         mean[:, :p] = self.models[:, :p] + self.server_lr * (mean - self.models)[:, :p]
         self.models = mean

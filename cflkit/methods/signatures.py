@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -25,7 +24,6 @@ from cflkit.federation import (
     Ask,
     Client,
     Jobs,
-    LocalTraining,
     Request,
     Server,
     Train,
@@ -171,10 +169,4 @@ def gradient_fits(answer: Any, blueprint: Blueprint, samples: int | None) -> boo
 @question(gradient_fits)
 def loss_gradient(client: Client, model: Tensor, samples: int | None) -> Tensor:
     """Return the gradient ``[P]`` of a client's mean loss on its first training samples."""
-    inputs, labels = client.samples()
-    network = client.network
-    network.load(model)
-    parameters = list(network.trainable(LocalTraining()).values())
-    network.network.eval()  # the same answer whenever it is asked
-    loss = F.cross_entropy(network.network(inputs[:samples]), labels[:samples])
-    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters)])
+    return client.gradient(model, samples)
