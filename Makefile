@@ -49,10 +49,11 @@ lab: $(READY) ## Open JupyterLab at the first notebook; options in ARGS, as in: 
 
 reset: ## Bring the lessons back as they were; what you changed is kept in data/runs/yours
 	@kept=data/runs/yours/$$(date +%Y-%m-%d-%H-%M-%S); \
-	for lesson in $$(git diff --name-only HEAD -- ':(glob)notebooks/*.ipynb'); do \
+	git -c core.quotePath=off diff --no-renames --diff-filter=a --name-only HEAD -- ':(glob)notebooks/*.ipynb' | \
+	while IFS= read -r lesson; do \
 		if [ -f "$$lesson" ]; then \
-			mkdir -p $$kept && cp "$$lesson" $$kept/ && echo "yours is $$kept/$${lesson##*/}" || exit 1; fi; \
-		git restore --source=HEAD --staged --worktree "$$lesson" && echo "$$lesson is as it was"; done
+			mkdir -p $$kept && cp "$$lesson" $$kept/ && echo "your copy: $$kept/$${lesson##*/}" || exit 1; fi; \
+		git --literal-pathspecs restore --source=HEAD --staged --worktree "$$lesson" && echo "restored: $$lesson" || exit 1; done
 
 bench: $(READY) ## Seconds per round: plain loop, DataLoader loop, threads, stacked
 	$(BIN)/python tests/benchmark.py

@@ -190,9 +190,19 @@ def test_reset_brings_a_lesson_back_and_keeps_the_readers(tmp_path):
     exercise = clone / "notebooks" / "exercises" / name.replace(".ipynb", "_exercises.ipynb")
     exercise.write_text("solved")
     lesson.write_text(before.replace("seed = 0", "seed = 1"))
-    subprocess.run(["git", "add", str(lesson)], cwd=clone, check=True)
+    own = [clone / "notebooks" / mine for mine in ("mine.ipynb", "my own notes.ipynb")]
+    for path in own:
+        path.write_text("mine")
+    subprocess.run(["git", "add", str(lesson), *map(str, own)], cwd=clone, check=True)
+    deleted = clone / "notebooks" / "01_federated_averaging.ipynb"
+    renamed = clone / "notebooks" / "02_when_clients_disagree.ipynb"
+    deleted.unlink()
+    subprocess.run(["git", "mv", str(renamed), "notebooks/new name.ipynb"], cwd=clone, check=True)
     subprocess.run(["make", "reset"], cwd=clone, check=True, capture_output=True)
     assert lesson.read_text() == before
+    assert [path.read_text() for path in own] == ["mine", "mine"], "only lessons are reset"
+    assert deleted.exists() and renamed.exists()
+    assert (clone / "notebooks" / "new name.ipynb").exists()
     [kept] = (clone / "data" / "runs" / "yours").glob(f"*/{name}")
     assert "seed = 1" in kept.read_text()
     assert (clone / "notebooks" / "Untitled.ipynb").exists()
