@@ -100,7 +100,7 @@ def test_every_committed_record_of_a_table_is_a_run_of_its_grid():
     assert done <= known
 
 
-def test_every_run_of_a_table_can_be_committed():
+def test_every_run_of_a_table_can_be_committed(repository):
     """Git ignores the records of the lessons' digits, and no others."""
     tables = [path.relative_to(grid.PARAMS) for path in sorted(grid.PARAMS.glob("*/*.yaml"))]
     runs = {job.run for table in tables for job in grid.read(str(table.with_suffix("")))}

@@ -91,7 +91,7 @@ def test_the_lock_names_no_place_that_packages_come_from():
     assert not re.search(r"://|^ *-|@", (PROJECT / "requirements.lock").read_text(), re.M)
 
 
-def test_the_top_level_is_what_it_should_be():
+def test_the_top_level_is_what_it_should_be(repository):
     listed = subprocess.run(
         ["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True, check=True
     )
@@ -142,21 +142,51 @@ def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(
         assert row in text
 
 
+def plain_environment():
+    """The environment variables but for those that change what make does."""
+    ours = ("ARGS", "CFLKIT", "MAKE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def test_make_works_in_a_folder_with_spaces_and_without_git(tmp_path):
+    """The tools are stand-ins, which only print what they are asked to do."""
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    home = tmp_path / "a folder"
+    tools, lesson = home / "bin", home / "notebooks" / "a lesson.ipynb"
+    for path in (*(tools / name for name in ("python", "ruff", "mypy")), lesson):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('#!/bin/sh\necho "asked: $@"\n')
+        path.chmod(0o755)
+    shutil.copy(PROJECT / "Makefile", home)
+
+    def asked(target):
+        command = ["make", "--old-file", "ready", target, f"BIN={tools}", "READY=ready"]
+        done = subprocess.run(
+            command, cwd=home, env=plain_environment(), capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return re.findall("^asked: (.*)", done.stdout, re.M)
+
+    assert asked("run") == ["-m cflkit run notebooks/03_ocfl_temperature.ipynb"]
+    checks = asked("test")
+    assert len(checks) == 4
+    assert checks[-1].startswith("-m pytest tests data/cache/staged ")
+    assert (home / "data" / "cache" / "staged" / "notebooks" / lesson.name).exists()
+
+
 @pytest.mark.slow
-def test_make_run_in_a_fresh_clone(tmp_path):
+def test_make_run_in_a_fresh_clone(repository, tmp_path):
     """Run the README's first command on committed files only, with this environment's packages."""
     if shutil.which("make") is None:
         pytest.skip("needs make")
     clone, ready = tmp_path / "clone", tmp_path / "ready"
     subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(clone)], check=True)
     ready.touch()
-    environment = {
-        k: v for k, v in os.environ.items() if not k.startswith(("ARGS", "CFLKIT", "MAKE"))
-    }
     done = subprocess.run(
         ["make", "--old-file", str(ready), "run", f"BIN={sys.prefix}/bin", f"READY={ready}"],
         cwd=clone,
-        env=environment | {"PYTHONPATH": str(clone)},
+        env=plain_environment() | {"PYTHONPATH": str(clone)},
         capture_output=True,
         text=True,
     )
@@ -179,7 +209,7 @@ def test_make_run_in_a_fresh_clone(tmp_path):
         assert (clone / place).exists()
 
 
-def test_reset_brings_a_lesson_back_and_keeps_the_readers(tmp_path):
+def test_reset_brings_a_lesson_back_and_keeps_the_readers(repository, tmp_path):
     if shutil.which("make") is None:
         pytest.skip("needs make")
     clone, name = tmp_path / "clone", "00_start_here.ipynb"
@@ -245,7 +275,7 @@ def test_names_that_scripts_may_rely_on():
 
 
 @pytest.mark.slow
-def test_a_wheel_works_in_an_empty_folder_without_a_clone(tmp_path):
+def test_a_wheel_works_in_an_empty_folder_without_a_clone(repository, tmp_path):
     """Build a wheel from what git tracks, install it alone, and use the commands elsewhere."""
     source, wheels, place, home = (
         tmp_path / name for name in ("source", "wheels", "place", "home")
