@@ -122,12 +122,12 @@ def test_the_readmes_tables_are_what_the_kit_writes():
 def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records():
     """Count what OCFL's variants found again, from the records' files alone."""
     found = {}
-    for path in PROJECT.glob("data/results/ocfl-*/record.json"):
-        given = json.loads(path.read_text(encoding="utf-8"))["parameters"]
+    for folder in (record.folder for record in records.committed() if record.paper == "ocfl"):
+        given = json.loads((folder / "record.json").read_text(encoding="utf-8"))["parameters"]
         if given.get("until") == "clusters" and given["draws"] is None:
             names = ("dataset", "overlap", "balance", "clients")
             scenario = tuple(given[name] for name in names)
-            with path.with_name("rounds.csv").open(encoding="utf-8") as file:
+            with (folder / "rounds.csv").open(encoding="utf-8") as file:
                 last = {row["method"]: float(row["ari"]) for row in csv.DictReader(file)}
             for method, ari in last.items():
                 found.setdefault(method, {})[scenario, given["seed"]] = ari
