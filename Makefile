@@ -17,7 +17,7 @@ setup: $(READY) ## Make .venv with the pinned dependencies
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo 'Python 3.11, 3.12 or 3.13 is needed; name one, as in: make run PYTHON=python3.12'; exit 1; }
-	@echo 'Setting up .venv with $(if $(UV),uv,pip): minutes the first time (the README says how to have it quicker and smaller)'
+	@echo 'Setting up .venv with $(if $(UV),uv,pip). This takes some minutes the first time; the README says how to make it quicker and smaller'
 	$(PYTHON) -m venv .venv
 	$(INSTALL) --quiet --constraint requirements.lock --editable '.[dev]'
 	@touch $(READY)
