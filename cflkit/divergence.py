@@ -181,7 +181,7 @@ def earth_movers_distance(
         raise ValueError("an empty sample has no distance to anything")
     if not (np.isfinite(one).all() and np.isfinite(other).all()):
         raise ValueError("a sample is not finite")
-    import ot  # half a second, which only few processes need
+    import ot  # only here, since few processes need it
 
     costs = COSTS[cost](one, other)
     masses = np.full(len(one), 1 / len(one)), np.full(len(other), 1 / len(other))

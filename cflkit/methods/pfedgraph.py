@@ -153,6 +153,6 @@ def nearest_shares(p: np.ndarray, costs: Matrix) -> Matrix:
     ndarray
         ``[n, n]``, one row of weights per client.
     """
-    from ot.utils import proj_simplex  # half a second, which only few processes need
+    from ot.utils import proj_simplex  # only here, since few processes need it
 
     return np.ascontiguousarray(proj_simplex((p - costs / 2).T).T)
