@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 # uv where it is found, else pip: the same versions, several times as fast
 UV := $(shell command -v uv 2>/dev/null)
-INSTALL := $(if $(UV),$(UV) pip install --python $(BIN)/python --compile-bytecode,$(BIN)/python -m pip install --disable-pip-version-check)
+INSTALL := $(if $(UV),'$(UV)' pip install --python '$(BIN)/python' --compile-bytecode,'$(BIN)/python' -m pip install --disable-pip-version-check)
 
 .PHONY: help setup run test check lab reset bench notebooks book clean
 
@@ -17,51 +17,55 @@ setup: $(READY) ## Make .venv with the pinned dependencies
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo 'Python 3.11, 3.12 or 3.13 is needed; name one, as in: make run PYTHON=python3.12'; exit 1; }
-	@echo 'Setting up .venv with $(if $(UV),uv,pip): minutes the first time (the README says how to have it quicker and smaller)'
+	@echo 'Setting up .venv with $(if $(UV),uv,pip). This takes some minutes the first time; the README says how to make it quicker and smaller'
 	$(PYTHON) -m venv .venv
 	$(INSTALL) --quiet --constraint requirements.lock --editable '.[dev]'
 	@touch $(READY)
 
 run: $(READY) ## Run OCFL on handwritten digits and print the results; options in ARGS, as in: make run ARGS='-p rounds 5'
-	$(BIN)/python -m cflkit run notebooks/03_ocfl_temperature.ipynb $(ARGS)
+	'$(BIN)/python' -m cflkit run notebooks/03_ocfl_temperature.ipynb $(ARGS)
 
-# The notebooks as they are staged or committed: a reader's changes to a lesson break no test
+# The notebooks as they are staged or committed: a reader's changes to a lesson break no test. Without
+# git, as in a downloaded archive, they are those that lie there
 STAGED := data/cache/staged
 
 test: $(READY) ## All tests: lint, unit, property, golden, notebooks (minutes); options in ARGS, as in: make test ARGS='--perturb 1'
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	'$(BIN)/ruff' check .
+	'$(BIN)/ruff' format --check .
+	'$(BIN)/mypy'
 	rm -rf $(STAGED)
-	git checkout-index --prefix=$(STAGED)/ $$(git ls-files ':(glob)notebooks/*.ipynb')
-	$(BIN)/python -m pytest tests $(STAGED) --nbval-lax --nbval-current-env --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+	if git ls-files --error-unmatch Makefile >/dev/null 2>&1; then \
+		git ls-files -z ':(glob)notebooks/*.ipynb' | git checkout-index -z --stdin --prefix=$(STAGED)/; \
+	else mkdir -p $(STAGED)/notebooks && cp notebooks/*.ipynb $(STAGED)/notebooks; fi
+	'$(BIN)/python' -m pytest tests $(STAGED) --nbval-lax --nbval-current-env --numprocesses 2 --dist loadfile --no-loadscope-reorder \
 		$(ARGS)
 
 check: $(READY) ## The fast lane for daily work: lint and quick tests
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest tests -m 'not slow' --numprocesses 2
+	'$(BIN)/ruff' check .
+	'$(BIN)/ruff' format --check .
+	'$(BIN)/python' -m pytest tests -m 'not slow' --numprocesses 2
 
 # With the environment on the path of its terminals and kernels, so that `python` is the kit's there
 lab: $(READY) ## Open JupyterLab at the first notebook; options in ARGS, as in: make lab ARGS=--no-browser
-	VIRTUAL_ENV='$(abspath .venv)' PATH="$(abspath $(BIN)):$$PATH" \
-		$(BIN)/jupyter lab --notebook-dir . --LabApp.default_url /lab/tree/notebooks/00_start_here.ipynb $(ARGS)
+	VIRTUAL_ENV='$(abspath .venv)' PATH="$$(cd '$(BIN)' && pwd):$$PATH" \
+		'$(BIN)/jupyter' lab --notebook-dir . --LabApp.default_url /lab/tree/notebooks/00_start_here.ipynb $(ARGS)
 
 reset: ## Bring the lessons back as they were; what you changed is kept in data/runs/yours
 	@kept=data/runs/yours/$$(date +%Y-%m-%d-%H-%M-%S); \
-	for lesson in $$(git diff --name-only HEAD -- ':(glob)notebooks/*.ipynb'); do \
+	git -c core.quotePath=off diff --no-renames --diff-filter=a --name-only HEAD -- ':(glob)notebooks/*.ipynb' | \
+	while IFS= read -r lesson; do \
 		if [ -f "$$lesson" ]; then \
-			mkdir -p $$kept && cp "$$lesson" $$kept/ && echo "yours is $$kept/$${lesson##*/}" || exit 1; fi; \
-		git restore --source=HEAD --staged --worktree "$$lesson" && echo "$$lesson is as it was"; done
+			mkdir -p $$kept && cp "$$lesson" $$kept/ && echo "your copy: $$kept/$${lesson##*/}" || exit 1; fi; \
+		git --literal-pathspecs restore --source=HEAD --staged --worktree "$$lesson" && echo "restored: $$lesson" || exit 1; done
 
 bench: $(READY) ## Seconds per round: plain loop, DataLoader loop, threads, stacked
-	$(BIN)/python tests/benchmark.py
+	'$(BIN)/python' tests/benchmark.py
 
 notebooks: $(READY) ## Build and execute the notebooks from their sources, and the README's tables
-	$(BIN)/python notebooks/.src/build.py
+	'$(BIN)/python' notebooks/.src/build.py
 
 book: $(READY) ## Write the notebooks, the pages and the reference as a static site into data/runs/book
-	$(BIN)/python notebooks/.src/book/build.py
+	'$(BIN)/python' notebooks/.src/book/build.py
 
 clean: ## Remove the environment and data/runs but for yours (your lessons, downloads and the checkpoints of notebooks stay)
 	rm -rf .venv

@@ -1,7 +1,9 @@
 """How pytest and nbval run: what the environment of all tests and kernels is."""
 
 import os
+import shutil
 import tempfile
+from functools import partial
 
 import pytest
 from joblib import cpu_count
@@ -27,9 +29,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A checkpoint of a user's run would otherwise be continued, and its first rounds not tested.
     """
-    folder = tempfile.mkdtemp(prefix="cflkit-tests-")
-    for name in ("RESULTS", "FIGURES", "CACHE"):
-        os.environ.setdefault(f"CFLKIT_{name}", f"{folder}/{name.lower()}")
+    if not hasattr(config, "workerinput"):  # the workers of pytest-xdist inherit it
+        folder = tempfile.mkdtemp(prefix="cflkit-tests-")
+        config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+        for name in ("RESULTS", "FIGURES", "CACHE"):
+            os.environ.setdefault(f"CFLKIT_{name}", f"{folder}/{name.lower()}")
     if (seed := config.getoption("--perturb")) is not None:
         os.environ["CFLKIT_PERTURB"] = str(seed)
     if workers := getattr(config.option, "numprocesses", None):
@@ -43,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip the tests of large federations unless they are asked for."""
     if not config.getoption("--network"):
-        skip = pytest.mark.skip(reason="ten minutes: give --network")
+        skip = pytest.mark.skip(reason="takes ten minutes; run with --network")
         for item in items:
             if "network" in item.keywords:
                 item.add_marker(skip)

@@ -348,6 +348,8 @@ def show_ledger(options: argparse.Namespace) -> int:
     known = sorted(printed.loc[of_paper, "table"].unique())
     if options.table not in (None, *known):
         raise ParameterError(f"no table {options.table!r}; there are {', '.join(known)}")
+    ledger.check_place(options.output)  # what cannot be written is refused before the work
+    notebooks.check_writable(options.output.parent)
     book = ledger.ledger()
     table = book[of_paper & (book["table"].eq(options.table) | (options.table is None))]
     try:

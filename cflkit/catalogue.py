@@ -71,13 +71,15 @@ def scale_of(record: Record) -> str:
 
 
 def is_stale(record: Record) -> bool:
-    """Return whether other code than the present one made a record, as far as the record tells."""
+    """Return whether other code than the present one made a record, as far as the record tells.
+
+    A record of a revision that git does not know, as in a shallow clone, counts as stale.
+    """
     known = record.provenance.get("code")
     if known is not None:
         return bool(known != revision.DIGEST)
-    return record.provenance.get("git_clean") is not True or bool(
-        commits_since(record.provenance.get("git_revision"))
-    )
+    since = commits_since(record.provenance.get("git_revision"))
+    return record.provenance.get("git_clean") is not True or since != 0
 
 
 def age(record: Record) -> str:

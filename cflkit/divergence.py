@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import ot
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics.pairwise import cosine_distances, euclidean_distances
@@ -182,6 +181,8 @@ def earth_movers_distance(
         raise ValueError("an empty sample has no distance to anything")
     if not (np.isfinite(one).all() and np.isfinite(other).all()):
         raise ValueError("a sample is not finite")
+    import ot  # only here, since few processes need it
+
     costs = COSTS[cost](one, other)
     masses = np.full(len(one), 1 / len(one)), np.full(len(other), 1 / len(other))
     if sinkhorn is None:

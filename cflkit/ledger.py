@@ -323,9 +323,10 @@ def compare_cell(
         whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
         against_print = np.where(whole, np.nan, ours)
     own_rows = [run.by_method[name] for run in runs if name in run.by_method]
-    intended = [protocol.value(own) for own in own_rows] if with_twin else []
+    intended = (protocol.value(own) for own in own_rows if with_twin)
+    known = [value for value in intended if value is not None and not np.isnan(value)]
     return summarised(cell, protocol.margin, ours, against_print, runs) | {
-        "intended": pd.Series(intended, dtype=float).mean()
+        "intended": np.mean(known) if known else np.nan
     }
 
 
@@ -536,6 +537,12 @@ def formatted(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def check_place(path: Path) -> None:
+    """Raise a `ParameterError` if a file is there that is no ledger."""
+    if path.is_file() and not path.read_text("utf-8", "replace").startswith("paper,table,"):
+        raise ParameterError(f"{path} is no ledger, and stays as it is")
+
+
 def write(table: pd.DataFrame, path: Path) -> Path:
     """Write the ledger as CSV with numbers of four significant digits.
 
@@ -544,7 +551,6 @@ def write(table: pd.DataFrame, path: Path) -> Path:
     ParameterError
         The file is there, and is no ledger.
     """
-    if path.is_file() and not path.read_text("utf-8", "replace").startswith("paper,table,"):
-        raise ParameterError(f"{path} is no ledger, and stays as it is")
+    check_place(path)
     write_whole(path, table.to_csv(index=False, float_format="%.4g", lineterminator="\n"))
     return path

@@ -26,7 +26,7 @@ PAGES = tuple(
     PROJECT / name
     for name in ("README.md", "notebooks/results.md", "notebooks/a_real_federation.md")
 )
-# What `make bench` has measured
+# What `tests/benchmark.py` has measured for the project
 BENCHMARK = PROJECT / "data" / "benchmark.csv"
 # The line in a notebook's first cell that states the minutes
 MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")

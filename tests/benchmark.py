@@ -1,8 +1,9 @@
 """The cost of a round: our engines against plain loops, its growth, and the gain of the lockstep.
 
-``make bench`` prints the tables, writes them to ``data/benchmark.csv`` with the machine's name, and
-draws ``figures/benchmark.png``. Most parts run on noise, since pixel values do not change the time.
-``python tests/benchmark.py PART ...`` measures only these parts, and the others keep their numbers.
+``make bench`` prints the tables, writes them to ``data/runs/benchmark.csv`` with the machine's
+name, and draws ``benchmark.png``. Most parts run on noise, since pixel values do not change the
+time. ``python tests/benchmark.py PART ...`` measures only these parts, and the others keep their
+numbers. With ``--output data/benchmark.csv``, it changes the table that the project publishes.
 """
 
 import argparse
@@ -43,7 +44,7 @@ from cflkit import (
 from cflkit.datasets import ImageSet
 from cflkit.divergence import cosine_divergence, earth_movers_distance
 from cflkit.federation import Federation, Jobs, LocalTraining
-from cflkit.records import PROJECT
+from cflkit.records import HOME, PROJECT
 
 REPEATS = 3
 # Clients, training samples per client, local epochs, batch size, image shape: a round of each takes
@@ -204,8 +205,11 @@ def peak(model, clients):
 
 def peak_gib():
     """Return the largest memory that this process has had, in GiB."""
-    # getrusage would be wrong: a process inherits its maximum from the parent
-    [line] = [x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x]
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return records.peak_memory(torch.device("cpu"))
+    # On Linux, getrusage would be wrong: a process inherits its maximum from the parent
+    [line] = [x for x in status.read_text().splitlines() if "VmHWM" in x]
     return float(line.split()[1]) / 2**20
 
 
@@ -434,7 +438,7 @@ def draw(tables):
     return plots.save(figure, "benchmark")
 
 
-def main(wanted) -> None:
+def main(wanted, path) -> None:
     """Measure, print, write and draw the wanted parts; the others keep their old numbers."""
     plots.style()
     parts = {
@@ -454,11 +458,11 @@ def main(wanted) -> None:
     print(f"{device}, {os.cpu_count()} cores, torch {torch.__version__}")
     for name, table in tables.items():
         print(f"\n{name}\n{table.round(3).to_string(index=False)}")
-    path = PROJECT / "data" / "benchmark.csv"
     lines = [table.assign(part=name, machine=device) for name, table in tables.items()]
-    if wanted:
+    if wanted and path.exists():
         old = pd.read_csv(path)
         lines = [old[~old["part"].isin(wanted)], *lines]
+    path.parent.mkdir(parents=True, exist_ok=True)
     pd.concat(lines).to_csv(path, index=False, float_format="%.4g")
     print(f"\ntable     {path}")
     if not wanted:
@@ -473,4 +477,12 @@ if __name__ == "__main__":
     else:
         parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
         parser.add_argument("parts", nargs="*", metavar="PART", help="by default all")
-        main(parser.parse_args().parts)
+        parser.add_argument(
+            *("-o", "--output"),
+            metavar="FILE",
+            type=Path,
+            default=HOME / "data" / "runs" / "benchmark.csv",
+            help="where the table is written; data/runs/benchmark.csv by default",
+        )
+        given = parser.parse_args()
+        main(given.parts, given.output)

@@ -12,7 +12,7 @@ from hypothesis import settings
 from jupyter_client import KernelManager
 from torch import nn
 
-from cflkit import datasets, models, notebooks, partition, shifts
+from cflkit import datasets, models, notebooks, partition, revision, shifts
 from cflkit.federation import Federation, LocalTraining
 
 # No deadline, so that no property fails only because the machine is busy
@@ -43,6 +43,13 @@ def data_root():
     if not root:
         pytest.skip("needs real data: set CFLKIT_DATA to a folder that holds MNIST/raw/*.gz")
     return Path(root)
+
+
+@pytest.fixture(scope="session")
+def repository():
+    """Skip a test that needs the project's files in git, as a downloaded archive has none."""
+    if revision.git("ls-files", "--error-unmatch", "Makefile") is None:
+        pytest.skip("needs git and a clone of the project")
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,7 @@ read = cache(Page)
 
 
 @pytest.fixture(scope="module")
-def book(tmp_path_factory):
+def book(repository, tmp_path_factory):
     """Build the book; return its folder, its pages and the messages."""
     pytest.importorskip("myst_nb", reason='needs the book\'s tools: pip install "cflkit[book]"')
     pytest.importorskip("sphinx_book_theme", reason="needs the book's theme")

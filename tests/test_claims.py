@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 from pathlib import Path
 
 import filelock
@@ -10,7 +11,7 @@ import nbformat
 import pytest
 import torch
 
-from cflkit import claims, notebooks, records, robust
+from cflkit import batch, claims, notebooks, records, robust
 from cflkit.__main__ import main
 from cflkit.federation import Jobs, LocalTraining
 from cflkit.parameters import ParameterError
@@ -44,17 +45,19 @@ def lesson(tmp_path):
 
 @pytest.mark.slow
 def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(lesson):
-    rows = robust.measure(lesson, range(2), side_by_side=2)
+    options = {"given": {"extra": "1"}}
+    rows = robust.measure(lesson, range(2), side_by_side=2, **options)
     assert [(row["claim"], row["runs"], row["held"]) for row in rows] == [
         ("the seed is even", 2, 1),
         ("it runs as it is", 2, 2),
     ]
     assert rows[0]["failed_seeds"] == "1"
-    kept = robust.folder(lesson, "default", {}, robust.digest(lesson))
+    assert all(row["given"] == "extra=1" for row in rows)
+    kept = robust.folder(lesson, "default", {"extra": "1"}, robust.digest(lesson))
     assert sorted(path.name for path in kept.glob("[!.]*")) == ["0.json", "1.json"]
     # What is kept is not run again: an altered file shows in the counts
     (kept / "1.json").write_text(json.dumps({"the seed is even": True, "it runs as it is": True}))
-    again = robust.measure(lesson, range(2))
+    again = robust.measure(lesson, range(2), **options)
     assert [row["held"] for row in again] == [2, 2]
 
 
@@ -122,19 +125,25 @@ def test_two_processes_do_not_measure_the_same(lesson):
         robust.measure(lesson, range(1))
 
 
-@pytest.mark.slow
-def test_a_notebook_without_claims_is_refused(lesson):
-    notebook = nbformat.read(lesson, as_version=4)
-    del notebook.cells[1]
-    nbformat.write(notebook, lesson)
+def test_a_notebook_without_claims_is_refused(lesson, monkeypatch):
+    kept = robust.folder(lesson, "default", {}, robust.digest(lesson))
+
+    def run(commands, side_by_side):
+        """Pretend to run: the lesson has no outputs."""
+        for command in commands:
+            shutil.copy(lesson, kept / f"{command.name}.work" / "lesson.ipynb")
+            yield command, ""
+
+    monkeypatch.setattr(batch, "run", run)
     with pytest.raises(notebooks.NotebookError, match="no claims"):
         robust.measure(lesson, range(1))
 
 
-@pytest.mark.slow
-def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch, lesson):
+def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch):
     table, shown = tmp_path / "table.csv", []
-    robust.write(robust.measure(lesson, range(2), given={"extra": "1"}), table)
+    row = dict.fromkeys(claims.COLUMNS, "") | {"notebook": "lesson", "setting": "default"}
+    row |= {"claim": "the seed is even", "runs": 2, "held": 1, "seeds": "0-1", "given": "extra=1"}
+    robust.write([row], table)
     monkeypatch.setattr(claims, "TABLE", table)
     monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
     claims.check("lesson", {"the seed is even": False, "new": True})

@@ -22,6 +22,8 @@ from cflkit.parameters import ParameterError
 
 QUICK = LocalTraining(epochs=30, batch_size=16, optimizer="adam", lr=1e-3)
 OPTIONS = FedCRef(start=(), theta=0.35, local=QUICK, federated=replace(QUICK, epochs=5), rounds=3)
+# For what does not depend on how well networks are trained
+BRIEF = replace(OPTIONS, local=replace(QUICK, epochs=3))
 errors_ = st.floats(0, 1, allow_subnormal=False)
 
 
@@ -567,9 +569,9 @@ def test_isolated_clusters_end_a_run_without_communities(clients, dealt):
 
     θ = 0 with absolute differences has the same effect as no associations.
     """
-    history, made = run({"F": replace(OPTIONS, associations="none")}, clients(), dealt, 6)
+    history, made = run({"F": replace(BRIEF, associations="none")}, clients(), dealt, 6)
     assert {row["communities"] for row in history.rows} == {0}
-    strict = replace(OPTIONS, theta=0.0, normalisation="absolute")
+    strict = replace(BRIEF, theta=0.0, normalisation="absolute")
     again, _ = run({"F": strict}, clients(), dealt, 6)
     assert again.rows == history.rows
     assert made["F"].models.shape == (0, clients().parameters)
@@ -683,7 +685,7 @@ def test_all_data_in_one_place_are_a_row_like_the_others(clients, dealt):
 @pytest.mark.slow
 def test_resting_clients_train_no_more_and_keep_a_model_for_each_cluster(clients, dealt):
     federation = clients()
-    method = begin(federation, dealt, rounds=1)
+    method = begin(federation, dealt, rounds=1, local=BRIEF.local)
     iterate(federation, method)
     method.active[:] = [True, False, True, False, True]
     networks, labels = list(method.local_models), list(method.clusterings)
@@ -771,9 +773,9 @@ def test_each_training_has_its_own_batches_and_each_iteration_new_networks(clien
 @pytest.mark.slow
 def test_variants_share_the_first_networks_and_change_nothing_by_it(clients, dealt):
     lines = {
-        "FedCRef": replace(OPTIONS, rounds=1),
-        "Alone": replace(OPTIONS, associations="none", rounds=1),
-        "Shorter": replace(OPTIONS, associations="none", local=replace(QUICK, epochs=1)),
+        "FedCRef": replace(BRIEF, rounds=1),
+        "Alone": replace(BRIEF, associations="none", rounds=1),
+        "Shorter": replace(BRIEF, associations="none", local=replace(QUICK, epochs=1)),
     }
     together, ends = run(lines, clients(), dealt, 2)
     for name, options in lines.items():
@@ -794,8 +796,8 @@ class Killed(Exception):
 def test_a_killed_run_goes_on_to_the_same_end(clients, dealt, tmp_path, monkeypatch):
     truth = truth_of(clients())
     lines = {
-        "FedCRef": replace(OPTIONS, rounds=2),
-        "P": replace(OPTIONS, rounds=2, associations="true", truth=truth),
+        "FedCRef": replace(BRIEF, rounds=2),
+        "P": replace(BRIEF, rounds=2, associations="true", truth=truth),
     }
     expected, ends = run(lines, clients(), dealt, 2)
     save, saved = checkpoints.save, []

@@ -11,10 +11,12 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -790,19 +792,22 @@ def test_a_folder_of_a_demonstration_can_be_used_again(tmp_path):
 
 
 @pytest.fixture
-def beside(clients, tmp_path):
+def beside(clients):
     """A resident process with the data of client 3; its socket."""
     _, folder = clients
-    private = tmp_path / "hospital-3.key"
-    private.write_text("a node's private key")
-    own = tmp_path / "hospital-3.socket"
-    command = [sys.executable, "-m", "cflkit.flower.resident", str(own), "--client", "3"]
-    process = subprocess.Popen([*command, "--data", str(folder / "3.npz")], stdout=subprocess.PIPE)
-    assert process.stdout.readline() == b"client 3 listens\n"
-    yield own
-    assert private.read_text() == "a node's private key"
-    process.kill()
-    process.wait()
+    # Not in a folder of pytest: macOS allows 104 characters for the path of a socket
+    with tempfile.TemporaryDirectory(prefix="cflkit-") as short:
+        private = Path(short) / "hospital-3.key"
+        private.write_text("a node's private key")
+        own = Path(short) / "hospital-3.socket"
+        command = [sys.executable, "-m", "cflkit.flower.resident", str(own), "--client", "3"]
+        command += ["--data", str(folder / "3.npz")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"client 3 listens\n"
+        yield own
+        assert private.read_text() == "a node's private key"
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def sentences(text):
     return [part for part in parts if len(part.split()) > 2]
 
 
-def test_every_notebook_has_a_source():
+def test_every_notebook_has_a_source(repository):
     listed = subprocess.run(
         ["git", "ls-files", ":(glob)notebooks/*.ipynb"],
         cwd=PROJECT,

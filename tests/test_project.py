@@ -91,7 +91,7 @@ def test_the_lock_names_no_place_that_packages_come_from():
     assert not re.search(r"://|^ *-|@", (PROJECT / "requirements.lock").read_text(), re.M)
 
 
-def test_the_top_level_is_what_it_should_be():
+def test_the_top_level_is_what_it_should_be(repository):
     listed = subprocess.run(
         ["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True, check=True
     )
@@ -122,12 +122,12 @@ def test_the_readmes_tables_are_what_the_kit_writes():
 def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records():
     """Count what OCFL's variants found again, from the records' files alone."""
     found = {}
-    for path in PROJECT.glob("data/results/ocfl-*/record.json"):
-        given = json.loads(path.read_text(encoding="utf-8"))["parameters"]
+    for folder in (record.folder for record in records.committed() if record.paper == "ocfl"):
+        given = json.loads((folder / "record.json").read_text(encoding="utf-8"))["parameters"]
         if given.get("until") == "clusters" and given["draws"] is None:
             names = ("dataset", "overlap", "balance", "clients")
             scenario = tuple(given[name] for name in names)
-            with path.with_name("rounds.csv").open(encoding="utf-8") as file:
+            with (folder / "rounds.csv").open(encoding="utf-8") as file:
                 last = {row["method"]: float(row["ari"]) for row in csv.DictReader(file)}
             for method, ari in last.items():
                 found.setdefault(method, {})[scenario, given["seed"]] = ari
@@ -142,21 +142,51 @@ def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(
         assert row in text
 
 
+def plain_environment():
+    """The environment variables but for those that change what make does."""
+    ours = ("ARGS", "CFLKIT", "MAKE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def test_make_works_in_a_folder_with_spaces_and_without_git(tmp_path):
+    """The tools are stand-ins, which only print what they are asked to do."""
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    home = tmp_path / "a folder"
+    tools, lesson = home / "bin", home / "notebooks" / "a lesson.ipynb"
+    for path in (*(tools / name for name in ("python", "ruff", "mypy")), lesson):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('#!/bin/sh\necho "asked: $@"\n')
+        path.chmod(0o755)
+    shutil.copy(PROJECT / "Makefile", home)
+
+    def asked(target):
+        command = ["make", "--old-file", "ready", target, f"BIN={tools}", "READY=ready"]
+        done = subprocess.run(
+            command, cwd=home, env=plain_environment(), capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return re.findall("^asked: (.*)", done.stdout, re.M)
+
+    assert asked("run") == ["-m cflkit run notebooks/03_ocfl_temperature.ipynb"]
+    checks = asked("test")
+    assert len(checks) == 4
+    assert checks[-1].startswith("-m pytest tests data/cache/staged ")
+    assert (home / "data" / "cache" / "staged" / "notebooks" / lesson.name).exists()
+
+
 @pytest.mark.slow
-def test_make_run_in_a_fresh_clone(tmp_path):
+def test_make_run_in_a_fresh_clone(repository, tmp_path):
     """Run the README's first command on committed files only, with this environment's packages."""
     if shutil.which("make") is None:
         pytest.skip("needs make")
     clone, ready = tmp_path / "clone", tmp_path / "ready"
     subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(clone)], check=True)
     ready.touch()
-    environment = {
-        k: v for k, v in os.environ.items() if not k.startswith(("ARGS", "CFLKIT", "MAKE"))
-    }
     done = subprocess.run(
         ["make", "--old-file", str(ready), "run", f"BIN={sys.prefix}/bin", f"READY={ready}"],
         cwd=clone,
-        env=environment | {"PYTHONPATH": str(clone)},
+        env=plain_environment() | {"PYTHONPATH": str(clone)},
         capture_output=True,
         text=True,
     )
@@ -177,9 +207,11 @@ def test_make_run_in_a_fresh_clone(tmp_path):
     for kind in ("notebook", "figure", "record"):
         place = re.search(rf"^{kind} +(\S+)$", done.stdout, re.M).group(1)
         assert (clone / place).exists()
+    contents = json.loads((clone / place / "record.json").read_text(encoding="utf-8"))
+    assert contents["claims"] == {claim: True for _, claim in told}
 
 
-def test_reset_brings_a_lesson_back_and_keeps_the_readers(tmp_path):
+def test_reset_brings_a_lesson_back_and_keeps_the_readers(repository, tmp_path):
     if shutil.which("make") is None:
         pytest.skip("needs make")
     clone, name = tmp_path / "clone", "00_start_here.ipynb"
@@ -190,9 +222,19 @@ def test_reset_brings_a_lesson_back_and_keeps_the_readers(tmp_path):
     exercise = clone / "notebooks" / "exercises" / name.replace(".ipynb", "_exercises.ipynb")
     exercise.write_text("solved")
     lesson.write_text(before.replace("seed = 0", "seed = 1"))
-    subprocess.run(["git", "add", str(lesson)], cwd=clone, check=True)
+    own = [clone / "notebooks" / mine for mine in ("mine.ipynb", "my own notes.ipynb")]
+    for path in own:
+        path.write_text("mine")
+    subprocess.run(["git", "add", str(lesson), *map(str, own)], cwd=clone, check=True)
+    deleted = clone / "notebooks" / "01_federated_averaging.ipynb"
+    renamed = clone / "notebooks" / "02_when_clients_disagree.ipynb"
+    deleted.unlink()
+    subprocess.run(["git", "mv", str(renamed), "notebooks/new name.ipynb"], cwd=clone, check=True)
     subprocess.run(["make", "reset"], cwd=clone, check=True, capture_output=True)
     assert lesson.read_text() == before
+    assert [path.read_text() for path in own] == ["mine", "mine"], "only lessons are reset"
+    assert deleted.exists() and renamed.exists()
+    assert (clone / "notebooks" / "new name.ipynb").exists()
     [kept] = (clone / "data" / "runs" / "yours").glob(f"*/{name}")
     assert "seed = 1" in kept.read_text()
     assert (clone / "notebooks" / "Untitled.ipynb").exists()
@@ -209,7 +251,9 @@ def test_the_readmes_python_runs():
     blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.S)
     assert len(blocks) == 3
     namespace = {}
-    for block in blocks:
+    fewer = [block.replace("rounds=20", "rounds=6") for block in blocks]  # enough for clusters
+    assert sum(map(str.__ne__, fewer, blocks)) == 1
+    for block in fewer:
         exec(compile(block, "README.md", "exec"), namespace)
     last = namespace["last"].set_index("method")
     assert last.loc["OCFL", "n_clusters"] == 3
@@ -235,7 +279,7 @@ def test_names_that_scripts_may_rely_on():
 
 
 @pytest.mark.slow
-def test_a_wheel_works_in_an_empty_folder_without_a_clone(tmp_path):
+def test_a_wheel_works_in_an_empty_folder_without_a_clone(repository, tmp_path):
     """Build a wheel from what git tracks, install it alone, and use the commands elsewhere."""
     source, wheels, place, home = (
         tmp_path / name for name in ("source", "wheels", "place", "home")

@@ -51,7 +51,7 @@ def test_the_profile_of_the_page_asks_for_one_gpu_per_run():
 
 
 @pytest.mark.slow
-def test_a_run_that_is_cancelled_goes_on_from_its_checkpoint(partition, tmp_path):
+def test_a_run_that_is_cancelled_goes_on_from_its_checkpoint(repository, partition, tmp_path):
     project = tmp_path / "project"
     subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(project)], check=True)
     for record in project.glob("data/results/tutorial-*"):  # else there is nothing to run

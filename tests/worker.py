@@ -61,11 +61,11 @@ PHASES = {
 }
 
 
-def run(folder: Path, phase: str | None = None) -> None:
+def run(folder: Path, phase: str | None = None, rounds: int = PARAMETERS["rounds"]) -> None:
     """Run as a notebook does, with all files in ``folder``; die in a phase if one is given."""
     for name in ("RESULTS", "CACHE"):
         os.environ[f"CFLKIT_{name}"] = str(folder / name.lower())
-    parameters = ocfl.Parameters(**PARAMETERS)
+    parameters = ocfl.Parameters(**PARAMETERS | {"rounds": rounds})
     images, split = partition.ocfl(
         datasets.load(parameters.dataset),
         overlap=parameters.overlap,

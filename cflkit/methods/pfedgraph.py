@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from ot.utils import proj_simplex
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -154,4 +153,6 @@ def nearest_shares(p: np.ndarray, costs: Matrix) -> Matrix:
     ndarray
         ``[n, n]``, one row of weights per client.
     """
+    from ot.utils import proj_simplex  # only here, since few processes need it
+
     return np.ascontiguousarray(proj_simplex((p - costs / 2).T).T)

@@ -154,5 +154,5 @@ if __name__ == "__main__":
     parser.add_argument("site", nargs="?", type=Path, help="a new folder, not data/runs/book")
     given = parser.parse_args().site
     if given is not None and given.exists():
-        parser.error(f"{given} is there already")
+        parser.error(f"{given} already exists")
     sys.exit(main(given or BOOK))
