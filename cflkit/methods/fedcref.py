@@ -193,18 +193,18 @@ class FedCRef(Method):
         self.refined = np.zeros(server.clients, dtype=np.int64)
 
     def enter(self, server: Server) -> None:
-        """Take part in a federation; after an iteration, only in the one that the method is in.
+        """Take part in a federation; after the setup, only with the same samples.
+
+        The method has clusters and errors of these samples. The server knows only how many there
+        are, so that other samples of the same number are not noticed.
 
         Raises
         ------
         ValueError
-            The clusters are those of another federation's samples.
+            A client has another number of samples than there are labels.
         """
-        if self.counts and self.iteration and server is not self.server:
-            raise ValueError(
-                "FedCRef has clusters of the samples of another federation, and cannot go on with "
-                "other samples; begin anew, with a run that comes after no other one"
-            )
+        if self.counts:
+            labels_of(self.clusterings, server)
         super().enter(server)
 
     @property
@@ -372,7 +372,7 @@ def local_clusters(labels: Sequence[Labels]) -> LocalClusters:
     return LocalClusters(np.array([c for c, _ in pairs]), [samples for _, samples in pairs])
 
 
-def labels_of(given: Sequence[Sequence[int]], server: Server) -> list[Labels]:
+def labels_of(given: Sequence[Sequence[int] | Labels], server: Server) -> list[Labels]:
     """Return labels as arrays, if there is one label per training sample of each client.
 
     Raises
