@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -51,10 +52,11 @@ def run(commands: Sequence[Command], side_by_side: int = 1) -> Iterator[tuple[Co
         Each command once it has ended, and why it failed; an empty string if it did not.
     """
     side_by_side = max(1, min(side_by_side, len(commands)))
-    pool, running = ThreadPoolExecutor(side_by_side), set[Process]()
+    pool, running, ended = ThreadPoolExecutor(side_by_side), set[Process](), threading.Event()
     try:
         begun = {
-            pool.submit(run_one, command, side_by_side, running): command for command in commands
+            pool.submit(run_one, command, side_by_side, running, ended): command
+            for command in commands
         }
         for number, future in enumerate(as_completed(begun), 1):
             command, (reason, minutes) = begun[future], future.result()
@@ -64,6 +66,7 @@ def run(commands: Sequence[Command], side_by_side: int = 1) -> Iterator[tuple[Co
     # A signal ends us alone, here or where outcomes are read; Ctrl-C interrupts the processes, too
     except (SystemExit, GeneratorExit):
         pool.shutdown(wait=False, cancel_futures=True)
+        ended.set()
         for process in tuple(running):
             process.terminate()
         raise
@@ -71,10 +74,13 @@ def run(commands: Sequence[Command], side_by_side: int = 1) -> Iterator[tuple[Co
         pool.shutdown(cancel_futures=True)
 
 
-def run_one(command: Command, side_by_side: int, running: set[Process]) -> tuple[str, float]:
+def run_one(
+    command: Command, side_by_side: int, running: set[Process], ended: threading.Event
+) -> tuple[str, float]:
     """Run a command; return the reason of a failure (empty without one) and the minutes.
 
-    Its process is in ``running`` until it has ended.
+    Its process is in ``running`` until it has ended. If it starts after ``ended`` is set, which is
+    too late for whoever ends the running processes, it is ended here.
     """
     from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
 
@@ -96,6 +102,8 @@ def run_one(command: Command, side_by_side: int, running: set[Process]) -> tuple
     except OSError as error:
         return f"cannot be started ({error})", 0.0
     running.add(process)
+    if ended.is_set():
+        process.terminate()
     _, told = process.communicate()
     running.remove(process)
     minutes = (perf_counter() - begin) / 60

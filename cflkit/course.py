@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import copy
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ PLAN = PROJECT / "notebooks" / "course.md"
 
 HEADING = re.compile(r"\A## ([\dL]\d\.\d+)$", re.MULTILINE)
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n(.*?)^ *### END SOLUTION\n?", re.S | re.M)
+LOCAL_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|mailto:|#)[^)]+\)")
 HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.S)
 # nbgrader's facts about a cell, unless it is an answer or a check
 MARK = {"grade": False, "locked": False, "schema_version": 3, "solution": False, "task": False}
@@ -217,7 +217,7 @@ def write(out: Path, solutions: bool = True) -> list[Path]:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ParameterError(f"{out} is a file, or has files already; name a new folder")
-    notebooks = {source.stem: with_grades(source) for source in sources()}
+    notebooks = {source.stem: apart(with_grades(source)) for source in sources()}
     versions: dict[str, Callable[[NotebookNode], NotebookNode]] = {"student": released}
     if solutions:
         versions["solutions"] = solved
@@ -248,10 +248,20 @@ def write_instructors_pack(out: Path) -> None:
             key += ["", f"**{question.id}** {question.question}", "", f"*{right}*"]
             key += ["", question.explanation]
     (out / "instructor" / "quiz_key.md").write_text("\n".join(key) + "\n", encoding="utf-8")
-    shutil.copy(PLAN, out / "instructor" / PLAN.name)
+    plan = LOCAL_LINK.sub(r"\1", PLAN.read_text(encoding="utf-8"))
+    (out / "instructor" / PLAN.name).write_text(plan, encoding="utf-8")
 
 
 def write_notebook(notebook: NotebookNode, path: Path) -> None:
     """Write a notebook, and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, path)
+
+
+def apart(notebook: NotebookNode) -> NotebookNode:
+    """Return a notebook without links to files of the kit, beside which a course does not lie."""
+    notebook = copy.deepcopy(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = LOCAL_LINK.sub(r"\1", cell.source)
+    return notebook

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import gaussian_blur
 
 BASELINES = ("zeros", "blur", "mean")
+BLUR = 11  # the side of the kernel that blurs an image, in pixels
+SMALLEST_BLURRED = BLUR // 2 + 1  # of a smaller image, the border cannot be mirrored
 # The number of images in one forward pass
 CHUNK = 1024
 
@@ -213,7 +215,7 @@ def background(images: Tensor, baseline: str) -> Tensor:
     if baseline == "zeros":
         return torch.zeros_like(images)
     if baseline == "blur":
-        return gaussian_blur(images, [11, 11], [5.0, 5.0])
+        return gaussian_blur(images, [BLUR, BLUR], [5.0, 5.0])
     if baseline == "mean":
         return images.mean(dim=(2, 3), keepdim=True).expand_as(images)
     raise ValueError(f"unknown baseline {baseline!r}; choose from {', '.join(BASELINES)}")

@@ -148,7 +148,7 @@ def scale(record: Record, paper: str) -> str | None:
     perturbation = record.provenance.get("perturbation")
     if record.paper != known.folder or perturbation != record.parameters.get("perturbation"):
         return None
-    if record.id.endswith(("-threads", "-stacked")):  # see `records.run_id`
+    if records.variables(record.id):
         return None
     fields = known.parameters.model_fields
     # Records have no parameters of the demonstrations, such as `repeats`
@@ -224,7 +224,8 @@ def command(record: Record, paper: str) -> str:
         for name, value in record.parameters.items()
         if name in usual and usual[name] != value
     ]
-    words = ["python", "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
+    words = [f"{name}={value}" for name, value in records.variables(record.id).items()]
+    words += ["python", "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
     return shlex.join([*words, *itertools.chain.from_iterable(given)])
 
 

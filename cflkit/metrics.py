@@ -18,6 +18,7 @@ from sklearn.metrics import (
     completeness_score,
     homogeneity_score,
 )
+from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
 
@@ -44,10 +45,8 @@ def matched(truth: ArrayLike, found: ArrayLike) -> dict[int, int]:
 
     If there are more clusters than classes, the result does not contain the remaining clusters.
     """
-    classes, row = np.unique(np.asarray(truth), return_inverse=True)
-    clusters, column = np.unique(np.asarray(found), return_inverse=True)
-    together = np.zeros((len(classes), len(clusters)), dtype=int)
-    np.add.at(together, (row, column), 1)
+    classes, clusters = np.unique(truth), np.unique(found)
+    together = contingency_matrix(truth, found)
     pairs = zip(*linear_sum_assignment(together, maximize=True), strict=True)
     return {int(clusters[j]): int(classes[i]) for i, j in pairs}
 

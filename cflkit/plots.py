@@ -352,7 +352,7 @@ def associations(row: Mapping[str, Any], axes: Axes | None = None) -> Axes:
             axes.text(x_label, y_label, str(label), ha="center", va="center", fontsize=9)
     edges = [] if pd.isna(row["edges"]) else [e.split("-") for e in row["edges"].split("|") if e]
     for pair in (list(map(int, edge)) for edge in edges):
-        wrong = len(set(classes[pair])) > 1
+        wrong = len(set(classes[pair])) > 1 or classes[pair[0]] < 0
         axes.plot(x[pair], y[pair], zorder=int(wrong), **(WRONG_EDGE if wrong else RIGHT_EDGE))
     joined = np.isin(np.arange(len(classes)), np.array(edges, dtype=int))
     axes.scatter(

@@ -173,9 +173,10 @@ def true_groups(committed: Sequence[Record]) -> str:
         for paper in PAPERS.values():
             if paper.results is not None and ledger.scale(record, paper.name) == "paper":
                 scenario = ledger.scenario_of(record, paper.name)
-                for method in record.summary:
-                    repeated = found.setdefault((paper.folder, method), {})
-                    repeated.setdefault(scenario, []).append(record)
+                for method, measures in record.summary.items():
+                    if "ari" in measures:  # not if it diverged, or has mixtures and no clusters
+                        repeated = found.setdefault((paper.folder, method), {})
+                        repeated.setdefault(scenario, []).append(record)
     rows = []
     for (folder, method), scenarios in sorted(found.items()):
         runs = [run for group in scenarios.values() for run in ledger.one_per_seed(group)]

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -129,6 +130,14 @@ def run_id(parameters: Recorded) -> str:
     suffix = f"-{engine}" if engine else ""
     suffix += f"-perturbed{perturbed}" if perturbed else ""
     return f"{parameters.folder}-{parameters.scenario}-seed{parameters.seed}-{digest}{suffix}"
+
+
+def variables(run: str) -> dict[str, str]:
+    """Return the environment variables that a run's id names, and their values, see `run_id`."""
+    found = re.search(r"-[0-9a-f]{8}(?:-([a-z]+))?(?:-perturbed(-?\d+))?$", run)
+    values = found.groups() if found else (None, None)
+    names = ("CFLKIT_ENGINE", "CFLKIT_PERTURB")
+    return {name: value for name, value in zip(names, values, strict=True) if value}
 
 
 def folder(run: str) -> Path | None:
@@ -264,7 +273,7 @@ def remove_leftovers(run: str) -> None:
     """
     restore(run)
     state = checkpoint(run)
-    for part in state.parent.glob(f"{run}.*.part"):
+    for part in [*state.parent.glob(f"{run}.*.part"), *(results() / run).glob("*.part")]:
         if not written_by_a_living_process(part):
             part.unlink(missing_ok=True)
     for draft in results().glob(f".{run}.*"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from cflkit import papers
+from cflkit import papers, records
 from cflkit.history import MEASURES
 from cflkit.parameters import ParameterError
 from cflkit.records import Record
@@ -70,6 +71,9 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     paper = papers.by_record(record.id)
     if paper is None:
         raise ParameterError(f"{record.id} is not a record of a paper of the kit")
+    for name, value in records.variables(record.id).items():
+        if os.environ.get(name) != value:
+            raise ParameterError(f"{record.id} was made with {name}={value}; set it to replay it")
     run = paper.parameters.checked(record.parameters)
     every = paper.rounds(run)
     count = (every if paper.after_the_last else min(2, every)) if rounds is None else rounds

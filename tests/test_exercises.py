@@ -266,13 +266,25 @@ def test_a_course_has_solutions_only_where_asked(tmp_path, capsys):
     assert "Rubric" not in public
     for name in SOURCES:
         student = (tmp_path / "public" / "student" / f"{name}.ipynb").read_text()
-        assert student == committed(f"notebooks/exercises/{name}.ipynb")
+        lies_there = nbformat.reads(committed(f"notebooks/exercises/{name}.ipynb"), as_version=4)
+        assert nbformat.reads(student, as_version=4) == course.apart(lies_there)
         solutions = (tmp_path / "all" / "solutions" / f"{name}.ipynb").read_text()
         assert "SOLUTION" not in solutions
         assert "HIDDEN" not in solutions
     assert "Rubric of 01.7" in (
         tmp_path / "all" / "solutions" / "01_federated_averaging_exercises.ipynb"
     ).read_text(encoding="utf-8")
+
+
+def test_a_course_links_only_to_the_internet(tmp_path):
+    course.write(tmp_path)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.md")}
+    for path in tmp_path.rglob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        texts[path.name] = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    for name, text in texts.items():
+        assert not re.findall(r"\]\((?!http|#)[^)]*\)", text), name
+    assert "the lesson 00 Start here" in texts["00_start_here_exercises.ipynb"]
 
 
 def test_a_course_overwrites_nothing(tmp_path, capsys):

@@ -1,6 +1,8 @@
 """Tests of GradCAM, insertion and deletion against plain computations."""
 
 import copy
+import dataclasses
+from types import SimpleNamespace
 
 import jupytext
 import numpy as np
@@ -474,6 +476,32 @@ def test_layers_are_checked_before_anything_trains(change, message):
     run.check_against_data()
     with pytest.raises(ParameterError, match=message):
         explanations.Parameters.checked(usual | change).check_against_data()
+
+
+def test_images_that_are_too_small_for_the_blur_are_refused(small):
+    lesson = PROJECT / "notebooks" / "07_explaining_cluster_models.ipynb"
+    given = {"dataset": small.name, "baseline": "blur", "layer": "features.0"}
+    run = papers.explanations.Parameters.checked(notebooks.defaults(notebooks.read(lesson)) | given)
+    papers.explanations.check_layer(run, small)
+    parts = {name: getattr(small, name)[..., :5, :5] for name in ("images", "test_images")}
+    tiny = dataclasses.replace(small, **parts)
+    with pytest.raises(ParameterError, match="blur needs images of 6 pixels or more"):
+        papers.explanations.check_layer(run, tiny)
+    with pytest.raises(RuntimeError, match="Padding size"):
+        explain.background(torch.rand(1, 1, 5, 5), "blur")
+    assert explain.background(torch.rand(1, 1, 6, 6), "blur").shape == (1, 1, 6, 6)
+
+
+def test_clusters_are_compared_with_the_last_ones_of_each_method():
+    """One method ends a round before the other, and one diverges."""
+    explained = pd.DataFrame(
+        [("A", 0, "0|1"), ("A", 1, "2"), ("B", 0, "0"), ("B", 1, "1|2"), ("C", 0, "0|1|2")],
+        columns=["method", "cluster", "clients"],
+    )
+    rows = [("A", 1, "0|0|1"), ("B", 1, "0|1|1"), ("B", 2, "0|0|1"), ("C", 1, np.nan)]
+    trained = pd.DataFrame(rows, columns=["method", "round", "clusters"])
+    runs = (SimpleNamespace(rounds=table) for table in (explained, trained))
+    assert papers.explanations.same_clusters(*runs) == {"A": True, "B": False}
 
 
 def test_layers_are_checked_with_the_data_as_they_are(small, split):

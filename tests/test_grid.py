@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -413,6 +414,19 @@ def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypat
     outcomes.close()
     assert time.monotonic() - begin < 30  # it does not wait for the end of the run, in a minute
     assert (tmp_path / "ended").exists()
+
+
+def test_a_run_that_starts_while_the_others_are_ended_is_ended(tmp_path, monkeypatch):
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\nexec sleep 60\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(batch.sys, "executable", str(script))
+    too_late = threading.Event()
+    too_late.set()
+    begin = time.monotonic()
+    reason, _ = batch.run_one(batch.Command("late", []), 1, set(), too_late)
+    assert time.monotonic() - begin < 30  # it does not wait for the end of the run, in a minute
+    assert reason.startswith(f"exit status -{signal.SIGTERM.value}")
 
 
 @pytest.mark.slow

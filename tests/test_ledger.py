@@ -236,7 +236,7 @@ def test_a_run_that_was_perturbed_from_outside_belongs_to_no_table():
 
 def test_a_run_whose_engine_was_named_from_outside_belongs_to_no_table():
     run = record()
-    elsewhere = dataclasses.replace(run, folder=run.folder.with_name(f"{run.id}-stacked"))
+    elsewhere = dataclasses.replace(run, folder=run.folder.with_name("ocfl-run-01234567-stacked"))
     assert ledger.scale(run, "ocfl") == "paper"
     assert ledger.scale(elsewhere, "ocfl") is None
 

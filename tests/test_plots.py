@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cflkit import metrics, plots
+from cflkit import evaluation, metrics, plots
 
 
 @pytest.fixture
@@ -134,6 +134,20 @@ def test_a_rare_colour_is_not_lost():
     stored = PIL.Image.open(io.BytesIO(plots.png_of(figure))).convert("RGB")
     away = np.abs(np.asarray(stored).astype(int) - [0xCC, 0x79, 0xA7]).sum(axis=2)
     assert (away < 12).sum() > 20
+
+
+def test_an_association_of_two_clusters_without_a_class_is_wrong():
+    """The same pairs are wrong as in `evaluation.wrong_share`."""
+    classes, edges = "-1|-1|3|3|4", "0-1|2-3|3-4"
+    pairs = np.zeros((5, 5), dtype=bool)
+    for one, other in ((0, 1), (2, 3), (3, 4)):
+        pairs[one, other] = pairs[other, one] = True
+    ax = plots.associations({"classes": classes, "edges": edges})
+    looks = (plots.WRONG_EDGE, plots.RIGHT_EDGE, plots.WRONG_EDGE)
+    assert [line.get_color() for line in ax.lines[:3]] == [look["color"] for look in looks]
+    names = np.array(classes.split("|"), dtype=int)
+    assert evaluation.wrong_share(pairs, names) == pytest.approx(2 / 3)
+    plt.close("all")
 
 
 def test_features_are_drawn_as_rows_of_shades():

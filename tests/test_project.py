@@ -1,6 +1,7 @@
 """Tests of the files around the code: environments, README, and a fresh clone."""
 
 import csv
+import dataclasses
 import importlib
 import inspect
 import json
@@ -140,6 +141,14 @@ def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(
         ari = sum(runs.values()) / len(runs)
         row = f"| ocfl | {method} | {len(scenarios)} | {len(runs)} | {right} | {ari:.3f} |"
         assert row in text
+
+
+def test_runs_without_clusters_are_not_in_the_table_of_true_groups():
+    """Soft methods have no clusters, and methods that diverged have no measures."""
+    record = next(r for r in records.committed() if r.parameters.get("until") == "clusters")
+    more = {"FedEM": {"total_bytes_up": 1.0}, "diverged": {"diverged_in": 2}}
+    extended = dataclasses.replace(record, summary=record.summary | more)
+    assert readme.true_groups([extended]) == readme.true_groups([record])
 
 
 def plain_environment():

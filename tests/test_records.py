@@ -124,6 +124,15 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
     assert not state.exists()
 
 
+def test_a_kill_while_claims_are_written_leaves_nothing(finished):
+    kept = records.write("run", *finished)
+    half = kept.folder / f"record.{2**22 + 1}.part"
+    half.write_text("{")
+    records.remove_leftovers("run")
+    assert not half.exists()
+    assert (kept.folder / "record.json").exists()
+
+
 def test_the_checkpoint_of_a_later_run_that_was_interrupted_is_kept(finished):
     """The time at which the record was made counts, and not that of its file, which git changes."""
     written = records.write("run", *finished)
@@ -228,6 +237,8 @@ def test_a_run_with_a_variable_does_not_replace_the_run_as_it_is(
     plain = records.run_id(finished[0])
     monkeypatch.setenv(variable, value)
     assert records.run_id(finished[0]) == f"{plain}{suffix}"
+    assert records.variables(f"{plain}{suffix}") == {variable: value}
+    assert records.variables(plain) == {}
 
 
 def test_outside_a_clone_a_record_that_is_half_written_is_not_published(finished, monkeypatch):

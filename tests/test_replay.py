@@ -14,8 +14,7 @@ from cflkit.parameters import ParameterError
 QUICK = {"dataset": "digits-8x8", "model": "linear", "clients": 6, "draws": 60, "rounds": 4}
 
 
-@pytest.fixture
-def made():
+def short_run():
     """Make the record of a short run of the OCFL papers' methods."""
     usual = ledger.defaults("03_ocfl_temperature")
     run = ocfl.Parameters.checked(usual | QUICK | {"lr": 0.05})
@@ -23,6 +22,12 @@ def made():
     federation = ocfl.federation(run, images, split)
     history = ocfl.play(run, federation, ocfl.line_up(run, images, split), run.rounds)
     return records.write(records.run_id(run), run, history, federation)
+
+
+@pytest.fixture
+def made():
+    """The record of a short run."""
+    return short_run()
 
 
 def changed(record, change):
@@ -151,6 +156,17 @@ def test_what_cannot_be_replayed_is_said(made, monkeypatch):
     shutil.copytree(made.folder, elsewhere)
     with pytest.raises(ParameterError, match="is not a record of a paper of the kit"):
         replay.replay(records.read(elsewhere))
+
+
+def test_a_run_with_variables_of_its_own_is_made_and_replayed_with_them(made, monkeypatch):
+    monkeypatch.setenv("CFLKIT_ENGINE", "stacked")
+    record = short_run()
+    assert outcomes(record) == [replay.SAME] * 2
+    assert ledger.command(record, "ocfl").startswith("CFLKIT_ENGINE=stacked ")
+    assert "CFLKIT_ENGINE" not in ledger.command(made, "ocfl")
+    monkeypatch.delenv("CFLKIT_ENGINE")
+    with pytest.raises(ParameterError, match="was made with CFLKIT_ENGINE=stacked; set it"):
+        replay.replay(record)
 
 
 SMALL = {

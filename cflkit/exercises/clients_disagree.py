@@ -155,12 +155,12 @@ def from_shares_of_classes(counts: Indices) -> Array:
 # --- 02.5 ----------------------------------------------------------------------------------------
 
 
-def mean_shared(pool: int = 100, draws: tuple[int, int] = (50, 100), times: int = 3000) -> float:
-    """Let two clients draw with replacement, many times; return how many images they share."""
+def mean_shared() -> float:
+    """Let two clients draw 50 and 100 of 100 images, often; return how many images they share."""
     rng = np.random.default_rng(0)
     shared = [
-        len(np.intersect1d(rng.integers(pool, size=draws[0]), rng.integers(pool, size=draws[1])))
-        for _ in range(times)
+        len(np.intersect1d(rng.integers(100, size=50), rng.integers(100, size=100)))
+        for _ in range(3000)
     ]
     return float(np.mean(shared))
 

@@ -10,8 +10,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics.cluster import contingency_matrix
 
 from cflkit.exercises.base import Arguments, Explain, Implement, Predict, same_groups
+from cflkit.exercises.ledger import purity
 from cflkit.methods.fedcref import FedCRef, LocalClusters, associate, communities_of, differences
 from cflkit.metrics import clustering_accuracy, matched
 
@@ -131,19 +133,9 @@ def a_clustering(rng: np.random.Generator) -> Arguments:
     return truth[order], found[order]
 
 
-def purity(truth: Labels, found: Labels) -> float:
-    """Make the mistake of naming each cluster after its most frequent class."""
-    own = [truth[found == cluster] for cluster in np.unique(found)]
-    return sum(int(np.bincount(members).max()) for members in own) / len(truth)
-
-
 def greedy(truth: Labels, found: Labels) -> float:
     """Make the mistake of matching the largest overlap first, and then the next."""
-    classes, row = np.unique(truth, return_inverse=True)
-    clusters, column = np.unique(found, return_inverse=True)
-    together = np.zeros((len(classes), len(clusters)))
-    np.add.at(together, (row, column), 1)
-    right = 0.0
+    together, right = contingency_matrix(truth, found), 0.0
     for _ in range(min(together.shape)):
         i, j = np.unravel_index(together.argmax(), together.shape)
         right += together[i, j]

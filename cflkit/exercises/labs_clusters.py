@@ -17,6 +17,8 @@ from sklearn.metrics.pairwise import euclidean_distances
 from cflkit.clustering import Labels, canonical_labels
 from cflkit.divergence import cosine_divergence
 from cflkit.exercises.base import Arguments, Implement, same_groups
+from cflkit.exercises.fedcref import greedy
+from cflkit.exercises.ledger import purity
 from cflkit.methods import emd_cfl
 from cflkit.metrics import clustering_accuracy
 
@@ -186,28 +188,14 @@ def two_clusterings(rng: np.random.Generator) -> Arguments:
     return names[before][order], others[after][order]
 
 
-def overlaps(before: Labels, after: Labels) -> Array:
-    """Count the clients of each pair of an old and a new cluster."""
-    old, row = np.unique(before, return_inverse=True)
-    new, column = np.unique(after, return_inverse=True)
-    counts = np.zeros((len(old), len(new)))
-    np.add.at(counts, (row, column), 1)
-    return counts
-
-
 def by_majority(before: Labels, after: Labels) -> float:
     """Make the mistake of giving each new cluster the old number of most of its clients."""
-    return float(1 - overlaps(before, after).max(axis=0).sum() / len(before))
+    return 1 - purity(before, after)
 
 
 def greedily(before: Labels, after: Labels) -> float:
     """Make the mistake of matching the two clusters with the largest overlap, and so on."""
-    counts, stayed = overlaps(before, after), 0.0
-    for _ in range(min(counts.shape)):
-        row, column = np.unravel_index(counts.argmax(), counts.shape)
-        stayed += counts[row, column]
-        counts[row], counts[:, column] = -1, -1
-    return 1 - stayed / len(before)
+    return 1 - greedy(before, after)
 
 
 def by_position(before: Labels, after: Labels) -> float:

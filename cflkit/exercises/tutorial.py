@@ -126,6 +126,7 @@ def rising_heights(rng: np.random.Generator) -> Arguments:
     """Draw the heights of merges in ascending order, with one gap that is clearly the largest."""
     steps = rng.uniform(0.05, 0.3, rng.integers(5, 9))
     steps[rng.integers(2, len(steps) - 1)] += rng.uniform(0.6, 1.5)
+    steps[0] = 0.01  # the second height is the largest multiple of the one before
     return (np.cumsum(steps),)
 
 

@@ -1,7 +1,7 @@
 """The form in which every paper of the kit is described.
 
-`ledger`, `grid`, `records`, `notebooks` and `readme` use a `Paper`. None of them refers to a
-particular paper.
+`ledger`, `catalogue`, `replay`, `records`, `notebooks` and `readme` use a `Paper`. None of them
+refers to a particular paper.
 """
 
 from __future__ import annotations

@@ -287,8 +287,9 @@ def play(
 def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
     """Make EMD-CFL and the three methods beside it, or those that the run names.
 
-    A baseline has a twin as published if the comparison's code differs from its authors' code. The
-    twin has the paper's threshold. EMD-CFL has one if ``run.published_distances`` says so.
+    A baseline has a twin as published if options of its method make what the comparison's code
+    does. The twin has the paper's threshold. Report 95 lists what has no option. EMD-CFL has a twin
+    if ``run.published_distances`` says so.
 
     Parameters
     ----------

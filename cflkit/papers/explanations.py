@@ -98,9 +98,12 @@ def check_layer(run: Parameters, images: ImageSet) -> None:
     ------
     ParameterError
         The model has no such layer, or its output has no height and width for these images.
+        The images are too small to be blurred.
     """
-    from cflkit.explain import spatial_layer  # loads Captum, as above
+    from cflkit.explain import SMALLEST_BLURRED, spatial_layer  # loads Captum, as above
 
+    if run.baseline == "blur" and min(images.shape[1:]) < SMALLEST_BLURRED:
+        raise ParameterError(f"baseline: blur needs images of {SMALLEST_BLURRED} pixels or more")
     with torch.device("meta"):
         network = models.make(run.model, images.shape, images.classes).eval()
         image = torch.empty(1, *images.shape)
@@ -227,7 +230,7 @@ def same_clusters(explained: Record, trained: Record) -> dict[str, bool]:
         Whether the two agree, for each method that both runs have.
     """
     members = explained.rounds.drop_duplicates(["method", "cluster"]).groupby("method")["clients"]
-    last = trained.rounds[trained.rounds["round"] == trained.rounds["round"].max()]
+    last = trained.rounds.dropna(subset="clusters").groupby("method").tail(1)
     found = {}
     for method, labels in zip(last["method"], last["clusters"], strict=True):
         if method in members.groups:

@@ -210,6 +210,8 @@ PAPERS = (
             "first-isolated": at(0, "isolated", CLUSTERS),
             "last-isolated": at(-1, "isolated", CLUSTERS),
         },
+        # A share of the images as large as the dirtiness gets into other local clusters
+        fixed=({"protocol": "first-clustering-accuracy", "clustering": "dirty-uniform"},),
         data=data,
         federation=federation,
         line_up=line_up,

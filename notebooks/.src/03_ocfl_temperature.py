@@ -201,7 +201,7 @@ for t, gamma in enumerate(gammas):
 # %% [markdown]
 # **With the defaults** the blocks are there in the first rounds, when the network has learned hardly anything. Clients
 # of the same cluster have a small distance, because they hold the same classes. Between clusters all distances lie
-# above 1: one group undoes what another group learns.
+# above 1: one group undoes a part of what another group learns.
 #
 # ## One number for the whole matrix: the temperature
 #
@@ -395,7 +395,7 @@ for kind, (_, runs) in matrices_by_kind.items():
 # %% [markdown]
 # **With the defaults**, three clusterers are right in every round if clusters share no class. The trigger decides
 # nothing there: the first round would do. If they share classes, HDBSCAN is clearly better in the round that fires
-# than in round 1. Affinity propagation and k-means do not need to wait. Mean shift is best in round 1. So the best
+# than in round 1. Affinity propagation and k-means do not need to wait, and mean shift is best in round 1. So the best
 # moment depends on the data and on the clusterer.
 #
 # ## OCFL from scratch
@@ -576,8 +576,8 @@ plots.show(
 # The table of the last round, with accuracy, is printed at the end.
 #
 # A part of FedAvg's distance from OCFL-HDB comes from the measure. FedAvg's wrong answers often fall on classes that the client
-# does not hold, and each such class counts as F1 = 0. Its accuracy shows a smaller distance. FedAvg's line also still rises: ten
-# rounds are few for one model of ten classes.
+# does not hold, and each such class counts as F1 = 0. Its accuracy shows a smaller distance. **With the defaults**, FedAvg's line
+# also still rises: ten rounds are few for one model of ten classes.
 #
 # ### A simpler way to personalise: fine-tuning
 #
@@ -658,7 +658,7 @@ plots.show(
     figure,
     7,
     "PF1 against the megabytes sent so far, means over training seeds.",
-    "Lines of PF1 over megabytes for FedAvg, OCFL-HDB and the oracle, whose dots stand at the same "
+    "Lines of PF1 over megabytes for FedAvg, OCFL-HDB and the oracle, which end at the same "
     "amounts, and a dotted horizontal line for local training.",
 )
 
@@ -753,8 +753,9 @@ for names in (["T", "round"], [*groupings, "noise"]):
     print(listed[names].reset_index().to_string(index=False), end="\n\n")
 
 # %% [markdown]
-# A rising temperature does not prove that there are groups. It starts to rise for clients without groups as
-# well, because independent updates drift towards right angles ($\gamma = 1$, $T = 0.5$). In Figure 8, the temperature without
+# A rising temperature does not prove that there are groups. It starts to rise for clients without groups as well. We think that
+# their updates have less and less in common, and come near right angles ($\gamma = 1$, $T = 0.5$). In the second setting, some go
+# slightly beyond. In Figure 8, the temperature without
 # groups is lower than with groups. But its height also depends on the network and on the training, as the table shows. OCFL does
 # not look at the height. Only the clusterer can say "one cluster", and only HDBSCAN has a way to say "nothing": noise. If all
 # clients are noise, they stay together, and federated averaging goes on. k-means always answers three.
@@ -950,9 +951,9 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # a round of clustering has not split, so its row is that of FedAvg. [04](04_sattler_and_briggs.ipynb) shows what
 # Sattler's method needs before it splits.
 #
-# Briggs' method needs a threshold. The default, 0.8, was chosen from the dendrograms of twenty training seeds. In
-# the round in which the method cuts, this threshold lies about halfway between the merges within true clusters and
-# those between them. Notebook [04](04_sattler_and_briggs.ipynb) shows what happens elsewhere.
+# Briggs' method needs a threshold. The default, 0.8, was chosen from the dendrograms of twenty training seeds. In the round in
+# which the method cuts, this threshold lies between the merges within true clusters and those between them, with room on both
+# sides. Notebook [04](04_sattler_and_briggs.ipynb) shows what happens elsewhere.
 #
 # ## At full scale
 #

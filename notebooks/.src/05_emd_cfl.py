@@ -210,9 +210,10 @@ print("in three dimensions, by cosines:", agree)
 # common initial model on its own data. Then it looks at images with what it has learned. The
 # [**embedding**](99_glossary.ipynb#embedding) of an image is the vector that enters the network's last layer.
 #
-# The paper gives a reason for this choice. Take two clients and their last layers. On the second client's data, the two layers disagree at
-# most as much as on the first client's data, plus a constant times the distance between the two samples of embeddings. The constant is a
-# [Lipschitz constant](99_glossary.ipynb#lipschitz-constant): the largest factor by which a function stretches a distance. For one linear
+# The paper gives a reason for this choice. Take two clients and their last layers. The two layers disagree to some extent on the
+# data of each client. On the second client's data, they disagree more by at most a constant times the distance between the two
+# samples of embeddings. The constant comes from a [Lipschitz constant](99_glossary.ipynb#lipschitz-constant): the largest factor
+# by which a function stretches a distance. For one linear
 # layer it is moderate. For a whole network, from pixels to outputs, it may be huge, and then the bound says nothing. With the cosine distance, which
 # ignores lengths, this argument is a motivation and not a bound.
 
@@ -239,7 +240,7 @@ figure, axes = plt.subplots(1, 3, figsize=(5.8, 2.3), sharex=True, sharey=True)
 titles = [
     "client 0, its own images",
     "client 1, of its group",
-    f"client {outsider}, of another group",
+    f"client {outsider}, another group",
 ]
 for client, view, title, ax in zip((0, 1, outsider), views, titles, axes, strict=True):
     classes = federation.targets(client, part).cpu().numpy()
@@ -258,12 +259,14 @@ plots.show(
     figure,
     3,
     "Training images of three clients, embedded by the first client's model.",
-    "Three scatter plots with the same axes. With the defaults, three marked classes form separate "
-    "groups in the first two panels; in the third panel the same classes mix in another place.",
+    "Three scatter plots with the same axes. With the defaults, class 4 lies apart from classes 0 "
+    "and 1 in the first two panels; in the third, all three lie in another, smaller area, where "
+    "classes 1 and 4 mix.",
 )
 
 # %% [markdown]
-# The model was trained to spread its own classes, in the first panel. It was not trained for the last panel. **With the defaults**, the three classes fall into another, smaller area there, and mix. (We drew training images because
+# The model was trained to spread its own classes, in the first panel. It was not trained for the last panel. **With the
+# defaults**, the three classes fall into another, smaller area there, and classes 1 and 4 mix. (We drew training images because
 # there are more of them. The method compares validation images.)
 #
 # ## What a client sends, and what the server sees
@@ -571,8 +574,9 @@ for number, (found_by, local, fine) in enumerate(zip(summaries, ends_alone, tune
 # With the same clusters, EMD-CFL and the oracle train the very same models, and the kit trains them only once. So compare their rows in the table:
 # where the clusters are right, all digits are equal. **With the defaults**, FedAvg and FedProx end several points lower, and their worst client lower still.
 #
-# The two references show how much of this gain needs clusters. Clients alone are much nearer to EMD-CFL than FedAvg is. One more
-# local round brings FedAvg's model to within 1.5 points of EMD-CFL, without any clusters. So these images are easy enough for a client to learn most
+# The two references show how much of this gain needs clusters. Clients alone are much nearer to EMD-CFL than FedAvg is. **With
+# the defaults**, one more local round brings FedAvg's model to within 1.5 points of EMD-CFL, without any clusters. So these
+# images are easy enough for a client to learn most
 # of them alone, and little is left for clustering to gain.
 #
 # Does the lead over FedAvg last? Both methods go on for seven more rounds:
@@ -701,7 +705,8 @@ plots.show(
 #   reference distance subtracts what two samples of one distribution have anyway.
 #
 # We made this shift to show these weaknesses, so it says nothing about how often they occur. On Rotated CIFAR-10 and both backdoor data sets, the
-# paper sees the clusters in the embeddings only. It suspects that the other vectors have too many dimensions. Embeddings must have
+# paper sees the clusters in the embeddings only. It suspects that the other vectors have too many dimensions. Yet in its Table 3,
+# FlexCFL and CFLGP find the groups of Backdoor MNIST as well, and they compare updates and gradients. Embeddings must have
 # blind spots, too. The table below shows one, and exercise 6 looks for another.
 #
 # ### Other seeds, other partitions, and four rotations
@@ -762,11 +767,12 @@ for shift, found in over_seeds.items():
 # - On the hard shift, the embeddings and the updates have a room above 1 with every seed. But the room of the embeddings depends
 #   on chance: Figure 7 shows the largest one.
 # - After 5 epochs, our ε fails with every seed. The smallest room of the embeddings is below 1, so with at least one seed no ε
-#   works. But no other distance has a working threshold with any seed, and the embeddings have one with at least one seed. We
+#   works. But neither parameters nor updates nor pixels have a working threshold with any seed, and the embeddings have one with
+#   at least one seed. We
 #   chose 12 epochs and this ε with the truth at hand.
 # - On the four rotations, a threshold on the updates works and none on the embeddings does.
-# - On the lesson's shift, even the untrained network has embeddings that separate the groups. So their success there
-#   does not show that the clients have to train first.
+# - On the lesson's shift, even the untrained network has embeddings that separate the groups. On the hard shift, it does so with
+#   at least one seed. So this table does not show that the clients have to train first.
 # - The gap rule works in the two upper rows, and in no case of the two lower ones. A large room is not enough for it: after 5
 #   epochs, one seed has a room above 3, and the rule fails there. A room is a quotient, and the rule looks for a difference. It
 #   does not say when it has failed.
@@ -936,11 +942,12 @@ plots.show(
 # | FlexCFL | updates, by their main directions | once, after the first training | $k$ |
 # | FeSEM | all parameters | in every round | $k$ |
 # | CFLGP | gradients, accumulated over rounds | in every second round | $k$ |
-# | Briggs | updates, by angle | once, after a given round | a distance |
+# | Briggs | updates, by angle | once, after a given round | a distance, and the round |
 # | OCFL | updates, by angle | once, when the temperature rises | with HDBSCAN, the smallest size of a cluster |
 # | oracle | nothing | – | the clusters |
 #
-# All of them run in lockstep with the first seed, on the lesson's shift and on the hard one. $k$ is the true number of clusters. For PACFL
+# All of them run in [lockstep](99_glossary.ipynb#lockstep) with the first seed, on the lesson's shift and on the hard one. $k$ is
+# the true number of clusters. For PACFL
 # and FedClust we take the best threshold on the lesson's shift: the middle of its working range. EMD-CFL and Briggs get thresholds of ours, too. So every method
 # gets a number that a server may not know. FedAvg, with one model for all, and Local, without a federation, are there for comparison. Which methods will find the groups of the hard shift?
 
@@ -1021,14 +1028,17 @@ print("trainings per client that a method asks for:", *sorted(asked))
 # pixels, and FedClust and FeSEM, which compare parameters. For PACFL and FedClust, two reasons are mixed here: what they compare, and thresholds that were chosen on the lesson's shift. FeSEM has no threshold, and is told $k$. The result
 # also depends on the seed: with another, one of the three may find the groups of the hard shift.
 #
-# The angles of updates and gradients are enough. FlexCFL, CFLGP, Briggs and OCFL found the groups of the hard shift in all 20 seeds, and they
+# **With the defaults**, the angles of updates and gradients are enough. FlexCFL, CFLGP, Briggs and OCFL found the groups of the
+# hard shift in all 20 seeds, and they
 # exchange much less than EMD-CFL in these few rounds. With the lesson's ε, EMD-CFL found them in 18. So after 12 epochs, this
 # shift is **no reason for embeddings**. The paper has
 # another one: on Rotated CIFAR-10, with a large network, updates did not show the groups.
 #
-# Two methods find the groups of neither shift, for reasons of their own. IFCA begins with random models. All clients may prefer the same one, and then the
+# **With the defaults**, two methods find the groups of neither shift, for reasons of their own. IFCA begins with random models.
+# All clients may prefer the same one, and then the
 # others are never trained. Sattler's method, as in its authors' code, may
-# not split in the first 20 rounds. This run is shorter, so its row CFL says nothing about the method.
+# not split in the first 20 rounds. This run is shorter, so its row CFL says nothing about the method. That row is not FedAvg's:
+# in CFL all clients have the same weight, and in FedAvg they have those of their numbers of samples.
 #
 # A method may be slightly above the oracle, which is no upper bound: Briggs, for example, trains the common model for one round more before it clusters.
 # One seed does not tell such differences from chance.

@@ -203,8 +203,9 @@ plots.show(
 # The paper takes clients 1, 7 and 12, and one image of each client's most frequent class. It draws the map of each method's model *for
 # that client* (Figures 5, 15 and 16). With 15 clients, there is one client from each true cluster.
 #
-# Figure 2 does the same. Above each map stands the model's answer with its probability. A wrong answer has a cross and is orange. A
-# map may mark no position. The image is then drawn without a map, and has a label:
+# Figure 2 does the same. Above each map stands the model's answer with its probability. A wrong answer has a cross and is orange.
+# A map may have the same value everywhere. It then says nothing about positions, so the image is drawn without a map and has a
+# label:
 #
 # - A **zero map** means that no channel supports the class, and ReLU leaves nothing.
 # - A **constant map** has the same positive value everywhere. The model ignores the image, for example because its early units have died
@@ -548,7 +549,8 @@ print(pd.DataFrame(to_empty).T.fillna("–").to_string())
 
 # %% [markdown]
 # With ten classes, a probability near 0.1 is no opinion. If a probability is far above 0.1, the model prefers this class
-# even without any image. For images of this class, deletion cannot lower the probability to the end, and insertion begins with a high probability. Both hold for any map.
+# even without any image. For images of this class, the curve of deletion cannot end low, and the curve of insertion begins high.
+# Both hold for any map.
 #
 # **With the defaults** most models have little opinion, with probabilities below a quarter. With one of the three seeds, one cluster's model
 # gives more than one half to a class. Whether a model prefers a class without any image
@@ -601,7 +603,7 @@ plots.show(
     "mean over its images. FedAvg has nothing out-of-cluster.",
     "Four panels of points: insertion above, deletion below; in-cluster images on the "
     "left, out-of-cluster images on the right. Insertion is far higher for the methods that found "
-    "the clusters than for FedAvg; deletion hardly differs.",
+    "the clusters than for FedAvg; deletion is usually higher, too, but by less.",
 )
 
 # %% [markdown]
@@ -614,7 +616,8 @@ plots.show(
 # In-cluster we also score four maps beside GradCAM. The first is GradCAM of an **untrained** network of the same shape. Adebayo et al.
 # compare the *maps* of trained and of randomised networks: if they look alike, a map cannot show what was learned. We compare
 # their *scores* under the trained model. The other maps are **noise**, a blob in the **centre**, and the **brightness** of the image
-# itself. None of the four has seen the model. Figure 8 shows means over clusters. Does GradCAM (circles) stand out?
+# itself. None of the four looks into the model. (Only the untrained network is told which class the model answers.) Figure 8
+# shows means over clusters. Does GradCAM (circles) stand out?
 
 # %%
 in_cluster = scores[scores["source"] == "in-cluster"]
@@ -772,8 +775,9 @@ of_layers = {
 print(pd.DataFrame(of_layers).round(2).to_string())
 
 # %% [markdown]
-# **With the defaults** this depends on the seed. The clusters differ more than the layers with the first seed, and far more with the second.
-# With the third both differ little.
+# **With the defaults** this depends on the seed. With the first seed, the clusters differ more than the layers. With the second
+# they differ far more, and one cluster also differs much from layer to layer. With the third, the clusters differ as much as with
+# the first in the upper five rows, and less in the lower five.
 #
 # The line "by heat" is the mean brightness of the pixels, weighted by the map of the layer that `layer` chooses. The last line is the mean
 # without weights. In all columns but one, the first is far above the second, so the maps lie on the ink. The exception is the column with

@@ -354,7 +354,7 @@ for number in federations:
 # | Briggs ([04](04_sattler_and_briggs.ipynb)) | updates | once, after $n$ rounds | hard | $n$, a threshold |
 # | OCFL ([03](03_ocfl_temperature.ipynb)) | updates | once, when the temperature rises | hard | what its clusterer needs |
 # | EMD-CFL ([05](05_emd_cfl.ipynb)) | embeddings | once per pair of clients | hard | a threshold |
-# | FedCRef ([06](06_fedcref.ipynb)) | reconstruction errors of local clusters | every iteration | hard, per local cluster | two thresholds |
+# | FedCRef ([06](06_fedcref.ipynb)) | reconstruction errors of local clusters | every iteration | hard, per local cluster | three thresholds, and each client's number of classes |
 # | **Tutorial 022** | gradients | once, after the warm-up | hard | the number of clusters, rounds |
 # | [IFCA](99_glossary.ipynb#ifca) | losses of cluster models | every round | hard | the number of clusters |
 # | [FeSEM](99_glossary.ipynb#fesem) | models | every round | hard | the number of clusters |

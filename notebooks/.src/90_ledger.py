@@ -147,7 +147,7 @@ plots.show(
 )
 
 # %% [markdown]
-# The grey parts need data or methods that the kit does not have, or runs that nobody has made. A bar without
+# The grey parts have no run yet. Most of them need a GPU, or data that we did not have. A bar without
 # light grey has been run completely, except for the tutorial's dark one: no code produces its numbers. So far, Table 10 of EMD-CFL and the ranks of
 # Figure 8 (over 8 of the 20 scenarios) have been run completely, at the reduced scale.
 #
@@ -248,8 +248,11 @@ by_table = judged.groupby(["scale", "paper", "table"])
 print(by_table[["before", "now"]].sum().assign(run=by_table.size()).to_string())
 
 # %% [markdown]
-# The old rule had three faults. It rewarded scatter: the more our seeds differ, the wider the interval, and the more numbers
-# lie in it. It accepted a single seed. And its margin was the unit of what it measured. The OCFL tables print means over 50
+# The old rule had three faults. First, it rewarded scatter: the more our seeds differ, the wider the interval, and the more
+# numbers
+# lie in it. Second, it accepted a single seed. Third, its margin was as large as the effect of one round. The OCFL tables print
+# means
+# over 50
 # rounds. A method that finds perfect clusters one round later than printed loses $1/50 = 0.02$ of every score. One round
 # earlier, it gains 0.02. So a method one round off counted as reproduced.
 #
@@ -531,12 +534,14 @@ if scenarios:
 # %% [markdown]
 # ### Does the command give the same numbers again?
 #
-# Not to the last digit, and not always the same clusters. The order of floating-point operations depends on the version of the code, on the
+# The command does not give the same numbers to the last digit. It does not always give the same clusters either. The order of
+# floating-point operations depends on the version of the code, on the
 # libraries and on the processor. `python -m cflkit replay ID` runs the first rounds of a record again, and says whether they
 # are the same.
 #
 # Two sets of committed records allow a test without any training. The runs for Table 1 and the runs for the explanations
-# have, run by run, the same partition, seed, network and training. Newer code made the second set. How many methods end with
+# have, run by run, the same partition, seed, network and training. Two versions of the code made the two sets. How many methods
+# end with
 # the same clusters?
 
 # %%

@@ -16,7 +16,7 @@
 #
 # - draw the paper's Figures 6, 7 and 8 from the scores that its authors archived;
 # - read a critical-difference diagram, and find one that ranks the worst first;
-# - hold what clustering gains with GradCAM against what it gains with noise;
+# - compare what clustering gains with GradCAM and what it gains with noise;
 # - see each deviation of our runs from the paper, with its evidence.
 #
 # **Before this:** [07 What do the cluster models look at?](07_explaining_cluster_models.ipynb), which explains GradCAM, insertion and
@@ -116,10 +116,12 @@ plots.show(
 # next rank 2, and so on. The diagram shows each method's average rank on a line. The best method stands on the right.
 #
 # Ranks could differ by chance. **Friedman's test** asks whether they could: its p-value is the probability of ranks at least this far apart if
-# all methods were equal. Only if it is at most 0.05 do we compare pairs. The authors compare each pair by **Wilcoxon's signed-rank test**. With
+# all methods were equal. We compare pairs only if this p-value is at most 0.05. The authors compare each pair by **Wilcoxon's
+# signed-rank test**. With
 # seven methods there are 21 pairs, and some would look different by luck. **Holm's correction** therefore raises the p-values.
 #
-# The splits of one data set are not independent of each other: they have the same images. So all these p-values are too small, if anything.
+# The splits of one data set are not independent of each other: they have the same images. So the true p-values may be larger than
+# these.
 #
 # A **bar** joins methods that these tests cannot tell apart, with a dot at each of them. Two methods without a common bar differ
 # significantly. A method that a bar passes without a dot does not belong to it. (The diagram is named after the critical difference of
@@ -222,7 +224,8 @@ plots.show(
 
 # %% [markdown]
 # On BloodMNIST and PathMNIST the points lie on the diagonal: those maps are worth hardly more than noise. (The authors' step is not known,
-# and may favour insertion by up to two hundredths.) On the other three data sets most maps are worth something, and some lie below.
+# and may favour insertion by up to two hundredths.) On the other three data sets most points lie above the diagonal, and some lie
+# below it.
 #
 # By the difference, OCFL-HDB has the best rank. Sattler and OCFL-MS have the same rank; the dot of the lower bar is OCFL-MS's. The next cell lists which methods differ significantly from FedAvg and which from each
 # other, and then the mean difference per data set. The archive does not show that cluster models are explained better than FedAvg. It does not rule it out either.
@@ -359,7 +362,8 @@ for measure in ("insertion", "deletion") if len(beside) else ():
 #
 # The gain is OCFL-HDB's score minus FedAvg's. Figure 6 shows one point per run. Its height is the gain with GradCAM's maps,
 # and its place from left to right is the gain with noise. A point on the diagonal gained as much with noise as with GradCAM: then the gain
-# says nothing about maps. Only above the diagonal (for deletion, below it) have the maps themselves become better.
+# says nothing about maps. The maps themselves have become better only where a point lies above the diagonal (for deletion, below
+# it).
 
 # %%
 gained = {measure: papers.explanations.gains(ours, measure) for measure in MEASURES}

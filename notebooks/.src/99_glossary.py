@@ -190,10 +190,10 @@
 # | $k$ | a rank, or the rows of a random projection (05); a channel (07); a number of clusters (09, 10) |
 # | $\lambda$ | the bound of a norm (03); the weight of a proximal term (09) |
 # | $h$ | the height of a bump (08); half the width of an interval (90) |
-# | $p$ | the order of a norm (03); the dirtiness or the overlap fraction (06); with an index, a probability (07); a local cluster in the FedCRef paper |
+# | $p$ | the order of a norm (03); the dirtiness or the overlap fraction (06); with an index, a probability (07); a local cluster in the FedCRef paper; a published number (90) |
 # | $K$ | the number of local clusters (06); the number of channels (07); the number of local steps in Algorithm 1 of the OCFL papers |
 # | $c$ | a cluster of clients (02, 04); a cost (05); a class (07) |
-# | $n$ | all training samples (01); draws (02); rounds before a clustering (04); points of a sample (05); holders of a class (06); clients in the OCFL papers |
+# | $n$ | all training samples (01); draws (02); rounds before a clustering (04); points of a sample (05); holders of a class (06); clients in the OCFL papers; the number of our seeds (90) |
 # | $N$ | the size of a pool (02); the number of clients in FedCRef (06); the number of pixels (07) |
 # | $r$ | with an index, a reference distance (05); a local cluster (06); a round (90) |
 # | $\gamma$, $\Gamma$ | cosine distances and their matrix (03); $\gamma_{max}$ of Sattler et al. (04); the graph of local clusters in the FedCRef paper |
@@ -375,7 +375,7 @@
 # OCFL scenarios, clients draw with replacement and drop repeated samples, so that they hold fewer samples than draws.
 # See [00](00_start_here.ipynb) and [02](02_when_clients_disagree.ipynb).
 #
-# <a id="drift"></a>**Drift** of a client's data. The data of a client change, so that it belongs to another group. This
+# <a id="drift"></a>**Drift** of a client's data. The data of a client change, so that the client belongs to another group. This
 # is not [client drift](#client-drift), which happens in every local training. See
 # [10](10_privacy_and_clients_that_come_and_go.ipynb).
 #
