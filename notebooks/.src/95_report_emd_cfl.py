@@ -446,6 +446,8 @@ for told, of in (("all of these runs", several), ("those of MNIST alone", withou
     low, high = max(low for low, _ in of.values()), min(high for _, high in of.values())
     common = f"{low:.3f} < ε ≤ {high:.3f}" if low < high else "no ε"
     print(f"right in {told}: {common}")
+
+# %% tags=["nbval-check-output"]
 for past in ordered:
     p = past.parameters
     if p["version"] == "four" and p["local_epochs"] == 10:
@@ -639,6 +641,8 @@ for name in ("Oracle", "EMD-CFL", "OCFL-HDB", "OCFL-HDB again", "IFCA", "FedAvg"
         ends = pd.DataFrame([run[name] for run in runs])[["accuracy", "ari"]].mean()
         print(f"{100 * ends['accuracy']:6.1f} ({ends['ari']:.2f})", end="")
     print()
+
+# %% tags=["nbval-check-output"]
 for past in changed:
     if past.parameters["scene"] == "random":
         for name in ("OCFL-HDB", "OCFL-HDB again"):
