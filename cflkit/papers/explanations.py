@@ -148,7 +148,7 @@ def gained(head: str, method: str) -> Column:
 
     def cell(runs: Runs) -> str:
         found = [runs.values(method, measure) for measure in measures]
-        return f"{fmean(found[0]) - fmean(found[1]):.2f}" if all(found) else "–"
+        return f"{fmean(found[0]) - fmean(found[1]):z.2f}" if all(found) else "–"
 
     return Column(head, cell)
 
