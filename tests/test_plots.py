@@ -142,7 +142,7 @@ def test_an_association_of_two_clusters_without_a_class_is_wrong():
     pairs = np.zeros((5, 5), dtype=bool)
     for one, other in ((0, 1), (2, 3), (3, 4)):
         pairs[one, other] = pairs[other, one] = True
-    ax = plots.associations({"classes": classes, "edges": edges})
+    ax = plots.associations({"classes": classes, "edges": edges}, plt.figure().subplots())
     looks = (plots.WRONG_EDGE, plots.RIGHT_EDGE, plots.WRONG_EDGE)
     assert [line.get_color() for line in ax.lines[:3]] == [look["color"] for look in looks]
     names = np.array(classes.split("|"), dtype=int)
