@@ -80,25 +80,27 @@ class Parameters(ocfl.OCFLMethods):
 
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
-    """Build the federation of clients, if GradCAM can use the layer.
+    """Build the federation of clients, if the maps can be made and scored.
 
     Raises
     ------
     ParameterError
-        The model has no such layer, or its output has no height and width for these images.
+        They cannot be, see `check_layer`.
     """
     check_layer(run, images)
     return ocfl.federation(run, images, split)
 
 
 def check_layer(run: Parameters, images: ImageSet) -> None:
-    """Refuse a layer without spatial outputs for images of this shape; compute only shapes.
+    """Refuse a layer without spatial outputs, and images that are too small for the blur.
+
+    Only shapes are computed.
 
     Raises
     ------
     ParameterError
-        The model has no such layer, or its output has no height and width for these images.
-        The images are too small to be blurred.
+        The model has no such layer, or its output has no height and width for these images. Or the
+        images are too small to be blurred, and ``run.baseline`` is ``blur``.
     """
     from cflkit.explain import SMALLEST_BLURRED, spatial_layer  # loads Captum, as above
 
