@@ -423,9 +423,7 @@ def test_a_run_that_starts_while_the_others_are_ended_is_ended(tmp_path, monkeyp
     monkeypatch.setattr(batch.sys, "executable", str(script))
     too_late = threading.Event()
     too_late.set()
-    begin = time.monotonic()
     reason, _ = batch.run_one(batch.Command("late", []), 1, set(), too_late)
-    assert time.monotonic() - begin < 30  # it does not wait for the end of the run, in a minute
     assert reason.startswith(f"exit status -{signal.SIGTERM.value}")
 
 

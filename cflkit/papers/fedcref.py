@@ -210,7 +210,7 @@ PAPERS = (
             "first-isolated": at(0, "isolated", CLUSTERS),
             "last-isolated": at(-1, "isolated", CLUSTERS),
         },
-        # A share of the images as large as the dirtiness gets into other local clusters
+        # Simulated dirt moves a given share of the images, so this accuracy is one minus the share
         fixed=({"protocol": "first-clustering-accuracy", "clustering": "dirty-uniform"},),
         data=data,
         federation=federation,

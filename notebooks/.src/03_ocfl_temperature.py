@@ -754,11 +754,11 @@ for names in (["T", "round"], [*groupings, "noise"]):
 
 # %% [markdown]
 # A rising temperature does not prove that there are groups. It starts to rise for clients without groups as well. We think that
-# their updates have less and less in common, and come near right angles ($\gamma = 1$, $T = 0.5$). In the second setting, some go
-# slightly beyond. In Figure 8, the temperature without
-# groups is lower than with groups. But its height also depends on the network and on the training, as the table shows. OCFL does
-# not look at the height. Only the clusterer can say "one cluster", and only HDBSCAN has a way to say "nothing": noise. If all
-# clients are noise, they stay together, and federated averaging goes on. k-means always answers three.
+# their updates have less and less in common, and come near right angles ($\gamma = 1$, $T = 0.5$). In the second setting, some
+# go slightly beyond. In Figure 8, the temperature without groups is lower than with groups. But its height also depends on the
+# network and on the training, as the table shows. OCFL does not look at the height. Only the clusterer can say "one cluster",
+# and only HDBSCAN has a way to say "nothing": noise. If all clients are noise, they stay together, and federated averaging goes
+# on. k-means always answers three.
 #
 # Wherever HDBSCAN answers more than one cluster here, it has invented them, and each of them trains on a part of the
 # data. **With the defaults**, this happens for Dirichlet clients in both settings, with three and two of the five seeds. For IID

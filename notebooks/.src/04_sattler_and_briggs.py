@@ -225,11 +225,10 @@ for name, (eps1, eps2) in pairs.items():
 
 # %% [markdown]
 # **With the defaults** the mean fades while members' updates stay several times longer. So the clients' updates cancel each
-# other, as those of groups with different optima do. Noise also shortens a mean, by about the square root of the number of
-# clients, and two norms cannot tell the two apart. Figure 4 will show that here the groups do pull apart. But the four pairs
-# disagree about when to split.
-# The largest norm changes from round to round with a single client's update. If $\varepsilon_2$ lies within the range of
-# these norms, the round of the first split changes with the seed.
+# other, as those of groups with different optima do. Noise alone also makes a mean shorter, by a factor of about the square
+# root of the number of clients. Two norms cannot tell these two cases apart. Figure 4 will show that here the groups do pull
+# apart. But the four pairs disagree about when to split. The largest norm changes from round to round with a single client's
+# update. If $\varepsilon_2$ lies within the range of these norms, the round of the first split changes with the seed.
 #
 # Sattler's rule never splits in these rounds. Does it only need more of them? The next cell trains the first seed for twice
 # as many rounds. It tries the rule's $\varepsilon_1$ with both ends of the interval for $\varepsilon_2$, and with a value
@@ -246,9 +245,8 @@ for factor in (1, 3, 10):
 
 # %% [markdown]
 # **With the defaults**, and with this one seed, the mean does fade to a tenth, a few rounds later. So federated averaging must
-# have nearly converged
-# before the rule splits. Then $\varepsilon_2$ decides: at the lower end of its interval the rule splits in many rounds, and at the
-# upper end in hardly any.
+# have nearly converged before the rule splits. Then $\varepsilon_2$ decides: at the lower end of its interval the rule splits
+# in many rounds, and at the upper end in hardly any.
 #
 # A threshold is a length in the space of parameters. Such lengths depend on the learning rate, on the number of local
 # steps and on the network.
@@ -532,12 +530,11 @@ for name, number, sattlers, ocfls, ari in both:
 
 # %% [markdown]
 # **With the defaults** the temperature shrinks more than fiftyfold, and Sattler's method cannot split at all. OCFL still
-# clusters, usually later and less well. The temperature now follows lengths: a longer update points farther
-# away from the counters that all clients share. The first printed line agrees with this. For each seed, it compares how the
-# temperature and the largest norm change from round to round. The rank correlation is 1 if both have the same order, and near 0
-# if they are unrelated. The line has its smallest and its largest value over the seeds. So the temperature usually rises when the
-# longest update
-# becomes longer.
+# clusters, usually later and less well. The temperature now follows lengths: a longer update points farther away from the
+# counters that all clients share. The first printed line agrees with this. For each seed, it compares how the temperature and
+# the largest norm change from round to round. The rank correlation is 1 if both have the same order, and near 0 if they are
+# unrelated. The line has its smallest and its largest value over the seeds. So the temperature usually rises when the longest
+# update becomes longer.
 #
 # The authors' archived temperatures are below 0.01, too, for all three data sets with BatchNorm (Figures 12 to 14 of the
 # extended paper). The paper's text reports a drop to 0 for CIFAR-10 only, as a collapse of the network (section 4.6.2).
@@ -685,13 +682,12 @@ for title, (at, aris) in sweeps.items():
 # separates groups that stand at right angles to each other. This lesson takes 0.9. Lesson [03](03_ocfl_temperature.ipynb) takes 0.8, and the parameter files of the papers' scenarios take 0.95.
 #
 # If clusters share classes, they stand at smaller angles. **With the defaults**, the thresholds that are right in round 2 are
-# wrong in round 8. No
-# threshold fits both rounds with every seed, and 0.9 joins true clusters in round 2. The learning rate moves the lower end of the
-# plateau, because it changes how much members of a group agree. At a tenth of our rate, which is the extended paper's rate,
-# thresholds from 0.2 are right in round 2. So in this small federation, a part of the range searched would work with the correct
-# sign. At the papers' own scale, one run says otherwise: there, every searched threshold leaves each client alone ([report
-# 93](93_report_ocfl.ipynb)). A cosine
-# distance is therefore easier to choose than a length, but one must know the data as well.
+# wrong in round 8. No threshold fits both rounds with every seed, and 0.9 joins true clusters in round 2. The learning rate
+# moves the lower end of the plateau, because it changes how much members of a group agree. At a tenth of our rate, which is the
+# extended paper's rate, thresholds from 0.2 are right in round 2. So in this small federation, a part of the range searched
+# would work with the correct sign. At the papers' own scale, one run says otherwise: there, every searched threshold leaves
+# each client alone ([report 93](93_report_ocfl.ipynb)). A cosine distance is therefore easier to choose than a length, but one
+# must know the data as well.
 #
 # ### Move the threshold yourself
 #

@@ -210,12 +210,12 @@ print("in three dimensions, by cosines:", agree)
 # common initial model on its own data. Then it looks at images with what it has learned. The
 # [**embedding**](99_glossary.ipynb#embedding) of an image is the vector that enters the network's last layer.
 #
-# The paper gives a reason for this choice. Take two clients and their last layers. The two layers disagree to some extent on the
-# data of each client. On the second client's data, they disagree more by at most a constant times the distance between the two
-# samples of embeddings. The constant comes from a [Lipschitz constant](99_glossary.ipynb#lipschitz-constant): the largest factor
-# by which a function stretches a distance. For one linear
-# layer it is moderate. For a whole network, from pixels to outputs, it may be huge, and then the bound says nothing. With the cosine distance, which
-# ignores lengths, this argument is a motivation and not a bound.
+# The paper gives a reason for this choice. Take two clients and their last layers. The two layers disagree to some extent on
+# the data of each client. On the second client's data, they disagree more by at most a constant times the distance between the
+# two samples of embeddings. The constant comes from a [Lipschitz constant](99_glossary.ipynb#lipschitz-constant): the largest
+# factor by which a function stretches a distance. For one linear layer it is moderate. For a whole network, from pixels to
+# outputs, it may be huge, and then the bound says nothing. With the cosine distance, which ignores lengths, this argument is a
+# motivation and not a bound.
 
 # %%
 theta = federation.initial()
@@ -576,8 +576,7 @@ for number, (found_by, local, fine) in enumerate(zip(summaries, ends_alone, tune
 #
 # The two references show how much of this gain needs clusters. Clients alone are much nearer to EMD-CFL than FedAvg is. **With
 # the defaults**, one more local round brings FedAvg's model to within 1.5 points of EMD-CFL, without any clusters. So these
-# images are easy enough for a client to learn most
-# of them alone, and little is left for clustering to gain.
+# images are easy enough for a client to learn most of them alone, and little is left for clustering to gain.
 #
 # Does the lead over FedAvg last? Both methods go on for seven more rounds:
 
@@ -946,10 +945,11 @@ plots.show(
 # | OCFL | updates, by angle | once, when the temperature rises | with HDBSCAN, the smallest size of a cluster |
 # | oracle | nothing | – | the clusters |
 #
-# All of them run in [lockstep](99_glossary.ipynb#lockstep) with the first seed, on the lesson's shift and on the hard one. $k$ is
-# the true number of clusters. For PACFL
-# and FedClust we take the best threshold on the lesson's shift: the middle of its working range. EMD-CFL and Briggs get thresholds of ours, too. So every method
-# gets a number that a server may not know. FedAvg, with one model for all, and Local, without a federation, are there for comparison. Which methods will find the groups of the hard shift?
+# All of them run in [lockstep](99_glossary.ipynb#lockstep) with the first seed, on the lesson's shift and on the hard one. $k$
+# is the true number of clusters. For PACFL and FedClust we take the best threshold on the lesson's shift: the middle of its
+# working range. EMD-CFL and Briggs get thresholds of ours, too. So every method gets a number that a server may not know.
+# FedAvg, with one model for all, and Local, without a federation, are there for comparison. Which methods will find the groups
+# of the hard shift?
 
 
 # %%
@@ -1029,16 +1029,14 @@ print("trainings per client that a method asks for:", *sorted(asked))
 # also depends on the seed: with another, one of the three may find the groups of the hard shift.
 #
 # **With the defaults**, the angles of updates and gradients are enough. FlexCFL, CFLGP, Briggs and OCFL found the groups of the
-# hard shift in all 20 seeds, and they
-# exchange much less than EMD-CFL in these few rounds. With the lesson's ε, EMD-CFL found them in 18. So after 12 epochs, this
-# shift is **no reason for embeddings**. The paper has
-# another one: on Rotated CIFAR-10, with a large network, updates did not show the groups.
+# hard shift in all 20 seeds, and they exchange much less than EMD-CFL in these few rounds. With the lesson's ε, EMD-CFL found
+# them in 18. So after 12 epochs, this shift is **no reason for embeddings**. The paper has another one: on Rotated CIFAR-10,
+# with a large network, updates did not show the groups.
 #
 # **With the defaults**, two methods find the groups of neither shift, for reasons of their own. IFCA begins with random models.
-# All clients may prefer the same one, and then the
-# others are never trained. Sattler's method, as in its authors' code, may
-# not split in the first 20 rounds. This run is shorter, so its row CFL says nothing about the method. That row is not FedAvg's:
-# in CFL all clients have the same weight, and in FedAvg they have those of their numbers of samples.
+# All clients may prefer the same one, and then the others are never trained. Sattler's method, as in its authors' code, may not
+# split in the first 20 rounds. This run is shorter, so its row CFL says nothing about the method. That row is not FedAvg's. In
+# CFL, all clients have the same weight. In FedAvg, a client's weight is its number of samples.
 #
 # A method may be slightly above the oracle, which is no upper bound: Briggs, for example, trains the common model for one round more before it clusters.
 # One seed does not tell such differences from chance.

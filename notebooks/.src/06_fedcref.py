@@ -893,8 +893,8 @@ record = records.write(run_name, run, history, federation)
 #   on networks and data.
 # - Networks correct local clusters, because the minority of one is the majority of another. Community models have seen
 #   more of a class than a client's own networks.
-# - **With the defaults**, a client's own networks do most of this work, and community models add the rest. In
-#   [our runs on MNIST](96_report_fedcref.ipynb) with dirty local clusters, community models do about half of it or more.
+# - **With the defaults**, a client's own networks do most of this work, and community models add the rest. In most
+#   of [our runs on MNIST](96_report_fedcref.ipynb) with dirty local clusters, community models do about half of it or more.
 # - **With the defaults**, the gain is large where errors are random, as in simulated dirt, and small from k-means. From DEC, the
 #   paper and our one run on MNIST gain much. So the gain depends on the errors and on the data.
 # - Every client gets a network of every local cluster: this costs many bytes, and reveals something about the images.

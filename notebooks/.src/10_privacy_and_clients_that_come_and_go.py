@@ -266,11 +266,10 @@ for name, reached in spoiled.items():
     print(f"{name:24s} accuracy", *(f"{value:.3f}" for value in reached))
 
 # %% [markdown]
-# **With the defaults**, one lying client of five costs the others about 20 to 29 points, depending on the seed. With clipping or
-# the
-# median, they lose about one point at most. Neither is safe against several clients that lie together. With secure aggregation
-# (below), the server cannot compute a median, since it does not see single updates. The kit has no methods that defend
-# themselves against such clients.
+# **With the defaults**, one lying client of five costs the others about 20 to 29 points, depending on the seed. With clipping
+# or the median, they lose about one point at most. Neither is safe against several clients that lie together. With secure
+# aggregation (below), the server cannot compute a median, since it does not see single updates. The kit has no methods that
+# defend themselves against such clients.
 #
 # ### Could the server see less?
 #

@@ -249,12 +249,9 @@ print(by_table[["before", "now"]].sum().assign(run=by_table.size()).to_string())
 
 # %% [markdown]
 # The old rule had three faults. First, it rewarded scatter: the more our seeds differ, the wider the interval, and the more
-# numbers
-# lie in it. Second, it accepted a single seed. Third, its margin was as large as the effect of one round. The OCFL tables print
-# means
-# over 50
-# rounds. A method that finds perfect clusters one round later than printed loses $1/50 = 0.02$ of every score. One round
-# earlier, it gains 0.02. So a method one round off counted as reproduced.
+# numbers lie in it. Second, it accepted a single seed. Third, its margin was as large as the effect of one round. The OCFL
+# tables print means over 50 rounds. A method that finds perfect clusters one round later than printed loses $1/50 = 0.02$ of
+# every score. One round earlier, it gains 0.02. So a method one round off counted as reproduced.
 #
 # **Second test: would a wrong scenario pass?** We compare each published number with our runs of *another* scenario, for
 # the same table, method and measure. This is a **placebo**. A rule that can distinguish scenarios should say "reproduced"
@@ -535,14 +532,12 @@ if scenarios:
 # ### Does the command give the same numbers again?
 #
 # The command does not give the same numbers to the last digit. It does not always give the same clusters either. The order of
-# floating-point operations depends on the version of the code, on the
-# libraries and on the processor. `python -m cflkit replay ID` runs the first rounds of a record again, and says whether they
-# are the same.
+# floating-point operations depends on the version of the code, on the libraries and on the processor. `python -m cflkit replay
+# ID` runs the first rounds of a record again, and says whether they are the same.
 #
-# Two sets of committed records allow a test without any training. The runs for Table 1 and the runs for the explanations
-# have, run by run, the same partition, seed, network and training. Two versions of the code made the two sets. How many methods
-# end with
-# the same clusters?
+# Two sets of committed records allow a test without any training. The runs for Table 1 and the runs for the explanations have,
+# run by run, the same partition, seed, network and training. Two versions of the code made the two sets. How many methods end
+# with the same clusters?
 
 # %%
 everything = records.committed()
@@ -580,11 +575,10 @@ print(f"in {differ} of these comparisons the final clusters differ")
 # ## As published, and as intended
 #
 # Two methods in the OCFL tables rest on a wrong sign in the papers' code ([04](04_sattler_and_briggs.ipynb) shows both).
-# Briggs' clusterer takes distances, and is given similarities. Affinity propagation takes similarities, and is given
-# distances. We run both ways. The next figure compares what is printed, what the wrong sign gives in our runs, and what the
-# method gives with the sign corrected. (For Briggs' method, BCL, we also changed the threshold: 0.95 in place of 0.05.) A panel
-# of OCFL-HDB compares two implementations of HDBSCAN. Where they give
-# the same RAND, the circle hides the cross.
+# Briggs' clusterer takes distances, and is given similarities. Affinity propagation takes similarities, and is given distances.
+# We run both ways. The next figure compares what is printed, what the wrong sign gives in our runs, and what the method gives
+# with the sign corrected. (For Briggs' method, BCL, we also changed the threshold: 0.95 in place of 0.05.) A panel of OCFL-HDB
+# compares two implementations of HDBSCAN. Where they give the same RAND, the circle hides the cross.
 #
 # The score is RAND, a mean over 50 rounds. Clustering in round $r$ gives at most $(51 - r)/50$. This is 0.6 for
 # Briggs' round 21, 0.96 for round 3, and 0.98 for round 2.

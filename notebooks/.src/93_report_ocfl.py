@@ -362,9 +362,8 @@ print(f"In {early_mean} of them, the mean was below ε₁ in a round before.")
 #
 # In Figure 3, OCFL-HDB falls short of the table on Fashion-MNIST, overlapping, balanced. Its clusters are not the true ones
 # there. With 15 clients, they also come later than printed. Is it the method or our scale? We made more runs of this scenario.
-# Some have four times the draws per
-# client. More draws also mean more local steps, so others have the same draws and four local epochs. These runs have
-# only five rounds. The next cell also shows the first five rounds of the other runs.
+# Some have four times the draws per client. More draws also mean more local steps, so others have the same draws and four local
+# epochs. These runs have only five rounds. The next cell also shows the first five rounds of the other runs.
 
 # %% tags=["hide-input"]
 given = {"dataset": "fashion-mnist", "overlap": "overlapping", "balance": "balanced", "clients": 15}
@@ -645,12 +644,11 @@ if steps:
     print(pd.DataFrame(steps).groupby(["data set", "theirs"])["ours"].value_counts().to_string())
 
 # %% [markdown]
-# At the papers' scale, the first temperatures are nearer to the authors' than at the reduced one in seven of the eight scenarios.
-# On Fashion-MNIST, the temperature rises at once in all of the authors' curves, and in all but one of our twelve runs. On MNIST,
-# it falls first in all of theirs. In one of them, it falls by very little. It falls first in ten of our twelve. The other two are
-# of seed 0, and cluster a round earlier. So the
-# round depends on the seed. The triangles come from other runs of the authors than the curves, as in Figure 1. So a curve need
-# not rise where its triangle stands.
+# At the papers' scale, the first temperatures are nearer to the authors' than at the reduced one in seven of the eight
+# scenarios. On Fashion-MNIST, the temperature rises at once in all of the authors' curves, and in all but one of our twelve
+# runs. On MNIST, it falls first in all of theirs. In one of them, it falls by very little. It falls first in ten of our twelve.
+# The other two are of seed 0, and cluster a round earlier. So the round depends on the seed. The triangles come from other runs
+# of the authors than the curves, as in Figure 1. So a curve need not rise where its triangle stands.
 #
 # Must the round be the same? The authors' four variants of OCFL are four runs of each scenario, and they differ only in what
 # happens *after* the trigger. So Table 2 shows how far the round moves between runs of one scenario:
@@ -770,7 +768,7 @@ if gaps:
 #    clients count as alike. Figure 3 uses their version.
 # 5. **HDBSCAN.** The authors used scikit-learn's, which counts a point among its own neighbours. The hdbscan package
 #    does not. With `min_samples` smaller by one the two agree wherever clusters are clear, and a test compares them.
-#    With the package's defaults, the cluster of three clients in the imbalanced scenarios is lost. All runs also have
+#    With the package's defaults, the cluster of three clients in the imbalanced scenarios is lost. All runs for Table 1 also have
 #    "OCFL-HDB as published" with scikit-learn's, with the same RAND.
 # 6. **k-means** starts ten times and keeps the best. The authors' code starts once, without a seed.
 # 7. **Splits** follow the authors' rules (extended paper, section 4.1) but are seeded. Theirs cannot be made again. As

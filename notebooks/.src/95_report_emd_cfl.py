@@ -77,11 +77,10 @@ if not of_scale:
 # %% [markdown]
 # ## What was run
 #
-# The paper trains 40 clients for ten rounds of ten local epochs. `python -m cflkit grid run emd-cfl/tables --where scale paper` does that
-# on a GPU. Most of our committed runs have the **reduced** scale, for two cores. The runs at the paper's scale end after the
-# first round or before any training, and have sections of their own. The next cell lists the runs of the chosen scale, and then
-# every parameter in which
-# the reduced scale differs from the paper's. Note the threshold ε among them.
+# The paper trains 40 clients for ten rounds of ten local epochs. `python -m cflkit grid run emd-cfl/tables --where scale paper`
+# does that on a GPU. Most of our committed runs have the **reduced** scale, for two cores. The runs at the paper's scale end
+# after the first round or before any training, and have sections of their own. The next cell lists the runs of the chosen
+# scale, and then every parameter in which the reduced scale differs from the paper's. Note the threshold ε among them.
 
 # %% tags=["nbval-check-output"]
 for version in sorted({past.parameters["version"] for past in of_scale}):
@@ -480,9 +479,9 @@ for past in ordered:
 # The clusters are final after the first round. The command `python -m cflkit grid run emd-cfl/clusters` runs this round at the
 # paper's own scale. A run has 40 clients (30 for the backdoor), all of their images, the paper's network and ten local epochs.
 # The [results page](results.md) has the minutes of each run. One run also has *EMD-CFL as published*, which measures the
-# distances as the authors' code does
-# (deviations 6, 7 and 13 below). The next cell prints the number of clusters and the ARI for ε from 0.01 to 0.3. It uses two rules: the
-# paper's (clients with the same neighbours are a cluster), and connected components.
+# distances as the authors' code does (deviations 6, 7 and 13 below). The next cell prints the number of clusters and the ARI
+# for ε from 0.01 to 0.3. It uses two rules: the paper's (clients with the same neighbours are a cluster), and connected
+# components.
 
 # %% tags=["nbval-check-output"]
 TRIED = (0.01, 0.02, 0.03, 0.05, 0.08, 0.09, 0.1, 0.12, 0.15, 0.2, 0.3)
@@ -820,15 +819,14 @@ panels(
 #
 # ## Are parameters nearer within clusters?
 #
-# The paper's Table 9 compares the mean distance of clients' parameters within the clusters found with that over all pairs. It has the "hypothesis" and the full model.
-# The next cell prints the published distances, first for the hypothesis and then for the full model. It also prints by how much
-# the distance within clusters is smaller than that over all pairs. Where we have runs, a row of ours follows. It has means over
-# seeds of the distances after the first round, in which all clients begin with one model. `python -m cflkit grid run
-# emd-cfl/distances` makes these runs. The rows "full scale" are one run
-# each at the paper's scale: EMD-CFL as published on `four`, and as intended on the backdoor. (A second run on `four`, with
-# another seed and only EMD-CFL as intended, has nearly the same distances over all pairs.) With ε = 0.1, these runs have too many
-# clusters (see above), so
-# their distances are within smaller clusters than the paper's.
+# The paper's Table 9 compares the mean distance of clients' parameters within the clusters found with that over all pairs. It
+# has the "hypothesis" and the full model. The next cell prints the published distances, first for the hypothesis and then for
+# the full model. It also prints by how much the distance within clusters is smaller than that over all pairs. Where we have
+# runs, a row of ours follows. It has means over seeds of the distances after the first round, in which all clients begin with
+# one model. `python -m cflkit grid run emd-cfl/distances` makes these runs. The rows "full scale" are one run each at the
+# paper's scale: EMD-CFL as published on `four`, and as intended on the backdoor. (A second run on `four`, with another seed and
+# only EMD-CFL as intended, has nearly the same distances over all pairs.) With ε = 0.1, these runs have too many clusters (see
+# above), so their distances are within smaller clusters than the paper's.
 
 # %% tags=["nbval-check-output"]
 nine = book[book["table"] == "9"]
@@ -901,7 +899,7 @@ print(textwrap.fill(", ".join(missing), 90))
 # 12. **Rotated CIFAR-10** keeps its 32 × 32 pixels here. The authors' images grow as they turn, with a border in version `min`. Our clients
 #     also have equally many images of each class, as in MNIST.
 # 13. **The projection.** Its rows have unit length here. In the authors' code, its columns have unit length. Angles are nearly
-#    the same.
+#     the same.
 # 14. **pFedGraph and FedSaC.** The code of the comparison mixes the clients' models one after the other. Later clients average models that are mixed already, so the
 #     result depends on the clients' order. We mix all at once, also *as published*.
 # 15. **FeSEM.** The code of the comparison computes the means before the local training, and saves them, so they are one training behind. It compares whole states with

@@ -48,11 +48,9 @@ view = papers.lessons.Report.of(globals())
 # command `python -m cflkit grid run fedcref/tables --where scale paper` makes these runs.
 #
 # All committed runs but one have less training than the paper. That run has a section of its own. On MNIST there are as many
-# clients and
-# images as in the paper. There is a
-# fourth of the federated training, and there are at most six iterations. On KMNIST only the test images are used, a
-# fifth of the paper's number, with three times as many epochs. We compare MNIST with EMNIST's digits, and KMNIST's test
-# images with all of KMNIST.
+# clients and images as in the paper. There is a fourth of the federated training, and there are at most six iterations. On
+# KMNIST only the test images are used, a fifth of the paper's number, with three times as many epochs. We compare MNIST with
+# EMNIST's digits, and KMNIST's test images with all of KMNIST.
 #
 # A *system* is a choice of data, first clustering, overlap and number of clients. The number of seeds per system
 # decides what can be said about it.

@@ -115,10 +115,10 @@ plots.show(
 # To compare methods over many runs, we rank them (Demšar). In each scenario (a data set and a split) the best method gets rank 1, the
 # next rank 2, and so on. The diagram shows each method's average rank on a line. The best method stands on the right.
 #
-# Ranks could differ by chance. **Friedman's test** asks whether they could: its p-value is the probability of ranks at least this far apart if
-# all methods were equal. We compare pairs only if this p-value is at most 0.05. The authors compare each pair by **Wilcoxon's
-# signed-rank test**. With
-# seven methods there are 21 pairs, and some would look different by luck. **Holm's correction** therefore raises the p-values.
+# Ranks could differ by chance. **Friedman's test** asks whether they could: its p-value is the probability of ranks at least
+# this far apart if all methods were equal. We compare pairs only if this p-value is at most 0.05. The authors compare each pair
+# by **Wilcoxon's signed-rank test**. With seven methods there are 21 pairs, and some would look different by luck. **Holm's
+# correction** therefore raises the p-values.
 #
 # The splits of one data set are not independent of each other: they have the same images. So the true p-values may be larger than
 # these.
