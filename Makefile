@@ -62,10 +62,10 @@ bench: $(READY) ## Seconds per round: plain loop, DataLoader loop, threads, stac
 	'$(BIN)/python' tests/benchmark.py
 
 notebooks: $(READY) ## Build and execute the notebooks from their sources, and the README's tables
-	'$(BIN)/python' notebooks/.src/build.py
+	'$(BIN)/python' notebooks/src/build.py
 
 book: $(READY) ## Write the notebooks, the pages and the reference as a static site into data/runs/book
-	'$(BIN)/python' notebooks/.src/book/build.py
+	'$(BIN)/python' notebooks/src/book/build.py
 
 clean: ## Remove the environment and data/runs but for yours (your lessons, downloads and the checkpoints of notebooks stay)
 	rm -rf .venv

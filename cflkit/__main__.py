@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import cflkit
-from cflkit import grid, notebooks, records
-from cflkit.parameters import ParameterError
+from cflkit.reproduce import grid, notebooks, records
+from cflkit.reproduce.parameters import ParameterError
 
 # The exit status of a process that Ctrl-C has ended, as shells have it
 INTERRUPTED = 130
@@ -80,15 +80,6 @@ def parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(command=run_notebook)
 
-    copies = commands.add_parser(
-        "notebooks",
-        help="copy the notebooks to a folder of yours",
-        description="Copy the notebooks, exercises, pages and parameter files to a new folder, "
-        "where JupyterLab can open them. This is for a kit that was installed without a clone.",
-    )
-    copies.add_argument("folder", type=Path, help="the folder to make")
-    copies.set_defaults(command=copy_notebooks)
-
     grids = commands.add_parser(
         "grid",
         help="list or run all that a paper's table needs",
@@ -139,7 +130,7 @@ def parser() -> argparse.ArgumentParser:
     real.add_argument(
         "--version",
         default="quarter-turn",
-        help="how clients differ, a name that cflkit.shifts knows (default: quarter-turn)",
+        help="how clients differ, a name in cflkit.partition.shifts (default: quarter-turn)",
     )
     real.add_argument(
         "--samples", type=count, default=200, help="samples per client (default: 200)"
@@ -289,12 +280,6 @@ def found(path: str) -> Path:
     return notebooks.find(Path(path))
 
 
-def copy_notebooks(options: argparse.Namespace) -> int:
-    """Do ``notebooks``: copy the notebooks, with their pages and parameter files, to a folder."""
-    print(f"notebooks {notebooks.copy(options.folder)}")
-    return 0
-
-
 def run_notebook(options: argparse.Namespace) -> int:
     """Do ``run``: execute a notebook, then print its report and where everything was written."""
     if options.list:
@@ -339,7 +324,7 @@ def walk_grid(options: argparse.Namespace) -> int:
 
 def show_ledger(options: argparse.Namespace) -> int:
     """Do ``ledger``: write the whole ledger, and print the part that was asked for."""
-    from cflkit import ledger, papers
+    from cflkit.reproduce import ledger, papers
 
     if options.paper not in (None, *papers.PAPERS):
         raise ParameterError(f"no paper {options.paper!r}; there are {', '.join(papers.PAPERS)}")
@@ -367,7 +352,7 @@ def show_ledger(options: argparse.Namespace) -> int:
 
 def show_records(options: argparse.Namespace) -> int:
     """Do ``records``: list records, show one, or compare two."""
-    from cflkit import catalogue
+    from cflkit.reproduce import catalogue
 
     if len(options.id) > 2:
         raise ParameterError(f"one record is shown, or two side by side, not {len(options.id)}")
@@ -399,7 +384,7 @@ def show_records(options: argparse.Namespace) -> int:
 
 def replay_record(options: argparse.Namespace) -> int:
     """Do ``replay``: compare round by round; return 1 if a round is different."""
-    from cflkit import catalogue, replay
+    from cflkit.reproduce import catalogue, replay
 
     verdicts = replay.replay(catalogue.named(options.id), options.rounds)
     for verdict in verdicts:
@@ -410,7 +395,7 @@ def replay_record(options: argparse.Namespace) -> int:
 
 def count_claims(options: argparse.Namespace) -> int:
     """Do ``robust``: run a lesson over seeds, count its claims, print and write the counts."""
-    from cflkit import claims, robust
+    from cflkit.reproduce import claims, robust
 
     claims.table(options.output)  # another file is refused before hours of work
     notebooks.check_writable(options.output.parent)
@@ -430,7 +415,7 @@ def count_claims(options: argparse.Namespace) -> int:
 
 def write_readme(options: argparse.Namespace) -> int:
     """Do ``readme``: write the tables of results and the committed ledger."""
-    from cflkit import readme
+    from cflkit.reproduce import readme
 
     for path in readme.write():
         print(records.display_path(path))

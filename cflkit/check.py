@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from cflkit.exercises import find
-from cflkit.exercises.base import Implement, Predict
+from cflkit.course.exercises import find
+from cflkit.course.exercises.base import Implement, Predict
 
 SECONDS = 30
 

@@ -21,12 +21,12 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 from sklearn.metrics import pairwise_distances_argmin
 
+from cflkit._project import PROJECT
 from cflkit.metrics import renamed
-from cflkit.revision import HOME
-from cflkit.stats import Comparison
+from cflkit.reproduce.stats import Comparison
 
 # Where figures of a reader's run go; the build of the notebooks writes into ``figures/``
-FOLDER = HOME / "data" / "runs" / "figures"
+FOLDER = PROJECT / "data" / "runs" / "figures"
 
 # Okabe and Ito's colours, which readers with a colour vision deficiency can distinguish
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"]

@@ -32,19 +32,16 @@ from cflkit import (
     methods,
     metrics,
     models,
-    notebooks,
-    papers,
     partition,
     plots,
-    records,
-    sample_clustering,
-    shifts,
     simulation,
 )
 from cflkit.datasets import ImageSet
 from cflkit.divergence import cosine_divergence, earth_movers_distance
 from cflkit.federation import Federation, Jobs, LocalTraining
-from cflkit.records import HOME, PROJECT
+from cflkit.partition import shifts
+from cflkit.reproduce import notebooks, papers, records, sample_clustering
+from cflkit.reproduce.records import PROJECT
 
 REPEATS = 3
 # Clients, training samples per client, local epochs, batch size, image shape: a round of each takes
@@ -481,7 +478,7 @@ if __name__ == "__main__":
             *("-o", "--output"),
             metavar="FILE",
             type=Path,
-            default=HOME / "data" / "runs" / "benchmark.csv",
+            default=PROJECT / "data" / "runs" / "benchmark.csv",
             help="where the table is written; data/runs/benchmark.csv by default",
         )
         given = parser.parse_args()

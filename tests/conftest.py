@@ -12,8 +12,10 @@ from hypothesis import settings
 from jupyter_client import KernelManager
 from torch import nn
 
-from cflkit import datasets, models, notebooks, partition, revision, shifts
+from cflkit import _project, datasets, models, partition
 from cflkit.federation import Federation, LocalTraining
+from cflkit.partition import shifts
+from cflkit.reproduce import notebooks
 
 # No deadline, so that no property fails only because the machine is busy
 settings.register_profile("any machine", deadline=None)
@@ -48,7 +50,7 @@ def data_root():
 @pytest.fixture(scope="session")
 def repository():
     """Skip a test that needs the project's files in git, as a downloaded archive has none."""
-    if revision.git("ls-files", "--error-unmatch", "Makefile") is None:
+    if _project.git("ls-files", "--error-unmatch", "Makefile") is None:
         pytest.skip("needs git and a clone of the project")
 
 

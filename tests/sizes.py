@@ -45,7 +45,7 @@ def functions(tree, name):
 
 def sizes(folder):
     """The sizes of the Python files below a folder, as texts by column."""
-    paths = sorted(path for path in folder.rglob("*.py") if ".src" not in path.parts)
+    paths = sorted(path for path in folder.rglob("*.py") if "src" not in path.parts)
     texts = {
         path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths
     }

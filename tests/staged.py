@@ -3,7 +3,7 @@
 import subprocess
 from functools import cache
 
-from cflkit.records import PROJECT
+from cflkit.reproduce.records import PROJECT
 
 
 @cache

@@ -148,8 +148,9 @@ def main(names):
     """Run methods on both devices with both engines, and say whether the results are the same."""
     import test_contract as contract
 
-    from cflkit import datasets, shifts
+    from cflkit import datasets
     from cflkit.federation import Federation, LocalTraining, outputs, stacked, threads
+    from cflkit.partition import shifts
 
     for module in (outputs, stacked, threads):  # autocast does not know the device
         module.autocast = lambda *_: nullcontext()

@@ -14,13 +14,14 @@ from scipy.spatial.distance import cdist
 from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics.pairwise import cosine_similarity
 
-from cflkit import clustering, datasets, methods, models, shifts, simulation
+from cflkit import clustering, datasets, methods, models, simulation
 from cflkit.divergence import class_directions, coordinates, principal_angles
 from cflkit.federation import Federation, Jobs, LocalTraining, ask_clients
-from cflkit.methods import pacfl
-from cflkit.methods.cfl_gp import relabelled
-from cflkit.methods.flexcfl import direction_similarities
-from cflkit.methods.signatures import loss_gradient
+from cflkit.methods.baselines import pacfl
+from cflkit.methods.baselines.cfl_gp import relabelled
+from cflkit.methods.baselines.flexcfl import direction_similarities
+from cflkit.methods.baselines.signatures import loss_gradient
+from cflkit.partition import shifts
 
 # Options with which each method finds the two groups of the data below
 OPTIONS = {

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from cflkit.records import PROJECT
+from cflkit.reproduce.records import PROJECT
 
 
 class Page(HTMLParser):
@@ -39,7 +39,7 @@ def book(repository, tmp_path_factory):
     """Build the book; return its folder, its pages and the messages."""
     pytest.importorskip("myst_nb", reason='needs the book\'s tools: pip install "cflkit[book]"')
     pytest.importorskip("sphinx_book_theme", reason="needs the book's theme")
-    build = PROJECT / "notebooks" / ".src" / "book" / "build.py"
+    build = PROJECT / "notebooks" / "src" / "book" / "build.py"
     site = (tmp_path_factory.mktemp("book") / "site").resolve()
     command = [sys.executable, str(build), str(site)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -65,7 +65,7 @@ def test_the_book_has_every_notebook_and_page_and_builds_without_warnings(book):
     names = {path.relative_to(site).with_suffix("").as_posix() for path in pages}
     listed = ["git", "ls-files", "notebooks/*.ipynb", "notebooks/*.md"]
     done = subprocess.run(listed, cwd=PROJECT, capture_output=True, text=True, check=True)
-    expected = {line.rsplit(".", 1)[0] for line in done.stdout.splitlines() if ".src" not in line}
+    expected = {line.rsplit(".", 1)[0] for line in done.stdout.splitlines() if "src" not in line}
     assert expected <= names
     assert {"README", "index", "search", "api/cflkit.methods.ocfl"} <= names
     assert "WARNING" not in told and "ERROR" not in told, told

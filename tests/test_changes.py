@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cflkit import changes
-from cflkit.papers import emd_cfl
-from cflkit.parameters import ParameterError
+from cflkit.reproduce import changes
+from cflkit.reproduce.papers import emd_cfl
+from cflkit.reproduce.parameters import ParameterError
 
 TRUTH = [0, 0, 0, 1, 1, 1, 2, 2]
 SMALL = {

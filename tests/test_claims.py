@@ -11,16 +11,16 @@ import nbformat
 import pytest
 import torch
 
-from cflkit import batch, claims, notebooks, records, robust
 from cflkit.__main__ import main
 from cflkit.federation import Jobs, LocalTraining
-from cflkit.parameters import ParameterError
+from cflkit.reproduce import batch, claims, notebooks, records, robust
+from cflkit.reproduce.parameters import ParameterError
 
 # A lesson that trains nothing: its claim is true of even seeds, on the default engine alone
 LESSON = """
 import os
 from pathlib import Path
-from cflkit import claims
+from cflkit.reproduce import claims
 Path(os.environ["CFLKIT_RESULTS"], "trace").write_text("x")
 engine = os.environ.get("CFLKIT_ENGINE") or "default"
 found = {

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cflkit import ledger, notebooks, records, revision
+from cflkit import _project
 from cflkit.__main__ import main
-from cflkit.notebooks import NotebookError
-from cflkit.papers import PAPERS, ocfl
-from cflkit.parameters import ParameterError
-from cflkit.records import PROJECT
+from cflkit.reproduce import ledger, notebooks, records
+from cflkit.reproduce.notebooks import NotebookError
+from cflkit.reproduce.papers import PAPERS, ocfl
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.records import PROJECT
 
 OCFL = PROJECT / "notebooks" / "03_ocfl_temperature.ipynb"
 TINY = ["-p", "rounds", "2", "-p", "clients", "6", "-p", "draws", "40", "-p", "repeats", "1"]
@@ -336,7 +337,7 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path):
     [folder] = (tmp_path / "RESULTS").iterdir()
     provenance = records.read(folder).provenance
     assert provenance["resumed"] == 1
-    assert provenance["git_revisions"] == [revision.revision() or "unknown"]
+    assert provenance["git_revisions"] == [_project.revision() or "unknown"]
     assert provenance["notebook"] == notebooks.code_digest(OCFL)
 
 
@@ -396,7 +397,7 @@ def test_help_waits_for_nothing_heavy():
 
 
 def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypatch, capsys):
-    from cflkit import ledger, readme
+    from cflkit.reproduce import ledger, readme
 
     marker = "<!-- {}: written by python -m cflkit readme -->\nTO REPLACE\n<!-- end -->\n"
     names = ["ledger", "paper-runs", *(p.results.marker for p in PAPERS.values() if p.results)]

@@ -17,14 +17,15 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch.utils import backend_registration
 
-from cflkit import datasets, metrics, partition, shifts, simulation
+from cflkit import datasets, metrics, partition, simulation
 from cflkit.clustering import make as make_clusterer
 from cflkit.divergence import class_directions, principal_angles
 from cflkit.federation import Federation, Jobs, LocalTraining, Losses, Train, ask_clients
 from cflkit.methods import METHODS, make
 from cflkit.methods.base import Method, average_updates, local_updates
 from cflkit.methods.fedavg import FedAvg
-from cflkit.records import PROJECT
+from cflkit.partition import shifts
+from cflkit.reproduce.records import PROJECT
 
 ADAM = LocalTraining(epochs=2, batch_size=16, optimizer="adam", lr=1e-3)
 TRUTH = [0, 0, 0, 1, 1, 1]

@@ -18,9 +18,9 @@ import torch
 import torchvision
 from PIL import Image
 
-from cflkit import datasets, files
-from cflkit.datasets import DatasetError
-from cflkit.files import DataFiles, md5_of
+from cflkit import datasets
+from cflkit.datasets import DatasetError, files
+from cflkit.datasets.files import DataFiles, md5_of
 
 
 @pytest.fixture

@@ -14,14 +14,15 @@ from scipy.stats import wasserstein_distance_nd
 from sklearn.metrics.pairwise import cosine_distances
 from torch import nn
 
-from cflkit import datasets, methods, models, records, shifts, simulation
-from cflkit.checkpoints import CheckpointMismatch
+from cflkit import datasets, methods, models, simulation
 from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
 from cflkit.federation import Client, Federation, Jobs, LocalTraining
 from cflkit.federation.threads import blas_libraries
 from cflkit.methods import emd_cfl
-from cflkit.papers.emd_cfl import recorded_scores, working_range
-from cflkit.partition import Partition
+from cflkit.partition import Partition, shifts
+from cflkit.reproduce import records
+from cflkit.reproduce.papers.emd_cfl import recorded_scores, working_range
+from cflkit.simulation.checkpoints import CheckpointMismatch
 
 
 def by_linear_programme(a, b, costs):

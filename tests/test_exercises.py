@@ -15,11 +15,12 @@ import pytest
 from staged import committed
 
 import cflkit.check
-from cflkit import check, course, exercises
+from cflkit import check, course
 from cflkit.__main__ import main
-from cflkit.exercises import Explain, Implement, Predict
-from cflkit.exercises.base import close, same_groups
-from cflkit.records import PROJECT
+from cflkit.course import exercises
+from cflkit.course.exercises import Explain, Implement, Predict
+from cflkit.course.exercises.base import close, same_groups
+from cflkit.reproduce.records import PROJECT
 
 EXERCISES = {exercise.id: exercise for exercise in exercises.every()}
 SOURCES = {source.stem: source for source in course.sources()}

@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cflkit import assessment, explain, methods, models, notebooks, papers, plots, simulation
-from cflkit.parameters import ParameterError
-from cflkit.records import PROJECT
+from cflkit import explain, methods, models, plots, simulation
+from cflkit.explain import assessment
+from cflkit.reproduce import notebooks, papers
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.records import PROJECT
 
 
 @pytest.fixture(scope="module")
@@ -469,7 +471,7 @@ def test_boxes_have_a_method_each_and_maps_leave_cold_places_alone():
 )
 def test_layers_are_checked_before_anything_trains(change, message):
     explanations = papers.explanations
-    lesson = jupytext.read(PROJECT / "notebooks" / ".src" / "07_explaining_cluster_models.py")
+    lesson = jupytext.read(PROJECT / "notebooks" / "src" / "07_explaining_cluster_models.py")
     usual = notebooks.defaults(lesson)
     run = explanations.Parameters.checked(usual)
     assert run.assessment().layer == "features.8"

@@ -6,11 +6,12 @@ import torch
 from scipy.stats import chi2
 from torch import nn
 
-from cflkit import features, models
+from cflkit import models
 from cflkit.federation import Federation
-from cflkit.papers import tutorial
-from cflkit.parameters import ParameterError
 from cflkit.partition import PartitionError
+from cflkit.reproduce import features
+from cflkit.reproduce.papers import tutorial
+from cflkit.reproduce.parameters import ParameterError
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,14 @@ from hypothesis.extra.numpy import arrays
 from matplotlib.colors import to_rgba
 from torch.nn.utils import vector_to_parameters
 
-from cflkit import checkpoints, evaluation, metrics, models, papers, partition, plots, simulation
-from cflkit import sample_clustering as first
+from cflkit import metrics, models, partition, plots, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import fedcref
 from cflkit.methods.fedcref import FedCRef, LocalClusters
-from cflkit.parameters import ParameterError
+from cflkit.reproduce import papers
+from cflkit.reproduce import sample_clustering as first
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.simulation import checkpoints, evaluation, loop
 
 QUICK = LocalTraining(epochs=30, batch_size=16, optimizer="adam", lr=1e-3)
 OPTIONS = FedCRef(start=(), theta=0.35, local=QUICK, federated=replace(QUICK, epochs=5), rounds=3)
@@ -591,13 +593,13 @@ def test_a_cluster_that_vanished_does_not_end_a_run(clients, dealt):
 def test_clusters_of_samples_go_on_only_where_clients_have_as_many(small, system, clients, dealt):
     home = clients()
     method = begin(home, dealt)
-    simulation.move({"FedCRef": method}, clients())  # the same samples in a new federation
+    loop.move({"FedCRef": method}, clients())  # the same samples in a new federation
     fewer = replace(system, train=[system.train[0][1:], *system.train[1:]])
     elsewhere = Federation(
         small, fewer, "autoencoder", QUICK, task="reconstruction", engine="stacked", device="cpu"
     )
     with pytest.raises(ValueError, match="needs labels for"):
-        simulation.move({"FedCRef": method}, elsewhere)
+        loop.move({"FedCRef": method}, elsewhere)
 
 
 def test_who_changes_little_rests_and_the_rest_refine(clients, dealt):

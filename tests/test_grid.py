@@ -19,11 +19,11 @@ import torch
 import worker
 import yaml
 
-from cflkit import batch, grid, notebooks, records
 from cflkit.__main__ import main
-from cflkit.papers import ocfl
-from cflkit.parameters import ParameterError
-from cflkit.records import PROJECT
+from cflkit.reproduce import batch, grid, notebooks, records
+from cflkit.reproduce.papers import ocfl
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.records import PROJECT
 
 DEAD = 2**22 + 1  # no process of Linux has such a number
 TABLE = "ocfl/table-1"
@@ -241,7 +241,7 @@ def test_what_a_killed_process_left_is_swept(small_grid):
 def worker_process():
     """Start `worker.run` in separate processes, which share one import of the packages."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cflkit.notebooks", "hdbscan", "torchvision"])
+    context.set_forkserver_preload(["cflkit.reproduce.notebooks", "hdbscan", "torchvision"])
 
     def begin(folder, phase=None, rounds=worker.PARAMETERS["rounds"]):
         process = context.Process(target=worker.run, args=(folder, phase, rounds))

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from packaging.requirements import Requirement
 
-from cflkit.records import PROJECT
+from cflkit.reproduce.records import PROJECT
 
 PAGE = "notebooks/03_ocfl_temperature.ipynb"
 
@@ -16,7 +16,7 @@ PAGE = "notebooks/03_ocfl_temperature.ipynb"
 @pytest.fixture(scope="module")
 def launch():
     """Return the book's module about launching."""
-    path = PROJECT / "notebooks" / ".src" / "book" / "launch.py"
+    path = PROJECT / "notebooks" / "src" / "book" / "launch.py"
     spec = importlib.util.spec_from_file_location("launch", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cflkit import ledger, notebooks, records
 from cflkit.__main__ import main
-from cflkit.papers import PAPERS, ocfl
-from cflkit.papers.base import ROUNDS, SCORES, Margin
-from cflkit.records import PROJECT, Record
+from cflkit.reproduce import ledger, notebooks, records
+from cflkit.reproduce.papers import PAPERS, ocfl
+from cflkit.reproduce.papers.base import ROUNDS, SCORES, Margin
+from cflkit.reproduce.records import PROJECT, Record
 
 SCENARIO = ("mnist", "nonoverlapping", "balanced", 15)
 NOTEBOOK = "03_ocfl_temperature"

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 from torch.nn.functional import normalize
 
-from cflkit import methods, shifts, simulation
+from cflkit import methods, simulation
 from cflkit.divergence import cosine_divergence
 from cflkit.federation import ClientsAbsent, Federation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
 from cflkit.methods import FedAvg, ocfl
 from cflkit.methods.ocfl import attribute, mean_directions, nearest
+from cflkit.partition import shifts
 
 AT_ONCE = {"clusterer": "kmeans", "options": {"n_clusters": 3}, "before": -np.inf}
 

@@ -10,8 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cflkit import datasets, methods, mixing, shifts, simulation
+from cflkit import datasets, methods, simulation
 from cflkit.federation import Federation, LocalTraining
+from cflkit.partition import shifts
+from cflkit.reproduce import mixing
 
 GROUPS = np.array([0, 0, 0, 1, 1, 1])
 

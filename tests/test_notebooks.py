@@ -13,11 +13,11 @@ import nbformat
 import pytest
 import staged
 
-from cflkit import claims, notebooks, papers
-from cflkit.records import PROJECT
+from cflkit.reproduce import claims, notebooks, papers
+from cflkit.reproduce.records import PROJECT
 
 FOLDER = PROJECT / "notebooks"
-NAMES = sorted(path.stem for path in (FOLDER / ".src").glob("[0-9]*.py"))
+NAMES = sorted(path.stem for path in (FOLDER / "src").glob("[0-9]*.py"))
 LESSONS = [name for name in NAMES if name < "90"]
 REPORTS = [name for name in NAMES if re.match("9[0-8]", name)]
 each = pytest.mark.parametrize("name", NAMES)
@@ -78,7 +78,7 @@ def test_the_first_notebook_has_every_other_one_on_its_map(name):
 
 @each
 def test_source_and_notebook_are_in_sync(name):
-    source = jupytext.reads(committed(f".src/{name}.py"), fmt="py:percent")
+    source = jupytext.reads(committed(f"src/{name}.py"), fmt="py:percent")
     assert [(c.cell_type, c.source, tags(c)) for c in built(name).cells] == [
         (c.cell_type, c.source, tags(c)) for c in source.cells
     ]
@@ -116,7 +116,7 @@ def test_parameters_are_literals_with_their_meaning_and_validated_next(name):
     [position] = [i for i, cell in enumerate(cells) if "parameters" in tags(cell)]
     assert all("  # " in line for line in cells[position].source.splitlines())
     model = papers.parameters_of(name)
-    home = model.__module__.removeprefix("cflkit.")
+    home = model.__module__.removeprefix("cflkit.reproduce.")
     assert f" = {home}.{model.__name__}.of(globals())\n" in cells[position + 1].source + "\n"
     assert set(notebooks.defaults(notebook)) == set(model.model_fields)
 

@@ -13,14 +13,15 @@ import torch
 import yaml
 from PIL import Image
 
-from cflkit import datasets, ledger, methods, own_data, partition, shifts, simulation
+from cflkit import datasets, methods, partition, simulation
 from cflkit.__main__ import main
-from cflkit.datasets import DatasetError, ImageSet
+from cflkit.datasets import DatasetError, ImageSet, own_data
 from cflkit.federation import Federation, LocalTraining
-from cflkit.papers import emd_cfl, ocfl
-from cflkit.parameters import ParameterError
-from cflkit.partition import PartitionError
-from cflkit.records import PROJECT
+from cflkit.partition import PartitionError, shifts
+from cflkit.reproduce import ledger
+from cflkit.reproduce.papers import emd_cfl, ocfl
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.records import PROJECT
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (60, 6, 5), dtype=np.uint8)

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from cflkit import grid, ledger, methods, notebooks, papers, readme, records
-from cflkit.papers import PAPERS, emd_cfl, explanations, fedcref, lessons, ocfl, tutorial
-from cflkit.papers.base import (
+from cflkit import methods
+from cflkit.reproduce import grid, ledger, notebooks, papers, readme, records
+from cflkit.reproduce.papers import PAPERS, emd_cfl, explanations, fedcref, lessons, ocfl, tutorial
+from cflkit.reproduce.papers.base import (
     AS_PUBLISHED,
     SCORES,
     SEEDS,
@@ -21,30 +22,29 @@ from cflkit.papers.base import (
     mean,
     play_rounds,
 )
-from cflkit.parameters import FederatedRun, ParameterError
-from cflkit.records import PROJECT
+from cflkit.reproduce.parameters import FederatedRun, ParameterError
+from cflkit.reproduce.records import PROJECT
 
 GENERIC = ("grid", "ledger", "notebooks", "parameters", "readme", "records", "papers/base")
-GENERIC += ("__main__",)
 
 
 def test_papers_are_known_by_their_names_notebooks_and_records():
     assert {paper.name for paper in PAPERS.values()} == set(PAPERS)
     for paper in PAPERS.values():
         assert (grid.PARAMS / paper.folder).is_dir()
-        assert (grid.NOTEBOOKS / ".src" / f"{paper.notebook}.py").exists()
+        assert (grid.NOTEBOOKS / "src" / f"{paper.notebook}.py").exists()
         assert set(paper.scenario) <= set(paper.parameters.model_fields)
         assert papers.by_notebook(paper.notebook).folder == paper.folder
         assert papers.by_record(f"{paper.folder}-x-seed0-0").parameters is paper.parameters
     assert papers.by_record("nobodys-run") is None
-    every = {path.stem for path in (grid.NOTEBOOKS / ".src").glob("[0-9]*.py")}
+    every = {path.stem for path in (grid.NOTEBOOKS / "src").glob("[0-9]*.py")}
     known = {paper.notebook for paper in PAPERS.values()} | set(lessons.LESSONS)
     assert every - {"99_glossary"} == known
 
 
 @pytest.mark.parametrize("module", GENERIC)
 def test_what_serves_all_papers_names_none(module):
-    text = (PROJECT / "cflkit" / f"{module}.py").read_text(encoding="utf-8")
+    text = (PROJECT / "cflkit" / "reproduce" / f"{module}.py").read_text(encoding="utf-8")
     names = {*PAPERS, *(paper.folder for paper in PAPERS.values())} - {"explanations"}
     names |= {paper.notebook for paper in PAPERS.values()}
     names |= {paper.results.marker for paper in PAPERS.values() if paper.results} - {"results"}

@@ -3,16 +3,16 @@
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from cflkit import notebooks
-from cflkit.notebooks import literals
-from cflkit.papers import lessons
-from cflkit.parameters import ParameterError, about_unknown, unknown_names
-from cflkit.records import PROJECT
+from cflkit.reproduce import notebooks
+from cflkit.reproduce.notebooks import literals
+from cflkit.reproduce.papers import lessons
+from cflkit.reproduce.parameters import ParameterError, about_unknown, unknown_names
+from cflkit.reproduce.records import PROJECT
 
 RIGHT = "dataset = 'digits-8x8'\nclients = 6  # m\nrounds = 10\nlocal_epochs = 2\n"
 RIGHT += "batch_size = 16\nlr = 0.1\nrepeats = 5\nseed = 0"
 WRONG = RIGHT.replace("local_epochs", "local_epoch")
-CHECK = "from cflkit import papers\nrun = papers.lessons.FederatedAveraging.of(globals())"
+CHECK = "from cflkit.reproduce import papers\nrun = papers.lessons.FederatedAveraging.of(globals())"
 KNOWN = lessons.FederatedAveraging.model_fields
 
 
@@ -78,7 +78,7 @@ def test_names_that_papermill_puts_in_are_checked_too():
 
 @pytest.mark.parametrize("path", sorted((PROJECT / "notebooks").glob("[0-9]*.ipynb")))
 def test_every_notebooks_own_cells_are_right(path):
-    from cflkit import papers
+    from cflkit.reproduce import papers
 
     cells = [
         "".join(c["source"]) for c in notebooks.read(path)["cells"] if c["cell_type"] == "code"

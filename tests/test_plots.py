@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cflkit import evaluation, metrics, plots
+from cflkit import metrics, plots
+from cflkit.simulation import evaluation
 
 
 @pytest.fixture

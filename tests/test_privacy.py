@@ -12,6 +12,7 @@ from scipy import stats
 from cflkit import methods, simulation
 from cflkit.federation import Jobs, LocalTraining, Privacy
 from cflkit.federation.privacy import epsilon, protect
+from cflkit.simulation import loop
 
 
 def jobs_of(models, model_of, client_of):
@@ -141,7 +142,7 @@ def test_a_checkpoint_belongs_to_its_noise(federate):
     found = set()
     for privacy in (None, Privacy(1.0, 1.0), Privacy(1.0, 2.0)):
         federation = federate("linear", privacy=privacy)
-        found.add(simulation.fingerprint(method, federation, ""))
+        found.add(loop.fingerprint(method, federation, ""))
     assert len(found) == 3
 
 

@@ -16,30 +16,24 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-from cflkit import datasets, divergence, ledger, notebooks, readme, records
-from cflkit.records import PROJECT
-
-# Packages whose name in conda differs from that in PyPI
-CONDA = {"torch": "pytorch"}
+from cflkit import datasets, divergence
+from cflkit.reproduce import ledger, readme, records
+from cflkit.reproduce.records import PROJECT
 
 
 def requirements():
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    # The extras of courses and of Flower are installed by pip, from the same list, also with conda
     needed = [line for line in extras["dev"] if line != "cflkit[book,course,flower]"]
     assert len(needed) == len(extras["dev"]) - 1
-    return project["dependencies"] + needed, project
+    return project["dependencies"] + needed
 
 
-def test_environment_and_project_name_the_same_packages_and_ranges():
-    wanted, project = requirements()
-    names = [re.match(r"[a-z0-9-]+", line).group() for line in wanted]
-    expected = {CONDA.get(n, n) + line[len(n) :] for n, line in zip(names, wanted, strict=True)}
-    expected |= {"python" + project["requires-python"], "pip"}
+def test_the_environment_of_conda_has_python_and_installs_the_kit():
     environment = yaml.safe_load((PROJECT / "environment.yml").read_text())
-    assert {line for line in environment["dependencies"] if isinstance(line, str)} == expected
-    assert {"pip": ["--editable .[book,course,flower]"]} in environment["dependencies"]
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    expected = ["python" + project["requires-python"], "pip", {"pip": ["--editable .[dev]"]}]
+    assert environment["dependencies"] == expected
 
 
 def pins():
@@ -58,7 +52,7 @@ def test_every_requirement_is_pinned_within_its_range():
         [specifier] = pin.specifier
         assert specifier.operator == "==", pin
         assert pin.url is None, pin
-    for line in requirements()[0]:
+    for line in requirements():
         requirement = Requirement(line)
         versions = [
             specifier.version
@@ -288,8 +282,8 @@ def test_names_that_scripts_may_rely_on():
 
 
 @pytest.mark.slow
-def test_a_wheel_works_in_an_empty_folder_without_a_clone(repository, tmp_path):
-    """Build a wheel from what git tracks, install it alone, and use the commands elsewhere."""
+def test_a_wheel_is_the_library_and_nothing_else(repository, tmp_path):
+    """Build a wheel from what git tracks, install it alone, and use the library elsewhere."""
     source, wheels, place, home = (
         tmp_path / name for name in ("source", "wheels", "place", "home")
     )
@@ -303,42 +297,25 @@ def test_a_wheel_works_in_an_empty_folder_without_a_clone(repository, tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CFLKIT")}
     environment |= {"PYTHONPATH": str(place)}
 
-    def cflkit(*words):
-        return subprocess.run(
-            [sys.executable, str(place / "bin" / "cflkit"), *words],
-            cwd=home,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+    def done(*words):
+        command = [sys.executable, *words]
+        return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True)
 
-    lesson = "notebooks/03_ocfl_temperature.ipynb"
-    assert "reproduced" in cflkit("ledger", "--paper", "ocfl").stdout
-    assert "done    ocfl-mnist" in cflkit("grid", "list", "ocfl/table-1").stdout
-    done = cflkit("run", lesson, "-p", "rounds", "2", "--record-only")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^record +data/results/ocfl-digits", done.stdout, re.M)
-    assert {path.name for path in home.iterdir()} == {"data"}
-    before = {path for path in place.rglob("*") if "__pycache__" not in path.parts}
-    assert not [path for path in before if "digits-8x8" in path.name], "nothing is written here"
-    assert cflkit("notebooks", "mine").returncode == 0
-    for page in (home / "mine").glob("*.ipynb"):
-        for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / picture).exists() or picture.startswith("attachment:"), picture
-    assert (home / "mine" / "03_ocfl_temperature.ipynb").exists()
-    refused = cflkit("readme")
+    assert not list(place.rglob("*.ipynb"))
+    run = """
+import cflkit
+from cflkit import datasets, methods, partition, simulation
+from cflkit.federation import Federation
+
+images, split = partition.iid(datasets.load("digits-8x8"), clients=3)
+history = simulation.run({"a": methods.make("ocfl")}, Federation(images, split, "linear"), 2)
+print(cflkit.__file__, len(history.table()))
+"""
+    told = done("-c", run)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.split() == [str(place / "cflkit" / "__init__.py"), "2"]
+    refused = done("-m", "cflkit", "readme")
     assert refused.returncode == 2 and "clone" in refused.stderr
-
-
-def test_links_of_copied_notebooks_lead_to_files(tmp_path):
-    mine = notebooks.copy(tmp_path / "mine")
-    pages = [*mine.rglob("*.ipynb"), *mine.rglob("*.md")]
-    assert len(pages) > 30
-    for page in pages:
-        text = page.read_text(encoding="utf-8")
-        for link in re.findall(r"\]\(([^)#\s{]+)(?:#[^)\s]*)?\)", text):
-            if not re.match(r"\w+:", link):
-                assert (page.parent / link).exists(), (page.name, link)
 
 
 def test_the_page_of_licences_lists_every_data_set_and_package():

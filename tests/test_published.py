@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 import torch
 
-from cflkit import clustering, ledger, methods, metrics, partition, stats
+from cflkit import clustering, methods, metrics, partition
 from cflkit.methods.ocfl import attribute
-from cflkit.papers import PAPERS, emd_cfl, explanations, fedcref, ocfl, tutorial
-from cflkit.papers.base import AS_PUBLISHED
-from cflkit.parameters import ParameterError
+from cflkit.reproduce import ledger, stats
+from cflkit.reproduce.papers import PAPERS, emd_cfl, explanations, fedcref, ocfl, tutorial
+from cflkit.reproduce.papers.base import AS_PUBLISHED
+from cflkit.reproduce.parameters import ParameterError
 
 ARCHIVED = {
     "MNIST": "mnist",

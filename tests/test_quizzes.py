@@ -12,8 +12,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from pydantic import ValidationError
 
-from cflkit import exercises, quizzes
-from cflkit.parameters import ParameterError
+from cflkit.course import exercises, quizzes
+from cflkit.reproduce.parameters import ParameterError
 
 QUIZZES = {source.stem[:2]: quizzes.read(source) for source in quizzes.sources()}
 each = pytest.mark.parametrize("number", QUIZZES)

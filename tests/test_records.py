@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from cflkit import methods, records, simulation
-from cflkit.papers import ocfl
-from cflkit.parameters import ParameterError
+from cflkit import methods, simulation
+from cflkit.reproduce import records
+from cflkit.reproduce.papers import ocfl
+from cflkit.reproduce.parameters import ParameterError
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,11 @@ import shutil
 
 import pytest
 
-from cflkit import catalogue, ledger, papers, records, replay, revision
+from cflkit import _project
 from cflkit.__main__ import main
-from cflkit.papers import ocfl
-from cflkit.parameters import ParameterError
+from cflkit.reproduce import catalogue, ledger, papers, records, replay
+from cflkit.reproduce.papers import ocfl
+from cflkit.reproduce.parameters import ParameterError
 
 QUICK = {"dataset": "digits-8x8", "model": "linear", "clients": 6, "draws": 60, "rounds": 4}
 
@@ -219,13 +220,13 @@ def test_records_are_listed_with_scale_and_age(made, capsys):
         assert table.loc[SMALL["ocfl"], "stale"] == "stale"
         age = table.loc[SMALL["ocfl"], "code"]
         [record] = (record for record in committed if record.id == SMALL["ocfl"])
-        known = revision.git("cat-file", "-t", record.provenance["git_revision"]) == "commit"
+        known = _project.git("cat-file", "-t", record.provenance["git_revision"]) == "commit"
         assert age.endswith("commits ago") if known else age == "of an unknown revision"
 
 
 def test_a_record_of_other_code_is_stale(made, monkeypatch):
     assert not catalogue.is_stale(made)
-    monkeypatch.setattr(revision, "DIGEST", "another")
+    monkeypatch.setattr(_project, "DIGEST", "another")
     assert catalogue.is_stale(made)
 
 
@@ -235,7 +236,7 @@ def test_a_record_of_an_unknown_revision_is_stale(made):
     made.provenance.update(git_clean=True, git_revision="0" * 40)
     assert catalogue.is_stale(made)
     assert catalogue.age(made) == "of an unknown revision"
-    if (head := revision.git("rev-parse", "HEAD")) is not None:
+    if (head := _project.git("rev-parse", "HEAD")) is not None:
         made.provenance["git_revision"] = head
         assert not catalogue.is_stale(made)
         assert catalogue.age(made) == "0 commits ago"
@@ -285,11 +286,11 @@ def test_bad_requests_are_one_line(arguments, message, capsys):
 
 def test_provenance_says_what_a_result_hangs_on(made):
     known = made.provenance
-    assert known["code"] == revision.DIGEST
+    assert known["code"] == _project.DIGEST
     assert known["processor"]
     assert known["threads"] >= 1
     assert known["notebook"] is None  # no notebook has run
     assert known["data_files"] == {}  # the digits are part of scikit-learn
     assert known["resumed"] == 0
-    assert known["git_revisions"] == [revision.revision() or "unknown"]
+    assert known["git_revisions"] == [_project.revision() or "unknown"]
     assert (known["cuda"], known["cudnn"]) == (None, None)

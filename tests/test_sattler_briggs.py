@@ -15,7 +15,7 @@ from scipy.spatial.distance import pdist, squareform
 from cflkit import divergence, methods, partition
 from cflkit.divergence import cosine_divergence, pairwise
 from cflkit.federation import Federation, Jobs, LocalTraining
-from cflkit.methods import sattler
+from cflkit.methods.baselines import sattler
 
 # Two groups of clients with opposite updates, whose mean is small but not zero
 OPPOSED = torch.tensor([[3.0, 0.1], [3.0, -0.1], [3.0, 0.0], [-3.0, 0.1], [-3.0, -0.1]])

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchvision.transforms.functional import rotate
 
-from cflkit import datasets, shifts
+from cflkit import datasets
 from cflkit.federation import Federation
-from cflkit.partition import Partition, PartitionError
+from cflkit.partition import Partition, PartitionError, shifts
 
 
 @pytest.fixture(scope="module")

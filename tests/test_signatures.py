@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from cflkit import datasets, methods, models, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining, outputs
-from cflkit.methods.signatures import loss_gradient
+from cflkit.methods.baselines.signatures import loss_gradient
 from cflkit.partition import Partition
 
 WARM_UP = 2

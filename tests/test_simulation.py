@@ -9,17 +9,7 @@ from hypothesis import strategies as st
 from pydantic.dataclasses import dataclass
 from sklearn.metrics import accuracy_score, f1_score
 
-from cflkit import (
-    checkpoints,
-    datasets,
-    evaluation,
-    methods,
-    metrics,
-    partition,
-    revision,
-    simulation,
-)
-from cflkit.checkpoints import CheckpointMismatch
+from cflkit import _project, datasets, methods, metrics, partition, simulation
 from cflkit.federation import (
     Ask,
     Diverged,
@@ -30,8 +20,10 @@ from cflkit.federation import (
     Send,
     Train,
 )
-from cflkit.history import History
 from cflkit.methods.fedavg import FedAvg
+from cflkit.simulation import checkpoints, evaluation, loop
+from cflkit.simulation.checkpoints import CheckpointMismatch
+from cflkit.simulation.history import History
 
 
 def line_up():
@@ -83,18 +75,18 @@ class Killed(Exception):
 def test_a_killed_run_goes_on_to_the_same_history(federate, tmp_path, monkeypatch, after):
     checkpoint = tmp_path / "run.pt"
     expected = run(line_up(), federate(), rounds=5)
-    save = simulation.save_checkpoint
+    save = loop.save_checkpoint
 
     def save_and_die(path, identity, history, rounds, methods):
         save(path, identity, history, rounds, methods)
         if rounds == after:
             raise Killed
 
-    monkeypatch.setattr(simulation, "save_checkpoint", save_and_die)
-    monkeypatch.setattr(simulation, "CHECKPOINT_SHARE", math.inf)
+    monkeypatch.setattr(loop, "save_checkpoint", save_and_die)
+    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", math.inf)
     with pytest.raises(Killed):
         run(line_up(), federate(), rounds=5, checkpoint=checkpoint)
-    monkeypatch.setattr(simulation, "save_checkpoint", save)
+    monkeypatch.setattr(loop, "save_checkpoint", save)
     federation = federate()
     rounds_trained = []
     train = federation.train
@@ -154,7 +146,7 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
 def test_a_checkpoint_belongs_to_a_way_of_training(federate, options):
     line = {"FedAvg": methods.make("fedavg")}
     usual, same, other = (
-        simulation.fingerprint(line, federation, "")
+        loop.fingerprint(line, federation, "")
         for federation in (federate(), federate(), federate(**options))
     )
     assert usual == same != other
@@ -167,9 +159,9 @@ def test_writing_checkpoints_takes_at_most_a_second_per_minute(tmp_path, monkeyp
         saved.append(rounds)
         clock[0] += 1.0
 
-    monkeypatch.setattr(simulation, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(simulation, "save_checkpoint", save)
-    keeper = simulation.Keeper(tmp_path / "run.pt", "a run")
+    monkeypatch.setattr(loop, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(loop, "save_checkpoint", save)
+    keeper = loop.Keeper(tmp_path / "run.pt", "a run")
     for rounds, seconds in enumerate((0, 59, 2, 59, 2), start=1):
         clock[0] += seconds
         keeper.keep(History(), rounds, {}, last=False)
@@ -180,7 +172,7 @@ def test_writing_checkpoints_takes_at_most_a_second_per_minute(tmp_path, monkeyp
 
 def test_the_minutes_are_those_of_all_rounds(federate, monkeypatch):
     ticks = iter(range(0, 6000, 60))
-    monkeypatch.setattr(simulation, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(loop, "perf_counter", lambda: next(ticks))
     history = run({"FedAvg": methods.make("fedavg")}, federate("linear"), rounds=3)
     assert history.minutes == pytest.approx(3)
 
@@ -189,7 +181,7 @@ def test_the_progress_shows_the_number_of_clusters(federate):
     oracle = methods.make("oracle", truth=[0, 0, 1, 1, 2, 2])
     federation = federate("linear")
     run({"oracle": oracle}, federation, rounds=1)
-    assert simulation.progress_text({"oracle": oracle}) == "clusters: oracle 3"
+    assert loop.progress_text({"oracle": oracle}) == "clusters: oracle 3"
 
 
 def test_a_checkpoint_has_equal_models_once_and_gives_each_method_its_own(federate, tmp_path):
@@ -215,7 +207,7 @@ def test_a_checkpoint_of_other_code_is_refused(federate, tmp_path, monkeypatch, 
     line = {"KM": methods.make("ocfl", clusterer="kmeans")}
     run(line, federate(), 2, checkpoint=checkpoint)
     if changed == "code":
-        monkeypatch.setattr(revision, "DIGEST", "another")
+        monkeypatch.setattr(_project, "DIGEST", "another")
     else:
         monkeypatch.setattr(checkpoints.torch, "__version__", "9.9")
     with pytest.raises(CheckpointMismatch, match="made by other code or another torch"):
@@ -223,13 +215,13 @@ def test_a_checkpoint_of_other_code_is_refused(federate, tmp_path, monkeypatch, 
 
 
 def test_the_digest_of_the_code_is_of_every_file_of_the_package(tmp_path, monkeypatch):
-    monkeypatch.setattr(revision, "PACKAGE", tmp_path / "cflkit")
+    monkeypatch.setattr(_project, "PACKAGE", tmp_path / "cflkit")
     folder = tmp_path / "cflkit" / "methods"
     folder.mkdir(parents=True)
-    seen = {revision.digest_of_files()}
+    seen = {_project.digest_of_files()}
     for name, text in (("a.py", "x = 1"), ("a.py", "x = 2"), ("b.py", ""), ("c.txt", "no code")):
         (folder / name).write_text(text)
-        seen.add(revision.digest_of_files())
+        seen.add(_project.digest_of_files())
     assert len(seen) == 4
 
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import pytest
 import yaml
 
-from cflkit.records import PROJECT
+from cflkit.reproduce.records import PROJECT
 
 # Parts of seconds count here, unlike on a real cluster
 QUICK = {"slurm-init-seconds-before-status-checks": 2, "seconds-between-status-checks": 2}

@@ -16,9 +16,9 @@ from scipy.optimize import minimize
 from cflkit import methods, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining, Losses
 from cflkit.methods.base import weighted_means
-from cflkit.methods.fedsac import closeness, feature_axes
-from cflkit.methods.pfedgraph import nearest_shares
-from cflkit.methods.scaffold import length_of_steps
+from cflkit.methods.baselines.fedsac import closeness, feature_axes
+from cflkit.methods.baselines.pfedgraph import nearest_shares
+from cflkit.methods.baselines.scaffold import length_of_steps
 
 MIXTURES = ("fedem", "fedrc")
 # Options with which each method is FedAvg, and the weights of that FedAvg

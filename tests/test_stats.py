@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import rankdata, wilcoxon
 
-from cflkit import ledger, plots, stats
+from cflkit import plots
+from cflkit.reproduce import ledger, stats
 
 SCORES = arrays(float, (6, 4), elements=st.integers(0, 5).map(float))
 

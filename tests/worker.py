@@ -4,9 +4,10 @@ import os
 import signal
 from pathlib import Path
 
-from cflkit import datasets, methods, notebooks, partition, records, simulation
+from cflkit import datasets, methods, partition, simulation
 from cflkit.federation import Federation
-from cflkit.papers import ocfl
+from cflkit.reproduce import notebooks, records
+from cflkit.reproduce.papers import ocfl
 
 RUN = "ocfl-worker"
 PARAMETERS = {

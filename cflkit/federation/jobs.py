@@ -12,7 +12,7 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass as validated
 from torch import Tensor, nn
 
-from cflkit.bounds import STRICT, Count, Momentum, NonNegative, Optimizer, Positive
+from cflkit._bounds import STRICT, Count, Momentum, NonNegative, Optimizer, Positive
 from cflkit.federation.rows import digests, finite_rows
 
 

@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from torch import Tensor
 
-from cflkit.bounds import STRICT, NonNegative, Positive
+from cflkit._bounds import STRICT, NonNegative, Positive
 from cflkit.federation.jobs import Jobs, LocalTraining
 from cflkit.federation.machine import as_doubles
 from cflkit.federation.seeds import PRIVACY, integer

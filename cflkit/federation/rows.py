@@ -13,8 +13,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from cflkit.hashing import GOLDEN, mix
 from cflkit.models import Dropout
+from cflkit.models.hashing import GOLDEN, mix
 
 # How many values of all rows are hashed at once, which limits the memory to some hundred MB
 HASHED = 2**23

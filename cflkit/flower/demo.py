@@ -30,14 +30,14 @@ import pandas as pd
 import torch
 import yaml
 
-from cflkit import datasets, shifts, simulation
+from cflkit import datasets, simulation
 from cflkit.datasets import DatasetError
 from cflkit.federation import Federation
 from cflkit.flower import node
 from cflkit.flower.certificates import write_certificates, write_key_pair
 from cflkit.flower.server_app import line_up_of, setting_of
-from cflkit.notebooks import Loader
-from cflkit.partition import PartitionError
+from cflkit.partition import PartitionError, shifts
+from cflkit.reproduce.notebooks import Loader
 
 # How long processes may take to start, in seconds
 PATIENCE = 120.0

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from cflkit import methods  # so that `QUESTIONS` has the questions of all methods
 from cflkit.datasets import DatasetError, ImageSet
+from cflkit.datasets.files import read_arrays
+from cflkit.datasets.own_data import as_features, as_images, as_labels
 from cflkit.federation import Diverged, Federation, Jobs, LocalTraining
 from cflkit.federation.requests import QUESTIONS
-from cflkit.files import read_arrays
 from cflkit.flower.messages import packed, unpacked
 from cflkit.flower.setting import Setting
-from cflkit.own_data import as_features, as_images, as_labels
 from cflkit.partition import Partition
 
 __all__ = ["KINDS", "answered", "federation_of", "methods", "read", "save", "sent_jobs"]
@@ -58,7 +58,7 @@ def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
     path : path
         An ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
         perhaps for ``validation`` and ``backdoor``. Images have the types of one's own data
-        (`cflkit.own_data`). Instead of images there may be features ``[n, d]``.
+        (`cflkit.datasets.own_data`). Instead of images there may be features ``[n, d]``.
 
     Raises
     ------

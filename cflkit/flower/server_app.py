@@ -33,12 +33,12 @@ from flwr.serverapp import Grid, ServerApp
 from pydantic import ValidationError
 
 from cflkit import methods, simulation
-from cflkit.bounds import one_line
+from cflkit._bounds import one_line
 from cflkit.federation import LocalTraining
 from cflkit.flower.remote import RemoteFederation
 from cflkit.flower.setting import Setting
 from cflkit.methods import Method
-from cflkit.notebooks import Loader
+from cflkit.reproduce.notebooks import Loader
 
 app = ServerApp()
 # The methods that nodes cannot run, and why

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from cflkit.bounds import STRICT, Count, Natural
+from cflkit._bounds import STRICT, Count, Natural
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import Partition

@@ -6,32 +6,32 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cflkit.bounds import one_line
+from cflkit._bounds import one_line
 from cflkit.methods.base import Method
-from cflkit.methods.briggs import Briggs
-from cflkit.methods.cfl_gp import CFLGP
-from cflkit.methods.ditto import Ditto
+from cflkit.methods.baselines.briggs import Briggs
+from cflkit.methods.baselines.cfl_gp import CFLGP
+from cflkit.methods.baselines.ditto import Ditto
+from cflkit.methods.baselines.fedce import FedCE
+from cflkit.methods.baselines.fedclust import FedClust
+from cflkit.methods.baselines.fedem import FedEM
+from cflkit.methods.baselines.fedprox import FedProx
+from cflkit.methods.baselines.fedrc import FedRC
+from cflkit.methods.baselines.fedsac import FedSaC
+from cflkit.methods.baselines.fedsoft import FedSoft
+from cflkit.methods.baselines.fesem import FeSEM
+from cflkit.methods.baselines.flexcfl import FlexCFL
+from cflkit.methods.baselines.ifca import IFCA
+from cflkit.methods.baselines.pacfl import PACFL
+from cflkit.methods.baselines.pfedgraph import PFedGraph
+from cflkit.methods.baselines.sattler import Sattler
+from cflkit.methods.baselines.scaffold import Scaffold
+from cflkit.methods.baselines.signatures import Signatures
 from cflkit.methods.emd_cfl import EMDCFL, EMDOracle
 from cflkit.methods.fedavg import FedAvg
-from cflkit.methods.fedce import FedCE
-from cflkit.methods.fedclust import FedClust
 from cflkit.methods.fedcref import FedCRef
-from cflkit.methods.fedem import FedEM
-from cflkit.methods.fedprox import FedProx
-from cflkit.methods.fedrc import FedRC
-from cflkit.methods.fedsac import FedSaC
-from cflkit.methods.fedsoft import FedSoft
-from cflkit.methods.fesem import FeSEM
-from cflkit.methods.flexcfl import FlexCFL
-from cflkit.methods.ifca import IFCA
 from cflkit.methods.local import Local
 from cflkit.methods.ocfl import OCFL
 from cflkit.methods.oracle import Oracle
-from cflkit.methods.pacfl import PACFL
-from cflkit.methods.pfedgraph import PFedGraph
-from cflkit.methods.sattler import Sattler
-from cflkit.methods.scaffold import Scaffold
-from cflkit.methods.signatures import Signatures
 
 METHODS: dict[str, type[Method]] = {
     "briggs": Briggs,

@@ -24,7 +24,7 @@ from pydantic.dataclasses import dataclass
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from cflkit.bounds import STRICT, NonNegative, Positive
+from cflkit._bounds import STRICT, NonNegative, Positive
 from cflkit.divergence import earth_movers_distance, pairwise
 from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, question, usable_cores
 from cflkit.federation.blueprint import Blueprint

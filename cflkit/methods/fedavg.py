@@ -16,7 +16,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from cflkit.bounds import STRICT, Positive
+from cflkit._bounds import STRICT, Positive
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Jobs, Server
 from cflkit.methods.base import (

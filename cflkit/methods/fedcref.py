@@ -31,7 +31,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cflkit import metrics
-from cflkit.bounds import STRICT, Count, Share
+from cflkit._bounds import STRICT, Count, Share
 from cflkit.federation import Jobs, LocalTraining, Losses, Request, Server, Train
 from cflkit.methods.base import Method, average_updates, local_updates, whole_numbers
 

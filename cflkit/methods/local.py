@@ -13,7 +13,7 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from cflkit.bounds import STRICT
+from cflkit._bounds import STRICT
 from cflkit.federation import Jobs, Request, Server, Train
 from cflkit.methods.base import Method
 

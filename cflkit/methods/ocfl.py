@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit import clustering
-from cflkit.bounds import STRICT, Count, Positive
+from cflkit._bounds import STRICT, Count, Positive
 from cflkit.divergence import CHUNK, cosine_divergence, temperature
 from cflkit.federation import Jobs, Server
 from cflkit.federation.machine import as_doubles, device_of_doubles

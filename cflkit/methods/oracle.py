@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from cflkit.bounds import STRICT
+from cflkit._bounds import STRICT
 from cflkit.federation import Server
 from cflkit.methods.base import (
     Method,

@@ -1,0 +1,249 @@
+"""Data files from the user's folder, the cache or a download, each with a check of its contents.
+
+The kit looks for a file in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``. If the
+file is in neither, it is downloaded into the cache. Downloads and unpacked archives first get a
+temporary name, and get their final name once they are complete. A killed process therefore leaves
+nothing that a later process takes for a data set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+from numpy.typing import NDArray
+
+from cflkit._project import PROJECT
+
+CACHE = PROJECT / "data" / "cache"
+
+
+class DatasetError(Exception):
+    """A data set is unknown, not available, or damaged; the message says what to do."""
+
+
+def roots() -> list[Path]:
+    """Return the folders to search: ``CFLKIT_DATA`` where it is set, then the cache.
+
+    Raises
+    ------
+    DatasetError
+        ``CFLKIT_DATA`` is not a folder that can be read.
+    """
+    named = os.environ.get("CFLKIT_DATA")
+    if not named:
+        return [CACHE]
+    folder = Path(named).expanduser()
+    if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
+        raise DatasetError(f"CFLKIT_DATA names {folder}, which is not a folder that can be read")
+    return [folder, CACHE]
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file such that a killed process leaves the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        draft.write_text(text, encoding="utf-8", newline="")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an ``.npz`` file without unpickling anything.
+
+    Raises
+    ------
+    DatasetError
+        The file is missing or damaged, or is no such file.
+    """
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise DatasetError(f"{path} is no .npz file, which np.savez writes")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return dict(archive)
+    except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise DatasetError(f"{path} cannot be read as an .npz file of arrays: {error}") from error
+
+
+def md5_of(path: Path) -> str:
+    """Return the MD5 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
+def download(url: str, target: Path, md5: str) -> None:
+    """Download a file, which appears at ``target`` once it is complete and has its checksum.
+
+    Raises
+    ------
+    OSError
+        The address cannot be reached, or the file cannot be written. Only in the second case does
+        the error have an ``errno``.
+    ValueError
+        The downloaded file has another checksum.
+    """
+    import pooch  # imported here, since it is needed only once per data set and machine
+
+    fetcher = pooch.create(
+        target.parent,
+        base_url="",
+        registry={target.name: f"md5:{md5}"},
+        urls={target.name: url},
+        retry_if_failed=2,
+    )
+    fetcher.fetch(target.name, downloader=pooch.HTTPDownloader(progressbar=True))
+
+
+class DataFiles:
+    """The files of one data set, and the checksums of those that were read.
+
+    Parameters
+    ----------
+    name : str
+        The data set's name, with which every error message begins.
+
+    Attributes
+    ----------
+    md5 : dict of str to str
+        The MD5 of each file that was read, by its path below one of the `roots`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.md5: dict[str, str] = {}
+
+    def locate(self, relative: str) -> Path | None:
+        """Return the first file or folder ``relative`` below one of the `roots`, or None."""
+        try:
+            return next((root / relative for root in roots() if (root / relative).exists()), None)
+        except OSError as error:
+            raise self.unreadable(Path(error.filename), error) from error
+
+    def find(self, relative: str, remedy: str) -> Path:
+        """Return the path of a file or folder that cannot be downloaded.
+
+        Raises
+        ------
+        DatasetError
+            The file was not found; the message gives the ``remedy``.
+        """
+        found = self.locate(relative)
+        if found is None:
+            raise self.missing(relative, remedy)
+        return found
+
+    def verified(self, relative: str, path: Path, md5: str) -> Path:
+        """Check the MD5 of ``path``, note that the file was read, and return the path.
+
+        Raises
+        ------
+        DatasetError
+            The file has another MD5; the message names the file and both checksums.
+        """
+        try:
+            found = md5_of(path)
+        except OSError as error:
+            raise self.unreadable(path, error) from error
+        if found != md5:
+            raise DatasetError(
+                f"{self.name}: {path} is damaged: its MD5 is {found}, but the published one is "
+                f"{md5}; delete the file and load {self.name} again"
+            )
+        self.md5[relative] = md5
+        return path
+
+    def fetch(self, relative: str, md5: str, urls: list[str]) -> Path:
+        """Return the path of a file after checking it; download it if none of the `roots` has it.
+
+        Raises
+        ------
+        DatasetError
+            The file is damaged, or it was not found and cannot be downloaded or written.
+        """
+        found = self.locate(relative)
+        if found is None:
+            with self.cache_lock():
+                found = self.locate(relative) or self.downloaded(relative, md5, urls)
+        return self.verified(relative, found, md5)
+
+    def downloaded(self, relative: str, md5: str, urls: list[str]) -> Path:
+        """Download a file into the cache from the first address that works."""
+        failures = []
+        for url in urls:
+            try:
+                download(url, CACHE / relative, md5)
+            except (OSError, ValueError) as error:
+                # An error number means that this computer failed; the next address would not help
+                if getattr(error, "errno", None) is not None:
+                    raise self.unwritable(error) from error
+                failures.append(f"{url}: {error}")
+            else:
+                return CACHE / relative
+        raise self.missing(relative, f"download {' or '.join(urls)}", failures)
+
+    def unpack(self, folder: str, archive: Path) -> Path:
+        """Unpack ``folder`` from a checked tar archive into the cache, and return its path.
+
+        Raises
+        ------
+        DatasetError
+            The cache cannot be written to.
+        """
+        place = CACHE / folder
+        with self.cache_lock():
+            if place.exists():  # another process was faster
+                return place
+            try:
+                with tempfile.TemporaryDirectory(dir=CACHE) as draft, tarfile.open(archive) as tar:
+                    tar.extractall(draft, filter="data")
+                    (Path(draft) / folder).replace(place)
+            except OSError as error:
+                raise self.unwritable(error) from error
+        return place
+
+    def note_folder(self, relative: str, folder: Path, members: Iterable[Path]) -> None:
+        """Note that a folder was read, with one MD5 over the names and MD5s of its members."""
+        lines = sorted(
+            f"{path.relative_to(folder).as_posix()} {md5_of(path)}\n" for path in members
+        )
+        digest = hashlib.md5("".join(lines).encode(), usedforsecurity=False)
+        self.md5[relative] = digest.hexdigest()
+
+    def cache_lock(self) -> filelock.BaseFileLock:
+        """Return the lock on the cache, which only one process at a time can hold."""
+        try:
+            CACHE.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self.unwritable(error) from error
+        return filelock.FileLock(CACHE / ".lock")
+
+    def missing(
+        self, relative: str, remedy: str, failures: list[str] | None = None
+    ) -> DatasetError:
+        """Build the error for a missing file, with the places searched, the cause and a remedy."""
+        places = ", ".join(str(root / relative) for root in roots())
+        why = "the download failed" if failures else "the kit cannot download it"
+        tried = f". The errors were: {'; '.join(failures)}" if failures else ""
+        return DatasetError(
+            f"{self.name}: not found, and {why}. To get it, {remedy} into one of these places (set "
+            f"CFLKIT_DATA to use your own folder): {places}{tried}"
+        )
+
+    def unreadable(self, path: Path, error: OSError) -> DatasetError:
+        """Build the error for a file that exists but cannot be read."""
+        return DatasetError(f"{self.name}: {path} cannot be read ({error.strerror})")
+
+    def unwritable(self, error: OSError | ValueError) -> DatasetError:
+        """Build the error for a cache that cannot be written to."""
+        return DatasetError(f"{self.name}: {CACHE} cannot be written ({error})")

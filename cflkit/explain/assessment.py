@@ -1,0 +1,294 @@
+"""Scores of the explanations of cluster models: Algorithm 2 of the extended OCFL paper (section 5).
+
+`explain` computes the maps and their scores. `Federation.network` builds the networks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from cflkit.explain import (
+    CHUNK,
+    area,
+    brightness_maps,
+    centre_maps,
+    curves,
+    gradcam,
+    random_maps,
+)
+from cflkit.federation import Federation
+from cflkit.federation.machine import matmul_precision
+from cflkit.federation.rows import digests
+from cflkit.methods.base import Method
+from cflkit.partition import Partition
+from cflkit.simulation.history import History, Summary, diverged_in
+
+SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
+EXPLAINED = ("predicted", "true")
+# GradCAM, and the baselines to compare it with: GradCAM on a network that was never trained, and
+# maps that do not depend on the model (noise, a blob in the middle, the image's own brightness)
+MAPS = ("GradCAM", "untrained", "noise", "centre", "brightness")
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+def samples_from(
+    source: str,
+    partition: Partition,
+    labels: ArrayLike,
+    cluster: int,
+    central: int,
+    size: int,
+    seed: int,
+) -> NDArray[np.int64]:
+    """Draw the samples on which a cluster's model is explained (Algorithm 2, lines 3, 4, 8 to 14).
+
+    Parameters
+    ----------
+    source : {"in-cluster", "out-of-cluster", "orchestrator"}
+        The test sets of the cluster's clients, those of all other clients, or the central test set.
+    partition : Partition
+        The samples that each client holds.
+    labels : array_like
+        ``[m]``, the cluster of each client.
+    cluster : int
+        The cluster to explain.
+    central : int
+        The number of samples in the central test set.
+    size : int
+        The number of samples to draw without replacement. If the source has fewer, all are drawn.
+    seed : int
+        The seed of the draw.
+
+    Returns
+    -------
+    ndarray
+        Indices into the pool, or for ``orchestrator`` into the central test set. Empty if the
+        source has no client.
+
+    Raises
+    ------
+    ValueError
+        The source or the cluster is unknown, or the size is below 1.
+    """
+    members = np.asarray(labels) == cluster
+    if not members.any():
+        raise ValueError(f"no client is in cluster {cluster}")
+    if size < 1:
+        raise ValueError(f"size must be at least 1, not {size}")
+    if source == "orchestrator":
+        pool = np.arange(central)
+    elif source in SOURCES:
+        chosen = np.flatnonzero(members if source == "in-cluster" else ~members)
+        parts = [partition.test[client] for client in chosen]
+        # Clients may share samples, and no sample may be drawn twice
+        pool = np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
+    else:
+        raise ValueError(f"unknown source {source!r}; choose from {', '.join(SOURCES)}")
+    generator = np.random.default_rng(seed)
+    return np.sort(generator.permutation(pool)[:size])
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The options of `assess`.
+
+    Attributes
+    ----------
+    layer : str
+        The layer of GradCAM, as in `gradcam`.
+    sample_size : int
+        The number of images per source on which a cluster's model is explained. It is ζ, which is a
+        share of the images in Algorithm 2 and a number in the paper's text.
+    step, baseline
+        The options of the same names in `curves`.
+    explained : {"predicted", "true"}
+        The class whose map and probability are computed: the one that the model predicts, or the
+        true one.
+    seed : int
+        The seed of drawing samples, of noise, and of the order of equally salient pixels.
+    """
+
+    layer: str
+    sample_size: int = 350
+    step: int = 20
+    baseline: str = "zeros"
+    explained: str = "predicted"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.explained not in EXPLAINED:
+            raise ValueError(
+                f"unknown class {self.explained!r} to explain; choose from {', '.join(EXPLAINED)}"
+            )
+
+
+def of_explanations(table: pd.DataFrame) -> Summary:
+    """Summarise the scores of GradCAM's maps by means over each method's clusters."""
+    result: Summary = {}
+    for method, every in table.groupby("method", sort=False):
+        if (left := diverged_in(every)) is not None:
+            result[str(method)] = {"diverged_in": left}
+            continue
+        rows = every[every["map"] == "GradCAM"]
+        result[str(method)] = {"n_clusters": int(rows["cluster"].nunique())}
+        for source, own in rows.groupby("source", sort=False):
+            for name in ("insertion", "deletion", "accuracy", "confidence"):
+                result[str(method)][f"{name}_{source}"] = float(own[name].mean())
+    return result
+
+
+def assess(
+    methods: Mapping[str, Method], federation: Federation, trained: History, how: Assessment
+) -> History:
+    """Explain every cluster's model of every method (Algorithm 2 of the extended OCFL paper).
+
+    Computations are in float32, or in TF32 where the federation trains in TF32.
+
+    Parameters
+    ----------
+    methods : mapping of str to Method
+        The methods after their run. Methods that share a model and its clients share its
+        explanations.
+    federation : Federation
+        The federation on which they ran.
+    trained : History
+        The history of that run, which has the number of rounds and the cost.
+    how : Assessment
+        The options.
+
+    Returns
+    -------
+    History
+        One row per method, cluster, source of samples and kind of map. The scores of a row are NaN
+        where there was no sample. A method that has diverged keeps the row that says so. The
+        columns are:
+
+        - ``method``, ``round`` (after which the models were explained) and ``cluster``;
+        - ``clients``: the members of the cluster, joined by ``|``;
+        - ``source``, one of `SOURCES`, and ``map``, one of `MAPS` (only GradCAM for samples that
+          are not in-cluster);
+        - ``samples``, and ``empty``: the share of maps that are zero everywhere;
+        - ``accuracy``, and ``confidence``: the mean probability of the explained class for the
+          whole image;
+        - ``insertion`` and ``deletion``: the areas under the curves as means over images, with
+          ``…_std`` and the quantiles ``…_p05`` to ``…_p95``.
+
+    Raises
+    ------
+    ValueError
+        A method has no clusters of clients.
+    """
+    if without := [name for name, method in methods.items() if method.labels is None]:
+        raise ValueError(f"methods without clusters cannot be explained: {', '.join(without)}")
+    begin = perf_counter()
+    last = int(trained.rows[-1]["round"])
+    known: dict[tuple, list[dict[str, Any]]] = {}
+    rows: list[dict[str, Any]] = []
+    for name, method in methods.items():
+        if (left := trained.divergence(name)) is not None:
+            rows.append(left)
+            continue
+        models, mixture = method.client_models()
+        labels = method.labels.numpy()
+        keys = digests(models)
+        for cluster in np.unique(labels).tolist():
+            members = np.flatnonzero(labels == cluster)
+            model = int(mixture[members[0]].argmax())
+            key = keys[model], *members.tolist()
+            if key not in known:
+                known[key] = explain_cluster(federation, models[model], labels, cluster, how)
+            common = {
+                "method": name,
+                "round": last,
+                "cluster": cluster,
+                "clients": "|".join(map(str, members)),
+            }
+            rows += [common | row for row in known[key]]
+    minutes = trained.minutes + (perf_counter() - begin) / 60
+    return dataclasses.replace(trained, rows=rows, minutes=minutes, summarise=of_explanations)
+
+
+def explain_cluster(
+    federation: Federation, model: Tensor, labels: ArrayLike, cluster: int, how: Assessment
+) -> list[dict[str, Any]]:
+    """Compute a cluster's rows of `assess`, with the columns from ``source`` on."""
+    network = federation.network(model)
+    untrained = federation.network(federation.initials(1, 0)[0])
+    central = len(federation.targets(0, "central"))
+    rows = []
+    for source in SOURCES:
+        drawn = samples_from(
+            source, federation.partition, labels, cluster, central, how.sample_size, how.seed
+        )
+        images, truth = federation.inputs(drawn, central=source == "orchestrator")
+        kinds = MAPS if source == "in-cluster" else MAPS[:1]
+        with matmul_precision(federation.precision, federation.device):
+            found = explain_images(network, untrained, images, truth, kinds, how)
+        rows += [{"source": source} | row for row in found]
+    return rows
+
+
+def explain_images(
+    network: nn.Module,
+    untrained: nn.Module,
+    images: Tensor,
+    truth: Tensor,
+    kinds: Sequence[str],
+    how: Assessment,
+) -> list[dict[str, Any]]:
+    """Compute a row of `assess` for each kind of map, with the columns from ``map`` on."""
+    if not len(images):
+        return [{"map": kind, "samples": 0} for kind in kinds]
+    with torch.inference_mode():
+        answers = torch.cat([network(part).softmax(dim=1) for part in images.split(CHUNK)])
+    predicted = answers.argmax(dim=1)
+    classes = predicted if how.explained == "predicted" else truth
+    rows = []
+    for kind in kinds:
+        if kind == "noise":
+            maps = random_maps(images, how.seed)
+        elif kind == "centre":
+            maps = centre_maps(images)
+        elif kind == "brightness":
+            maps = brightness_maps(images)
+        else:
+            explained_network = untrained if kind == "untrained" else network
+            maps = gradcam(explained_network, images, classes, how.layer)
+        found = curves(
+            *(network, images, maps, classes),
+            step=how.step,
+            baseline=how.baseline,
+            seed=how.seed,
+        )
+        rows.append(
+            {
+                "map": kind,
+                "samples": len(images),
+                "empty": float((maps.amax(dim=(1, 2)) == 0).float().mean()),
+                "accuracy": float((predicted == truth).float().mean()),
+                "confidence": float(answers.gather(1, classes[:, None]).mean()),
+                **described("insertion", area(found.insertion)),
+                **described("deletion", area(found.deletion)),
+            }
+        )
+    return rows
+
+
+def described(name: str, areas: Tensor) -> dict[str, float]:
+    """Compute the mean, standard deviation and quantiles of areas ``[n]``, one per image."""
+    quantiles = np.quantile(areas.double().numpy(), QUANTILES)
+    return {
+        name: float(areas.mean()),
+        f"{name}_std": float(areas.double().numpy().std()),
+        **{f"{name}_p{100 * q:02.0f}": float(v) for q, v in zip(QUANTILES, quantiles, strict=True)},
+    }

@@ -1,0 +1,1 @@
+"""Methods that the papers compare with, one file each, named as in the literature."""

@@ -1,0 +1,68 @@
+"""Ditto: a personal model per client, which is pulled to the common model of federated averaging.
+
+T. Li, S. Hu, A. Beirami, V. Smith: Ditto: fair and robust federated learning through
+personalization. ICML 2021, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, ClassVar
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from cflkit._bounds import STRICT, NonNegative
+from cflkit.federation import Jobs, Request, Server, Train
+from cflkit.methods.base import Method, each_its_own, weighted_means
+from cflkit.methods.baselines.fedprox import proximal_training
+
+
+@dataclass(config=STRICT)
+class Ditto(Method):
+    """Federated averaging beside personal models, with which the clients predict.
+
+    Parameters
+    ----------
+    mu : float
+        The strength λ of the pull. Clients minimise their loss plus λ/2 ‖v − w‖², where w is the
+        common model at the start of the round. With λ = 0 this is local training.
+
+    Attributes
+    ----------
+    personal : Tensor
+        ``[m, P + Q]``, the personal models v.
+    """
+
+    partial: ClassVar[bool] = True
+
+    mu: NonNegative = 0.1
+
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Give each client a copy of the initial model."""
+        super().setup(server, initial)
+        self.labels = None
+        self.personal = initial.repeat(server.clients, 1)
+
+    def round(self, t: int) -> Generator[Request, Any, None]:
+        """Run a round of federated averaging, and train the personal models at the clients."""
+        present = self.server.participants(t)
+        same = torch.zeros_like(present)  # the common model, which is the only row
+        pulled = Jobs(
+            self.personal,
+            present,
+            present,
+            anchor=self.models,
+            anchor_of=same,
+            training=proximal_training(self.server, self.mu),
+        )
+        own = yield Train(pulled, sent=False, reported=False)
+        self.personal = self.personal.clone()
+        self.personal[present] = own
+        trained = yield Train(Jobs(self.models, same, present))
+        self.models = weighted_means(self.models, trained, self.server.sizes[present][None])
+
+    def client_models(self) -> tuple[Tensor, Tensor]:
+        """Return the personal models."""
+        return each_its_own(self.personal)

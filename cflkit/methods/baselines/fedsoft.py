@@ -1,0 +1,120 @@
+"""FedSoft: soft clusters, and a personal model per client that is pulled to a mixture of centres.
+
+Y. Ruan, C. Joe-Wong: FedSoft: soft clustered federated learning with proximal local updating.
+AAAI 2022, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from cflkit._bounds import STRICT, Count, NonNegative
+from cflkit.federation import Jobs, Losses, Request, Send, Server, Train
+from cflkit.methods.base import Method, all_pairs, each_its_own, per_client, weighted_means
+from cflkit.methods.baselines.fedprox import proximal_training
+
+
+@dataclass(config=STRICT)
+class FedSoft(Method):
+    """Each client trains one model, and every centre is a weighted mean of these models.
+
+    The paper draws some clients for each centre, with probabilities that are proportional to their
+    samples in the cluster, and averages them with equal weights. Here all participants train, and
+    the weights are these probabilities, as in the authors' code if it draws no clients.
+
+    Parameters
+    ----------
+    k : int
+        The number of centres, which the method is told. They have different initialisations.
+    mu : float
+        The strength λ of the pull to the centres. The clients minimise their loss plus
+        λ/2 Σₛ uₛ ‖θ − cₛ‖², which differs from λ/2 ‖θ − Σₛ uₛ cₛ‖² by a constant.
+    interval : int
+        The number τ of rounds between two estimates of the weights u.
+    smoother : float
+        The smallest weight that a centre has for a client before the weights are scaled to sum 1.
+    split : {"train", "validation"}
+        The split of a client's data on which the centres are compared.
+    counted : {"samples", "batches"}
+        What is assigned to the centre with the smallest loss: each sample, or each batch as a whole
+        (the code of EMD-CFL's comparison).
+    start : {"own", "mixture"}
+        Where local training begins: at the client's own model, or at the mixture Σₛ uₛ cₛ (the code
+        of EMD-CFL's comparison).
+
+    Attributes
+    ----------
+    personal : Tensor
+        ``[m, P + Q]``, the clients' models.
+    importance : Tensor
+        ``[m, k]``, the weights u of the centres for each client, which sum to 1.
+    """
+
+    partial: ClassVar[bool] = True
+
+    k: Count = 3
+    mu: NonNegative = 0.1
+    interval: Count = 2
+    smoother: Annotated[float, Field(gt=0, lt=1)] = 1e-4
+    split: Literal["train", "validation"] = "train"
+    counted: Literal["samples", "batches"] = "samples"
+    start: Literal["own", "mixture"] = "own"
+
+    def samples_needed(self) -> dict[str, int]:
+        """Return that each client needs a sample, with which it measures losses."""
+        return {self.split: 1}
+
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Prepare for the first round, with equal weights of the centres."""
+        super().setup(server, initial)
+        self.labels = None
+        self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
+        self.personal = initial.repeat(server.clients, 1)
+        self.importance = torch.full((server.clients, self.k), 1 / self.k)
+
+    def round(self, t: int) -> Generator[Request, Any, None]:
+        """Estimate the weights, train the personal models, and average them for every centre."""
+        present = self.server.participants(t)
+        pairs = all_pairs(self.models, present)
+        if t % self.interval:
+            yield Send(pairs)
+        else:
+            losses = yield Losses(pairs, split=self.split, reported=False)
+            estimates = [self.estimate(own.cpu()) for own in per_client(losses, self.k)]
+            self.importance = self.importance.clone()
+            self.importance[present] = torch.stack(estimates)
+        weights = self.importance[present]
+        mixtures = weights.to(self.models) @ self.models
+        each = torch.arange(len(present))
+        jobs = Jobs(
+            mixtures if self.start == "mixture" else self.personal[present],
+            each,
+            present,
+            anchor=mixtures,
+            anchor_of=each,
+            training=proximal_training(self.server, self.mu),
+        )
+        trained = yield Train(jobs, sent=False)  # from models that the clients have
+        self.personal = self.personal.clone()
+        self.personal[present] = trained
+        samples = weights * self.server.sizes[present, None]
+        self.models = weighted_means(self.models, trained, samples.T)
+
+    def estimate(self, losses: Tensor) -> Tensor:
+        """Compute a client's weights ``[k]`` from the losses ``[k, n]`` of the centres."""
+        if self.counted == "batches":
+            parts = losses.split(self.server.training.batch_size, dim=1)
+            losses = torch.cat([p.mean(dim=1, keepdim=True).expand_as(p) for p in parts], dim=1)
+        counts = losses.argmin(dim=0).bincount(minlength=self.k)
+        weights = (counts / counts.sum()).clamp_min(self.smoother)
+        return weights / weights.sum()
+
+    def client_models(self) -> tuple[Tensor, Tensor]:
+        """Return the personal models."""
+        return each_its_own(self.personal)

@@ -1,0 +1,111 @@
+"""PACFL: cluster before any training, by principal angles between the clients' data.
+
+S. Vahidian, M. Morafah, W. Wang, V. Kungurtsev, C. Chen, M. Shah, B. Lin: Efficient distribution
+similarity identification in clustered federated learning via principal angles between client data
+subspaces. AAAI 2023, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from cflkit import clustering
+from cflkit._bounds import STRICT, Count
+from cflkit.divergence import Matrix, class_directions, principal_angles
+from cflkit.federation import Client, Request, ask_clients, question
+from cflkit.federation.blueprint import Blueprint
+from cflkit.federation.requests import is_finite
+from cflkit.methods.base import (
+    Method,
+    Weighting,
+)
+
+Angle = Annotated[float, Field(gt=0, le=180)]
+
+
+@dataclass(config=STRICT)
+class PACFL(Method):
+    """One clustering of the main directions of the clients' pixels, and FedAvg per cluster.
+
+    Parameters
+    ----------
+    angle : float
+        The threshold β in degrees. Two clusters at this distance or more are not merged.
+    p : int
+        The number of singular vectors per class that a client sends.
+    split : {"train", "validation"}
+        The split of a client's data whose directions are compared. PACFL's authors use the
+        training data, and the code of EMD-CFL's comparison the validation data.
+    standardised : bool
+        Whether the pixels are standardised first, as those of EMD-CFL's comparison are. The
+        constants are those that the network begins with, if it does. They move all images by one
+        vector, so that angles and a good threshold change.
+    linkage : {"weighted", "average", "complete", "single"}
+        The linkage of the hierarchical clustering. The authors' "average" is the mean of the rows
+        of the two clusters that merge, whatever their sizes; its usual name is ``weighted``.
+    signed : bool
+        Whether to take the angles between singular vectors with their signs, as in the authors'
+        code. These signs are arbitrary, so the angles between lines are the default.
+    weighting : {"samples", "equal"}
+        The weights of clients, as in `FedAvg`.
+    """
+
+    partial: ClassVar[bool] = True
+
+    angle: Angle = 12.0
+    p: Count = 3
+    split: Literal["train", "validation"] = "train"
+    standardised: bool = False
+    linkage: Literal["weighted", "average", "complete", "single"] = "weighted"
+    signed: bool = False
+    weighting: Weighting = "samples"
+
+    def samples_needed(self) -> dict[str, int]:
+        """Return that each client needs a sample in the split that is compared."""
+        return {self.split: 1}
+
+    @property
+    def settled(self) -> bool:
+        """Return True: the clusters are known before the first training."""
+        return True
+
+    def round(self, t: int) -> Generator[Request, Any, None]:
+        """Run a round of FedAvg within each cluster; the first round begins with the clustering."""
+        if t == 0:
+            yield from self.cluster()
+        yield from super().round(t)
+
+    def cluster(self) -> Generator[Request, Any, None]:
+        """Ask for the clients' directions, and cluster their smallest angles.
+
+        All clusters begin with the same model.
+        """
+        self.needs_everyone(t=0)
+        everyone = torch.arange(self.server.clients)
+        options = {"p": self.p, "split": self.split, "standardised": self.standardised}
+        bases = yield ask_clients(directions, everyone, **options)
+        angles = principal_angles(bases, signed=self.signed)
+        cut = clustering.make("agglomerative", threshold=self.angle, linkage=self.linkage)
+        self.labels = torch.from_numpy(cut.fit_predict(angles))
+        self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
+
+
+def directions_fit(answer: Any, blueprint: Blueprint, **_: Any) -> bool:
+    """Return whether an answer to `directions` can be used."""
+    return is_finite(answer, math.prod(blueprint.shape), None)
+
+
+@question(directions_fit)
+def directions(client: Client, model: Tensor, p: int, split: str, standardised: bool) -> Matrix:
+    """Compute what a client sends: the main directions ``[d, p · classes]`` of its pixels."""
+    images, labels = client.samples(split)
+    if standardised:
+        images = getattr(client.network.network, "standardise", nn.Identity())(images)
+    return class_directions(images.flatten(1).cpu(), labels.cpu(), p)

@@ -1,0 +1,174 @@
+"""Clustered federated learning by recursive bipartition (SCL of the OCFL papers).
+
+F. Sattler, K.-R. Müller, W. Samek: Clustered federated learning: model-agnostic distributed
+multitask optimization under privacy constraints. IEEE Transactions on Neural Networks and Learning
+Systems 32(8), 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from cflkit import clustering
+from cflkit._bounds import STRICT, Natural, Positive
+from cflkit.divergence import cosine_divergence, finite_updates
+from cflkit.federation import Federation, Jobs, Server
+from cflkit.methods.base import (
+    Method,
+    Weighting,
+    average_updates,
+    client_weights,
+    local_updates,
+)
+
+
+@dataclass(config=STRICT)
+class Sattler(Method):
+    """Split a cluster in two if its mean update is close to zero, but a member's update is not.
+
+    Parameters
+    ----------
+    eps1 : float, optional
+        The threshold ε₁, in the units of the parameters. A cluster may be split if the norm of its
+        mean update is below ε₁. By default, ε₁ follows from the mean updates so far, by
+        `recommended_thresholds`.
+    eps2 : float, optional
+        The threshold ε₂. A cluster may be split if the norm of a member's update is above ε₂. By
+        default, it is ten times ε₁, the upper end of the paper's interval.
+    min_rounds : int
+        The number of rounds before the first split. The paper has no such number; the code of its
+        authors has 20.
+    include_buffers : bool
+        Whether updates also contain BatchNorm's statistics and batch counters, as in the OCFL
+        authors' code.
+    weighting : {"equal", "samples"}
+        The weights of members in a cluster's average. The authors' code gives equal weights.
+
+    Notes
+    -----
+    The separation condition in the paper's equation on γ_max is not checked, and there is no pause
+    after a split, also as in that code. A cluster of one or two clients is never split.
+    """
+
+    eps1: Positive | None = None
+    eps2: Positive | None = None
+    min_rounds: Natural = 20
+    include_buffers: bool = False
+    weighting: Weighting = "equal"
+
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Prepare for the first round, with one cluster of all clients."""
+        super().setup(server, initial)
+        self.mean_norms: list[float] = []
+
+    def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
+        """Split the clusters that meet the conditions, and average the updates in each cluster."""
+        updates = local_updates(trained, self.models, self.labels)
+        compared = finite_updates(
+            updates if self.include_buffers else updates[:, : self.server.parameters]
+        )
+        clusters = [(self.labels == c).nonzero().flatten() for c in range(len(self.models))]
+        norms = [update_norms(compared[members]) for members in clusters]
+        self.mean_norms += [mean for mean, _ in norms]
+        eps1, eps2 = self.thresholds()
+
+        parents = list(range(len(clusters)))
+        labels = self.labels.clone()
+        for cluster, (members, (mean, largest)) in enumerate(zip(clusters, norms, strict=True)):
+            stationary, incongruent = mean < eps1, largest > eps2
+            if stationary and incongruent and len(members) > 2 and t >= self.min_rounds:
+                labels[members[bipartition(compared[members])]] = len(parents)
+                parents.append(cluster)
+        self.labels = labels
+        self.scalars = {
+            "mean_norm": "|".join(f"{mean:.4g}" for mean, _ in norms),
+            "max_norm": "|".join(f"{largest:.4g}" for _, largest in norms),
+            "eps1": eps1,
+            "eps2": eps2,
+        }
+
+        # Both halves start from their parent's model and add the updates of their own members
+        weights = client_weights(self.server, self.weighting)
+        self.models = average_updates(self.models[parents], updates, self.labels, weights)
+
+    def thresholds(self) -> tuple[float, float]:
+        """Return ε₁ and ε₂ as given, or as the paper's rule gives them from the norms so far."""
+        eps1 = recommended_thresholds(self.mean_norms)[0] if self.eps1 is None else self.eps1
+        return eps1, 10 * eps1 if self.eps2 is None else self.eps2
+
+
+def update_norms(updates: Tensor) -> tuple[float, float]:
+    """Return the norm of the mean of ``updates`` (``[n, P]``), and the largest of their norms."""
+    return float(updates.mean(dim=0).norm()), float(updates.norm(dim=1).max())
+
+
+def bipartition(updates: Tensor) -> Tensor:
+    """Divide the members of a cluster in two, and return which of them leave it: ``[n]``, bool.
+
+    Complete linkage on the negated cosine similarity makes the largest similarity between the two
+    groups small. Like the authors' code, it approximates the paper's optimal bipartition.
+    """
+    halves = clustering.make("agglomerative", n_clusters=2, linkage="complete")
+    return torch.from_numpy(halves.fit_predict(cosine_divergence(updates))) == 1
+
+
+def recommended_thresholds(mean_norms: Sequence[float]) -> tuple[float, float]:
+    """Compute thresholds by the paper's rule from the norms of the mean updates of all rounds.
+
+    By this rule, ε₁ is a tenth of the largest norm, and ε₂ is at most 10 ε₁.
+
+    Returns
+    -------
+    tuple of float
+        ε₁, and the upper end of the interval [ε₁, 10 ε₁] for ε₂.
+
+    Raises
+    ------
+    ValueError
+        There are no norms.
+    """
+    if not len(mean_norms):
+        raise ValueError("the rule needs the norm of at least one round")
+    largest = max(mean_norms)
+    return largest / 10, largest
+
+
+def central_norms(federation: Federation, rounds: int) -> list[float]:
+    """Compute ‖θᵗ⁺¹ − θᵗ‖ of centralised training, from which the OCFL authors derive ε₁ and ε₂.
+
+    Parameters
+    ----------
+    federation : Federation
+        A federation of one client, which holds all the data: ``partition.iid(…, clients=1)``.
+    rounds : int
+        The number of rounds, each of the federation's local epochs.
+
+    Returns
+    -------
+    list of float
+        The norms, one per round, for `recommended_thresholds`.
+
+    Raises
+    ------
+    ValueError
+        ``rounds`` is below 1, or there is more than one client.
+
+    References
+    ----------
+    Zuziak et al., extended OCFL paper, appendix A.2 and Figure 9.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, not {rounds}")
+    if federation.clients != 1:
+        raise ValueError(f"centralised training has one client, not {federation.clients}")
+    theta, norms = federation.initial()[None], []
+    client = torch.zeros(1, dtype=torch.int64)
+    for round in range(rounds):
+        trained = federation.train(Jobs(theta, client, client), round)
+        norms.append(float((trained - theta)[:, : federation.parameters].norm()))
+        theta = trained
+    return norms

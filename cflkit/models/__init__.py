@@ -1,0 +1,353 @@
+"""The networks of the papers by name, for images of any size.
+
+Each network that classifies is a plain ``torch.nn.Module`` whose last linear layer is called
+``classifier``. The input of that layer is the network's *embedding*. `LAST_FEATURES` names the
+layer whose outputs GradCAM uses. The autoencoder has an ``encoder`` and a ``decoder`` instead.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from cflkit.models.hashing import numbered, uniform
+
+Shape = tuple[int, int, int]
+
+
+class Dropout(nn.Module):
+    """Dropout whose masks depend only on positions and on a key, if the layer has a key.
+
+    With ``rows`` it drops whole samples (stochastic depth of a residual branch).
+
+    PyTorch's dropout draws from a generator with a state. With it, a client's masks would depend on
+    scheduling and on all other computations. The engines therefore give each layer a ``key`` (a
+    scalar int64 tensor) before each step. Without a key, masks come from the global generator.
+    """
+
+    def __init__(self, p: float, rows: bool = False) -> None:
+        super().__init__()
+        self.p = p
+        self.rows = rows
+        self.key: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """In training, zero values or rows with probability p and scale the rest by 1/(1 − p)."""
+        if not self.training or not self.p:
+            return x
+        shape = torch.Size([len(x), *(1,) * (x.ndim - 1)]) if self.rows else x.shape
+        key = self.key
+        drawn = torch.rand(shape, device=x.device) if key is None else uniform(key, shape)
+        return x * (drawn >= self.p) / (1 - self.p)
+
+
+def give_keys(network: nn.Module, key: Tensor) -> None:
+    """Give each dropout layer of a network its own key, derived from ``key``."""
+    layers = (layer for layer in network.modules() if isinstance(layer, Dropout))
+    for number, layer in enumerate(layers, 1):
+        layer.key = numbered(key, number)
+
+
+def linear(shape: Shape, classes: int) -> nn.Module:
+    """Build softmax regression on the pixels.
+
+    Its loss is convex, so that lessons can show client drift without effects of non-convexity.
+    """
+    channels, height, width = shape
+    return nn.Sequential(
+        OrderedDict(flatten=nn.Flatten(), classifier=nn.Linear(channels * height * width, classes))
+    )
+
+
+def perceptron(shape: Shape, classes: int) -> nn.Module:
+    """Build a perceptron with one hidden layer of 64 units, for features (Tutorial 022)."""
+    channels, height, width = shape
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            hidden=nn.Sequential(nn.Linear(channels * height * width, 64), nn.ReLU()),
+            classifier=nn.Linear(64, classes),
+        )
+    )
+
+
+def compact_cnn(shape: Shape, classes: int) -> nn.Module:
+    """Build the default network on a CPU, a tiny VGG.
+
+    It has two blocks of two 3×3 convolutions with 10 channels. Each block halves the height and
+    width of the image. For 28×28 grey images and ten classes, the network has 7,740 parameters.
+    """
+    return tiny_vgg(shape, classes, lambda: None)
+
+
+def compact_bn(shape: Shape, classes: int) -> nn.Module:
+    """Build the compact network with BatchNorm after each convolution.
+
+    It has 7,820 parameters and 84 buffer values. It shows within a minute how BatchNorm's state
+    affects methods that compare updates. The papers' network with BatchNorm is ResNet34.
+    """
+    return tiny_vgg(shape, classes, lambda: nn.BatchNorm2d(10))
+
+
+def tiny_vgg(shape: Shape, classes: int, after: Callable[[], nn.Module | None]) -> nn.Module:
+    """Build two blocks of two convolutions, each with ``after()`` and ReLU, and a linear layer."""
+    channels, height, width = shape
+    layers: list[nn.Module | None] = []
+    for inputs, last in ((channels, False), (10, True), (10, False), (10, True)):
+        layers += [nn.Conv2d(inputs, 10, kernel_size=3, padding=1), after(), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] if last else []
+    return nn.Sequential(
+        OrderedDict(
+            features=nn.Sequential(*(layer for layer in layers if layer is not None)),
+            flatten=nn.Flatten(),
+            classifier=nn.Linear(10 * (height // 4) * (width // 4), classes),
+        )
+    )
+
+
+def ocfl_cnn(shape: Shape, classes: int) -> nn.Module:
+    """Build the OCFL papers' network for MNIST and Fashion-MNIST, with 25.4 million parameters.
+
+    As in the authors' code, it has three 5×5 convolutions without pooling, and then four linear
+    layers with dropout between them. The papers only say that tiny-VGG inspired it.
+    """
+    channels, height, width = shape
+    return nn.Sequential(
+        OrderedDict(
+            features=nn.Sequential(
+                nn.Conv2d(channels, 16, kernel_size=5, padding=2),
+                nn.ReLU(),
+                nn.Conv2d(16, 32, kernel_size=5, padding=2),
+                nn.ReLU(),
+                nn.Conv2d(32, 32, kernel_size=5, padding=2),
+                nn.ReLU(),
+            ),
+            flatten=nn.Flatten(),
+            hidden=nn.Sequential(
+                *(nn.Linear(32 * height * width, 1000), nn.ReLU(), Dropout(0.2)),
+                *(nn.Linear(1000, 250), nn.ReLU(), Dropout(0.2)),
+                *(nn.Linear(250, 100), nn.ReLU(), Dropout(0.2)),
+            ),
+            classifier=nn.Linear(100, classes),
+        )
+    )
+
+
+def resnet34(shape: Shape, classes: int) -> nn.Module:
+    """Build ResNet34 for small images (CIFAR style), with 21.3 million parameters.
+
+    It is torchvision's network (He et al. 2016) with the changes of the OCFL authors: a 3×3 stem of
+    stride 1, no first pooling, and PyTorch's default initialisation of convolutions.
+    """
+    from torchvision.models.resnet import BasicBlock, ResNet
+
+    network = ResNet(BasicBlock, [3, 4, 6, 3], num_classes=classes)
+    network.conv1 = nn.Conv2d(shape[0], 64, kernel_size=3, padding=1, bias=False)
+    network.maxpool = nn.Identity()
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.reset_parameters()
+    parts = OrderedDict(network.named_children())
+    head = parts.pop("fc")
+    return nn.Sequential(
+        OrderedDict(features=nn.Sequential(parts), flatten=nn.Flatten(), classifier=head)
+    )
+
+
+class Standardised(nn.Module):
+    """Per-channel standardisation with fixed constants, without parameters and buffers."""
+
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        super().__init__()
+        self.mean, self.deviation = tuple(mean), tuple(deviation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Subtract each channel's mean and divide by its deviation: ``[n, channels, h, w]``."""
+        mean, deviation = (
+            torch.tensor(values, dtype=x.dtype, device=x.device)[:, None, None]
+            for values in (self.mean, self.deviation)
+        )
+        return (x - mean) / deviation
+
+
+class Enlarged(nn.Module):
+    """Enlargement of images to the size that a network expects."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.side = side
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Enlarge images to ``[n, 3, side, side]``; grey images get three equal channels."""
+        x = x.expand(-1, 3, -1, -1)
+        if x.shape[-2:] == (self.side, self.side):
+            return x
+        return nn.functional.interpolate(x, (self.side, self.side), mode="bilinear")
+
+
+def emd_cnn(shape: Shape, classes: int, width: int = 64) -> nn.Module:
+    """Build EMD-CFL's network for Rotated and Backdoor MNIST, with 3.3 million parameters.
+
+    It has two 3×3 convolutions of 64 and 128 channels, one pooling, and a hidden layer of 128 units
+    (section 4.5, appendix D.2). It also standardises the pixels, which the authors do in the data.
+    """
+    channels, height, width_ = shape
+    return nn.Sequential(
+        OrderedDict(
+            standardise=Standardised([0.1307], [0.3081]) if channels == 1 else imagenet(),
+            features=nn.Sequential(
+                nn.Conv2d(channels, width, kernel_size=3, padding=1),
+                nn.ReLU(),
+                nn.Conv2d(width, 2 * width, kernel_size=3, padding=1),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+            ),
+            flatten=nn.Flatten(),
+            hidden=nn.Sequential(
+                nn.Linear(2 * width * (height // 2) * (width_ // 2), 128), nn.ReLU()
+            ),
+            classifier=nn.Linear(128, classes),
+        )
+    )
+
+
+def emd_cnn_small(shape: Shape, classes: int) -> nn.Module:
+    """Build `emd_cnn` with 16 and 32 channels, for CPUs.
+
+    It has 0.8 million parameters and takes a tenth of the work.
+    """
+    return emd_cnn(shape, classes, width=16)
+
+
+def autoencoder(shape: Shape, _: int) -> nn.Module:
+    """Build FedCRef's autoencoder, with 174,840 parameters for 28×28 grey images.
+
+    Its layers have the widths pixels – 100 – 64 – 32 – 64 – 100 – pixels, with ReLU between them
+    (section 5.2). The sigmoid at the end is from the authors' code and gives pixels in [0, 1]. The
+    output of ``encoder`` is the code of 32 numbers, which is the input of ``decoder``.
+    """
+    pixels = shape[0] * shape[1] * shape[2]
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            encoder=linear_layers(pixels, 100, 64, 32, last=nn.ReLU()),
+            decoder=linear_layers(32, 64, 100, pixels, last=nn.Sigmoid()),
+        )
+    )
+
+
+def linear_layers(*widths: int, last: nn.Module | None = None) -> nn.Sequential:
+    """Build linear layers of these widths with ReLU between them, and ``last`` at the end."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1], *([] if last is None else [last]))
+
+
+def imagenet() -> Standardised:
+    """Build the standardisation that networks trained on ImageNet expect."""
+    return Standardised([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+
+
+def from_torchvision(name: str, shape: Shape, classes: int, weights: str | None) -> nn.Module:
+    """Build a torchvision network with a new last layer; images are enlarged to 224×224 pixels.
+
+    ConvNeXt's normalisation and EfficientNet's dropout before the last layer are kept. The authors
+    of EMD-CFL remove them.
+    """
+    import torchvision
+
+    try:
+        network = torchvision.models.get_model(name, weights="DEFAULT" if weights else None)
+    except (OSError, RuntimeError) as error:  # no connection, or a damaged download
+        raise ValueError(
+            f"the ImageNet weights of {name} cannot be loaded ({error}); put torchvision's file "
+            f"into {torch.hub.get_dir()}/checkpoints, or train with weights=None"
+        ) from error
+    head = [n for n, layer in network.named_modules() if isinstance(layer, nn.Linear)][-1]
+    width = network.get_submodule(head).in_features
+    network.set_submodule(head, nn.Identity())
+    for layer_name, layer in list(network.named_modules()):
+        if isinstance(layer, nn.Dropout):
+            network.set_submodule(layer_name, Dropout(layer.p))
+        elif isinstance(layer, torchvision.ops.StochasticDepth):
+            network.set_submodule(layer_name, Dropout(layer.p, rows=True))
+    return nn.Sequential(
+        OrderedDict(
+            enlarge=Enlarged(224),
+            standardise=imagenet(),
+            features=network,
+            classifier=nn.Linear(width, classes),
+        )
+    )
+
+
+# The networks of EMD-CFL's other experiments, by torchvision's names
+PRETRAINED = ("resnet18", "resnet50", "efficientnet_b3", "vit_b_16", "convnext_base")
+MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
+    "linear": linear,
+    "perceptron": perceptron,
+    "compact-cnn": compact_cnn,
+    "compact-bn": compact_bn,
+    "ocfl-cnn": ocfl_cnn,
+    "resnet34": resnet34,
+    "emd-cnn": emd_cnn,
+    "emd-cnn-small": emd_cnn_small,
+    "autoencoder": autoencoder,
+}
+# Networks whose outputs are an image's pixels, not its class
+AUTOENCODERS = ("autoencoder",)
+# The last layer with spatial outputs: the last convolution with its activation. Before the ReLU,
+# units are negative where they detect nothing, and GradCAM would take these values for evidence
+LAST_FEATURES = {
+    "compact-cnn": "features.8",
+    "compact-bn": "features.12",
+    "ocfl-cnn": "features.5",
+    "resnet34": "features.layer4",
+    "emd-cnn": "features.3",
+    "emd-cnn-small": "features.3",
+    "resnet18": "features.layer4",
+    "resnet50": "features.layer4",
+    "efficientnet_b3": "features.features.8",
+    "convnext_base": "features.features.7",
+}
+
+
+def names() -> list[str]:
+    """Return every name that `make` knows."""
+    return [*MODELS, *PRETRAINED]
+
+
+def make(name: str, shape: Shape, classes: int, weights: str | None = None) -> nn.Module:
+    """Build a network by name, initialised from torch's global generator.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+    shape : tuple of int
+        ``(channels, height, width)`` of an image.
+    classes : int
+        The number of outputs.
+    weights : {"imagenet"}, optional
+        The name of torchvision's weights, for all layers except the last. They are downloaded when
+        they are first used.
+
+    Raises
+    ------
+    ValueError
+        The name is unknown, or the weights do not exist or cannot be downloaded.
+    """
+    if name not in names():
+        raise ValueError(f"unknown model {name!r}; choose from {', '.join(names())}")
+    if weights not in (None, "imagenet"):
+        raise ValueError(f"unknown weights {weights!r}; the only weights are imagenet")
+    if name in PRETRAINED:
+        return from_torchvision(name, shape, classes, weights)
+    if weights is not None:
+        raise ValueError(f"{name} has no weights; these networks do: {', '.join(PRETRAINED)}")
+    return MODELS[name](shape, classes)

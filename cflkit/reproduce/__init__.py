@@ -1,0 +1,1 @@
+"""Everything that reproduces papers: their runs, records, tables and the ledger."""

@@ -1,0 +1,106 @@
+"""Claims: what a lesson says happened, evaluated by the lesson itself.
+
+A lesson states its outcomes in one cell tagged ``claims``. Each claim is a sentence with a truth
+value that the cell computes. The cell prints the claims, and its output keeps them for `robust`,
+which runs the lesson with other seeds, on the other engine and with the last bit perturbed. How
+often each claim held is written into ``data/robustness.csv``, and the cell prints that, too.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cflkit.reproduce import records
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.records import PROJECT, Record
+
+TABLE = PROJECT / "data" / "robustness.csv"
+# The type under which a cell's output keeps its claims; frontends show the text beside it
+MIME = "application/vnd.cflkit.claims+json"
+# The columns of the table of claims
+COLUMNS = ("notebook", "setting", "claim", "runs", "held", "failed_seeds", "seeds", "given", "code")
+# How a lesson is run to see whether its claims hold, and how to say so
+SETTINGS = {
+    "default": "seeds",
+    "threads": "seeds with the threads engine",
+    "stacked": "seeds with the stacked engine",
+    "perturbed": "seeds with the last bit perturbed",
+}
+
+
+def check(notebook: str, claims: Mapping[str, bool], record: Record | None = None) -> None:
+    """Print each claim, whether it is true in this run, and how often it held in other runs.
+
+    Parameters
+    ----------
+    notebook : str
+        The name of the lesson, as ``03_ocfl_temperature``.
+    claims : mapping of str to bool
+        The truth of each claim in this run, by the claim's sentence.
+    record : Record, optional
+        The record of this run, which the claims are written into.
+    """
+    from IPython.display import display
+
+    found = {claim: bool(holds) for claim, holds in claims.items()}
+    measured = {(r["claim"], r["setting"]): r for r in table() if r["notebook"] == notebook}
+    lines = []
+    for claim, holds in found.items():
+        rows = [(text, measured.get((claim, setting))) for setting, text in SETTINGS.items()]
+        lines.append(f"{'true ' if holds else 'FALSE'}  {claim}")
+        counts = [counted(row, text) for text, row in rows if row]
+        lines += [f"       {text}" for text in counts or ["not measured yet"]]
+    # As pairs, since notebooks are written with the names of a mapping in alphabetical order
+    display({MIME: list(found.items()), "text/plain": "\n".join(lines)}, raw=True)
+    if record is not None:
+        records.add_claims(record, found)
+
+
+def counted(row: Mapping[str, Any], setting: str) -> str:
+    """Return in how many runs a claim held, and the parameters in which those runs differed."""
+    given = f" ({row['given'].replace('=', ' = ')})" if row["given"] else ""
+    return f"held in {row['held']} of {row['runs']} {setting}{given}"
+
+
+def of_notebook(notebook: Path) -> dict[str, bool]:
+    """Return the claims that an executed notebook has in its outputs.
+
+    Raises
+    ------
+    ValueError
+        The notebook has no claims.
+    """
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        for output in cell.get("outputs", []):
+            if MIME in output.get("data", {}):
+                return dict(output["data"][MIME])
+    raise ValueError(f"{notebook} has no claims in its outputs")
+
+
+def table(path: Path | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a table of counts, by default of ``data/robustness.csv``.
+
+    There is one row per notebook, setting and claim, and none if there is no such file.
+
+    Raises
+    ------
+    ParameterError
+        The file is another table, or cannot be read.
+    """
+    path = path or TABLE
+    if not path.exists():
+        return []
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ParameterError(f"{path} cannot be read as a table of claims ({error})") from error
+    known = list(reader.fieldnames or ()) == list(COLUMNS)
+    if not known or any(row["setting"] not in SETTINGS for row in rows):
+        raise ParameterError(f"{path} is no table of claims")
+    return rows

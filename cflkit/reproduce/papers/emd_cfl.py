@@ -1,0 +1,470 @@
+"""EMD-CFL: clustered federated learning via embedding distributions.
+
+D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, field_validator, model_validator
+
+from cflkit import datasets, methods, simulation
+from cflkit._bounds import Count, Natural, NonNegative, Positive, Repeats
+from cflkit.datasets import ImageSet
+from cflkit.federation import Federation
+from cflkit.methods import Method
+from cflkit.methods.baselines.pacfl import Angle
+from cflkit.methods.emd_cfl import Clusters, KeptShare, Sample
+from cflkit.methods.oracle import Oracle
+from cflkit.partition import Partition, shifts
+from cflkit.reproduce import changes
+from cflkit.reproduce.papers.base import (
+    AS_PUBLISHED,
+    PERCENT,
+    SCALE,
+    SCORES,
+    SEEDS,
+    Column,
+    Paper,
+    Results,
+    Runs,
+    Switch,
+    as_published,
+    at,
+    given,
+    mean,
+    minutes,
+    play_rounds,
+    selected,
+)
+from cflkit.reproduce.papers.ocfl import CLUSTERERS
+from cflkit.reproduce.parameters import Run, Seed, Selection
+from cflkit.simulation.history import History
+
+if TYPE_CHECKING:
+    from cflkit.reproduce.records import Record
+
+
+METHODS = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
+# Baselines of the paper's tables that find clusters, by their names there. A run has these only if
+# it names them
+BASELINES = {
+    "CFL": "sattler",
+    "IFCA": "ifca",
+    "PACFL": "pacfl",
+    "FedClust": "fedclust",
+    "FlexCFL": "flexcfl",
+    "FeSEM": "fesem",
+    "CFLGP": "cfl-gp",
+}
+# Its baselines that find no clusters of clients. A run has these, too, only if it names them
+SOFT = {
+    "FedEM": "fedem",
+    "FedSoft": "fedsoft",
+    "FedRC": "fedrc",
+    "FedCE": "fedce",
+    "pFedGraph": "pfedgraph",
+    "FedSaC": "fedsac",
+}
+# Methods that the paper does not compare. A run has these only if it names them
+OTHERS = {
+    "Briggs": "briggs",
+    **dict.fromkeys(CLUSTERERS, "ocfl"),
+    "OCFL-HDB again": "ocfl",
+    "Local": "local",
+    "SCAFFOLD": "scaffold",
+    "Ditto": "ditto",
+}
+
+
+# The rounds after which `OCFL-HDB again` finds its clusters anew
+AGAIN = 3
+# The thresholds of PACFL (degrees) and FedClust (units of the parameters), from appendix D.3
+THRESHOLDS = {"mnist": (12.0, 5.0), "cifar10": (12.0, 45.0), "pacs": (11.0, 8.0)}
+BACKDOOR_THRESHOLDS = {"mnist": (2.5, 4.0), "cifar10": (10.5, 28.0)}
+
+
+class Parameters(Run, Selection):
+    """Parameters of ``05_emd_cfl``."""
+
+    folder: ClassVar[str] = "emd-cfl"
+    line_up: ClassVar[tuple[str, ...]] = (*METHODS, *BASELINES, *SOFT, *OTHERS)
+
+    version: str
+    clients: Annotated[int, Field(ge=2)] | None
+    samples: Annotated[int, Field(ge=20)] | None
+    published_split: bool
+    partition_seed: Seed
+    weights: Literal["imagenet"] | None
+    participants: Count | None
+    epsilon: NonNegative
+    projection: KeptShare
+    sinkhorn: Positive | None
+    embedded: Sample
+    clusters: Clusters
+    train_mode: bool
+    mu: NonNegative
+    # These fields are newer than some records, see `Training.precision`
+    range_epochs: list[Count] = Field(default=[])
+    repeats: Repeats = 1
+    k: Count | None = None
+    pacfl_angle: Angle | None = None
+    fedclust_distance: Positive | None = None
+    compared: list[str] | None = Field(default=[])
+    scene: changes.Scene = "none"
+    change: Natural = 0
+    published_distances: bool = False
+
+    @field_validator("version")
+    @classmethod
+    def known_version(cls, name: str) -> str:
+        """Accept only names that `shifts.make` knows."""
+        if name not in shifts.VERSIONS:
+            raise ValueError(f"unknown version; choose from {', '.join(shifts.VERSIONS)}")
+        return name
+
+    @field_validator("compared")
+    @classmethod
+    def known_compared(cls, names: list[str] | None) -> list[str] | None:
+        """Accept only names of the line-up."""
+        return cls.known_methods(names)
+
+    @model_validator(mode="after")
+    def change_within_the_rounds(self) -> Self:
+        """Refuse a change that is not between the first round and the last one."""
+        if self.scene in ("none", "random") and self.change:
+            raise ValueError(f"change must be 0 with the scene {self.scene!r}")
+        if self.scene not in ("none", "random") and not 0 < self.change < self.rounds:
+            raise ValueError(
+                f"change must be at least 1 and less than rounds = {self.rounds} with the scene "
+                f"{self.scene!r}"
+            )
+        if self.scene != "none" and self.participants is not None:
+            raise ValueError("participants must be None with a scene, which says who is there")
+        if self.scene != "none" and self.until != "rounds":
+            raise ValueError("until must be 'rounds' with a scene, since clusters change later")
+        return self
+
+    @property
+    def scenario(self) -> str:
+        """Return the scenario's part of a record's name."""
+        clients = f"-m{self.clients}" if self.clients else ""
+        scene = "" if self.scene == "none" else f"-{self.scene.replace(' ', '-')}"
+        return f"{self.data_name}-{self.version}{clients}{scene}"
+
+
+SCENARIO = {"dataset": str, "version": str, "participants": int}
+
+# The line-up has EMD-CFL as published only if the run asks for it: its distances cost as much again
+OF_EMD_CFL = (
+    Switch(
+        "emd-cfl",
+        "train_mode",
+        published=True,
+        intended=False,
+        by="code",
+        what="embeddings with the network in training mode: batch statistics, dropout",
+        source="EMD-CFL: evaluation leaves the copied network in training mode",
+    ),
+    Switch(
+        "emd-cfl",
+        "draws",
+        published="per distance",
+        intended="per client",
+        by="code",
+        what="each distance has its own samples and projection, also the reference",
+        source="EMD-CFL: one function computes all distances",
+    ),
+)
+# What pFedGraph and FedSaC have in common
+OF_GRAPHS = (
+    ("anchor", "own", "neighbours", "the cosine term has the received model"),
+    ("since", "received", "initial", "updates are those of the last round alone"),
+    ("clipped", False, True, "a cosine above 0.9 does not count as 1"),
+    ("include_buffers", True, False, "updates contain BatchNorm's buffers"),
+)
+LAST_COMPONENT = "a client predicts with its own last component, without the mixture"
+# Baselines that the comparison's code runs otherwise than their own authors
+OF_BASELINES = tuple(
+    Switch(where, option, published, intended, "code", what, "EMD-CFL: code of the comparison")
+    for where, option, published, intended, what in (
+        ("sattler", "min_rounds", 1, 20, "splits are allowed from the second round on"),
+        ("sattler", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
+        ("sattler", "weighting", "samples", "equal", "averages are weighted by numbers of samples"),
+        ("ifca", "chosen_by", "validation", "train", "clients choose by their validation loss"),
+        ("pacfl", "split", "validation", "train", "directions of the validation images"),
+        ("pacfl", "standardised", True, False, "directions of standardised pixels"),
+        ("pacfl", "signed", True, False, "angles depend on the arbitrary signs of vectors"),
+        ("fedclust", "compared", "state", "last layer", "whole states, and not the last layer"),
+        ("fedclust", "stops", True, False, "no training after the first round"),
+        ("flexcfl", "mixing", 5.0, 0.1, "the rate of the exchange between groups"),
+        ("flexcfl", "divided", False, True, "the exchange is not divided by the total weight"),
+        ("flexcfl", "include_buffers", True, False, "updates and exchange contain buffers"),
+        ("fesem", "zeros_first", True, False, "k-means of equal models, before any training"),
+        ("cfl-gp", "report", "own update", "gradient", "clients report their own model's update"),
+        ("cfl-gp", "period", 1, 2, "clients report in every round, not in every second round"),
+        ("cfl-gp", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
+        ("fedem", "predicts", "last component", "mixture", LAST_COMPONENT),
+        ("fedrc", "predicts", "last component", "mixture", LAST_COMPONENT),
+        ("fedsoft", "mu", 0.0, 0.1, "no pull to the centres"),
+        ("fedsoft", "interval", 1, 2, "weights are estimated in every round"),
+        ("fedsoft", "split", "validation", "train", "weights by the validation loss"),
+        ("fedsoft", "counted", "batches", "samples", "a batch as a whole is assigned to a centre"),
+        ("fedsoft", "start", "mixture", "own", "local training begins at the mixture of centres"),
+        ("fedsoft", "smoother", 1e-3, 1e-4, "the smallest weight is 0.001 (theirs: one sample)"),
+        ("fedce", "split", "validation", "train", "associations by the validation loss"),
+        ("fedce", "counted", "prefixes", "best", "a model that is best so far gains 1, too"),
+        *(("pfedgraph", *switch) for switch in OF_GRAPHS),
+        *(("fedsac", *switch) for switch in OF_GRAPHS),
+        ("fedsac", "mu", 1.0, 0.01, "a strong cosine term"),
+        ("fedsac", "signed", True, False, "opposite feature axes count as distant"),
+    )
+)
+SWITCHES = (*OF_EMD_CFL, *OF_BASELINES)
+
+
+def data(run: Parameters) -> tuple[ImageSet, Partition]:
+    """Load the images, shift a copy for each group, and split it among the group's clients."""
+    return shifts.make(
+        datasets.load(run.dataset),
+        run.version,
+        clients=run.clients,
+        samples=run.samples,
+        published=run.published_split,
+        seed=run.partition_seed,
+    )
+
+
+def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+    """Build the federation of clients, who come and go as the run's scene says."""
+    changes.check(run.scene, split.truth)
+    presence = changes.presence(run.scene, split.truth, run.rounds, run.change, run.partition_seed)
+    return Federation(
+        images,
+        split,
+        run.model,
+        run.training(),
+        weights=run.weights,
+        clients_per_round=run.participants,
+        presence=presence,
+        seed=run.seed,
+        precision=run.precision,
+    )
+
+
+def play(
+    run: Parameters,
+    home: Federation,
+    lines: Mapping[str, Method],
+    rounds: int,
+    checkpoint: Path | None = None,
+    **options: Any,
+) -> History:
+    """Run the methods, as `base.play_rounds` does. In the scene ``drift``, two clients change.
+
+    They exchange their data after ``run.change`` rounds, and the oracle is told so. A checkpoint
+    has the rounds before. After an interruption, the others begin anew.
+    """
+    if run.scene != "drift" or rounds <= run.change:
+        return play_rounds(run, home, lines, rounds, checkpoint, **options)
+    history = play_rounds(run, home, lines, run.change, checkpoint, **options)
+    images, split = data(run)
+    clients = list(range(split.clients))
+    one, other = changes.affected("drift", split.truth)
+    clients[one], clients[other] = other, one
+    moved = split.take(clients)
+    for method in lines.values():
+        if isinstance(method, Oracle):
+            method.labels = torch.from_numpy(moved.clusters)
+    return simulation.run(lines, federation(run, images, moved), rounds, after=history, **options)
+
+
+def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+    """Make EMD-CFL and the three methods beside it, or those that the run names.
+
+    A baseline has a twin as published if options of its method make what the comparison's code
+    does. The twin has the paper's threshold. Report 95 lists what has no option. EMD-CFL has a twin
+    if ``run.published_distances`` says so.
+
+    Parameters
+    ----------
+    run : Parameters
+        The parameters of the notebook.
+    images : ImageSet
+        The clients' images, which no method needs.
+    split : Partition
+        The partition, whose true clusters the oracle is given.
+    """
+    options = run.model_dump(
+        include={"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
+    )
+    options["max_samples"] = run.embedded
+    lines = {"EMD-CFL": methods.make("emd-cfl", **options)}
+    if run.published_distances:
+        published = as_published("emd-cfl", methods.METHODS["emd-cfl"], options, OF_EMD_CFL)
+        lines["EMD-CFL" + AS_PUBLISHED] = methods.make("emd-cfl", **published)
+    lines |= {
+        # Where clients come later, the oracle of a scene knows all clusters from the first round
+        "Oracle": methods.make(
+            "emd-cfl-oracle" if run.scene == "none" else "oracle", truth=split.truth
+        ),
+        "FedAvg": methods.make("fedavg"),
+        "FedProx": methods.make("fedprox", mu=run.mu),
+    }
+    paper = thresholds(run)
+    for name, options in more_options(run, split).items():
+        where = (BASELINES | SOFT | OTHERS)[name]
+        lines[name] = methods.make(where, **options)
+        published = as_published(where, methods.METHODS[where], options, OF_BASELINES)
+        published |= paper.get(name, {})
+        if published != options:
+            lines[name + AS_PUBLISHED] = methods.make(where, **published)
+    return selected(lines, METHODS if run.only is None else run.only)
+
+
+def more_options(run: Parameters, split: Partition) -> dict[str, dict[str, Any]]:
+    """Return the options of the baselines and the other methods.
+
+    Averages have the weights of EMD-CFL's comparison. Methods that are told the number of clusters
+    get the true one, unless the run has another. Those with a threshold get the paper's, unless the
+    run has another. Briggs clusters in the second round, like OCFL at the earliest.
+    """
+    paper = thresholds(run)
+    angle, distance = run.pacfl_angle, run.fedclust_distance
+    k = {"k": run.k or len(np.unique(split.truth))}
+    samples = {"weighting": "samples"}
+    return {
+        "CFL": {"eps1": 0.4, "eps2": 1.6},
+        "IFCA": k | samples,
+        "PACFL": (paper["PACFL"] if angle is None else {"angle": angle}) | samples,
+        "FedClust": (paper["FedClust"] if distance is None else {"threshold": distance}) | samples,
+        "FlexCFL": k | {"weighting": "authors"},
+        "FeSEM": k | samples,
+        "CFLGP": k | samples,
+        "Briggs": {"rounds": 1, "threshold": 0.5} | samples,
+        **{name: {"clusterer": clusterer} for name, clusterer in CLUSTERERS.items()},
+        "OCFL-HDB again": {"clusterer": CLUSTERERS["OCFL-HDB"], "again": AGAIN},
+        "Local": {},
+        "FedEM": k,
+        "FedSoft": k,
+        "FedRC": k,
+        "FedCE": k,
+        "pFedGraph": {},
+        "FedSaC": {},
+        "SCAFFOLD": {},
+        "Ditto": {},
+    }
+
+
+def thresholds(run: Parameters) -> dict[str, dict[str, float]]:
+    """Return the paper's thresholds for the run's data, or those of MNIST for data of no table."""
+    known = BACKDOOR_THRESHOLDS if run.version == "backdoor" else THRESHOLDS
+    angle, distance = known.get(run.dataset.split("-")[0], known["mnist"])
+    return {"PACFL": {"angle": angle}, "FedClust": {"threshold": distance}}
+
+
+def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[float, float]:
+    """Compute between which values ε finds exactly the true clusters.
+
+    Parameters
+    ----------
+    scores : ndarray
+        ``[m, m]``, the scores of all pairs of clients.
+    clusters : array_like
+        ``[m]``, the true clusters.
+
+    Returns
+    -------
+    within, between : float
+        The largest score within a true cluster and the smallest between two, each the larger of
+        the pair's two directions. Each ε above the first and up to the second finds the true
+        clusters, by either rule. With one true cluster ``between`` is 2, the largest cosine
+        distance. The scores may also be distances of other methods, in their own units.
+    """
+    truth = np.asarray(clusters)
+    pair = np.maximum(scores, scores.T)
+    same = truth[:, None] == truth[None]
+    between = pair[~same]
+    return float(pair[same].max()), float(between.min()) if len(between) else 2.0
+
+
+def recorded_scores(
+    record: Record, method: str = "EMD-CFL"
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the scores ``[m, m]`` of a run's first round and the true clusters ``[m]``.
+
+    The scores are those of EMD-CFL, or of EMD-CFL as published. Where few clients take part in a
+    round, pairs that had not met then are NaN. The true clusters are those of the version of the
+    data, or for ``domains`` those of the oracle.
+    """
+    rows = record.rounds[record.rounds["method"] == method]
+    matrix = np.array(rows["scores"].iloc[0].split("|"), dtype=float)
+    run = record.parameters
+    if run["version"] == "domains":
+        oracle = record.rounds[record.rounds["method"] == "Oracle"]
+        truth = np.array(oracle["clusters"].iloc[-1].split("|"), dtype=int)
+    else:
+        truth = shifts.true_clusters(run["version"], run["clients"])
+    return matrix.reshape(len(truth), -1), truth
+
+
+def recorded_range(record: Record) -> tuple[float, float]:
+    """Compute the `working_range` of a run from the scores that its record keeps."""
+    return working_range(*recorded_scores(record))
+
+
+def agreement(runs: Runs) -> str:
+    """Format the ARI of EMD-CFL's clusters, one number per seed."""
+    return ", ".join(f"{value:.2f}" for value in runs.values("EMD-CFL", "ari"))
+
+
+PAPERS = (
+    Paper(
+        name="emd-cfl",
+        notebook="05_emd_cfl",
+        parameters=Parameters,
+        scenario=SCENARIO,
+        file="{dataset}_{version}.yaml",
+        methods={name: name for name in (*METHODS, *BASELINES, *SOFT)},
+        protocols={
+            "last-accuracy": at(-1, "accuracy", PERCENT, 100),
+            "last-worst-accuracy": at(-1, "worst_accuracy", PERCENT, 100),
+            "last-clean-accuracy": at(-1, "clean_accuracy", PERCENT, 100),
+            "last-backdoor-accuracy": at(-1, "backdoor_accuracy", PERCENT, 100),
+            "last-ari": at(-1, "ari", SCORES),
+            **{
+                f"{name}-{pairs}": at(0, f"{name.replace('-', '_')}_{pairs}", SCORES)
+                for name in ("linear-layers", "parameters")
+                for pairs in ("within", "overall")
+            },
+        },
+        data=data,
+        federation=federation,
+        line_up=line_up,
+        play=play,
+        switches=SWITCHES,
+        results=Results(
+            "emd-results",
+            (
+                given("data", "dataset", "version"),
+                given("clients", "clients"),
+                SCALE,
+                SEEDS,
+                Column("ARI of EMD-CFL", agreement),
+                *(mean(name, name, "accuracy", digits=1, factor=100) for name in METHODS),
+                minutes(),
+            ),
+            method="EMD-CFL",
+        ),
+        whole_only=frozenset({"participants"}),
+        free=frozenset({"seed", "partition_seed", "only", "until", "published_distances"}),
+        # An oracle knows the clusters
+        fixed=({"method": "Oracle", "measure": "ari", "value": 1.0},),
+    ),
+)

@@ -1,0 +1,295 @@
+"""Explanations of cluster models: section 5, appendices A.4 and A.5 of the extended OCFL paper.
+
+The runs train the paper's methods as in `papers.ocfl`. They then explain the cluster models for the
+paper's figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+import pandas as pd
+import torch
+from pydantic import model_validator
+
+from cflkit import datasets, models, simulation
+from cflkit._bounds import Count, Repeats
+from cflkit.datasets import ImageSet
+from cflkit.federation import Federation
+from cflkit.methods import Method
+from cflkit.partition import Partition
+from cflkit.reproduce.papers import ocfl
+from cflkit.reproduce.papers.base import (
+    SCORES,
+    SEEDS,
+    Column,
+    Paper,
+    Protocol,
+    Ranks,
+    Results,
+    Runs,
+    given,
+    mean,
+    minutes,
+)
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.simulation.history import History
+
+if TYPE_CHECKING:
+    from cflkit.explain.assessment import Assessment
+    from cflkit.reproduce.records import Record
+
+
+class Parameters(ocfl.OCFLMethods):
+    """Parameters of ``07_explaining_cluster_models``."""
+
+    folder: ClassVar[str] = "explanations"
+
+    layer: str | None
+    sample_size: Count
+    step: Count
+    baseline: Literal["zeros", "blur", "mean"]
+    explained: Literal["predicted", "true"]
+    repeats: Repeats = 1  # no part of a record, see `bounds.Repeats`
+
+    @model_validator(mode="after")
+    def some_layer(self) -> Self:
+        """Check that the model has a default layer where none is named."""
+        if self.layer is None and self.model not in models.LAST_FEATURES:
+            raise ValueError(f"{self.model} has no default layer to explain; name a layer")
+        return self
+
+    def check_against_data(self) -> None:
+        """Refuse a layer that GradCAM cannot use."""
+        check_layer(self, datasets.load(self.dataset))
+
+    def assessment(self) -> Assessment:
+        """Build the options with which models are explained."""
+        from cflkit.explain.assessment import Assessment  # loads Captum, which takes seconds
+
+        return Assessment(
+            layer=self.layer or models.LAST_FEATURES[self.model],
+            sample_size=self.sample_size,
+            step=self.step,
+            baseline=self.baseline,
+            explained=self.explained,
+            seed=self.seed,
+        )
+
+
+def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+    """Build the federation of clients, if the maps can be made and scored.
+
+    Raises
+    ------
+    ParameterError
+        They cannot be, see `check_layer`.
+    """
+    check_layer(run, images)
+    return ocfl.federation(run, images, split)
+
+
+def check_layer(run: Parameters, images: ImageSet) -> None:
+    """Refuse a layer without spatial outputs, and images that are too small for the blur.
+
+    Only shapes are computed.
+
+    Raises
+    ------
+    ParameterError
+        The model has no such layer, or its output has no height and width for these images. Or the
+        images are too small to be blurred, and ``run.baseline`` is ``blur``.
+    """
+    from cflkit.explain import SMALLEST_BLURRED, spatial_layer  # loads Captum, as above
+
+    if run.baseline == "blur" and min(images.shape[1:]) < SMALLEST_BLURRED:
+        raise ParameterError(f"baseline: blur needs images of {SMALLEST_BLURRED} pixels or more")
+    with torch.device("meta"):
+        network = models.make(run.model, images.shape, images.classes).eval()
+        image = torch.empty(1, *images.shape)
+    try:
+        spatial_layer(network, image, run.assessment().layer)
+    except (ValueError, RuntimeError) as error:
+        raise ParameterError(f"layer: {error}") from error
+
+
+def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+    """Make the methods, except the reference methods, which the paper does not explain either."""
+    lines = ocfl.line_up(run, images, split)
+    return {name: method for name, method in lines.items() if name not in ocfl.REFERENCE_METHODS}
+
+
+def play(
+    run: Parameters, federation: Federation, methods: Mapping[str, Method], rounds: int
+) -> History:
+    """Run the methods, and explain the models that they end with."""
+    from cflkit.explain.assessment import assess  # Captum, as above
+
+    trained = simulation.run(methods, federation, rounds, central_every=rounds)
+    return assess(methods, federation, trained, run.assessment())
+
+
+def explained(measure: str, source: str) -> Protocol:
+    """Build the protocol of a score of GradCAM's maps on samples from a source.
+
+    The number is the mean over clusters.
+    """
+
+    def value(rows: pd.DataFrame) -> float:
+        chosen = (rows["map"] == "GradCAM") & (rows["source"] == source)
+        return float(rows.loc[chosen, measure].mean())
+
+    return Protocol(value, SCORES)
+
+
+def gained(head: str, method: str) -> Column:
+    """Build the column of insertion scores minus deletion scores."""
+    measures = ("insertion_in-cluster", "deletion_in-cluster")
+
+    def cell(runs: Runs) -> str:
+        found = [runs.values(method, measure) for measure in measures]
+        return f"{fmean(found[0]) - fmean(found[1]):z.2f}" if all(found) else "–"
+
+    return Column(head, cell)
+
+
+def archived() -> pd.DataFrame:
+    """Read the authors' scores, one row per run, source of samples and cluster.
+
+    Methods have our names, and the orchestrator's samples are called central.
+    """
+    from cflkit.reproduce.ledger import PUBLISHED  # which imports this package
+
+    table = pd.read_csv(PUBLISHED / "ocfl-explanations_per-cluster.csv")
+    table["method"] = table["method"].replace(METHODS)
+    table["source"] = table["source"].replace("orchestrator", "central")
+    table["difference"] = table["insertion"] - table["deletion"]
+    return table
+
+
+def scores(runs: Sequence[Record]) -> pd.DataFrame:
+    """Collect the in-cluster scores of runs, each method as the authors' code had it.
+
+    Parameters
+    ----------
+    runs : sequence of Record
+        Records of this paper.
+
+    Returns
+    -------
+    DataFrame
+        One row per run, method, cluster and kind of map: the columns of `assessment.assess`, the
+        columns of `SCENARIO`, ``seed``, and ``difference``, which is insertion minus deletion. It
+        has no rows if there are no runs.
+    """
+    from cflkit.reproduce.ledger import rows_as_published  # as above
+
+    parts = [
+        rows_as_published(run, name).assign(
+            method=name, **{column: run.parameters[column] for column in (*SCENARIO, "seed")}
+        )
+        for run in runs
+        for name in METHODS.values()
+    ]
+    columns = [*SCENARIO, "seed", "method", "map", "source", "insertion", "deletion"]
+    table = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
+    table = table[table["source"] == "in-cluster"].reset_index(drop=True)
+    return table.assign(difference=table["insertion"] - table["deletion"])
+
+
+def gains(table: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Compute what OCFL-HDB gains over FedAvg, from the rows of `scores`.
+
+    Returns
+    -------
+    DataFrame
+        One row per scenario and seed, one column per kind of map: the mean over OCFL-HDB's clusters
+        minus the score of FedAvg's model.
+    """
+    means = (
+        table.groupby([*SCENARIO, "seed", "map", "method"], sort=False)[measure].mean().unstack()
+    )
+    if means.empty:
+        return means
+    return (means["OCFL-HDB"] - means["FedAvg"]).unstack("map")
+
+
+def same_clusters(explained: Record, trained: Record) -> dict[str, bool]:
+    """Find out whether an OCFL run and a run of this paper end with the same clusters of clients.
+
+    Parameters
+    ----------
+    explained : Record
+        A run of this paper.
+    trained : Record
+        A run of `papers.ocfl` with the same data and training.
+
+    Returns
+    -------
+    dict of str to bool
+        Whether the two agree, for each method that both runs have.
+    """
+    members = explained.rounds.drop_duplicates(["method", "cluster"]).groupby("method")["clients"]
+    last = trained.rounds.dropna(subset="clusters").groupby("method").tail(1)
+    found = {}
+    for method, labels in zip(last["method"], last["clusters"], strict=True):
+        if method in members.groups:
+            clusters: dict[str, set[str]] = {}
+            for client, label in enumerate(labels.split("|")):
+                clusters.setdefault(label, set()).add(str(client))
+            here = {frozenset(str(row).split("|")) for row in members.get_group(method)}
+            found[method] = here == {frozenset(cluster) for cluster in clusters.values()}
+    return found
+
+
+# The columns that tell the scenarios of the runs apart, all of which have 15 clients
+SCENARIO = ("dataset", "overlap", "balance")
+METHODS = {"BNC": "FedAvg", **ocfl.METHODS}
+SCORES_OF_MAPS = {
+    f"{measure}-{source}": explained(measure, source)
+    for measure in ("insertion", "deletion")
+    for source in ("in-cluster", "out-of-cluster", "orchestrator")
+}
+# The average ranks of Figure 8, which has the highest first, also for deletion
+AVERAGE_RANKS = {
+    f"{measure}-rank": Ranks(SCORES_OF_MAPS[f"{measure}-in-cluster"])
+    for measure in ("insertion", "deletion")
+}
+# Our names for two methods, by their names in the README
+BESIDE = {"no clustering": "FedAvg", "OCFL-HDB": "OCFL-HDB"}
+
+PAPERS = (
+    Paper(
+        name="ocfl-explanations",
+        notebook="07_explaining_cluster_models",
+        parameters=Parameters,
+        scenario=ocfl.SCENARIO,
+        file=ocfl.FILE,
+        methods=METHODS,
+        protocols={**SCORES_OF_MAPS, **AVERAGE_RANKS},
+        data=ocfl.data,
+        federation=federation,
+        line_up=line_up,
+        play=play,
+        after_the_last=True,
+        switches=ocfl.SWITCHES,
+        results=Results(
+            "explanations-results",
+            (
+                given("data", "dataset"),
+                given("split", "overlap", "balance"),
+                SEEDS,
+                *(
+                    mean(f"{measure}, {name}", ours, f"{measure}_in-cluster")
+                    for measure in ("insertion", "deletion")
+                    for name, ours in BESIDE.items()
+                ),
+                *(gained(f"insertion − deletion, {name}", ours) for name, ours in BESIDE.items()),
+                minutes(),
+            ),
+            scales=("reduced",),
+        ),
+    ),
+)

@@ -1,0 +1,242 @@
+"""FedCRef: federated cluster-wise refinement.
+
+M. Nardi, L. Valerio, A. Passarella, Federated clustering: an unsupervised cluster-wise training for
+decentralized data distributions, arXiv 2408.10664, and their code. Where the paper and its code
+differ, the class `methods.fedcref.FedCRef` has both choices as options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal, Self
+
+import pandas as pd
+from pydantic import model_validator
+
+from cflkit import datasets, partition
+from cflkit._bounds import Count, Natural, Positive, Share
+from cflkit.datasets import ImageSet
+from cflkit.federation import Federation, LocalTraining
+from cflkit.methods import Method
+from cflkit.methods.fedcref import (
+    Accuracy,
+    Clusterings,
+    FedCRef,
+    Match,
+    Normalisation,
+    Percent,
+    Stop,
+    per_sample,
+)
+from cflkit.partition import Partition
+from cflkit.reproduce import sample_clustering
+from cflkit.reproduce.papers.base import (
+    CLUSTERS,
+    PERCENT,
+    SCORES,
+    SEEDS,
+    Column,
+    Paper,
+    Protocol,
+    Results,
+    Runs,
+    at,
+    given,
+    mean,
+    minutes,
+    play_rounds,
+)
+from cflkit.reproduce.parameters import Images, Seed
+from cflkit.reproduce.sample_clustering import DEC, Labels
+
+
+class Parameters(Images):
+    """Parameters of ``06_fedcref``."""
+
+    folder: ClassVar[str] = "fedcref"
+
+    clients: Count
+    samples: Count
+    at_least: Natural
+    unique: bool
+    overlap_fraction: Share
+    partition_seed: Seed
+    clustering: Literal["dirty-uniform", "k-means", "dec"]
+    dirtiness: Share
+    dec_widths: list[Count]
+    dec_steps: Count
+    alpha: Percent
+    theta: Share
+    tau: Accuracy
+    normalisation: Normalisation
+    match: Match
+    stop: Stop
+    lr: Positive
+    batch_size: Count
+    local_epochs: Count
+    federated_epochs: Count
+    rounds: Count
+    iterations: Count
+    seed: Seed
+
+    @model_validator(mode="after")
+    def dirt_is_simulated(self) -> Self:
+        """Refuse a dirtiness for clusterings that are not simulated."""
+        if self.dirtiness and self.clustering != "dirty-uniform":
+            raise ValueError(f"dirtiness must be 0 for {self.clustering}")
+        return self
+
+    @property
+    def scenario(self) -> str:
+        """Return the scenario's part of a record's name."""
+        start = (
+            f"dirty{self.dirtiness:g}" if self.clustering == "dirty-uniform" else self.clustering
+        )
+        return f"{self.data_name}-{start}-overlap{self.overlap_fraction:g}-m{self.clients}"
+
+    def training(self, epochs: int) -> LocalTraining:
+        """Build the local training of autoencoders for a number of epochs."""
+        return LocalTraining(epochs, self.batch_size, optimizer="adam", lr=self.lr)
+
+    def dec(self) -> DEC:
+        """Build deep embedded clustering with the parameters' options."""
+        return DEC(tuple(self.dec_widths), self.dec_steps, 2 * self.dec_steps)
+
+    def method(self, start: Clusterings) -> FedCRef:
+        """Make the method that begins with these local clusters."""
+        chosen = self.model_dump(
+            include={"alpha", "theta", "tau", "normalisation", "match", "stop", "rounds"}
+        )
+        return FedCRef(
+            start=per_sample(start),
+            local=self.training(self.local_epochs),
+            federated=self.training(self.federated_epochs),
+            **chosen,
+        )
+
+
+SCENARIO = {
+    "dataset": str,
+    "clustering": str,
+    "dirtiness": float,
+    "overlap_fraction": float,
+    "clients": int,
+}
+
+
+def data(run: Parameters) -> tuple[ImageSet, Partition]:
+    """Load the images and give each client samples of a few classes."""
+    return partition.class_mixtures(
+        datasets.load(run.dataset),
+        clients=run.clients,
+        samples_per_class=run.samples,
+        at_least=run.at_least,
+        unique=run.unique,
+        overlap=run.overlap_fraction,
+        seed=run.partition_seed,
+    )
+
+
+def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+    """Build the federation, which trains all clients' small networks as one stack."""
+    return Federation(
+        images, split, "autoencoder", task="reconstruction", engine="stacked", seed=run.seed
+    )
+
+
+def first_clusters(run: Parameters, images: ImageSet, split: Partition) -> list[Labels]:
+    """Compute each client's initial local clusters."""
+    return sample_clustering.first_clusters(
+        run.clustering, images, split, dirtiness=run.dirtiness, dec=run.dec(), seed=run.seed
+    )
+
+
+def variants(run: Parameters, start: Clusterings, truth: Clusterings) -> dict[str, Method]:
+    """Make FedCRef, its upper bound, and a variant without associations.
+
+    The upper bound is given the true associations. The variant without associations is ours, and
+    shows how much of the gain is due to the federation. Its clients refine with their own networks.
+    It stops after three iterations at most, since its graph never changes.
+
+    Parameters
+    ----------
+    run : Parameters
+        The parameters of the notebook.
+    start : sequence of array_like
+        For each client, the initial local cluster of each of its samples.
+    truth : sequence of array_like
+        For each client, the class of each of its samples, for the upper bound.
+    """
+    method = run.method(start)
+    return {
+        "FedCRef": method,
+        "Perfect associations": replace(method, associations="true", truth=per_sample(truth)),
+        "Alone": replace(method, associations="none"),
+    }
+
+
+def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+    """Make the `variants` that begin with the initial clusters of the parameters."""
+    truth = [images.labels[indices].numpy() for indices in split.train]
+    return variants(run, first_clusters(run, images, split), truth)
+
+
+def percent_gained(rounds: pd.DataFrame) -> float:
+    """Compute by how many per cent the accuracy of a clustering increased."""
+    first, last = rounds["accuracy"].iloc[0], rounds["accuracy"].iloc[-1]
+    return float(100 * (last - first) / first)
+
+
+def start(runs: Runs) -> str:
+    """Format the initial clustering as its dirtiness if it is simulated, and else as its name."""
+    of = runs.parameters
+    simulated = of["clustering"] == "dirty-uniform"
+    return f"{of['dirtiness']:g}" if simulated else str(of["clustering"])
+
+
+PAPERS = (
+    Paper(
+        name="fedcref",
+        notebook="06_fedcref",
+        parameters=Parameters,
+        scenario=SCENARIO,
+        file="{dataset}.yaml",
+        methods={name: name for name in ("FedCRef", "Perfect associations", "Global DEC")},
+        protocols={
+            "first-clustering-accuracy": at(0, "accuracy", SCORES),
+            "last-clustering-accuracy": at(-1, "accuracy", SCORES),
+            "clustering-improvement": Protocol(percent_gained, PERCENT),
+            "last-communities": at(-1, "communities", CLUSTERS),
+            "last-wrong-associations": at(-1, "wrong", PERCENT, 100),
+            "first-isolated": at(0, "isolated", CLUSTERS),
+            "last-isolated": at(-1, "isolated", CLUSTERS),
+        },
+        # Simulated dirt moves a given share of the images, so this accuracy is one minus the share
+        fixed=({"protocol": "first-clustering-accuracy", "clustering": "dirty-uniform"},),
+        data=data,
+        federation=federation,
+        line_up=line_up,
+        play=play_rounds,
+        rounds=lambda run: int(run.iterations),
+        results=Results(
+            "fedcref-results",
+            (
+                given("data", "dataset"),
+                given("clients", "clients"),
+                Column("dirtiness", start),
+                Column("overlap", lambda runs: f"{runs.parameters['overlap_fraction']:g}"),
+                SEEDS,
+                mean("ACC at the start", "FedCRef", "accuracy_start"),
+                *(
+                    mean(name, name, "accuracy", digits=3)
+                    for name in ("FedCRef", "Perfect associations", "Alone")
+                ),
+                mean("communities", "FedCRef", "communities", digits=1),
+                mean("isolated", "FedCRef", "isolated", digits=1),
+                mean("wrong, %", "FedCRef", "wrong", digits=1, factor=100),
+                minutes(),
+            ),
+            scales=("reduced",),
+        ),
+    ),
+)

@@ -1,0 +1,124 @@
+"""The parameters of notebooks that make no records: some lessons, the ledger and the reports."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from cflkit._bounds import Count, Momentum, NonNegative, Positive, Repeats
+from cflkit.reproduce.parameters import FederatedRun, Images, Parameters, Scenario, Seed
+
+
+class StartHere(Images):
+    """Parameters of ``00_start_here``."""
+
+    clients: Annotated[int, Field(ge=3)]
+    draws: Annotated[int, Field(ge=4)]
+    rounds: Count
+    repeats: Repeats
+    seed: Seed
+
+
+class FederatedAveraging(Images):
+    """Parameters of ``01_federated_averaging``."""
+
+    clients: Annotated[int, Field(ge=3)]
+    rounds: Count
+    local_epochs: Count
+    batch_size: Count
+    lr: Positive
+    repeats: Repeats
+    seed: Seed
+
+
+class ClientsDisagree(Scenario):
+    """Parameters of ``02_when_clients_disagree``."""
+
+    local_epochs: Count
+    batch_size: Count
+    lr: Positive
+    rounds: Annotated[int, Field(ge=2)]
+    seed: Seed
+    repeats: Repeats
+
+
+class SattlerAndBriggs(FederatedRun):
+    """Parameters of ``04_sattler_and_briggs``."""
+
+    repeats: Repeats
+
+
+class MapOfTheMethods(Parameters):
+    """Parameters of ``09_a_map_of_the_methods``; ``clients`` is a multiple of four."""
+
+    clients: Annotated[int, Field(ge=8, multiple_of=4)]
+    samples: Annotated[int, Field(ge=20)]
+    local_epochs: Count
+    batch_size: Count
+    lr: Positive
+    momentum: Momentum
+    rounds: Annotated[int, Field(ge=2)]
+    seed: Seed
+
+
+class PrivacyAndChange(Parameters):
+    """Parameters of ``10_privacy_and_clients_that_come_and_go``; ``clients`` is even."""
+
+    clients: Annotated[int, Field(ge=6, multiple_of=2)]
+    samples: Annotated[int, Field(ge=20)]
+    local_epochs: Count
+    batch_size: Count
+    lr: Positive
+    momentum: Momentum
+    rounds: Annotated[int, Field(ge=3)]
+    change: Count
+    clip: Positive
+    noises: Annotated[list[NonNegative], Field(min_length=2)]
+    threshold: Positive
+    repeats: Repeats
+    seed: Seed
+
+    @model_validator(mode="after")
+    def change_within_the_rounds(self) -> PrivacyAndChange:
+        """Refuse a change after the last round."""
+        if self.change >= self.rounds:
+            raise ValueError(f"change = {self.change} must be below rounds = {self.rounds}")
+        return self
+
+
+class Report(Parameters):
+    """Parameters of the reports, ``93_report_ocfl`` and so on: which committed runs they show."""
+
+    scale: Literal["paper", "reduced"]
+
+
+class LedgerView(Parameters):
+    """Parameters of ``90_ledger``."""
+
+    paper: str
+
+    @field_validator("paper")
+    @classmethod
+    def known(cls, name: str) -> str:
+        """Accept only names of papers in the registry."""
+        from cflkit.reproduce.papers import PAPERS  # here, since that package imports this module
+
+        if name not in PAPERS:
+            raise ValueError(f"unknown paper; choose from {', '.join(PAPERS)}")
+        return name
+
+
+LESSONS: dict[str, type[Parameters]] = {
+    "00_start_here": StartHere,
+    "01_federated_averaging": FederatedAveraging,
+    "02_when_clients_disagree": ClientsDisagree,
+    "04_sattler_and_briggs": SattlerAndBriggs,
+    "09_a_map_of_the_methods": MapOfTheMethods,
+    "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,
+    "90_ledger": LedgerView,
+    "93_report_ocfl": Report,
+    "95_report_emd_cfl": Report,
+    "96_report_fedcref": Report,
+    "97_report_explanations": Report,
+}

@@ -1,0 +1,185 @@
+"""Tutorial 022 of unbitrium, "Clustered Federated Learning".
+
+O. Y. Laitinen Imanov and contributors, 2026.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from cflkit import methods
+from cflkit._bounds import Count, Natural, Positive, Repeats
+from cflkit.datasets import ImageSet
+from cflkit.federation import Federation
+from cflkit.methods import Method
+from cflkit.methods.baselines.signatures import Signatures
+from cflkit.partition import Partition
+from cflkit.reproduce import features
+from cflkit.reproduce.papers.base import (
+    AS_PUBLISHED,
+    PERCENT,
+    SCALE,
+    SEEDS,
+    Column,
+    Paper,
+    Results,
+    Switch,
+    as_published,
+    at,
+    given,
+    mean,
+    minutes,
+    play_rounds,
+    selected,
+)
+from cflkit.reproduce.parameters import Selection, Training
+
+SWITCHES = tuple(
+    Switch("signatures", option, published, intended, "code", what, f"Tutorial 022, {source}")
+    for option, published, intended, what, source in (
+        (
+            "linkage",
+            "ward",
+            "average",
+            "Ward linkage, which is defined for Euclidean distances, of cosine distances",
+            "ClientClusterer",
+        ),
+        (
+            "samples",
+            32,
+            None,
+            "the gradient of a client's first 32 samples, not that of all its samples",
+            "ClientSignature",
+        ),
+        (
+            "restart",
+            True,
+            False,
+            "each cluster starts with a new random model, and the warm-up is lost",
+            "ClusteredFLServer",
+        ),
+    )
+)
+
+# One change of the method as published at a time
+CHANGES: dict[str, dict[str, Any]] = {
+    **{f"{switch.option} corrected": {switch.option: switch.intended} for switch in SWITCHES},
+    "no warm-up": {"warm_up": 0},
+}
+METHODS = ("Signatures", *CHANGES, "Oracle", "FedAvg", "Local")
+
+
+class Parameters(Training, Selection):
+    """Parameters of ``08_tutorial_022``; as in the tutorial, one seed is that of the data, too."""
+
+    folder: ClassVar[str] = "tutorial"
+    line_up: ClassVar[tuple[str, ...]] = METHODS
+
+    clients: Annotated[int, Field(ge=3)]
+    height: Positive
+    warm_up: Natural
+    k: Count
+    fraction: Annotated[float, Field(gt=0, le=1)]
+    repeats: Repeats = 1  # no part of a record, see `bounds.Repeats`
+
+    @field_validator("clients")
+    @classmethod
+    def three_clusters(cls, clients: int) -> int:
+        """Accept only numbers of clients that three equal clusters can have."""
+        if clients % features.CLUSTERS:
+            raise ValueError(f"must be a multiple of {features.CLUSTERS}, the number of clusters")
+        return clients
+
+    @property
+    def scenario(self) -> str:
+        """Return the scenario's part of a record's name."""
+        return f"bumps-m{self.clients}"
+
+
+def data(run: Parameters) -> tuple[ImageSet, Partition]:
+    """Make the clients' samples and the partition."""
+    return features.class_bumps(clients=run.clients, height=run.height, seed=run.seed)
+
+
+def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+    """Build the federation of clients.
+
+    Clients are stacked also on a CPU, since steps of such a small network are short.
+    """
+    return Federation(
+        images,
+        split,
+        run.model,
+        run.training(),
+        seed=run.seed,
+        precision=run.precision,
+        engine="stacked",
+    )
+
+
+def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+    """Make the tutorial's method, its variants with one change each, and those of its table.
+
+    Parameters
+    ----------
+    run : Parameters
+        The parameters of the notebook.
+    images : ImageSet
+        The clients' samples, which no method needs.
+    split : Partition
+        The partition, whose true clusters the oracle is given.
+    """
+    options = run.model_dump(include={"warm_up", "k", "fraction"})
+    published = as_published("signatures", Signatures, options, SWITCHES)
+    lines = {
+        "Signatures": methods.make("signatures", **options),
+        "Signatures" + AS_PUBLISHED: methods.make("signatures", **published),
+        **{
+            name: methods.make("signatures", **published | change)
+            for name, change in CHANGES.items()
+        },
+        "Oracle": methods.make("oracle", truth=split.truth, weighting="samples"),
+        "FedAvg": methods.make("fedavg", watch_temperature=False),
+        "Local": methods.make("local"),
+    }
+    return selected(lines, run.only)
+
+
+def percent(head: str, method: str) -> Column:
+    """Build the column of a method's accuracy on new samples, in percent."""
+    return mean(head, method, "accuracy", digits=1, factor=100)
+
+
+PAPERS = (
+    Paper(
+        name="tutorial-022",
+        notebook="08_tutorial_022",
+        parameters=Parameters,
+        scenario={"clients": int},
+        file="m{clients}.yaml",
+        methods={"Clustered": "Signatures", "Single Model": "FedAvg", "Per-Client": "Local"},
+        protocols={"last-accuracy": at(-1, "accuracy", PERCENT, 100)},
+        data=data,
+        federation=federation,
+        line_up=line_up,
+        play=play_rounds,
+        switches=SWITCHES,
+        results=Results(
+            "tutorial-results",
+            (
+                given("clients", "clients"),
+                SCALE,
+                SEEDS,
+                mean("ARI as published", "Signatures" + AS_PUBLISHED, "ari"),
+                percent("as published", "Signatures" + AS_PUBLISHED),
+                *(percent(name, name) for name in ("Signatures", "Oracle", "FedAvg", "Local")),
+                minutes(digits=1),
+            ),
+        ),
+        free=frozenset({"seed", "only", "until"}),
+        # A parameter that is printed as a result
+        fixed=({"measure": "Discovery Time"},),
+    ),
+)

@@ -1,0 +1,291 @@
+"""Validated parameters: pydantic models that notebooks share.
+
+A notebook's parameters cell holds literals. The next cell validates them with a model, which
+refuses wrong types and values out of bounds. `python -m cflkit run` checks with the same model
+before a kernel starts. It also refuses unknown names, since papermill would ignore them and run
+with the defaults. The models of the notebooks are in `papers`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from cflkit._bounds import Count, Momentum, Natural, NonNegative, Optimizer, Positive, one_line
+
+if TYPE_CHECKING:
+    from cflkit.federation import LocalTraining
+
+# The first line of the cell in which papermill gives a notebook other parameters
+INJECTED = "# Parameters"
+
+
+class ParameterError(Exception):
+    """A notebook cannot run with these parameters; the message is one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows instead of a traceback, which would not help."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+Seed = Natural
+Overlap = Literal["nonoverlapping", "overlapping"]
+Balance = Literal["balanced", "imbalanced"]
+
+
+class Recorded(Protocol):
+    """Parameters of a run that writes a record, as `records` needs them.
+
+    Attributes
+    ----------
+    folder : str
+        The folder of the paper's parameter files under ``notebooks/params``. The names of its
+        records begin with it.
+    scenario : str
+        The scenario of the run, for the record's name.
+    seed : int
+        The seed of the training.
+    """
+
+    folder: ClassVar[str]
+
+    @property
+    def scenario(self) -> str:
+        """Return the part of the record's name that describes the run."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Return the seed of the training, which is part of the record's name."""
+        ...
+
+    def check_against_data(self) -> None:
+        """Refuse parameters that do not fit the data (see `Parameters.check_against_data`)."""
+        ...
+
+    def model_dump(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
+        """Return all values by name."""
+        ...
+
+
+class Parameters(BaseModel):
+    """The base of every notebook's parameters: strict types, no unknown names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def of(cls, namespace: dict[str, Any]) -> Self:
+        """Take this model's fields out of a notebook's ``globals()`` and validate them.
+
+        Raises
+        ------
+        ParameterError
+            A name is missing, the parameters cell has an unknown name, or a value has the wrong
+            type or lies out of bounds.
+        """
+        unknown = unknown_names(namespace.get("In", ()), cls.model_fields)
+        if unknown:
+            raise ParameterError(about_unknown(unknown, cls.model_fields))
+        return cls.checked(
+            {name: namespace[name] for name in cls.model_fields if name in namespace}
+        )
+
+    def check_against_data(self) -> None:
+        """Load the data and refuse parameters that do not fit it, before a kernel starts.
+
+        Raises
+        ------
+        ParameterError
+            A parameter does not fit.
+        datasets.DatasetError
+            The data are not available.
+        """
+
+    @classmethod
+    def added_later(cls) -> dict[str, Any]:
+        """Return the defaults of fields that older records do not have; those runs used them."""
+        fields = cls.model_fields.items()
+        return {name: field.default for name, field in fields if not field.is_required()}
+
+    @classmethod
+    def checked(cls, values: dict[str, Any]) -> Self:
+        """Validate ``values``; report an error in one line.
+
+        Raises
+        ------
+        ParameterError
+            A value is missing, unknown, of the wrong type or out of bounds.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise ParameterError(one_line(error)) from error
+
+
+def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
+    """Find the names that a notebook's parameters cell assigns but that are not parameters.
+
+    Parameters
+    ----------
+    cells : sequence of str
+        The sources of the executed cells in order: IPython's ``In``. The last cell that assigns
+        more than half of the known names is the parameters cell. Papermill's values are in a marked
+        cell after it. Other cells may assign any names.
+    known : dict
+        The parameters of the notebook by name.
+    """
+    found: list[str] = []
+    for cell in reversed(cells):
+        names = assigned(cell)
+        whole = len(set(names) & set(known)) > len(known) / 2
+        if whole or cell.startswith(INJECTED):
+            found = [*(name for name in names if name not in known), *found]
+        if whole:
+            break
+    return found
+
+
+def assigned(cell: str) -> list[str]:
+    """Return the names that a cell assigns, or no names if the cell uses IPython's own syntax."""
+    try:
+        body = ast.parse(cell).body
+    except SyntaxError:
+        return []
+    targets = [target for line in body if isinstance(line, ast.Assign) for target in line.targets]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def about_unknown(names: Sequence[str], known: dict[str, Any]) -> str:
+    """Build the message for names that are not parameters."""
+    near = {name: get_close_matches(name, known, n=1, cutoff=0.7) for name in names}
+    said = [f"{name!r}; did you mean {close[0]!r}?" for name, close in near.items() if close]
+    if strange := [repr(name) for name, close in near.items() if not close]:
+        said.append(f"{', '.join(strange)}; it has {', '.join(known)}")
+    return "; ".join(f"the notebook has no parameter {text}" for text in said)
+
+
+# The modules that know these names take seconds to load; the validators import them when needed
+
+
+class Images(Parameters):
+    """The choice of images."""
+
+    dataset: str
+
+    @field_validator("dataset")
+    @classmethod
+    def known(cls, name: str) -> str:
+        """Accept what `datasets.load` knows; return the whole path of one's own data."""
+        from cflkit import datasets
+        from cflkit.datasets import own_data
+
+        if name in datasets.names():
+            return name
+        if own_data.is_own(name):
+            return str(own_data.whole_path(name))
+        raise ValueError(own_data.refusal(name, datasets.names()))
+
+    @property
+    def data_name(self) -> str:
+        """Return the name of the data in a record's name: for one's own data, that of the file."""
+        return re.sub(r"[^\w-]+", "-", Path(self.dataset).stem)
+
+
+class Scenario(Images):
+    """The choice of images and clients, with clusters that differ in their classes."""
+
+    overlap: Overlap
+    balance: Balance
+    clients: Annotated[int, Field(ge=3)]
+    draws: Annotated[int, Field(ge=4)] | None
+    partition_seed: Seed
+
+    @property
+    def scenario(self) -> str:
+        """Return the scenario's part of a record's name."""
+        return f"{self.data_name}-{self.overlap}-{self.balance}-m{self.clients}"
+
+
+class Training(Parameters):
+    """A training run: a model, how clients train, and for how long."""
+
+    model: str
+    optimizer: Optimizer
+    lr: Positive
+    momentum: Momentum
+    weight_decay: NonNegative
+    batch_size: Count
+    local_epochs: Count
+    rounds: Count
+    seed: Seed
+    # Fields that are newer than some records have a default: the value with which these were run
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+
+    @field_validator("model")
+    @classmethod
+    def known_model(cls, name: str) -> str:
+        """Accept only names of `models.make` whose networks classify."""
+        from cflkit import models
+
+        known = [model for model in models.names() if model not in models.AUTOENCODERS]
+        if name not in known:
+            raise ValueError(f"unknown model; choose from {', '.join(known)}")
+        return name
+
+    @model_validator(mode="after")
+    def trainable(self) -> Self:
+        """Check that the engine can do the local training."""
+        self.training()
+        return self
+
+    def training(self) -> LocalTraining:
+        """Build the local training that clients do in a round."""
+        from cflkit.federation import LocalTraining
+
+        return LocalTraining(
+            epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            optimizer=self.optimizer,
+            lr=self.lr,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )
+
+
+class Run(Training, Images):
+    """A training run on images."""
+
+
+class Selection(Parameters):
+    """The methods of a line-up that a run has, and when it ends.
+
+    Attributes
+    ----------
+    line_up : tuple of str
+        The names of all methods, except those "as published".
+    """
+
+    line_up: ClassVar[tuple[str, ...]]
+
+    # These fields are newer than some records, see `Training.precision`
+    only: Annotated[list[str], Field(min_length=1)] | None = None
+    until: Literal["rounds", "clusters"] = "rounds"
+
+    @field_validator("only")
+    @classmethod
+    def known_methods(cls, names: list[str] | None) -> list[str] | None:
+        """Accept only names of the line-up."""
+        for name in names or ():
+            if name not in cls.line_up:
+                raise ValueError(f"unknown method {name!r}; choose from {', '.join(cls.line_up)}")
+        return names
+
+
+class FederatedRun(Run, Scenario):
+    """A training run on clusters of classes."""

@@ -1,0 +1,268 @@
+"""The tables of the README and of other pages, made from committed notebooks, records and timings.
+
+Each table is between two markers. The text around the markers is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pandas as pd
+
+from cflkit._project import IS_CLONE
+from cflkit.datasets.files import write_whole
+from cflkit.reproduce import grid, ledger, notebooks, records
+from cflkit.reproduce.papers import PAPERS
+from cflkit.reproduce.papers.base import Results, Runs
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.records import PROJECT, Record
+
+# The pages with tables; each table is in one of them
+PAGES = tuple(
+    PROJECT / name
+    for name in ("README.md", "notebooks/results.md", "notebooks/a_real_federation.md")
+)
+# What `tests/benchmark.py` has measured for the project
+BENCHMARK = PROJECT / "data" / "benchmark.csv"
+# The line in a notebook's first cell that states the minutes
+MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
+# Notebooks with this number or a higher one are reports and the glossary
+FIRST_REPORT = 90
+
+
+def write() -> list[Path]:
+    """Write the ledger of the records that git tracks, and the tables of the pages.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+
+    Raises
+    ------
+    ParameterError
+        This is no clone of the project.
+    ValueError
+        A table has no place.
+    """
+    if not IS_CLONE:
+        raise ParameterError("the README is written in a clone of the project")
+    committed = records.committed()
+    table = ledger.ledger(committed)
+    parts = tables(committed, table)
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    for name in parts:
+        if not any(start(name) in text for text in texts.values()):
+            raise ValueError(f"no page has a place for {name}: {start(name).strip()}")
+    pages = {page: filled(text, parts) for page, text in texts.items()}
+    # Nothing is written before all markers have been found
+    ledger.write(table, ledger.LEDGER)
+    for page, text in pages.items():
+        write_whole(page, text)
+    return [ledger.LEDGER, *PAGES]
+
+
+def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
+    """Build all tables, by the names in their markers.
+
+    Parameters
+    ----------
+    committed : sequence of Record
+        The records that git tracks.
+    table : DataFrame
+        The ledger of these records.
+    """
+    parts = {
+        "lessons": notebook_table(range(FIRST_REPORT)),
+        "reports": notebook_table(range(FIRST_REPORT, 100)),
+        "true-groups": true_groups(committed),
+        "summary": summary(table),
+        "ledger": headline(table),
+        "paper-runs": paper_runs(committed),
+        "overhead": overhead(pd.read_csv(BENCHMARK)),
+    }
+    for paper in PAPERS.values():
+        if paper.results is not None:
+            parts[paper.results.marker] = results_table(paper.name, paper.results, committed)
+    return parts
+
+
+def start(name: str) -> str:
+    """Return the line before a table."""
+    return f"<!-- {name}: written by python -m cflkit readme -->\n"
+
+
+def filled(text: str, parts: Mapping[str, str]) -> str:
+    """Put into a page those tables for which it has a place.
+
+    Raises
+    ------
+    ValueError
+        The end of a table is missing, or there is no such table.
+    """
+    end = "\n<!-- end -->"
+    for name in re.findall(start(r"([\w-]+)"), text):
+        if name not in parts:
+            raise ValueError(f"there is no table {name}")
+        before, _, rest = text.partition(start(name))
+        inside, ended, after = rest.partition(end)
+        if not ended or re.search(start(r"[\w-]+"), inside):
+            raise ValueError(f"the table {name} has no end: {end.strip()}")
+        text = before + start(name) + parts[name] + end + after
+    return text
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Build a table in Markdown."""
+    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def notebook_table(numbers: range) -> str:
+    """Build the table of the notebooks with these numbers, each with its title and its minutes.
+
+    Raises
+    ------
+    ValueError
+        A notebook does not state its title and its minutes.
+    """
+    rows = []
+    for path in sorted(grid.NOTEBOOKS.glob("[0-9]*.ipynb")):
+        if int(path.name[:2]) not in numbers:
+            continue
+        cells = notebooks.read(path)["cells"]
+        text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+        title = re.search(r"^# (.+)$", text, re.M)
+        minutes = MINUTES.search(text)
+        if title is None or (minutes is None and any(c["cell_type"] == "code" for c in cells)):
+            raise ValueError(f"{path.name} does not state its title and its minutes")
+        link = f"[{path.stem}](notebooks/{path.name})"
+        rows.append((link, title.group(1), "" if minutes is None else minutes.group(2)))
+    return markdown(("notebook", "what it shows", "minutes"), rows)
+
+
+def results_table(paper: str, results: Results, committed: Sequence[Record]) -> str:
+    """Build the table of a paper's runs, one row per scale and scenario, sorted by these."""
+    found: dict[tuple[Any, ...], list[Record]] = {}
+    for record in committed:
+        scale = ledger.scale(record, paper)
+        if scale in results.scales and results.method in (None, *record.summary):
+            scenario = ledger.scenario_of(record, paper)
+            # None cannot be compared with other values, and is sorted first
+            key = tuple((value is not None, value) for value in (scale, *scenario))
+            found.setdefault(key, []).append(record)
+    runs = [Runs(key[0][1], ledger.one_per_seed(found[key])) for key in sorted(found)]
+    rows = [[column.cell(row) for column in results.columns] for row in runs]
+    return markdown([column.head for column in results.columns], rows)
+
+
+def true_groups(committed: Sequence[Record]) -> str:
+    """Build the table of how often methods found the true groups at the papers' own scale.
+
+    It has the runs that end when the clusters are final. Runs of a method with the same scenario
+    and the same seeds count once.
+    """
+    found: dict[tuple[str, str], dict[tuple[Any, ...], list[Record]]] = {}
+    for record in committed:
+        if record.parameters.get("until") != "clusters":
+            continue
+        for paper in PAPERS.values():
+            if paper.results is not None and ledger.scale(record, paper.name) == "paper":
+                scenario = ledger.scenario_of(record, paper.name)
+                for method, measures in record.summary.items():
+                    if "ari" in measures:  # not if it diverged, or has mixtures and no clusters
+                        repeated = found.setdefault((paper.folder, method), {})
+                        repeated.setdefault(scenario, []).append(record)
+    rows = []
+    for (folder, method), scenarios in sorted(found.items()):
+        runs = [run for group in scenarios.values() for run in ledger.one_per_seed(group)]
+        ari = [run.summary[method]["ari"] for run in runs]
+        right = sum(value == 1 for value in ari)
+        rows.append((folder, method, len(scenarios), len(runs), right, f"{mean(ari):.3f}"))
+    heads = ("paper", "method", "scenarios", "runs", "true groups found", "mean ARI")
+    return markdown(heads, rows)
+
+
+def summary(table: pd.DataFrame) -> str:
+    """Build the table of how many of each paper's numbers have runs, and of the answers."""
+    counts = ledger.counts(table)
+    counts["numbers"] = counts[list(ledger.STATUS)].sum(axis=1)
+    counts = counts.groupby(level=["scale", "paper"], sort=False).sum(numeric_only=True)
+    heads = ["numbers", "run", "single run", "reproduced", "close", "differs", "inconclusive"]
+    rows = [
+        (scale, paper, *(f"{row[name]:.0f}" for name in heads))
+        for (scale, paper), row in counts[counts["run"] > 0].iterrows()
+    ]
+    # At the reduced scale, nothing is reproduced
+    heads[heads.index("reproduced")] = "reproduced or agrees"
+    return markdown(("scale", "paper", *heads), rows)
+
+
+def headline(table: pd.DataFrame) -> str:
+    """Build the table of how many of the papers' numbers committed runs have reproduced."""
+    counts = ledger.counts(table)
+    whole = ["run", *ledger.ANSWERS, "distinct", "distinct reproduced"]
+    numbers = counts[list(ledger.STATUS)].sum(axis=1)
+    rows = [
+        (
+            ", ".join(names),
+            scale,
+            numbers[scale, *names],
+            *(f"{row[name]:.0f}" for name in whole),
+            "–" if pd.isna(row["placebo"]) else f"{row['placebo']:.0%}",
+        )
+        for (scale, *names), row in counts[counts["run"] > 0].iterrows()
+    ]
+    without = counts[counts["run"].eq(0)].index.get_level_values("scale").value_counts()
+    blank = [""] * len(whole)
+    rows += [(f"{count} others", scale, "", 0, *blank) for scale, count in without.items()]
+    # At the reduced scale, nothing is reproduced
+    heads = [name.replace("reproduced", "reproduced or agrees") for name in whole]
+    return markdown(("paper, table", "scale", "numbers", *heads, "placebo"), rows)
+
+
+def paper_runs(committed: Sequence[Record]) -> str:
+    """Build the table of what the runs at the papers' own scale cost, one row per record."""
+    rows = []
+    for record in sorted(committed, key=lambda record: record.id):
+        if not any(ledger.scale(record, paper) == "paper" for paper in PAPERS):
+            continue
+        cost = record.provenance
+        memory = cost.get("peak_memory_gib")  # older records do not have it
+        rows.append(
+            (
+                f"[{record.id}](../data/results/{record.id})",
+                record.rounds["round"].max(),
+                f"{cost['minutes']:.{0 if cost['minutes'] >= 10 else 1}f}",
+                "–" if memory is None else f"{memory:.1f}",
+                device(cost),
+                cost["resumed"],
+            )
+        )
+    heads = ("record", "rounds", "minutes", "peak memory, GiB", "computed on", "interruptions")
+    return markdown(heads, rows)
+
+
+def device(cost: Mapping[str, Any]) -> str:
+    """Name what a run was computed on: the GPU, or the threads of a CPU."""
+    if cost["device"] != "cpu":
+        return cost["device"]
+    return f"CPU, {cost['threads']} thread{'s' if cost['threads'] > 1 else ''}"
+
+
+def overhead(measured: pd.DataFrame) -> str:
+    """Build the table of what a federation over a network costs, beside the simulation."""
+    rows = measured[measured["part"] == "real federation"]
+    columns = ["way", "seconds", "seconds with start and end", "MB down", "MB up"]
+    cells = [
+        [
+            row["way"],
+            *("–" if pd.isna(row[name]) else f"{row[name]:.3g}" for name in columns[1:]),
+        ]
+        for _, row in rows.iterrows()
+    ]
+    return markdown(columns, cells)

@@ -1,0 +1,282 @@
+"""Measurements after a round: of models on test sets, or of clusters of samples.
+
+The measurements need the truth, which methods do not see: the true cluster of each client, the
+labels of test samples, and the classes of each client's samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from cflkit import metrics
+from cflkit.federation import Federation, FederationLike
+from cflkit.federation.rows import digests
+from cflkit.federation.scoring import Mixture, Scores
+from cflkit.methods import FedCRef, Method
+from cflkit.methods.fedcref import Edges, Labels, true_classes
+from cflkit.simulation.history import Summary, diverged_in
+
+TestSets = Literal["all", "own", "none"]
+# What is measured of the clients' models, in the order of `performance`
+MEASURES = ("pf1", "gf1", "learning_gap", "accuracy", "worst_accuracy", "central_accuracy")
+
+
+# --- Models on test sets --------------------------------------------------------------------------
+
+
+def models_on_test_sets(
+    methods: Mapping[str, Method],
+    federation: FederationLike,
+    t: int,
+    test_sets: TestSets = "all",
+) -> list[dict[str, Any]]:
+    """Measure the clusters and the model of each client after round ``t``.
+
+    Each distinct model is evaluated only once on each test set.
+
+    Parameters
+    ----------
+    methods : mapping of str to Method
+        The methods by name.
+    federation : FederationLike
+        The federation that has the test sets.
+    t : int
+        The round, from 0.
+    test_sets : {"all", "own", "none"}
+        The test sets for the models: those of the clients and the central one, those of the
+        clients alone, or none.
+
+    Returns
+    -------
+    list of dict
+        One row per method, with these columns:
+
+        - ``method``, and ``round`` (from 1);
+        - ``n_clusters``, and the measures of `metrics.agreement`;
+        - ``pf1`` and ``accuracy``: macro-F1 and accuracy of each client's model on the client's own
+          test set, as means over clients;
+        - ``worst_accuracy``: the smallest accuracy of a client;
+        - ``gf1`` and ``central_accuracy``: the same models on the central test set;
+        - ``learning_gap``: the mean over clients of the distance between both F1;
+        - ``clean_accuracy`` and ``backdoor_accuracy``: means over the target clients of a backdoor,
+          on their test samples as they are, and on the manipulated ones;
+        - the method's scalars;
+        - ``clusters``: the cluster of each client, joined by ``|``;
+        - ``settled``: whether no later round can change the clusters.
+
+        The measures on the central test set and the gap are NaN where this set was skipped or does
+        not exist. Without test sets, there are no columns about models. Methods without clusters
+        have no columns about clusters, and without true clusters there are no measures of
+        agreement. Only federations with a backdoor have the two measures of a backdoor.
+    """
+    measured: Mapping[str, Mapping[str, float]] = {}
+    if test_sets != "none":
+        measured = performances(methods, federation, test_sets == "all")
+    return [
+        {
+            "method": name,
+            "round": t + 1,
+            **agreement(federation, method),
+            **measured.get(name, {}),
+            **method.scalars,
+            **joined_labels(method),
+        }
+        for name, method in methods.items()
+    ]
+
+
+def performances(
+    methods: Mapping[str, Method], federation: FederationLike, central: bool
+) -> dict[str, dict[str, float]]:
+    """Evaluate the clients' models; return each method's measures."""
+    models, held = models_of(methods)
+    pairs = sorted({(mixture, c) for own in held.values() for c, mixture in enumerate(own)})
+    tested = [pair for pair in pairs if federation.num_samples(pair[1], "test")]
+    own = federation.scores(models, tested, "test")
+    targets = [pair for pair in pairs if federation.num_samples(pair[1], "backdoor")]
+    on_backdoor = federation.scores(models, targets, "backdoor")
+    general: Scores = {}
+    if central and federation.num_samples(0, "central"):
+        everywhere = sorted({(mixture, 0) for mixture, _ in pairs})
+        general = federation.scores(models, everywhere, "central")
+    return {
+        name: performance(mixtures, own, on_backdoor, general) for name, mixtures in held.items()
+    }
+
+
+def models_of(
+    methods: Mapping[str, Method],
+) -> tuple[dict[bytes, Tensor], dict[str, list[Mixture]]]:
+    """Return the distinct models by digest, and for each method the mixture of each client."""
+    models: dict[bytes, Tensor] = {}
+    held: dict[str, list[Mixture]] = {}
+    for name, method in methods.items():
+        rows, mixture = method.client_models()
+        keys = digests(rows)
+        held[name] = [
+            tuple((keys[k], float(shares[k])) for k in shares.nonzero().flatten().tolist())
+            for shares in mixture
+        ]
+        used = {key for own in held[name] for key, _ in own}
+        models.update({key: rows[k] for k, key in enumerate(keys) if key in used})
+    return models, held
+
+
+def agreement(federation: FederationLike, method: Method) -> dict[str, Any]:
+    """Count a method's clusters, if it has any, and compare them with the true ones, if known."""
+    if method.labels is None:
+        return {}
+    labels = method.labels.tolist()
+    count = {"n_clusters": len(set(labels))}
+    if federation.clusters is None:
+        return count
+    return count | metrics.agreement(federation.clusters.numpy(), labels)
+
+
+def performance(
+    mixtures: Sequence[Mixture], own: Scores, on_backdoor: Scores, general: Scores
+) -> dict[str, float]:
+    """Average the scores of the clients' mixtures of models over the clients that have scores."""
+    held = [(mixture, c) for c, mixture in enumerate(mixtures) if (mixture, c) in own]
+    if not held:  # no client has answered
+        return dict.fromkeys(MEASURES, np.nan)
+    pf1, accuracy = np.array([own[pair] for pair in held]).T
+    missing = (np.nan, np.nan)
+    gf1, central = np.array([general.get((mixture, 0), missing) for mixture, _ in held]).T
+    means = pf1.mean(), gf1.mean(), np.abs(pf1 - gf1).mean(), accuracy.mean(), accuracy.min()
+    measures = dict(zip(MEASURES, map(float, (*means, central.mean())), strict=True))
+    targets = [pair for pair in held if pair in on_backdoor]
+    if targets:
+        measures["clean_accuracy"] = float(np.mean([own[pair][1] for pair in targets]))
+        measures["backdoor_accuracy"] = float(np.mean([on_backdoor[pair][1] for pair in targets]))
+    return measures
+
+
+def joined_labels(method: Method) -> dict[str, Any]:
+    """Return the cluster of each client joined by ``|``, if the method has clusters."""
+    if method.labels is None:
+        return {}
+    return {"clusters": "|".join(map(str, method.labels.tolist())), "settled": method.settled}
+
+
+# --- Clusters of samples --------------------------------------------------------------------------
+
+
+def clusters_of_samples(
+    methods: Mapping[str, Method],
+    federation: FederationLike,
+    t: int,
+    test_sets: TestSets = "all",
+) -> list[dict[str, Any]]:
+    """Measure the clusters of samples that FedCRef has after iteration ``t``; no test set is used.
+
+    Returns
+    -------
+    list of dict
+        One row per method. These columns describe the clusters with which the iteration began:
+
+        - ``communities``, and ``isolated``: the number of isolated clusters; at the start all
+          clusters are isolated;
+        - ``wrong``: the share of associations between clusters of different classes;
+        - ``owners`` and ``classes``: the client and the true class of each cluster, joined by
+          ``|``;
+        - ``edges``: the associations as pairs of clusters ``i-j``, joined by ``|``.
+
+        These columns describe the clusters that the iteration refined:
+
+        - ``accuracy`` and ``worst_accuracy``: the mean and the smallest clustering accuracy of the
+          clients;
+        - ``active``: the number of clients that will refine again.
+
+        A row also has ``method``, and ``round``: the iteration, where 0 is the start.
+    """
+    assert isinstance(federation, Federation)  # FedCRef runs in simulations alone
+    truth = [federation.targets(c, "train").cpu().tolist() for c in range(federation.clients)]
+    rows = []
+    for name, method in methods.items():
+        assert isinstance(method, FedCRef)
+        accuracies = [
+            metrics.clustering_accuracy(classes, found)
+            for classes, found in zip(truth, method.clusterings, strict=True)
+        ]
+        clusters = method.clusters
+        before = [clusters.labels(client) for client in range(federation.clients)]
+        classes = true_classes(truth, before)
+        communities, isolated = method.counts[-1]
+        pairs = zip(*np.nonzero(np.triu(method.edges)), strict=True)
+        rows.append(
+            {
+                "method": name,
+                "round": method.iteration,
+                "communities": communities,
+                "isolated": isolated,
+                "wrong": wrong_share(method.edges, classes),
+                "accuracy": float(np.mean(accuracies)),
+                "worst_accuracy": float(np.min(accuracies)),
+                "active": int(method.active.sum()),
+                "owners": "|".join(map(str, clusters.owner)),
+                "classes": "|".join(map(str, classes)),
+                "edges": "|".join(f"{i}-{j}" for i, j in pairs),
+            }
+        )
+    return rows
+
+
+def wrong_share(edges: Edges, classes: Labels) -> float:
+    """Return the share of associations between clusters of different classes; 0 without any.
+
+    Every association of a cluster that represents no class (-1) is wrong.
+    """
+    first, second = np.nonzero(np.triu(edges))
+    wrong = (classes[first] != classes[second]) | (classes[first] < 0)
+    return float(wrong.mean()) if len(first) else 0.0
+
+
+def centralised(truth: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
+    """Measure a clustering of all samples in one place, as of a single client (FedCRef, Table 2).
+
+    Returns
+    -------
+    dict
+        A row of `clusters_of_samples` without the method.
+    """
+    accuracy = metrics.clustering_accuracy(truth, labels)
+    return {
+        "round": 0,
+        "communities": len(np.unique(labels)),
+        "isolated": 0,
+        "wrong": 0.0,
+        "accuracy": accuracy,
+        "worst_accuracy": accuracy,
+        "active": 0,
+        **dict.fromkeys(("owners", "classes", "edges"), ""),
+    }
+
+
+def of_clusters(table: pd.DataFrame) -> Summary:
+    """Summarise the iterations of each method.
+
+    Values are those after the last iteration. Those with the suffix ``_start`` are from before the
+    first iteration. For a method that diverged, the summary has only ``diverged_in``, the iteration
+    in which this happened.
+    """
+    result: Summary = {}
+    for method, rows in table.groupby("method", sort=False):
+        if (left := diverged_in(rows)) is not None:
+            result[str(method)] = {"diverged_in": left}
+            continue
+        first, last = rows.iloc[0], rows.iloc[-1]
+        result[str(method)] = {
+            "iterations": int(last["round"]),
+            **{name: int(last[name]) for name in ("communities", "isolated", "active")},
+            "isolated_start": int(first["isolated"]),
+            **{name: float(last[name]) for name in ("wrong", "accuracy", "worst_accuracy")},
+            "accuracy_start": float(first["accuracy"]),
+        }
+    return result

@@ -1,0 +1,937 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Report: EMD-CFL beside its paper
+#
+# **Question.** What do our runs of EMD-CFL show beside the tables of its paper, and where do we deviate from it?
+#
+# **You will**
+#
+# - see which runs there are, and what they leave out;
+# - compare published numbers with ours;
+# - check the paper's threshold on every stored matrix of scores;
+# - see what a poisoned group does to models that are shared with it;
+# - read the deviations from the paper, each with its evidence.
+#
+# **Before this:** the lesson [05 EMD-CFL](05_emd_cfl.ipynb). The [ledger](90_ledger.ipynb) has the numbers of all papers.
+#
+# **Study minutes:** 25. **Minutes on two cores:** 0.5
+#
+# **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769 ("the
+# paper").
+
+# %%
+import textwrap
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from cflkit import datasets, metrics, plots
+from cflkit.methods.emd_cfl import agreements, clusters_of
+from cflkit.partition import shifts
+from cflkit.reproduce import ledger, papers, records
+from cflkit.reproduce.papers.emd_cfl import (
+    BASELINES,
+    METHODS,
+    SOFT,
+    recorded_range,
+    recorded_scores,
+    working_range,
+)
+
+plots.style()
+
+# %% [markdown]
+# ## Parameters
+#
+# Nothing trains here. The report reads the committed records and the paper's tables.
+
+# %% tags=["parameters"]
+scale = "reduced"  # or "paper": which committed runs are shown
+
+# %%
+view = papers.lessons.Report.of(globals())
+of_paper = [past for past in records.committed() if past.paper == "emd-cfl"]
+changed = [past for past in of_paper if past.parameters["scene"] != "none"]
+known = [past for past in of_paper if past.parameters["scene"] == "none"]
+scales = {past.id: ledger.scale(past, "emd-cfl") for past in known}
+of_scale = [past for past in known if scales[past.id] == view.scale]
+evidence = [past for past in known if scales[past.id] is None]
+# Runs of the paper's own method with all clients; the other runs have baselines only
+with_method = [past for past in known if {"EMD-CFL", "Oracle"} <= past.summary.keys()]
+of_tables = [
+    past
+    for past in with_method
+    if past.parameters["participants"] is None
+    and (past.parameters["projection"], past.parameters["sinkhorn"]) == (0.9, None)
+]
+MEASURES = ("ari", "accuracy", "worst_accuracy")
+if not of_scale:
+    print("No committed run has this scale, so the figures of tables have published values only.")
+
+# %% [markdown]
+# ## What was run
+#
+# The paper trains 40 clients for ten rounds of ten local epochs. `python -m cflkit grid run emd-cfl/tables --where scale paper`
+# does that on a GPU. Most of our committed runs have the **reduced** scale, for two cores. The runs at the paper's scale end
+# after the first round or before any training, and have sections of their own. The next cell lists the runs of the chosen
+# scale, and then every parameter in which the reduced scale differs from the paper's. Note the threshold ε among them.
+
+# %% tags=["nbval-check-output"]
+for version in sorted({past.parameters["version"] for past in of_scale}):
+    print(f"mnist {version}")
+    for kind, name in (("EMD-CFL", "EMD-CFL"), ("clusters", "IFCA"), ("no clusters", "FedEM")):
+        seeds = sorted(
+            {
+                past.parameters["seed"]
+                for past in of_scale
+                if past.parameters["version"] == version and name in past.summary
+            }
+        )
+        print(f"    {kind:12s} seeds {', '.join(map(str, seeds)) or 'none'}")
+    differs = ledger.reduction("emd-cfl", ("mnist", version, None))
+    print(textwrap.fill(differs, 90, initial_indent="    ", subsequent_indent="    "))
+print(f"runs at the {view.scale} scale: {len(of_scale)}; runs as evidence only: {len(evidence)}")
+
+# %% [markdown]
+# By the authors' code, each client of Rotated MNIST has 5,421 images, and the clients of two backdoor groups have half. (The
+# paper's text gives 6,000.) `samples 2710` is half of them. `local_epochs 3` and `rounds 3` stand for three of ten. The network
+# `emd-cnn-small` has a
+# quarter of the paper's channels. The version `four` has rotations by 0, 90, 180 and 270 degrees, and `two` has ±3 and 180 ± 3 degrees. `min` has ±1 and ±3
+# degrees and `base` has none: one true cluster each.
+#
+# The evidence runs belong to no table:
+#
+# - one round of ten local epochs, with as many images per client as in the paper;
+# - the backdoor over more rounds;
+# - a fifth of CIFAR-10;
+# - other shares of the dimensions, and Sinkhorn's approximation;
+# - rounds in which only some clients take part;
+# - one round with the paper's network.
+#
+# ## The tables, published and ours
+#
+# Figure 1 shows the accuracies of Tables 1 and 10. Look at the order of the methods, not at the distance to the published values: the
+# paper trains a larger network, on more images, about eleven times as long.
+
+# %%
+book = ledger.ledger(known)
+prefix = {"paper": "", "reduced": "reduced_"}[view.scale]
+cells = book[(book["paper"] == "emd-cfl") & (book["dataset"] == "mnist")]
+cells = cells[cells["method"].isin(METHODS) & cells["table"].isin(["1", "8", "10"])]  # 8 has 3
+
+
+def dots(rows, ax):
+    """Published values, and ours with the range over seeds; one row per method."""
+    rows = rows.set_index("method").reindex(METHODS[::-1])
+    places = np.arange(len(rows))
+    low, high = rows[f"{prefix}low"], rows[f"{prefix}high"]
+    ax.hlines(places - 0.12, low, high, color=plots.COLOURS[0], linewidth=2)
+    ax.plot(rows[f"{prefix}ours"], places - 0.12, "o", color=plots.COLOURS[0], label="ours")
+    look = {"markerfacecolor": "white", "color": plots.COLOURS[1], "linestyle": ""}
+    ax.errorbar(rows["value"], places + 0.12, xerr=rows["deviation"], marker="D", **look)
+    ax.plot([], [], marker="D", label="published", **look)
+    ax.set_yticks(places, rows.index)
+    ax.grid(axis="x", alpha=0.3)
+
+
+# %% tags=["hide-input"]
+def panels(versions, measures, number, caption, alt, sharex="row"):
+    """One panel of dots per version (columns) and measure (rows)."""
+    size = (8, 2.1 * len(measures) + 0.4)
+    figure, axes = plt.subplots(
+        len(measures), len(versions), figsize=size, sharey=True, sharex=sharex, squeeze=False
+    )
+    for row, measure in zip(axes, measures, strict=True):
+        for version, ax in zip(versions, row, strict=True):
+            these = cells[(cells["version"] == version) & (cells["measure"] == measure)]
+            dots(these, ax)
+            ax.set(title=version, xlabel=f"{measure}, %")
+    handles = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=2)
+    plots.show(figure, number, caption, alt)
+
+
+panels(
+    ("four", "two", "min", "base"),
+    ("average accuracy", "worst accuracy"),
+    1,
+    "Accuracies after the last round for four versions of Rotated MNIST: published values with "
+    "their deviation, and our means with a line from the smallest to the largest seed.",
+    "Eight panels of dots, average and worst accuracy for four versions, with one row per method. "
+    "At the reduced scale, EMD-CFL and the oracle are level in all panels; FedAvg and FedProx are "
+    "far behind on the version four, behind on two, and level on min and base.",
+)
+
+# %% [markdown]
+# EMD-CFL is level with the oracle, as in the paper. But with us, this is no evidence: we chose ε = 0.02 with the true clusters at hand (deviation 2). EMD-CFL then has the
+# oracle's clusters, and so the oracle's models. Where there are clusters to find, both are ahead of FedAvg and FedProx. Between these
+# two the order can differ: in version `two`, the paper's FedProx is ahead, and ours is not. The next cell prints the
+# numbers behind this: the lead of EMD-CFL over the oracle and over FedAvg, in points of average accuracy.
+
+# %% tags=["nbval-check-output"]
+for version in [v for v in ("four", "two", "min", "base") if v in set(cells["version"])]:
+    these = cells[(cells["version"] == version) & (cells["measure"] == "average accuracy")]
+    by = these.set_index("method")
+    for source, column in (("published", "value"), ("ours", f"{prefix}ours")):
+        lead = {
+            m: by[column]["EMD-CFL"] - by[column][m] for m in ("Oracle", "FedAvg") if m in by.index
+        }
+        text = ", ".join(
+            f"over {name} {round(points, 1) + 0.0:+.1f}" for name, points in lead.items()
+        )
+        print(f"{version:5s} {source:10s} {text}")
+aris = cells[(cells["measure"] == "ari") & (cells["method"] == "EMD-CFL")]
+print("ARI of EMD-CFL, ours:", *aris[f"{prefix}ours"].round(2))
+
+# %% [markdown]
+# ## Thirteen baselines
+#
+# The paper compares with sixteen methods. Three of them are in Figure 1. Of the others, seven give each client one cluster, and six do not: they
+# mix models, or they learn with whom a client should share. The kit has all thirteen. `python -m cflkit grid run emd-cfl/baselines` and `emd-cfl/soft` run
+# each of them twice: as its own authors intended, and as the code of the comparison has it ("as published"). The printed numbers
+# presumably come from this code, or from an earlier state of it.
+#
+# The thresholds of PACFL and FedClust are the paper's, and were not adapted to our scale. The paper tuned them with the true
+# clusters (appendix D.3). We chose EMD-CFL's ε with the true clusters, too, at our scale. So this is no fair contest between
+# them.
+#
+# Figure 2 shows them on the version `four`, in the order of the printed accuracies. Look for rows in which the cross is far from the dot. There,
+# the printed number may say more about the code than about the method.
+
+# %%
+of_baselines = book[(book["paper"] == "emd-cfl") & (book["dataset"] == "mnist")]
+of_baselines = of_baselines[of_baselines["table"].isin(["1", "8", "10"])]
+thirteen = [*BASELINES, *SOFT]
+sources = {
+    "printed": "value",
+    "as published": f"{prefix}ours",
+    "as intended": f"{prefix}intended",
+}
+run_of = of_baselines[of_baselines["method"].isin(thirteen) & of_baselines[f"{prefix}seeds"].gt(0)]
+with_runs = [v for v in ("four", "two", "min", "base", "backdoor") if v in set(run_of["version"])]
+
+# %% tags=["hide-input"]
+on_four = of_baselines[of_baselines["version"] == "four"]
+by_print = on_four[on_four["measure"] == "average accuracy"].sort_values("value")["method"]
+figure, axes = plt.subplots(1, 2, figsize=(6.8, 3.2), sharey=True)
+for ax, measure in zip(axes, ("average accuracy", "worst accuracy"), strict=True):
+    rows = on_four[on_four["measure"] == measure].set_index("method")
+    rows = rows.loc[by_print]
+    one_version = rows[f"{prefix}intended"].isna()
+    ours = rows[f"{prefix}ours"]
+    series = {
+        "printed": (rows["value"], "D", plots.COLOURS[1]),
+        "as published": (ours.mask(one_version), "o", plots.COLOURS[0]),
+        "as intended": (rows[f"{prefix}intended"], "x", plots.COLOURS[2]),
+        "ours, in one version": (ours.where(one_version), "s", "0.4"),
+    }
+    for label, (values, marker, colour) in series.items():
+        look = {"marker": marker, "color": colour, "linestyle": "", "label": label}
+        fill = {"markerfacecolor": "white"} if label == "printed" else {}
+        ax.plot(values, range(len(rows)), **look, **fill)
+    ax.set(xlabel=f"{measure}, %", yticks=range(len(rows)), yticklabels=rows.index)
+    ax.grid(alpha=0.3)
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+plots.show(
+    figure,
+    2,
+    "All methods of Table 1 on Rotated MNIST, version four: printed values (diamonds), and our means as "
+    "published (dots) and as intended (crosses). The oracle, EMD-CFL, FedAvg and FedProx were run in one version only "
+    "(squares).",
+    "Two panels of dots with one row per method. At the reduced scale, FeSEM and FlexCFL have a dot near "
+    "65 per cent and a cross near 96; FedEM and FedRC have a dot near 90 and a cross near 50.",
+)
+
+# %% [markdown]
+# The next cell prints the numbers for every version that has been run, with the ARI where a method has clusters.
+
+# %% tags=["nbval-check-output"]
+print(f"versions with runs of these methods: {len(with_runs)} of 5")
+for version in with_runs:
+    these = of_baselines[of_baselines["version"] == version].set_index(["method", "measure"])
+    accuracy = "clean accuracy" if version == "backdoor" else "average accuracy"
+    heads = "".join(f"{head:>13s}" for head in sources)
+    print(f"\nmnist {version:8s}{'ARI':>13s}{'':26s}{accuracy + ', %':>26s}")
+    print(f"{'':11s}seeds{heads}{heads}")
+    for name in thirteen:
+        lines = [
+            these.loc[(name, m)] if (name, m) in these.index else None for m in ("ari", accuracy)
+        ]
+        cells_of = [["–" if line is None else line[c] for c in sources.values()] for line in lines]
+        texts = [
+            f"{x if isinstance(x, str) else '–' if pd.isna(x) else format(x, digits):>13s}"
+            for values, digits in zip(cells_of, (".2f", ".1f"), strict=True)
+            for x in values
+        ]
+        print(f"{name:11s}{int(lines[1][f'{prefix}seeds']):5d}" + "".join(texts))
+
+# %% [markdown]
+# What explains the differences between the columns? First the methods with clusters:
+#
+# - **FedClust.** The comparison's code trains on after the clustering, but it never averages again. The printed accuracy is that of the mean after
+#   the first round. It also compares whole models. The threshold 5 belongs to these distances. The intended method compares the last layer,
+#   whose distances are smaller, so that the same threshold separates nobody.
+# - **FeSEM.** The code clusters before any training, when all models are equal. All distances are then 0, up to rounding errors, and these decide.
+#   So the printed ARI has no simple meaning. Our version as published has exact zeros, and one cluster.
+# - **FlexCFL.** After each round, the code adds the models of the other groups, divided by their norms and multiplied by 5. It does not divide the sum by the
+#   total weight. So the models grow, and the clusters, which are right, do not help. (On the backdoor, *as published* does well here, and badly in print.
+#   The paper explains its number by wrong clusters in the first epoch.)
+# - **CFLGP.** In the code, a client reports the update of its own cluster's model. The authors let all clients report the gradient of one and the same model, in their code always the first one. Ours takes the models in turn. On `backdoor`, our version
+#   as intended fails in all three seeds: its clusters mix the groups (a mean ARI of 0.40). It differs from the authors' code in
+#   the model, the samples and the number of reports, so this says nothing about their code.
+# - **PACFL.** The code takes the validation images, a tenth of the data, and standardises their pixels. The signs of singular vectors are arbitrary, and the code's angles depend on them.
+# - **IFCA.** In the code, a client chooses its model by the loss on its validation images. In the paper of IFCA, it chooses by
+#   the loss on its training images. The models begin at random, and all
+#   clients may choose the same one, so single seeds differ much. With three seeds, we cannot say how much of the difference is chance.
+# - **CFL.** The paper's thresholds were made for another network and more rounds. In our runs it never splits, so both versions are FedAvg, up to the weights. The code weights clients by their samples, and the authors weight them equally.
+#
+# And the methods without clusters:
+#
+# - **FedEM** and **FedRC.** A client should predict with a mixture of the common components. The code keeps the client's *own* copy of the last
+#   component instead, which it has just trained. This is a personal model. On `four` it is far better than the mixture, which is far from converged.
+# - **FedSoft.** The intended method pulls local training towards the mixture of the centres. The code does not.
+# - **FedCE.** The code adds 1 to a score several times, where the paper adds it once.
+# - **pFedGraph** and **FedSaC.** In the code, the term in the local loss pulls a client towards the model that it has received. The authors' term refers
+#   to its neighbours' models. Two clients are compared by their last updates, and not by all that they have learned. FedSaC's
+#   term is a hundred times as strong. On `backdoor`, the intended methods lose 6 and 15 points against those of the code, in the
+#   one seed that was run. In [lesson 09](09_a_map_of_the_methods.ipynb), FedSaC prefers clients of
+#   other groups, too.
+#
+# These six have no clusters, so neither the paper nor the kit gives them an ARI.
+#
+# One more difference is $k$. In its main experiments, the paper gives methods with $k$ the true number of clusters (appendix D.3). Ours get it in all versions. On `min` and `base` it is 1, and a
+# method with $k = 1$ has one cluster, so an ARI of 1 by construction. The paper says that it chose another $k$ for `min`, `two` and `base`, because these methods would be FedAvg otherwise (appendix E.9). The number is missing in
+# our copy of the text. This is why the paper prints an ARI of 0 on `min` and `base` for IFCA, FlexCFL, FeSEM and CFLGP. So these numbers cannot be compared (deviation 17). On `two`, they can: FlexCFL and CFLGP
+# always have $k$ clusters, and their printed ARI of 1 is only possible with $k = 2$.
+
+# %% [markdown]
+# ### PACFL at the paper's own scale
+#
+# PACFL compares its clients before any training. So its clusters need no GPU, even with the paper's 40 clients and all of their images. `python -m cflkit grid run emd-cfl/pacfl --where scale paper`
+# makes these runs, with the paper's thresholds, which it tuned with the true clusters: 12 degrees, and 2.5 degrees for the
+# backdoor. They are at the paper's scale, whatever `scale` is.
+
+# %% tags=["nbval-check-output"]
+at_paper = book[(book["method"] == "PACFL") & (book["measure"] == "ari") & book["seeds"].gt(0)]
+for cell in at_paper[at_paper["again"].eq("")].to_dict("records"):
+    print(f"{cell['version']:9s} printed {cell['value']:.2f}, ", end="")
+    print(f"as published {cell['ours']:.2f} ({cell['low']:.2f} to {cell['high']:.2f}), ", end="")
+    print(f"as intended {cell['intended']:.2f}, seeds {cell['seeds']}: {cell['status']}")
+of_pacfl = [p for p in known if scales[p.id] == "paper" and p.parameters["only"] == ["PACFL"]]
+for past in (past for past in of_pacfl if past.parameters["version"] == "backdoor"):
+    counts = ", ".join(f"{name} {found['n_clusters']}" for name, found in past.summary.items())
+    print(f"clusters of the {past.parameters['clients']} backdoor clients: {counts}")
+
+# %% [markdown]
+# On the rotations, both versions find the true clusters with every seed, as the paper prints it.
+#
+# On the backdoor, the result depends on how the pixels are standardised. The comparison's code *standardises* all pixels, here with the mean and the deviation of ImageNet. PACFL's directions are those of the standardised pixels.
+# This moves all images by one vector, and changes the angles. With pixels from 0 to 1, as PACFL's authors have them, 2.5 degrees separate most clients: see the numbers of clusters.
+# (The two versions also differ in the images and in the signs. The next cell also has runs that differ in the pixels alone.)
+# So the threshold belongs to pixels that are standardised in this way. With them, we find more of the groups than the paper prints, and we do not know why.
+#
+# At the reduced scale, the same thresholds fail. The next cell prints the clusters of each version, one number per seed. Our oldest runs had pixels from 0 to 1 as published, too. They are in
+# the lines that end in "0 to 1".
+
+
+# %% tags=["nbval-check-output", "hide-input"]
+def print_clusters(version, name, newer, told):
+    """Print the clusters of one version of PACFL; newer runs have no other method beside it."""
+    runs = [past for past in of_scale if past.parameters["version"] == version]
+    runs = [past for past in runs if name in past.summary and (len(past.summary) == 2) == newer]
+    found = [past.summary[name] for past in sorted(runs, key=lambda past: past.parameters["seed"])]
+    counts = ", ".join(f"{of['n_clusters']}" for of in found)
+    print(f"{version:9s}{told:22s} clusters {counts:8s} ARI", [round(of["ari"], 2) for of in found])
+
+
+for version in with_runs:
+    print_clusters(version, "PACFL", True, "as intended")
+    print_clusters(version, "PACFL as published", True, "as published")
+    print_clusters(version, "PACFL as published", False, "as published, 0 to 1")
+
+# %% [markdown]
+# On the rotations, PACFL as published separates clients of one group. Two causes act together:
+#
+# - **Images.** A client has half of the paper's images, so 271 for validation and not 542. The directions of fewer images are less certain, and the angles within a group grow. `tests/test_baselines.py` measures
+#   both numbers of standardised images: with 542, the angles stay below 12 degrees, and with 271 they do not.
+# - **Pixels.** With pixels from 0 to 1 and the same 271 images, four of six runs have the true clusters.
+#
+# As intended, PACFL compares the training images. They are nine times as many, and the threshold works.
+#
+# On the backdoor, clients have all of the paper's images. Without standardised pixels, nearly every client is a cluster of its
+# own: the lines above have the numbers. With them there are three clusters, and they are the true ones with one seed.
+#
+# ### What the line-up costs
+#
+# All methods of a run are in lockstep: a training that several of them ask for is done once. The next cell prints the costs of the runs on `four`. Minutes were measured on
+# shared machines with two to four cores, so they are rough. Bytes are those of both directions, per client and round, in multiples of FedAvg's (twice the model). The records of
+# FedAvg, FedProx, the oracle and EMD-CFL are older than this count.
+
+# %%
+costs = [past for past in of_scale if past.parameters["version"] == "four"]
+costs = [past for past in costs if past.parameters["until"] == "rounds"]
+costs = sorted(costs, key=lambda past: (len(past.summary), past.parameters["seed"]))
+print(
+    f"{'methods':>8s} {'seed':>5s} {'asked':>6s} {'run':>5s} {'saved':>6s} {'minutes':>8s} {'GiB':>5s}"
+)
+for past in costs:
+    p = past.provenance
+    asked, done = p.get("trainings_requested"), p.get("trainings_run")
+    if asked:
+        print(
+            f"{len(past.summary):8d} {past.parameters['seed']:5d} {asked:6d} {done:5d} "
+            f"{1 - done / asked:6.0%} {p['minutes']:8.0f} {p['peak_memory_gib'] or np.nan:5.1f}"
+        )
+
+# %% tags=["nbval-check-output"]
+sent = {}
+for past in costs:
+    p = past.parameters
+    model = 4 * past.provenance.get("parameters_of_model", np.nan)
+    for name, found in past.summary.items():
+        if "total_bytes_up" in found and name in {*METHODS, *BASELINES, *SOFT}:
+            both = found["total_bytes_down"] + found["total_bytes_up"]
+            sent.setdefault(name, []).append(both / (2 * model * p["clients"] * p["rounds"]))
+for name in sorted(sent, key=lambda name: np.mean(sent[name])):
+    print(f"{name:10s} {np.mean(sent[name]):5.2f}")
+
+# %% [markdown]
+# ## One threshold for everything?
+#
+# The paper keeps one ε for most of its experiments, "finding it to be robust across datasets and models" (section 3). The number is missing in our copy of the text. The configuration
+# in the authors' code has 0.1, and Rotated CIFAR-10 as its data set. So that the paper also has 0.1 on MNIST is our assumption. It also says that ε depends in general on the data set, the model and the
+# projection (section 4.2), and it shows a range of values that work. Our reduced runs have 0.02. Why? Below, "the paper's ε" is 0.1.
+#
+# Each record keeps the scores of the first round. So we can compute the **working range** of every run: from the largest score within a true cluster to
+# the smallest between two. Figure 3 shows one bar per record. The dashed line is the paper's ε. Which bars does it cross?
+
+# %% tags=["hide-input"]
+KEYS = ("dataset", "version", "clients", "local_epochs", "seed")
+ordered = sorted(of_tables, key=lambda past: [past.parameters[key] for key in KEYS])
+ours, labels, above = {}, [], None
+for past in ordered:
+    p = past.parameters
+    name = f"{p['dataset']} {p['version']}, {p['clients']} clients, {p['local_epochs']} epochs"
+    name += ", paper's network" if p["model"] == "emd-cnn" else ""
+    labels.append(f"seed {p['seed']}" if name == above else f"{name}, seed {p['seed']}")
+    ours[f"{name}, seed {p['seed']}"], above = recorded_range(past), name
+figure, ax = plt.subplots(figsize=(7.7, 0.2 * len(ours) + 1.1))
+plots.ranges(ours, ax).set_yticks(range(len(ours)), labels)
+ax.axvline(0.1, color="black", linestyle="--", label="the paper's ε = 0.1")
+figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+plots.show(
+    figure,
+    3,
+    "Working ranges of ε in the runs with all clients and 90 % of the dimensions, by data set, version, numbers of clients "
+    "and of local epochs, and seed; those with 40 clients follow below. Bars that reach 2 belong to runs with one true cluster, which have no upper end.",
+    "Horizontal bars on a logarithmic axis, one per run. All bars of runs with several clusters end "
+    "to the left of the dashed line at 0.1; the bars of the versions base and min cross it.",
+)
+
+# %% tags=["nbval-check-output"]
+several = {name: ends for name, ends in ours.items() if ends[1] < 2}
+right = sum(low < 0.1 <= high for low, high in several.values())
+print(f"runs with several true clusters: {len(several)}; right with ε = 0.1: {right}")
+highs = [high for _, high in several.values()]
+print(f"smallest score between clusters: from {min(highs):.3f} to {max(highs):.3f}")
+without = {name: ends for name, ends in several.items() if not name.startswith("cifar10")}
+for told, of in (("all of these runs", several), ("those of MNIST alone", without)):
+    low, high = max(low for low, _ in of.values()), min(high for _, high in of.values())
+    common = f"{low:.3f} < ε ≤ {high:.3f}" if low < high else "no ε"
+    print(f"right in {told}: {common}")
+
+# %% tags=["nbval-check-output"]
+for past in ordered:
+    p = past.parameters
+    if p["version"] == "four" and p["local_epochs"] == 10:
+        scores, truth = recorded_scores(past)
+        pairs = np.argwhere(np.triu(agreements(scores, 0.1) & (truth[:, None] != truth)))
+        low, high = working_range(scores, truth)
+        print(f"four, 10 epochs, {p['clients']} clients, {p['model']}, seed {p['seed']}: right if")
+        print(f"  {low:.3f} < ε ≤ {high:.3f}; clusters of pairs that 0.1 joins:", *truth[pairs])
+
+# %% [markdown]
+# **This is a finding.** With the paper's ε = 0.1, none of these runs with more than one true cluster would be clustered right. Every upper end is
+# below 0.1, so at least one pair of clients from different clusters would agree.
+#
+# The amount of training may explain a part of it. Compare the rows of `mnist four` with 3 and with 10 local epochs: with the paper's ten, the upper ends are above 0.09. But the clients of these rows also have twice as
+# many images, so epochs and images cannot be told apart here. One row has the paper's
+# network, images per client and local epochs, on 8 clients instead of 40. Its range is from 0.007 to 0.092, much like those of the small network with ten local epochs.
+# So we see no effect of the network, but in one run only.
+#
+# So in this one run of 8 clients with the paper's network there is much room for ε, as the paper says. But ε = 0.1, which we take
+# for its choice, lies just above that room. With ε = 0.1, one pair of clients from two clusters
+# agrees in the run with the paper's network. Their images are rotated by 180° relative to each other.
+#
+# The cell above also prints the values of ε that are right in *all* of these runs. That interval is narrow because of one run: a part of CIFAR-10, with a small network and one seed. Without it, the interval is wider. Both were found
+# with the true clusters at hand, and a server does not have those.
+#
+# <a id="all-40-clients-of-the-paper"></a>
+#
+# ### All 40 clients of the paper
+#
+# The clusters are final after the first round. The command `python -m cflkit grid run emd-cfl/clusters` runs this round at the
+# paper's own scale. A run has 40 clients (30 for the backdoor), all of their images, the paper's network and ten local epochs.
+# The [results page](results.md) has the minutes of each run. One run also has *EMD-CFL as published*, which measures the
+# distances as the authors' code does (deviations 6, 7 and 13 below). The next cell prints the number of clusters and the ARI
+# for ε from 0.01 to 0.3. It uses two rules: the paper's (clients with the same neighbours are a cluster), and connected
+# components.
+
+# %% tags=["nbval-check-output"]
+TRIED = (0.01, 0.02, 0.03, 0.05, 0.08, 0.09, 0.1, 0.12, 0.15, 0.2, 0.3)
+of_round = [past for past in known if scales[past.id] == "paper" and "EMD-CFL" in past.summary]
+kinds = [(past, name) for past in of_round for name in past.summary if name.startswith("EMD-CFL")]
+for past, kind in kinds:
+    scores, truth = recorded_scores(past, kind)
+    low, high = working_range(scores, truth)
+    version, seed = past.parameters["version"], past.parameters["seed"]
+    print(f"mnist {version}, {len(truth)} clients, seed {seed}, {kind}")
+    print(f"right: {low:.3f} < ε ≤ {high:.3f}")
+    print(f"{'ε':>5s}{'by neighbours':>20s}{'by components':>20s}")
+    for epsilon in TRIED:
+        found = [clusters_of(scores, epsilon, rule)[0] for rule in ("neighbourhoods", "components")]
+        texts = [f"{max(c) + 1}, ARI {metrics.agreement(truth, c)['ari']:.2f}" for c in found]
+        print(f"{epsilon:5.2f}" + "".join(f"{text:>20s}" for text in texts))
+    agree, same = agreements(scores, 0.1), truth[:, None] == truth
+    wrong = {(int(truth[i]), int(truth[j])) for i, j in np.argwhere(agree & ~same) if i < j}
+    print(f"ε = 0.1: pairs of one cluster that do not agree: {(same & ~agree).sum() // 2},")
+    print(f"pairs of two clusters that do: {(agree & ~same).sum() // 2}, between {sorted(wrong)}\n")
+
+# %% [markdown]
+# **This is a finding, too.** In the three tables of `four`, every ε above 0.02, up to 0.078, gives the four true clusters. The paper's 0.1 gives 30 clusters or more, and an ARI of at most 0.15. No pair of clients from
+# the *same* cluster is missed at 0.1. But 29 to 45 pairs agree that should not. All of them are from the clusters 0 and 2, or 1 and 3, whose images are rotated by 180° relative to each other. Each such pair gives its two clients one neighbour more. Clients with different
+# neighbours are different clusters, so a few wrong pairs break the clusters into pieces. By connected components, the same pairs join the four clusters into two.
+#
+# On the backdoor, 0.1 is just above the range that works. One pair of clients from two groups agrees, and makes five clusters out of three (one seed).
+#
+# The paper prints an ARI of 1 on both. Our version of the distances as published does not explain it: with them, 0.1 fails as well (one seed). Two things limit what this says about the paper. Our clients' models
+# end further apart than the printed distances (see [below](#are-parameters-nearer-within-clusters)), and ε = 0.1 on MNIST is our assumption. These are two seeds of `four` and one of the backdoor, on one processor and with one engine, and no run was perturbed. The 8 clients in Figure 3 have another split, and
+# nearly the same range: its upper end is 0.092.
+#
+# The baselines of the same runs cluster once, too:
+
+# %% tags=["nbval-check-output"]
+for past in of_round:
+    print(f"mnist {past.parameters['version']}, seed {past.parameters['seed']}")
+    for name, found in past.summary.items():
+        if not name.startswith("EMD-CFL"):
+            print(f"{name:22s} clusters {found['n_clusters']:2d}, ARI {found['ari']:.2f}")
+
+# %% [markdown]
+# On `four`, PACFL and FlexCFL find the four clusters, as printed. FedClust has the paper's thresholds: 5, and 4 on the backdoor.
+# On `four`, as published, it finds them with one seed, and splits one client
+# off with the other (printed is an ARI of 1). As intended, with the distances of the last layer alone, it splits nobody. On the
+# backdoor, FlexCFL finds the three groups, as printed. FedClust as published makes each client a cluster of its own, where the
+# printed ARI is 0.53. Our clients lie further apart there than the paper's, even within a group (see the distances below), so a
+# threshold of 4 joins nobody.
+
+# %% [markdown]
+# ## Fewer dimensions, and an approximation
+#
+# By the paper's Figures 8 and 9, a random projection to a tenth of the dimensions is enough for the right clusters. This holds for exact distances and for Sinkhorn's approximation.
+# `python -m cflkit grid run emd-cfl/dimensions` makes such runs. Each has one round, since the clusters are final then. A record keeps the scores, so the ARI for every ε follows from it.
+# In Figure 4, a cell with a 1 has exactly the true clusters. The dashed line is the paper's ε.
+
+# %%
+VARIED = {"projection", "sinkhorn", "only", "until"}
+
+
+def scenario(past):
+    """What the runs of the figure have in common."""
+    return {name: value for name, value in past.parameters.items() if name not in VARIED}
+
+
+whole = [p for p in of_tables if p in of_scale and p.parameters["version"] == "four"]
+first = [scenario(past) for past in whole if past.parameters["seed"] == 0]
+narrow = [past for past in with_method if scenario(past) in first]
+steps = np.geomspace(0.001, 0.2, 24)
+
+
+def aris_of(past):
+    """The ARI of a run's scores for each threshold."""
+    scores, truth = recorded_scores(past)
+    return [metrics.agreement(truth, clusters_of(scores, e)[0])["ari"] for e in steps]
+
+
+by_solver = {
+    solver: {
+        past.parameters["projection"]: aris_of(past)
+        for past in sorted(narrow, key=lambda past: past.parameters["projection"])
+        if past.parameters["sinkhorn"] == strength
+    }
+    for solver, strength in (("exact", None), ("Sinkhorn", 0.1))
+}
+
+# %% tags=["hide-input"]
+figure, axes = plt.subplots(1, 2, figsize=(7.2, 2.6), sharey=True)
+for (solver, rows), ax in zip(by_solver.items(), axes, strict=True):
+    plots.thresholds([*rows.values()], steps, [*rows], ax)
+    ax.axvline(np.interp(0.1, steps, range(len(steps))), color="black", linestyle="--")
+    ax.set_title(solver)
+axes[1].set_ylabel("")
+if narrow:
+    figure.colorbar(axes[0].images[0], ax=axes, label="ARI")
+plots.show(
+    figure,
+    4,
+    "ARI of the clusters on reduced Rotated MNIST, version four, for thresholds and shares of the dimensions that are kept. "
+    "Cells with a 1 have exactly the true clusters; the dashed line is the paper's ε.",
+    "Two grids of coloured cells, for exact distances and for Sinkhorn's approximation, with one row per share of the "
+    "dimensions. Cells with a 1 lie to the left of the dashed line.",
+)
+
+# %% tags=["nbval-check-output"]
+for solver, rows in by_solver.items():
+    for share, values in rows.items():
+        works = steps[np.array(values) == 1]
+        text = f"ε from {works[0]:.3f} to {works[-1]:.3f}" if len(works) else "no ε of those tried"
+        print(f"{solver:9s} {share:4.0%} of the dimensions: {text}")
+
+# %% [markdown]
+# With a tenth of the dimensions there is still a working ε, by exact distances and by Sinkhorn's approximation. This agrees with the paper. With a twentieth there is none. But the
+# range that works moves with the number of dimensions, and all of it is below the paper's ε. This is one seed at the reduced scale.
+#
+# ## If only some clients take part
+#
+# In the paper's Table 6, 10, 20 or 30 of 40 clients train per round. Our reduced runs have 3, 6 or 9 of 12 in three rounds instead of ten. So they belong to no row of the table, and the next cell prints them beside it.
+
+# %% tags=["nbval-check-output"]
+six = book[(book["paper"] == "emd-cfl") & (book["table"] == "6") & (book["dataset"] == "mnist")]
+for share in (0.25, 0.5, 0.75):
+    print(f"{share:.0%} of the clients per round")
+    runs = [p for p in with_method if p.parameters["participants"] == share * 12]
+    for name in ("EMD-CFL", "Oracle"):
+        row = six[(six["method"] == name) & (six["participants"] == 40 * share)]
+        paper = row.set_index("measure")["value"]
+        text = f"printed ARI {paper['ari']:.2f}, accuracy {paper['average accuracy']:.1f}"
+        if runs:
+            ari, score = (np.mean([p.summary[name][m] for p in runs]) for m in ("ari", "accuracy"))
+            seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
+            text += f"; ours ARI {ari:.2f}, accuracy {100 * score:.1f} ({seeds})"
+        print(f"    {name:8s} {text}")
+
+# %% [markdown]
+# EMD-CFL is level with the oracle here, too. A client that was never drawn is in a cluster of its own, for the oracle as well. This is why the ARI of *both* methods is below 1 if few take part: some
+# clients have not been seen yet. Our three rounds see fewer of them than the paper's ten. The accuracies suffer in the same way, since a client that was not seen has the initial model.
+
+# %% [markdown]
+# ## If clients come late, or change their group
+#
+# The paper's clients are all there from the first round, and keep their data. `python -m cflkit grid run emd-cfl/changes` plays the four scenes of lesson
+# [10](10_privacy_and_clients_that_come_and_go.ipynb) on Rotated MNIST, version four, with 12 clients of 1,200 images and ε = 0.03. After three of eight rounds, one client per group joins (*join*), a whole group appears (*late group*), or
+# two clients exchange their data (*drift*). In *random*, each client is there in about half of the rounds. The next cell prints the end of each scene.
+
+# %% tags=["nbval-check-output"]
+scenes = {}
+for scene in ("join", "random", "late group", "drift"):
+    scenes[scene] = [past.summary for past in changed if past.parameters["scene"] == scene]
+print("Accuracy in %, and the ARI: means over seeds after the last round")
+print(f"{'':15s}" + "".join(f"{scene:>13s}" for scene in scenes))
+print(f"{'seeds':15s}" + "".join(f"{len(runs):13d}" for runs in scenes.values()))
+for name in ("Oracle", "EMD-CFL", "OCFL-HDB", "OCFL-HDB again", "IFCA", "FedAvg"):
+    print(f"{name:15s}", end="")
+    for runs in scenes.values():
+        ends = pd.DataFrame([run[name] for run in runs])[["accuracy", "ari"]].mean()
+        print(f"{100 * ends['accuracy']:6.1f} ({ends['ari']:.2f})", end="")
+    print()
+
+# %% tags=["nbval-check-output"]
+for past in changed:
+    if past.parameters["scene"] == "random":
+        for name in ("OCFL-HDB", "OCFL-HDB again"):
+            aris = past.rounds.loc[past.rounds["method"] == name, "ari"]
+            print(f"random, seed {past.parameters['seed']}, ARI per round of {name}:", end=" ")
+            print(*(f"{ari:.2f}" for ari in aris))
+
+# %% [markdown]
+# - **Join.** EMD-CFL and both kinds of OCFL end level with the oracle: the newcomers find their group.
+# - **Random.** EMD-CFL reaches the oracle once all pairs have been measured. For OCFL, chance decides who is seen when it clusters. With seed 1 its groups are the true ones, and with seed 0 it joins two. Clustering again has the same risk:
+#   with seed 0, the second clustering found the true groups, and the third one lost them.
+# - **Late group.** EMD-CFL is level with the oracle. OCFL has no cluster for the newcomers and joins two groups, which costs three points. If it clusters again, it is level, too.
+# - **Drift.** EMD-CFL and OCFL decide once, so the two clients stay in the wrong clusters. Two points of the mean over twelve clients are about twelve points for each of the two. OCFL that clusters again follows.
+# - **IFCA** chooses anew in each round and could follow. But from random models, it found the four groups in one of these runs only. FedAvg ends about eleven points below the oracle, and further below in *random*.
+#
+# ## A poisoned group that looks the same
+#
+# In Backdoor MNIST, the digits of one group are green. Those of another are purple. The digits of a third group, the poisoned one, are green in a shade that depends
+# on the digit. A model that is trained with the third group can learn to read the shade instead of the digit. Somebody who later sends a digit in another digit's shade fools
+# that model.
+#
+# Figure 5 shows the same four digits in all four ways. The poisoned shades are told by their lightness, which stands below each digit. Compare the rows *poisoned*
+# and *to fool*.
+
+# %% tags=["hide-input"]
+digits = datasets.load("digits")
+shown = [0, 2, 5, 9]
+places = [int((digits.labels == label).nonzero()[0]) for label in shown]
+dyes = {
+    "clean": shifts.GREEN,
+    "poisoned": shifts.SHADES,
+    "to fool": shifts.SHADES[::-1],
+    "purple": shifts.PURPLE,
+}
+figure, axes = plt.subplots(4, 4, figsize=(3.4, 4.4))
+for (title, colours), row in zip(dyes.items(), axes, strict=True):
+    dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
+    table = np.broadcast_to(np.array(colours), (10, 3))
+    lightness = table @ [0.2126, 0.7152, 0.0722]  # the weights of Rec. 709
+    for image, label, ax in zip(dyed, shown, row, strict=True):
+        ax.imshow(image.permute(1, 2, 0))
+        ax.set(xticks=[], yticks=[])
+        rgb = " ".join(f"{255 * value:.0f}" for value in table[label])
+        ax.set_xlabel(f"{rgb}\nlight {lightness[label]:.2f}", fontsize=8)
+    row[0].set_ylabel(title)
+plots.show(
+    figure,
+    5,
+    "Four digits as clean, poisoned and purple clients have them, and as test images that are meant to fool "
+    "clean clients. Below each: red, green and blue (0 to 255), and the lightness.",
+    "Four rows of four coloured digits. The clean row has one green, with lightness 0.53. In the "
+    "poisoned row, the lightness rises with the digit from 0.39 to 0.52, in the row to fool it falls, "
+    "and the purple row has one purple.",
+)
+
+# %% [markdown]
+# In the runs, we look at the clients of the clean group. Figure 6 shows their accuracy on their own test images, and on the same images in the shades that
+# are meant to fool them. The vertical distance of the two is the damage.
+
+# %%
+poisoned = [
+    past for past in of_tables if past in of_scale and past.parameters["version"] == "backdoor"
+]
+LINE = ("Oracle", "EMD-CFL", "FedAvg", "FedProx")
+
+
+def clean_and_fooled(past, name):
+    """Accuracies of the clean group's clients, in per cent."""
+    return [100 * past.summary[name][f"{kind}_accuracy"] for kind in ("clean", "backdoor")]
+
+
+# %% tags=["hide-input"]
+figure, ax = plt.subplots(figsize=(6.4, 3))
+for past in poisoned:
+    for place, name in enumerate(LINE):
+        x = place + 0.15 * (past.parameters["seed"] - 1)
+        clean, fooled = clean_and_fooled(past, name)
+        ax.plot([x, x], [clean, fooled], color="lightgrey", zorder=0)
+        ax.plot(x, clean, "o", color=plots.COLOURS[0], markersize=6)
+        ax.plot(x, fooled, "x", color=plots.COLOURS[1], markersize=7)
+ax.plot([], [], "o", color=plots.COLOURS[0], label="own test images")
+ax.plot([], [], "x", color=plots.COLOURS[1], label="in shades to fool")
+ax.set_xticks(range(len(LINE)), LINE)
+ax.set_ylabel("accuracy of clean clients, %")
+ax.legend()
+plots.show(
+    figure,
+    6,
+    "Accuracy of the clean group's clients after the last round; each vertical line is one seed.",
+    "Pairs of a dot and a cross for four methods and up to three seeds each. At the reduced scale, "
+    "the pairs of the oracle and of EMD-CFL lie together near 97 per cent; those of FedAvg and "
+    "FedProx lie lower, and in one seed the cross is several points below the dot.",
+)
+
+# %% tags=["nbval-check-output"]
+for name in LINE if poisoned else ():
+    clean, fooled = np.mean([clean_and_fooled(past, name) for past in poisoned], axis=0)
+    lost = [np.subtract(*clean_and_fooled(past, name)) for past in poisoned]
+    print(
+        f"{name:8s} own images {clean:.1f}, in shades to fool {fooled:.1f}, lost per seed", end=" "
+    )
+    print(" ".join(f"{points:.1f}" for points in lost))
+
+# %% [markdown]
+# At the reduced scale, the clean clients of EMD-CFL and of the oracle lose next to nothing. They average with nobody who learned to read the shade. The clean clients of FedAvg and
+# FedProx are less accurate to begin with. After three rounds they lose several points in one seed and none in another: the models have hardly begun to trust the shade.
+#
+# So there is also a run of more rounds with fewer local epochs each. Figure 7 shows the loss against the local epochs so far. Every curve of FedAvg starts at a negative value. That means that
+# the images in shades to fool are classified *better* than the clean ones. How can that be?
+
+# %% tags=["hide-input"]
+damaged = [past for past in of_tables if past.parameters["version"] == "backdoor"]
+figure, ax = plt.subplots(figsize=(6.4, 3))
+for past in damaged:
+    p = past.parameters
+    style = "-" if p["rounds"] == 3 else "--"
+    for number, name in enumerate(("EMD-CFL", "FedAvg")):
+        rows = past.rounds[past.rounds["method"] == name]
+        lost = 100 * (rows["clean_accuracy"] - rows["backdoor_accuracy"])
+        look = {"marker": plots.MARKERS[number], "color": plots.COLOURS[number]}
+        ax.plot(rows["round"] * p["local_epochs"], lost, style, markersize=4, **look)
+for number, name in enumerate(("EMD-CFL", "FedAvg")):
+    ax.plot([], [], color=plots.COLOURS[number], marker=plots.MARKERS[number], label=name)
+ax.plot([], [], "-", color="grey", label="3 rounds of 10 epochs")
+ax.plot([], [], "--", color="grey", label="5 rounds of 5 epochs, one seed")
+ax.axhline(0, color="0.7", linewidth=0.8, zorder=0)
+ax.set(xlabel="local epochs so far", ylabel="accuracy lost, points")
+figure.legend(loc="outside lower center", ncols=2)
+plots.show(
+    figure,
+    7,
+    "What clean clients lose on images in shades to fool, by local epochs so far. Each line is one "
+    "run; a negative loss is a gain.",
+    "Lines over local epochs. Those of EMD-CFL stay near zero. Those of FedAvg begin below zero and "
+    "rise, and the dashed one of five rounds rises highest at twenty epochs.",
+)
+
+# %% tags=["nbval-check-output"]
+print("FedAvg after round 1, accuracy on own test images, %:")
+for past in damaged:
+    first = past.rounds[past.rounds["method"] == "FedAvg"].iloc[0]
+    others = (3 * first["accuracy"] - first["clean_accuracy"]) / 2  # three groups of one size
+    fooled = 100 * first["backdoor_accuracy"]
+    print(
+        f"clean group {100 * first['clean_accuracy']:.1f}, in shades to fool {fooled:.1f}", end=""
+    )
+    print(f", the two other groups {100 * others:.1f}")
+    last = past.rounds[past.rounds["method"] == "FedAvg"].iloc[-1]
+    lost = 100 * (last["clean_accuracy"] - last["backdoor_accuracy"])
+    print(f"  after round {last['round']}, the clean group loses {lost:.1f} points")
+
+# %% [markdown]
+# The printed numbers suggest an answer. After one round, the common model is much better on the two other groups than on the clean one. The shades to fool are the poisoned group's
+# colours. That group has twice as many training images as each other group, so FedAvg gives it half of the weight. At first the model simply knows
+# these colours better. Only later does it learn that a shade stands for a digit, and then the loss becomes positive. We have not tested this explanation by a run of its own.
+#
+# Do rounds matter more than local epochs? At twenty local epochs, the run of five rounds has lost more than any of three rounds. It is a single seed, so this is a guess.
+# After the paper's ten rounds of ten local epochs, FedAvg's clean clients lose nearly nine points (Table 8; the next figure has the values).
+
+# %% tags=["hide-input"]
+panels(
+    ("backdoor",),
+    ("clean accuracy", "backdoor accuracy"),
+    8,
+    "Tables 3 and 8: accuracy of the clean group's clients on their own images and on those in "
+    "shades to fool, published and ours.",
+    "Two panels of dots with one row per method. Published values of EMD-CFL and the oracle are near "
+    "98 in both panels; FedAvg and FedProx fall in the lower one. Ours fall less at the reduced "
+    "scale.",
+    sharex="all",
+)
+
+# %% [markdown]
+# <a id="are-parameters-nearer-within-clusters"></a>
+#
+# ## Are parameters nearer within clusters?
+#
+# The paper's Table 9 compares the mean distance of clients' parameters within the clusters found with that over all pairs. It
+# has the "hypothesis" and the full model. The next cell prints the published distances, first for the hypothesis and then for
+# the full model. It also prints by how much the distance within clusters is smaller than that over all pairs. Where we have
+# runs, a row of ours follows. It has means over seeds of the distances after the first round, in which all clients begin with
+# one model. `python -m cflkit grid run emd-cfl/distances` makes these runs. The rows "full scale" are one run each at the
+# paper's scale: EMD-CFL as published on `four`, and as intended on the backdoor. (A second run on `four`, with another seed and
+# only EMD-CFL as intended, has nearly the same distances over all pairs.) With ε = 0.1, these runs have too many clusters (see
+# above), so their distances are within smaller clusters than the paper's.
+
+# %% tags=["nbval-check-output"]
+nine = book[book["table"] == "9"]
+parts = ("hypothesis", "full model")
+for names, rows in nine.groupby(["dataset", "version"], sort=False):
+    for source, column in (("printed", "value"), ("ours", "reduced_ours"), ("full scale", "ours")):
+        gap = rows.set_index("measure")[column]
+        pairs = [(gap[f"{part}, clusters"], gap[f"{part}, overall"]) for part in parts]
+        texts = [f"{c:5.2f} of {all_:5.2f} ({1 - c / all_:.1%} less)" for c, all_ in pairs]
+        if gap.notna().all():
+            print(f"{' '.join(names):17s}{source:11s}" + ", ".join(texts))
+
+# %% [markdown]
+# The distances over *all* pairs do not depend on the clusters. At the full scale, ours are larger than the printed ones: by
+# almost a quarter on `four`, and by about a third on the backdoor. So our clients' models lie further apart than the paper's, or
+# the paper measured another round.
+#
+# By the text, the hypothesis is the last layer. Can that be? On MNIST, the printed hypothesis has nearly the whole distance of the model. But the last layer has 1,290 of 3.3 million parameters.
+# The records have the distances of three parts of the model:
+
+# %% tags=["nbval-check-output"]
+has_distances = [past for past in of_scale if "parameters_within" in past.rounds]
+for version in sorted({past.parameters["version"] for past in has_distances}):
+    firsts = [p.rounds.iloc[0] for p in has_distances if p.parameters["version"] == version]
+    means = pd.DataFrame(firsts).filter(regex="_(within|overall)$").mean()
+    print(f"{version}, mean over {len(firsts)} seeds")
+    print(means.round(2).to_string())
+
+# %% [markdown]
+# All linear layers together have nearly the distance of the whole model, and the last layer has much less. So we compare the printed hypothesis of MNIST with the linear layers, the last two. The
+# other networks of the table have one linear layer.
+#
+# The printed distances are smaller within the clusters on every data set, as the theory says of the last layer. For the full model, they are
+# smaller by nine tenths on PACS, by a third on Rotated MNIST and by a fifth on Backdoor MNIST. On both sets of CIFAR-10 they are hardly
+# smaller at all. The lesson [05](05_emd_cfl.ipynb) prints the same shares for its own clients.
+#
+# ## Deviations from the paper
+#
+# The next cell computes the evidence for the first of them.
+
+# %% tags=["nbval-check-output"]
+methods_there = set(book.loc[book["paper"] == "emd-cfl", "method"].dropna()) - {"EMD-CFL"}
+ran = {name for past in known for name in past.summary}
+missing = sorted(methods_there - ran)
+print(f"{len(methods_there)} baselines in the paper's tables, {len(missing)} of them not run here")
+print(textwrap.fill(", ".join(missing), 90))
+
+# %% [markdown]
+# 1. **Baselines.** The paper compares with 16 methods (section 4.3). The cell above counts those that were not run. The thresholds of CFL, PACFL and
+#    FedClust are the paper's own, for its network and its number of rounds. We did not tune them for the reduced scale, so their results here are no verdict on these methods.
+# 2. **The threshold.** We take 0.1 as the paper's ε, from the configuration in its code; our copy of the text lost the number. The reduced runs have 0.02, and the evidence runs 0.02 or 0.03. The runs with the paper's network have 0.1. The evidence is Figure 3 and the two cells below it: with 0.1, no committed run
+#    with several true clusters is clustered right. We chose ours between the known scores, so the ARI of 1 in our runs is a best case.
+# 3. **Reduced scale.** There are 12 clients instead of 40 (9 instead of 30 for the backdoor). A client has half of the images (all of them for the backdoor). The
+#    network has a quarter of the channels. There are three rounds of three local epochs instead of ten of ten (three of ten for the backdoor). The evidence is the list under "What was run".
+# 4. **Data sets.** Of the paper's five, we ran Rotated MNIST and Backdoor MNIST. Rotated CIFAR-10, Backdoor CIFAR-10 and PACS are in the grid and have not been run. The
+#    fifth of CIFAR-10 in Figure 3 is no table's data.
+# 5. **Mode of the embeddings.** The authors' extractor stays in training mode, so BatchNorm uses the batch's statistics. Ours is in evaluation mode unless
+#    `train_mode` says otherwise. The files of the paper's scale set it for ResNet18. For networks without BatchNorm and dropout both are the same.
+# 6. **Reference distance.** The authors project it by a square random matrix, which distorts it a little. A client that computes it for itself
+#    does not need a projection, and ours does not use one. *EMD-CFL as published* does, as it also has the samples and the scale of the next deviations (7 and 13).
+# 7. **Samples.** The authors draw up to 512 samples anew for each pair. We draw them once per client, so that embeddings are computed once. The paper's
+#    limit of 10 % of the samples (section 3.1) is not in their code, nor here. They round scores to four decimals before comparing.
+# 8. **Test images.** The authors split each rotation's test images among as many clients as all groups have. A client of
+#    Rotated MNIST then has 220 test images. Every worst accuracy printed for it is a mean of three multiples of 1/220, which is the evidence. With
+#    `published_split = True` we do the same; a few of our clients have 230.
+# 9. **Tables 10 and 11.** The text calls both versions of MNIST. By the size of the numbers, Table 11 is CIFAR-10.
+# 10. **FedProx.** The paper that proposed it squares the distance, and so do we. The authors' code adds μ times the norm, tensor by tensor.
+# 11. **Partial participation.** We compute distances once per pair, with the models that clients first trained, as Algorithm 1
+#     has it. The authors' code computes all distances of clients seen so far again in every round, with the latest models.
+# 12. **Rotated CIFAR-10** keeps its 32 × 32 pixels here. The authors' images grow as they turn, with a border in version `min`. Our clients
+#     also have equally many images of each class, as in MNIST.
+# 13. **The projection.** Its rows have unit length here. In the authors' code, its columns have unit length. Angles are nearly
+#     the same.
+# 14. **pFedGraph and FedSaC.** The code of the comparison mixes the clients' models one after the other. Later clients average models that are mixed already, so the
+#     result depends on the clients' order. We mix all at once, also *as published*.
+# 15. **FeSEM.** The code of the comparison computes the means before the local training, and saves them, so they are one training behind. It compares whole states with
+#     BatchNorm's buffers, and its penalty is the norm and not its square (as for FedProx). *FeSEM as published* has none of these three, only the zero matrix at the start.
+# 16. **Official code.** We ran no method's own code beside ours. FedClust has none, and most others have no licence. Tests compare ours with cases worked out by hand, and with
+#     SciPy and scikit-learn.
+# 17. **The number of clusters** on `min`, `two` and `base` (appendix E.9). IFCA, FlexCFL, FeSEM, CFLGP, FedEM, FedSoft, FedRC and FedCE have the true number here. The paper gives them another one on `min` and `base`, which our copy of its
+#     text does not have. So these eight methods' numbers on `min` and `base` are of other runs than ours. On `two`, the printed ARI of 1 shows that FlexCFL and CFLGP have the true number, too. We have one seed of them, so the ledger gives no verdict.
+
+# %% [markdown]
+# ## What we saw
+#
+# - At the reduced scale, EMD-CFL, the oracle and FedAvg stand in the paper's order. EMD-CFL is level with the oracle in every seed, but we chose its threshold with the true clusters at hand.
+# - At the paper's own scale, thresholds above 0.02, up to 0.078, give the true clusters of `four` (two seeds, 40 clients). The paper's 0.1 lies just above, and gives 30 clusters or more, also with our version of the distances as published (one seed). On the backdoor, it gives five clusters in place of three (one seed). With the smaller network, 12 clients and as much training, 0.1 is just above the range, too. If 0.1 is the paper's threshold on MNIST, our runs do not confirm its ARI of 1.
+# - On `four`, six of the thirteen other methods come within a point of EMD-CFL if they run as their authors intended: PACFL, FlexCFL, FeSEM, CFLGP, pFedGraph and FedSaC.
+# - Slips in the code cost several methods much in our runs. As intended, FeSEM finds the true clusters, and FlexCFL is as good as the oracle. This does not show that the slips cause the printed
+#   failures: on the backdoor, FlexCFL as published does well here. With the code's slip, FedEM and FedRC predict with personal models.
+# - In three rounds, the backdoor costs FedAvg's clean clients several points in two seeds, and nothing in the third. In five rounds of fewer epochs, it costs them six points (one seed). The paper's ten rounds cost nearly nine.
+# - A tenth of the dimensions is enough for a working threshold, as in the paper, and a twentieth is not.
+# - With few clients per round, EMD-CFL is level with the oracle. Both lack the clients that were not drawn.
+# - Where clients come later, EMD-CFL follows. Where a client changes its group, it does not. OCFL that clusters again follows both, but not reliably where few clients are there.
+# - At the paper's scale, PACFL finds the true clusters of all rotations, as printed. At the reduced scale, it does so only as intended: 271 standardised validation images are too few for 12 degrees.
+#   On the backdoor, its result depends on how the pixels are standardised.
+# - Table 9 supports the theory for its hypothesis, which on MNIST must be more than the last layer. For the full model, all five rows are smaller within clusters, too, but on CIFAR-10 by less than 3 %.
+
+# %% [markdown]
+# ## References
+#
+# - D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv 2506.07769, 2025.
+# - T. Li et al.: Federated optimization in heterogeneous networks. MLSys 2020.
+#
+# **Previous:** [93 Report: OCFL](93_report_ocfl.ipynb) · **Next:** [96 Report: FedCRef](96_report_fedcref.ipynb) ·
+# [Lesson](05_emd_cfl.ipynb) · [Ledger](90_ledger.ipynb) · [Glossary](99_glossary.ipynb)

@@ -1,0 +1,400 @@
+# %% [markdown]
+# # Failure labs: clusters
+#
+# In each lab somebody has run an experiment, and the result cannot be right. Read the symptom, run the cells, and look
+# at the code and at the numbers behind the figure. Change the cells and add your own. Write down your diagnosis with
+# the observation that supports it, and only then open the fold below it. At the end of each lab you write the repair.
+#
+# You need the lesson [03 OCFL](../03_ocfl_temperature.ipynb). Labs L2.1 and L2.2 also need
+# [04 Sattler and Briggs](../04_sattler_and_briggs.ipynb), and L2.4 needs [05 EMD-CFL](../05_emd_cfl.ipynb).
+
+# %%
+from itertools import pairwise
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse.csgraph import connected_components
+from sklearn.cluster import AgglomerativeClustering, KMeans
+
+from cflkit import check, datasets, methods, metrics, partition, plots
+from cflkit.divergence import cosine_divergence, temperature
+from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.partition import shifts
+
+plots.style()
+
+# %% [markdown]
+# The first three labs have the same 15 clients. They form three true clusters of five clients. Clients of different
+# true clusters have no class in common. The function `one_round` trains the model $\theta$ on every client.
+
+# %%
+images, split = partition.ocfl(
+    datasets.load("digits-8x8"),
+    overlap="nonoverlapping",
+    balance="balanced",
+    clients=15,
+    draws=120,
+    seed=0,
+)
+
+
+def one_round(federation, theta, t):
+    """Return the trained models of all clients, one row per client."""
+    everyone = torch.arange(federation.clients)
+    jobs = Jobs(theta[None], torch.zeros_like(everyone), everyone)
+    return federation.train(jobs, round=t)
+
+
+# %% [markdown]
+# ## L2.1
+#
+# After one round of federated averaging, Mira clusters the clients by their updates. She uses average linkage and the
+# threshold 0.05, which are in the OCFL authors' code for Briggs' method. She gets five clusters of three clients. The
+# ARI is −0.24, although random clusters have an ARI near 0. She concludes that the updates of the first round say
+# nothing about the groups. But how can clusters that contain no information be worse than random ones?
+
+# %%
+five_epochs = LocalTraining(epochs=5, batch_size=32, lr=0.1)
+federation = Federation(images, split, "compact-cnn", five_epochs, seed=1)
+theta = federation.initial()
+updates = (one_round(federation, theta, 0) - theta).cpu().numpy()
+
+
+def compared(updates):
+    """Compare the directions of all pairs of updates [m, P]; return a matrix [m, m]."""
+    directions = updates / np.linalg.norm(updates, axis=1, keepdims=True)
+    return directions @ directions.T
+
+
+matrix = compared(updates)
+clusterer = AgglomerativeClustering(
+    n_clusters=None, distance_threshold=0.05, metric="precomputed", linkage="average"
+)
+labels = clusterer.fit_predict(matrix)
+
+# %%
+for cluster in range(labels.max() + 1):
+    members = np.flatnonzero(labels == cluster)
+    print(f"cluster {cluster}: clients {members}, of the true clusters {split.clusters[members]}")
+print(f"ARI {metrics.agreement(split.clusters, labels)['ari']:.2f}")
+figure, ax = plt.subplots(figsize=(4.2, 3.2))
+plots.divergence(matrix, split.clusters, ax)
+ax.images[0].set_clim(-1, 1)
+ax.set_xticks([0, 5, 10])
+figure.colorbar(ax.images[0], ax=ax, label="entry of the matrix")
+plots.show(
+    figure,
+    1,
+    "Mira's matrix, which compares the updates of all pairs of clients. White lines separate the true clusters.",
+    "A matrix of 15 by 15 clients with three bright blocks on the diagonal. All cells outside the blocks are darker.",
+)
+
+# %% [markdown] tags=["diagnosis"]
+# **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
+#
+# Which two clients does the clusterer join first, and what is their entry in the matrix? What does the matrix have
+# where a client is compared with itself?
+
+# %% [markdown]
+# <details><summary><b>What went wrong</b> (open it after you have written your diagnosis)</summary>
+#
+# The matrix holds cosine *similarities*, and the clusterer expects *distances*. It joins the pair with the smallest
+# entry first, which are the two clients that are least alike. In the end, each cluster has one client of each group.
+# Two such trios have a mean similarity above 0.05, so they stay apart.
+#
+# The diagonal shows it at once, for a client's distance from itself is 0, and not 1. The ARI shows it, too: a value far
+# below 0 is no lack of information. It needs information that is used the wrong way round.
+#
+# This error is in the OCFL authors' code for Briggs' method, and the opposite one is in their affinity propagation.
+# Both methods do badly in the papers' tables, and errors of this kind produce such values. See
+# [The finding](../04_sattler_and_briggs.ipynb#the-finding-two-wrong-signs) in lesson 04.
+#
+# </details>
+
+# %% [markdown]
+# **The repair.** Write a function that recognises what it gets. Its argument is a matrix $[m, m]$ with $m \ge 2$.
+#
+# - If all entries on the diagonal are 1 and all entries are in $[-1, 1]$, the entries are cosine similarities. Return
+#   the matrix of the cosine distances $1 - s$.
+# - If all entries on the diagonal are 0 and no entry is negative, the entries are distances. Return the matrix as it
+#   is. Distances can be larger than 1, and also larger than 2.
+# - Otherwise the matrix is neither. Return `None`.
+#
+# The entries have rounding errors. Each of these conditions may be violated by up to $10^{-6}$.
+
+
+# %%
+def as_distances(matrix):
+    """Return distances [m, m] for similarities or distances [m, m], and None for anything else."""
+    ### BEGIN SOLUTION
+    diagonal, rounding = np.diagonal(matrix), 1e-6
+    if np.all(np.abs(diagonal - 1) <= rounding) and np.all(np.abs(matrix) <= 1 + rounding):
+        return 1 - matrix
+    if np.all(np.abs(diagonal) <= rounding) and np.all(matrix >= -rounding):
+        return matrix
+    return None
+    ### END SOLUTION
+
+
+# %%
+check("L2.1", as_distances)
+
+# %% [markdown]
+# ## L2.2
+#
+# Omar replaces the network `compact-cnn` by `compact-bn`, because it learns faster. He changes nothing else. From then
+# on, OCFL's temperature is close to 0. Sattler's method would have split the clients in the first round, with both
+# thresholds at 0.35 as in the first OCFL paper. Now it never splits. Omar reports: "With the new network all clients
+# agree. We no longer need clusters." But the clients still have no class in common with those of another group.
+
+# %%
+two_epochs = LocalTraining(epochs=2, batch_size=32, lr=0.1)
+kept = {}
+print("network      round  temperature  norm of the mean  shortest update  longest update  split")
+for network in ("compact-cnn", "compact-bn"):
+    federation = Federation(images, split, network, two_epochs, seed=0)
+    theta = federation.initial()
+    for t in range(3):
+        trained = one_round(federation, theta, t)
+        updates = trained - theta
+        theta = trained.mean(dim=0)
+        mean, norms = updates.mean(dim=0).norm(), updates.norm(dim=1)
+        heat = temperature(cosine_divergence(updates))
+        row = f"{network:12s} {t + 1:5d} {heat:12.4f} {mean:17.2f} {norms.min():16.2f}"
+        print(row, f"{norms.max():15.2f}  {bool(mean < 0.35 < norms.max())}")
+    kept[network] = updates.cpu().numpy(), federation.layout
+
+# %% [markdown]
+# The updates of the last round are in `kept`, together with the layout of a model's row. For example,
+# `kept["compact-bn"][0]` has the shape [15, 3404]. The layout `kept["compact-bn"][1]` says where each named part of the
+# network lies in a row.
+
+# %% [markdown] tags=["diagnosis"]
+# **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
+#
+# Compare the shortest and the longest update of each network. Which parts of the network have the largest entries in
+# the update of client 0?
+
+# %% [markdown]
+# <details><summary><b>What went wrong</b> (open it after you have written your diagnosis)</summary>
+#
+# Omar subtracts whole model states. With BatchNorm, a state also has running statistics and, for each layer, a counter
+# of batches. All clients take 6 steps per round, so that each of the 4 counters grows by 6. Together they move by
+# $6 \sqrt 4 = 12$, much farther than all weights. So all updates point in nearly the same direction. Their mean is as
+# long as each of them, and Sattler's first condition never holds.
+#
+# Two observations show it. All updates have nearly the same length, and their four largest entries are exactly 6.
+#
+# The OCFL authors' code does the same with ResNet34, on three of five data sets. With the thresholds of the extended
+# paper, Sattler's method cannot split there, whatever the clients learn. See
+# [BatchNorm's counters](../04_sattler_and_briggs.ipynb#what-batchnorms-counters-do-to-lengths-and-angles) in lesson 04.
+#
+# </details>
+
+# %% [markdown]
+# **The repair.** Write the function that computes the update of one client from trainable parameters alone.
+#
+# - `before` and `after` are the states of the model before and after training. Each is a list of pairs (name, array).
+#   Both lists have the same names in the same order, and the arrays of a name have the same shape. A shape can be `()`.
+# - `trainable` is the list of the names of all trainable parameters, in any order. It has at least one name. Buffers
+#   are not in this list, and neither are parameters of frozen layers.
+#
+# Flatten the change of each trainable parameter with `ravel`. Join these changes in the order of the state, and return
+# the vector.
+
+
+# %%
+def update_of(before, after, trainable):
+    """Return the update [P] for two states, lists of pairs (name, array), and a list of names."""
+    ### BEGIN SOLUTION
+    changes = []
+    for (name, start), (_, end) in zip(before, after, strict=True):
+        if name in trainable:
+            changes.append((end - start).ravel())
+    return np.concatenate(changes)
+    ### END SOLUTION
+
+
+# %%
+check("L2.2", update_of)
+
+# %% [markdown]
+# ## L2.3
+#
+# Lena wants to know whether clusters settle. She runs plain federated averaging for twelve rounds. In each round she
+# clusters the rows of the divergence matrix with k-means, as OCFL-KM does. Then she measures how many clients are in
+# another cluster than one round before. In most rounds, two thirds of the clients or all of them have moved. Lena
+# concludes: "These clusters are pure chance." But the divergence matrices of the first and of the last round look
+# alike, with three clear blocks.
+
+# %%
+one_epoch = LocalTraining(epochs=1, batch_size=16, lr=0.1)
+federation = Federation(images, split, "linear", one_epoch, seed=0)
+theta = federation.initial()
+gammas, found = [], []
+for t in range(12):
+    trained = one_round(federation, theta, t)
+    gammas.append(cosine_divergence(trained - theta))
+    found.append(KMeans(n_clusters=3, n_init=10, random_state=t).fit_predict(gammas[-1]))
+    theta = trained.mean(dim=0)
+moved = [np.mean(now != before) for before, now in pairwise(found)]
+
+# %%
+print("share of clients that moved:", *np.round(moved, 2), f"mean {np.mean(moved):.2f}")
+figure, axes = plt.subplots(1, 3, figsize=(8, 2.5), width_ratios=[1, 1, 1.5])
+for ax, t in zip(axes, (0, 11), strict=False):
+    plots.divergence(gammas[t], split.clusters, ax, vmax=2)
+    ax.set_title(f"round {t + 1}")
+axes[2].bar(range(2, 13), moved)
+axes[2].set(xlabel="round", ylabel="share that moved", ylim=(0, 1.05))
+plots.show(
+    figure,
+    2,
+    "The divergence matrices of two rounds, and the share of clients that moved since the round before.",
+    "Two matrices with the same three dark blocks on the diagonal, and a bar chart over rounds. Most "
+    "bars have a height of two thirds or of 1, and the others are missing.",
+)
+
+# %% [markdown] tags=["diagnosis"]
+# **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
+#
+# The share takes only a few different values. Which ones? What do `found[3]` and `found[4]` look like, side by side?
+
+# %% [markdown]
+# <details><summary><b>What went wrong</b> (open it after you have written your diagnosis)</summary>
+#
+# Nobody has moved. All twelve clusterings have the same three groups, and only the *numbers* of the groups differ.
+# k-means gives its clusters numbers in an arbitrary order, which depends on its random start. Equal numbers in two
+# clusterings therefore mean nothing. This is called **label switching**.
+#
+# The shares show it. If two of three groups of five exchange their numbers, 10 of 15 clients seem to move. If all three
+# numbers change, all clients do. Real moves would also give other values. The ARI, which ignores the numbers, is 1 for
+# each pair of rounds.
+#
+# The error costs more than a wrong figure. A server that keeps model 0 for "cluster 0" would give each group the model
+# of another one. The authors of the method CFL-GP therefore renumber each new clustering, so that it agrees best with
+# the round before. The [Hungarian algorithm](../99_glossary.ipynb#hungarian-algorithm) finds such a matching.
+#
+# </details>
+
+# %% [markdown]
+# **The repair.** Measure how many clients have really moved. A *matching* gives each cluster of `before` at most one
+# cluster of `after`, and each cluster of `after` at most one of `before`. A client stays if its two clusters are
+# matched with each other. Otherwise it moves. Return the smallest share of clients that move, over all matchings.
+#
+# Cluster numbers are any whole numbers from 0. The two clusterings can have different numbers of clusters. You may use
+# `rows, columns = linear_sum_assignment(table, maximize=True)`, which chooses entries of a table with the largest sum,
+# at most one per row and per column. The table need not be square.
+
+
+# %%
+def share_moved(before, after):
+    """Return the smallest share of clients that move, for the labels [m] of two clusterings."""
+    ### BEGIN SOLUTION
+    old, new = np.unique(before), np.unique(after)
+    both = np.array([[np.sum((before == a) & (after == b)) for b in new] for a in old])
+    rows, columns = linear_sum_assignment(both, maximize=True)
+    return 1 - both[rows, columns].sum() / len(before)
+    ### END SOLUTION
+
+
+# %%
+check("L2.3", share_moved)
+
+# %% [markdown]
+# ## L2.4
+#
+# Ten clients hold digits. Clients 5 to 9 have turned them by 90 degrees. With all clients in every round, Jonas finds
+# both groups by the scores of EMD-CFL and connected components. Now only four clients take part per round. Two clients
+# are measured when both take part in the same round. The server keeps all scores and clusters after every round. Jonas
+# expected many small clusters at first. Instead, all clients are in one cluster from the first round on.
+
+# %%
+digits, turned = shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=10, seed=0)
+training = LocalTraining(epochs=3, batch_size=16, lr=0.01, momentum=0.9)
+federation = Federation(digits, turned, "emd-cnn-small", training, clients_per_round=4)
+theta, everyone, epsilon = federation.initial(), torch.arange(10), 0.05
+emd = methods.make("emd-cfl")
+emd.setup(federation.server, theta)
+federation.converse(emd.meet(everyone, one_round(federation, theta, 0)))
+all_scores = emd.scores.numpy()  # those of all pairs, of which the server gets some in each round
+
+
+def clusters_by(scores):
+    """Return the connected components of the clients that agree in both directions."""
+    near = scores < epsilon
+    return connected_components(near & near.T, directed=False)[1]
+
+
+# %%
+print("all clients in every round: clusters", clusters_by(all_scores))
+scores = np.zeros((10, 10))
+for t in range(3):
+    present = federation.participants(t).numpy()
+    pairs = np.ix_(present, present)
+    scores[pairs] = all_scores[pairs]
+    print(f"round {t + 1}: clients {present} take part, clusters {clusters_by(scores)}")
+figure, ax = plt.subplots(figsize=(4.2, 3.2))
+plots.divergence(scores, turned.clusters, ax)
+figure.colorbar(ax.images[0], ax=ax, label="score $s_{ij}$")
+ax.set(xlabel="client $j$, whose images are embedded", ylabel="client $i$, owner of the model")
+plots.show(
+    figure,
+    3,
+    "The scores on Jonas' server after three rounds. White lines separate the true clusters.",
+    "A matrix of ten by ten clients. Most cells are dark. In the two blocks beside the diagonal, some "
+    "cells are bright.",
+)
+
+# %% [markdown] tags=["diagnosis"]
+# **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
+#
+# Choose two clients of different groups that the server takes for neighbours. What is their score, and in which round
+# was it measured?
+
+# %% [markdown]
+# <details><summary><b>What went wrong</b> (open it after you have written your diagnosis)</summary>
+#
+# The server's matrix begins with zeros, and a pair that was never measured keeps its 0. This is not neutral: 0 is an
+# excellent score. It says that the other client's images are as near as the own validation images. So all clients that
+# never met agree, and chains of such pairs join everybody.
+#
+# After the first round, only 6 of 45 pairs have met. The server therefore knows almost nothing, and yet it joins all
+# clients. Clients 3 and 4 have not even taken part in any of the three rounds.
+#
+# The price is one model for two groups. The kit stores NaN for a missing score. No comparison with NaN is true, so that
+# such a pair does not agree, and a client without scores stays alone. See
+# [partial participation](../05_emd_cfl.ipynb#if-only-some-take-part) in lesson 05.
+#
+# </details>
+
+# %% [markdown]
+# **The repair.** Write the clustering for a matrix of which parts are missing.
+#
+# - `scores` has the scores $s_{ij}$. A score that was not measured is 0 there. A measured score can be 0, too.
+# - `measured` says which scores were measured. It is a matrix of `True` and `False`, and it need not be symmetric.
+#
+# An edge joins two clients $i$ and $j$ if both $s_{ij}$ and $s_{ji}$ were measured and both are below $\varepsilon$.
+# The clusters are the connected components: two clients share a cluster if a chain of edges leads from one to the
+# other. A client without edges to others is a cluster of its own, also if it was never measured.
+#
+# Return one label per client. It does not matter which numbers you take. You may use SciPy's `connected_components`.
+
+
+# %%
+def clusters_of_measured(scores, measured, epsilon):
+    """Return the labels [m] for scores [m, m], a mask [m, m] and the threshold epsilon."""
+    ### BEGIN SOLUTION
+    near = measured & (scores < epsilon)
+    reached = near & near.T
+    np.fill_diagonal(reached, True)
+    for _ in range(len(scores)):
+        reached = reached @ reached  # chains of twice the length
+    return reached.argmax(axis=1)  # the first client that is reached
+    ### END SOLUTION
+
+
+# %%
+check("L2.4", clusters_of_measured)
