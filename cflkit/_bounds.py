@@ -18,6 +18,8 @@ Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
+Percent = Annotated[float, Field(gt=0, le=100)]
 # The number of training seeds that a lesson's figures show. The record is of the first seed alone,
 # so this is no part of the record or of its name
 Repeats = Annotated[int, Field(ge=1, exclude=True)]

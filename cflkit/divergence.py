@@ -12,18 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics.pairwise import cosine_distances, euclidean_distances
 from torch import Tensor
 
-from cflkit.federation.machine import device_of_doubles, threads_per_operation
-from cflkit.federation.rows import finite_rows
+from cflkit.federation.training import threads_per_operation
+from cflkit.models.rows import device_of_doubles, finite_rows
 
 Matrix = NDArray[np.float64]
 
 # Distances between updates by name. Each has the order of the norm of the updates' difference; the
 # cosine distance is not such a norm
 METRICS = {"cosine": None, "euclidean": 2.0, "manhattan": 1.0}
-COSTS = {"cosine": cosine_distances, "euclidean": euclidean_distances}
+COSTS = ("cosine", "euclidean")
 # How many values of all updates enter one matrix product: this limits their float64 copy to 128 MiB
 CHUNK = 2**24
 
@@ -182,8 +181,9 @@ def earth_movers_distance(
     if not (np.isfinite(one).all() and np.isfinite(other).all()):
         raise ValueError("a sample is not finite")
     import ot  # only here, since few processes need it
+    from sklearn.metrics import pairwise_distances
 
-    costs = COSTS[cost](one, other)
+    costs = pairwise_distances(one, other, cost)
     masses = np.full(len(one), 1 / len(one)), np.full(len(other), 1 / len(other))
     if sinkhorn is None:
         return float(ot.emd2(*masses, costs, numItermax=1_000_000))

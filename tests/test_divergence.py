@@ -8,7 +8,7 @@ from sklearn.metrics.pairwise import cosine_distances
 
 from cflkit import divergence
 from cflkit.divergence import cosine_divergence, temperature
-from cflkit.federation.machine import as_doubles, device_of_doubles
+from cflkit.models.rows import as_doubles, device_of_doubles
 
 values = st.floats(-1e3, 1e3, width=32).map(lambda v: 0.0 if abs(v) < 1e-3 else v)
 shapes = st.tuples(st.integers(1, 8), st.integers(1, 40))

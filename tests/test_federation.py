@@ -27,7 +27,7 @@ from cflkit.federation import federation as federation_module
 from cflkit.federation.clients import Batch, Clients
 from cflkit.federation.machine import matmul_precision, perturb
 from cflkit.federation.memory import job_bytes
-from cflkit.federation.rows import RowModel, digests
+from cflkit.models.rows import RowModel, digests
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.federation.stacked import Schedule, train_in_stacks
 from cflkit.federation.threads import blas_libraries, train_in_threads

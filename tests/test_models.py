@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from cflkit import models
-from cflkit.federation.rows import RowModel, join
+from cflkit.models.rows import RowModel, join
 
 
 @pytest.mark.parametrize(

@@ -132,12 +132,6 @@ def fault_of(images: Tensor, labels: Tensor, size: tuple[int, ...], classes: int
     return None
 
 
-def as_inputs(images: Tensor) -> Tensor:
-    """Convert images or features to what networks get: pixels in [0, 1], features as they are."""
-    inputs = images.to(torch.get_default_dtype())
-    return inputs if images.is_floating_point() else inputs.div_(255)
-
-
 def fifth_for_test(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Divide samples into a pool and a test set with a fifth of each class, always the same."""
     from sklearn.model_selection import train_test_split

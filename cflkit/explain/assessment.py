@@ -27,11 +27,11 @@ from cflkit.explain import (
     random_maps,
 )
 from cflkit.federation import Federation
-from cflkit.federation.machine import matmul_precision
-from cflkit.federation.rows import digests
 from cflkit.methods.base import Method
+from cflkit.metrics import diverged_in
+from cflkit.models.rows import digests
 from cflkit.partition import Partition
-from cflkit.simulation.history import History, Summary, diverged_in
+from cflkit.simulation.history import History, Summary
 
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
 EXPLAINED = ("predicted", "true")
@@ -195,8 +195,8 @@ def assess(
     known: dict[tuple, list[dict[str, Any]]] = {}
     rows: list[dict[str, Any]] = []
     for name, method in methods.items():
-        if (left := trained.divergence(name)) is not None:
-            rows.append(left)
+        if left := [r for r in trained.rows if r["method"] == name and r.get("diverged")]:
+            rows += left
             continue
         models, mixture = method.client_models()
         labels = method.labels.numpy()
@@ -223,7 +223,7 @@ def explain_cluster(
 ) -> list[dict[str, Any]]:
     """Compute a cluster's rows of `assess`, with the columns from ``source`` on."""
     network = federation.network(model)
-    untrained = federation.network(federation.initials(1, 0)[0])
+    untrained = federation.network(federation.blueprint.initials(1, 0)[0])
     central = len(federation.targets(0, "central"))
     rows = []
     for source in SOURCES:
@@ -232,7 +232,7 @@ def explain_cluster(
         )
         images, truth = federation.inputs(drawn, central=source == "orchestrator")
         kinds = MAPS if source == "in-cluster" else MAPS[:1]
-        with matmul_precision(federation.precision, federation.device):
+        with federation.precise():
             found = explain_images(network, untrained, images, truth, kinds, how)
         rows += [{"source": source} | row for row in found]
     return rows

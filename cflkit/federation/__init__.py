@@ -4,23 +4,23 @@
 requests to clients.
 """
 
-from cflkit.federation.absence import ClientsAbsent
 from cflkit.federation.clients import Client
-from cflkit.federation.federation import Federation
-from cflkit.federation.interface import FederationLike
-from cflkit.federation.jobs import Diverged, Jobs, LocalTraining, check_finite
+from cflkit.federation.federation import Federation, f1_and_accuracy
+from cflkit.federation.interface import ClientsAbsent, FederationLike, Hook, Server
 from cflkit.federation.machine import default_device, usable_cores
 from cflkit.federation.privacy import Privacy
 from cflkit.federation.requests import (
     Ask,
+    Diverged,
+    Jobs,
+    LocalTraining,
     Losses,
     Request,
     Send,
     Train,
     ask_clients,
-    question,
+    check_finite,
 )
-from cflkit.federation.server import Server
 
 __all__ = [
     "Ask",
@@ -29,6 +29,7 @@ __all__ = [
     "Diverged",
     "Federation",
     "FederationLike",
+    "Hook",
     "Jobs",
     "LocalTraining",
     "Losses",
@@ -40,6 +41,6 @@ __all__ = [
     "ask_clients",
     "check_finite",
     "default_device",
-    "question",
+    "f1_and_accuracy",
     "usable_cores",
 ]

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from cflkit import models
-from cflkit.federation.rows import RowModel
 from cflkit.federation.seeds import initialised
-from cflkit.federation.training import TASKS
+from cflkit.models.rows import RowModel
 
 
 class Blueprint:
@@ -26,8 +25,6 @@ class Blueprint:
         The seed of initialisation.
     device : torch.device
         The device on which networks compute.
-    weights : {"imagenet"}, optional
-        The weights that initial models start from, see `models.make`.
 
     Attributes
     ----------
@@ -55,10 +52,9 @@ class Blueprint:
         classes: int,
         seed: int,
         device: torch.device,
-        weights: str | None = None,
     ) -> None:
         self.seed, self.shape, self.classes = seed, shape, classes
-        self._options = (model, shape, classes, weights)
+        self._options = (model, shape, classes)
         self._device = device
         self.first = initialised(self._build, seed)
         self._initial = self.first.row
@@ -72,8 +68,8 @@ class Blueprint:
     @property
     def embedding(self) -> int:
         """Return d, the number of values in an embedding, which the last layer gets."""
-        weights = self.layout[f"{TASKS['classification'].head}.weight"]
-        return (weights.stop - weights.start) // self.classes
+        *_, last = self.first.network.children()
+        return next(last.parameters()).shape[1]
 
     def _check_images(self) -> None:
         """Run the network once, on a black image.

@@ -1,34 +1,78 @@
-"""The clients: their samples, their batch orders, and the choice of those that take part."""
+"""The clients: their samples, the networks that compute with these, and what a network tells.
+
+Training is in `training`. Here is everything else that a client computes: losses, embeddings,
+predictions and gradients of a given model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
 
 import numpy as np
+import psutil
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from cflkit.datasets import as_inputs
-from cflkit.federation.jobs import Jobs, LocalTraining
-from cflkit.federation.machine import matmul_precision
-from cflkit.federation.outputs import (
-    embedding_of,
-    evaluate_client,
-    gradient_of_client,
-    loss_of,
-)
-from cflkit.federation.rows import RowModel
-from cflkit.federation.seeds import BATCHES, SAMPLES, stream
-from cflkit.federation.threads import run_in_threads
-
-if TYPE_CHECKING:
-    from cflkit.datasets import ImageSet
-    from cflkit.federation.federation import Federation
-    from cflkit.partition import Partition
+from cflkit import models
+from cflkit.datasets import ImageSet
+from cflkit.federation.requests import Jobs, LocalTraining
+from cflkit.federation.seeds import BATCHES, SAMPLES, dropout_seeds, step_keys
+from cflkit.models.rows import RowModel, join
+from cflkit.partition import Partition
 
 CENTRAL = "central"
+# The largest number of images in one forward pass, by engine
+AT_ONCE = {"threads": 512, "stacked": 4096}
+# How many bytes the backward pass of a gradient may keep. A share of the free memory would change
+# the last bits with what else is running
+KEPT = 2**30
+
+# A function from a network, inputs and labels to the output for each sample
+Output = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What networks are trained for.
+
+    Attributes
+    ----------
+    loss : callable
+        The function from outputs, inputs, labels and a reduction to the loss. The reduction
+        ``mean`` gives the mean over the batch, and ``none`` gives the loss of each sample ``[n]``.
+    prediction : callable
+        The function from outputs to the predictions that `Federation.predict` returns.
+    """
+
+    loss: Callable[[Tensor, Tensor, Tensor, str], Tensor]
+    prediction: Callable[[Tensor], Tensor]
+
+
+def cross_entropy(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: str) -> Tensor:
+    """Compute the cross-entropy of class scores ``[n, classes]`` and the labels."""
+    return F.cross_entropy(outputs, labels, reduction=reduction)
+
+
+def squared_error(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: str) -> Tensor:
+    """Compute the mean squared error over the pixels of reconstructions ``[n, pixels]``."""
+    errors = (outputs - inputs.flatten(1)).square().mean(dim=1)
+    return errors if reduction == "none" else errors.mean()
+
+
+TASKS = {
+    "classification": Task(cross_entropy, lambda outputs: outputs.softmax(dim=1)),
+    "reconstruction": Task(squared_error, lambda outputs: outputs),
+}
+
+
+def as_inputs(images: Tensor) -> Tensor:
+    """Convert images or features to what networks get: pixels in [0, 1], features as they are."""
+    inputs = images.to(torch.get_default_dtype())
+    return inputs if images.is_floating_point() else inputs.div_(255)
 
 
 @dataclass(frozen=True)
@@ -48,7 +92,7 @@ class Batch:
 
 
 class Clients:
-    """The data of all clients on one device.
+    """The data of all clients on one device, and the networks that compute with them.
 
     Parameters
     ----------
@@ -56,26 +100,35 @@ class Clients:
         The pool to which the partition's indices refer, and the central test set.
     partition : Partition
         The samples that each client holds.
-    device : torch.device
-        The device on which networks compute.
+    networks : list of RowModel
+        The networks, one per core.
+    task : str
+        One of `TASKS`.
+    training : LocalTraining
+        The local training, for the size of batches and the precision.
     seed : int
         The seed of the federation.
-    per_round : int, optional
-        The number of clients that take part in a round; by default all.
+    engine : {"threads", "stacked"}
+        The way in which many jobs run.
+    device : torch.device
+        The device on which networks compute.
 
     Raises
     ------
     ValueError
-        The partition does not fit the images, or there are not so many clients as should take part.
+        The partition does not fit the images.
     """
 
     def __init__(
         self,
         images: ImageSet,
         partition: Partition,
-        device: torch.device,
+        networks: list[RowModel],
+        task: str,
+        training: LocalTraining,
         seed: int,
-        per_round: int | None,
+        engine: str,
+        device: torch.device,
     ) -> None:
         if partition.dataset != images.name:
             raise ValueError(
@@ -86,25 +139,19 @@ class Clients:
             raise ValueError(
                 f"the partition has indices beyond the {len(images.labels)} samples of the pool"
             )
-        self.count = partition.clients
-        if per_round is not None and not 0 < per_round <= self.count:
-            raise ValueError(f"clients_per_round must be from 1 to {self.count}, not {per_round}")
-        self.per_round = per_round or self.count
-        self.device, self.seed = device, seed
+        self.networks, self.task, self.training = networks, TASKS[task], training
+        self.seed, self.engine, self.device = seed, engine, device
         self.files = images.files
+        self.sizes = [len(own) for own in partition.train]
         self._pool = images.images.to(device), images.labels.to(device)
         self._central = images.test_images.to(device), images.test_labels.to(device)
         self._indices = {
             name: [torch.from_numpy(indices) for indices in parts]
             for name, parts in partition.splits.items()
         }
-        # An engine may choose the memory layout of the kernels of convolutions (see `RowModel`)
-        self.memory_format = torch.contiguous_format
-
-    @property
-    def shape(self) -> torch.Size:
-        """Return ``(channels, height, width)`` of an image."""
-        return self._pool[0].shape[1:]
+        # With channels last, torch's convolutions are a third faster on a CPU (see `RowModel`)
+        channels_last = engine == "threads"
+        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
 
     def num_samples(self, client: int, split: str = "train") -> int:
         """Return how many samples a client has in a split; 0 if there is no such split."""
@@ -124,7 +171,8 @@ class Clients:
 
         The order depends only on the seed, the client and the round.
         """
-        generator = np.random.default_rng(stream(self.seed, BATCHES, client, round))
+        stream = np.random.SeedSequence(self.seed, spawn_key=(BATCHES, client, round))
+        generator = np.random.default_rng(stream)
         indices = self._indices["train"][client]
         indices = indices if subset is None else indices[subset]
         batches: list[Batch] = []
@@ -140,14 +188,8 @@ class Clients:
     def batches_of(self, jobs: Jobs, round: int, training: LocalTraining) -> list[list[Batch]]:
         """Return the batches of each job, see `batches`."""
         return [
-            self.batches(
-                client,
-                round,
-                training,
-                None if jobs.subset is None else jobs.subset[job],
-                None if jobs.weights is None else jobs.weights[job],
-            )
-            for job, client in enumerate(jobs.client_of.tolist())
+            self.batches(c, round, training, jobs.of(job, "subset"), jobs.of(job, "weights"))
+            for job, c in enumerate(jobs.client_of.tolist())
         ]
 
     def index(self, split: str, client: int, most: int | None = None) -> Tensor:
@@ -156,13 +198,14 @@ class Clients:
         If there are more than ``most``, this many are drawn. The draw depends only on the seed, the
         split and the client. Every client has the whole central test set.
         """
+        self.check(split)
         if split == CENTRAL:
             return torch.arange(len(self._central[1]))
         index = self._indices[split][client]
         if most is None or len(index) <= most:
             return index
         key = (SAMPLES, list(self._indices).index(split), client)
-        generator = np.random.default_rng(stream(self.seed, *key))
+        generator = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
         return index[torch.from_numpy(np.sort(generator.permutation(len(index))[:most]))]
 
     def samples(self, index: Tensor, split: str = "train") -> tuple[Tensor, Tensor]:
@@ -174,16 +217,110 @@ class Clients:
 
     def labels(self, client: int, split: str) -> Tensor:
         """Return the labels ``[n]`` of a client's samples of a split."""
-        self.check(split)
-        if split == CENTRAL:
-            return self._central[1]
-        return self._pool[1][self._indices[split][client].to(self.device)]
+        labels = self._central[1] if split == CENTRAL else self._pool[1]
+        return labels[self.index(split, client).to(self.device)]
 
     def check(self, split: str) -> None:
         """Raise a ValueError if there is no such split."""
         known = (*self._indices, CENTRAL)
         if split not in known:
             raise ValueError(f"unknown split {split!r}; choose from {', '.join(known)}")
+
+    # --- What a network tells ---------------------------------------------------------------------
+
+    def loss(self, network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+        """Compute the loss of each sample, ``[n]``."""
+        return self.task.loss(network(inputs), inputs, labels, "none")
+
+    def prediction(self, network: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
+        """Compute the prediction for each sample, ``[n, …]``."""
+        return self.task.prediction(network(inputs))
+
+    def embedding(self, network: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
+        """Compute the embeddings ``[n, d]``: what enters the network's last part."""
+        caught: list[Tensor] = []
+        last = list(network.children())[-1]
+        with last.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0])):
+            network(inputs)
+        return caught[0]
+
+    def evaluate(
+        self,
+        network: RowModel,
+        rows: Sequence[Tensor],
+        part: Tensor,
+        split: str,
+        output: Output,
+        dropout: tuple[int, int] | None = None,
+    ) -> list[Tensor]:
+        """Compute an output of some models on some samples, in float32.
+
+        With ``dropout``, a client and the number of its batch, the network is in training mode, and
+        its dropout masks depend only on these two.
+        """
+        samples = self.samples(part, split)
+        found = []
+        if dropout is not None:
+            client, step = dropout
+            key = step_keys(dropout_seeds(self.seed, [client], 0), step)[0]
+            models.give_keys(network.network, key.to(self.device))
+        for row in rows:
+            network.load(row)
+            network.network.train(dropout is not None)
+            with torch.inference_mode(), autocast(self.training, self.device):
+                found.append(output(network.network, *samples).float())
+        return found
+
+    def parts(
+        self, client: int, split: str, most: int | None = None, train_mode: bool = False
+    ) -> Sequence[Tensor]:
+        """Split the positions of a client's samples into parts, one per forward pass."""
+        size = AT_ONCE[self.engine]
+        if train_mode:
+            size = self.training.batch_size
+        elif self.engine == "stacked":
+            fitting = int(spare_memory(self.device) / max(self.bytes_per_sample, 1))
+            size = max(1, min(size, fitting))
+        return self.index(split, client, most).split(size)
+
+    @cached_property
+    def bytes_per_sample(self) -> float:
+        """Measure how many bytes the backward pass keeps per sample."""
+        network, shape, kept = self.networks[0].network, self._pool[0].shape[1:], [0, 0]
+        network.train()
+        models.give_keys(network, torch.tensor(0, device=self.device))
+        for number, samples in enumerate((2, 4)):  # BatchNorm cannot train on one sample
+
+            def count(tensor: Tensor, number: int = number) -> Tensor:
+                kept[number] += tensor.nbytes
+                return tensor
+
+            with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+                network(torch.zeros(samples, *shape, device=self.device))
+        return (kept[1] - kept[0]) / 2
+
+    def bytes_per_job(self, training: LocalTraining) -> float:
+        """Estimate how many bytes a job in a stack needs.
+
+        The estimate is six rows (parameters, gradients, optimiser state and copies), plus twice the
+        bytes that the backward pass keeps for a batch.
+        """
+        batch = min(training.batch_size, max(self.sizes)) * self.bytes_per_sample
+        return 6 * 4 * len(self.networks[0].row) + 2 * batch
+
+
+def spare_memory(device: torch.device) -> int:
+    """Return the bytes that a computation may take: half of what the device has free now."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] // 2
+    return psutil.virtual_memory().available // 2
+
+
+def autocast(training: LocalTraining, device: torch.device) -> AbstractContextManager:
+    """Return the context in which a network computes: bfloat16 if that is the precision."""
+    # Without its cache, which would keep weights from before the optimiser's step
+    half = training.precision == "bfloat16"
+    return torch.autocast(device.type, torch.bfloat16, half, cache_enabled=False)
 
 
 @dataclass(frozen=True)
@@ -192,56 +329,77 @@ class Client:
 
     Attributes
     ----------
-    federation : Federation
-        The federation that the client takes part in.
+    clients : Clients
+        The data of all clients.
     number : int
         The number of the client, from 0.
     network : RowModel
         The network with which the client computes.
+    shared_seed : int
+        A seed that the clients share and the server does not know.
     """
 
-    federation: Federation
+    clients: Clients
     number: int
     network: RowModel
+    shared_seed: int
 
     def samples(self, split: str = "train") -> tuple[Tensor, Tensor]:
         """Return the client's inputs ``[n, channels, height, width]`` in [0, 1] and labels."""
-        data = self.federation.data
-        data.check(split)
-        return data.samples(data.index(split, self.number), split)
+        return self.clients.samples(self.clients.index(split, self.number), split)
 
     def embed(
         self, model: Tensor, split: str, max_samples: int | None = None, train_mode: bool = False
     ) -> Tensor:
         """Return a model's embeddings ``[n, d]`` of the client's samples (`Federation.embed`)."""
-        output = embedding_of(self.federation)
-        return evaluate_client(self, model, split, output, max_samples, train_mode)
+        return self._evaluated(model, split, self.clients.embedding, max_samples, train_mode)
 
     def losses(self, model: Tensor, split: str = "train") -> Tensor:
         """Return the losses ``[n]`` of a model on the client's samples."""
-        return evaluate_client(self, model, split, loss_of(self.federation))
+        return self._evaluated(model, split, self.clients.loss)
+
+    def _evaluated(
+        self,
+        model: Tensor,
+        split: str,
+        output: Output,
+        most: int | None = None,
+        train_mode: bool = False,
+    ) -> Tensor:
+        """Compute an output of a model on the client's samples."""
+        own = self.clients
+        parts = enumerate(own.parts(self.number, split, most, train_mode))
+        return torch.cat(
+            [
+                own.evaluate(
+                    self.network,
+                    [model],
+                    part,
+                    split,
+                    output,
+                    (self.number, step) if train_mode else None,
+                )[0]
+                for step, part in parts
+            ]
+        )
 
     def gradient(self, model: Tensor, samples: int | None = None) -> Tensor:
-        """Return the gradient ``[P]`` of a model's mean loss on the first training samples."""
-        return gradient_of_client(self, model, samples)
+        """Return the gradient ``[P]`` of a model's mean loss on the first training samples.
 
-    @property
-    def shared_seed(self) -> int:
-        """Return a seed that the clients share and the server does not know."""
-        return self.federation.shared_seed
-
-
-def answers_of(
-    federation: Federation, question: Callable[..., Any], jobs: Jobs, **options: Hashable
-) -> list[Any]:
-    """Let each job's client answer a question about its own data; return the J answers."""
-
-    def ask_one(network: RowModel, job: int) -> Any:
-        client = Client(federation, int(jobs.client_of[job]), network)
-        about = () if jobs.about is None else (jobs.about[job],)
-        return question(client, jobs.models[jobs.model_of[job]], *about, **options)
-
-    # Measured now, since it computes with a network that a thread will use
-    _ = federation.sample_bytes
-    with matmul_precision(federation.precision, federation.device):
-        return run_in_threads(ask_one, range(len(jobs)), federation.networks)
+        The network is in evaluation mode, so that the answer is the same whenever it is asked. The
+        gradient is the mean over parts of the samples, whose backward passes fit into the memory.
+        """
+        own, network = self.clients, self.network
+        index = own.index("train", self.number)[:samples]
+        size = min(AT_ONCE[own.engine], int(KEPT / max(own.bytes_per_sample, 1)))
+        network.load(model)
+        network.network.eval()
+        parameters = list(network.trainable.values())
+        gradient = torch.zeros(network.parameters, device=own.device)
+        for part in index.split(max(1, size)):
+            inputs, labels = own.samples(part)
+            with autocast(own.training, own.device):
+                mean = own.task.loss(network.network(inputs), inputs, labels, "mean")
+            found = torch.autograd.grad(mean * (len(part) / len(index)), parameters)
+            gradient += join(found)
+        return gradient

@@ -7,41 +7,32 @@ batch of `Jobs` and runs it in *threads*, the default on a CPU, with clients sid
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from functools import cached_property
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Self
 
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
+from cflkit import models
+from cflkit.datasets import ImageSet
+from cflkit.federation import machine
 from cflkit.federation.blueprint import Blueprint
-from cflkit.federation.clients import CENTRAL, Clients, answers_of
-from cflkit.federation.jobs import Jobs, LocalTraining, check_finite, contents
-from cflkit.federation.machine import (
-    check_precision,
-    default_device,
-    engine_to_use,
-    matmul_precision,
-    perturb,
-    perturbation_to_use,
-    usable_cores,
-)
-from cflkit.federation.memory import kept_per_sample
-from cflkit.federation.outputs import embedding_of, evaluate, loss_of, prediction_of
-from cflkit.federation.privacy import Privacy, protect
-from cflkit.federation.requests import Request
-from cflkit.federation.scoring import Pair, Scores, scores
+from cflkit.federation.clients import CENTRAL, Client, Clients
+from cflkit.federation.interface import Hook, Mixture, Pair, Scores, Server
+from cflkit.federation.requests import Jobs, LocalTraining, Request, check_finite
 from cflkit.federation.seeds import drawn
-from cflkit.federation.server import Server
 from cflkit.federation.stacked import train_in_stacks
-from cflkit.federation.threads import train_in_threads
-from cflkit.federation.training import check_task
-
-if TYPE_CHECKING:
-    from cflkit.datasets import ImageSet
-    from cflkit.partition import Partition
+from cflkit.federation.training import (
+    evaluate,
+    keep_freed_memory,
+    run_in_threads,
+    train_in_threads,
+)
+from cflkit.models.rows import RowModel
+from cflkit.partition import Partition
 
 
 class Federation:
@@ -54,7 +45,8 @@ class Federation:
     partition : Partition
         The samples that each client holds.
     model : str
-        A name that `models.make` knows.
+        A name that `models.make` knows. Autoencoders are trained to reconstruct their inputs, and
+        all others to classify them.
     training : LocalTraining
         The training that clients do with a model in a round.
     seed : int
@@ -62,36 +54,16 @@ class Federation:
     device : str or torch.device, optional
         A GPU where there is one, else the CPU.
     engine : {"threads", "stacked"}, optional
-        The way in which jobs run, see `machine.engine_to_use`.
-    task : {"classification", "reconstruction"}
-        Cross-entropy of the labels, or mean squared error of the pixels.
+        The way in which jobs run; by default threads on a CPU and stacked elsewhere.
     clients_per_round : int, optional
         The number of clients that take part in a round, drawn anew each time. By default all do.
-    presence : Tensor, optional
-        ``[R, m]``, bool: which clients are there in each round; the last row also counts for all
-        later rounds. Those that take part are drawn from them. By default all are always there.
-    weights : {"imagenet"}, optional
-        The weights that initial models start from, see `models.make`.
-    precision : {"float32", "tf32", "bfloat16"}
-        The precision of matrix products and convolutions, see `machine.PRECISIONS`.
-    privacy : Privacy, optional
-        Clipping and noise of the clients' updates (`cflkit.federation.privacy`). Clients then
-        answer no other requests, since the noise protects nothing but models. The network must not
-        have buffers such as BatchNorm's statistics.
-    perturbation : int, optional
-        The seed with which the last bit of each trained parameter is perturbed, see
-        `machine.perturb`; by default there is no perturbation.
 
     Attributes
     ----------
     clients : int
         The number of clients m.
-    task, engine, precision : str
-        The task, the engine that is used, and the precision.
-    device : torch.device
-        The device that is used.
-    privacy : Privacy or None
-        The clipping and the noise; None if there are none.
+    task : {"classification", "reconstruction"}
+        Cross-entropy of the labels, or mean squared error of the pixels.
     blueprint : Blueprint
         The network, from which models are built.
     clusters : Tensor or None
@@ -101,27 +73,20 @@ class Federation:
         ``[m]``, float: the number of training samples of each client.
     parameters, buffers : int
         The numbers P and Q of trainable parameters and of buffer values in a model's row.
-    layout : dict of str to slice
-        Where each parameter and buffer of the network lies in a row.
-    initial, initials, network : callable
-        The methods of `Blueprint`, which build initial models and networks.
     data : Clients
-        The clients' samples.
-    networks : list of RowModel
-        The networks that compute, one per core.
+        The clients' samples, and the networks that compute with them.
     server : Server
         The information about the federation that a method may use.
-    shared_seed : int
-        The secret that clients share (`Client.shared_seed`); in the simulation, the seed.
-    absent_allowed : bool
-        Whether a round begins again without the clients that do not answer. In the simulation, all
-        answer that are there.
-    faults : mapping of int to str
-        Why absent clients are absent, where this is known.
+    presence : Tensor or None
+        ``[R, m]``, bool: which clients are there in each round (`with_presence`); None if all are.
+    after_training : tuple of Hook
+        What happens to trained models before anybody sees them (`with_hooks`).
     """
 
-    absent_allowed = False
-    faults: Mapping[int, str] = MappingProxyType({})
+    # An engine for all federations, whatever they are given, to see what depends on the engine
+    forced_engine: ClassVar[str | None] = None
+    after_training: tuple[Hook, ...] = ()
+    presence: Tensor | None = None
 
     def __init__(
         self,
@@ -133,54 +98,82 @@ class Federation:
         seed: int = 0,
         device: str | torch.device | None = None,
         engine: str | None = None,
-        task: str = "classification",
         clients_per_round: int | None = None,
-        presence: Tensor | None = None,
-        weights: str | None = None,
-        precision: str = "float32",
-        privacy: Privacy | None = None,
-        perturbation: int | None = None,
     ) -> None:
-        self.device = default_device() if device is None else torch.device(device)
-        self.engine = engine_to_use(engine, self.device)
+        self.clients, self.partition = partition.clients, partition
+        self.per_round = clients_per_round or self.clients
+        if not 0 < self.per_round <= self.clients or clients_per_round == 0:
+            raise ValueError(
+                f"clients_per_round must be from 1 to {self.clients}, not {clients_per_round}"
+            )
         if seed < 0:
             raise ValueError(f"a seed is a whole number of 0 or more, not {seed}")
-        check_precision(precision, self.device)
-        check_task(task, model)
-        self.task, self.precision, self.seed = task, precision, seed
-        self.shared_seed = seed
-        self.perturbation = perturbation_to_use(perturbation)
-        self.training = training or LocalTraining()
-        self.data = Clients(images, partition, self.device, seed, clients_per_round)
-        if self.engine == "threads":
-            self.data.memory_format = torch.channels_last
-        self.partition, self.clients = partition, partition.clients
-        self.presence = checked_presence(presence, self.clients)
+        self.seed, self.training = seed, training or LocalTraining()
+        self.device = machine.default_device() if device is None else torch.device(device)
+        self.engine = machine.engine_to_use(self.forced_engine or engine, self.device)
+        machine.check_precision(self.training.precision, self.device)
+
+        self.task = "reconstruction" if model in models.AUTOENCODERS else "classification"
+        self.blueprint = Blueprint(model, images.shape, images.classes, seed, self.device)
+        self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
+        cores = min(machine.usable_cores(), self.clients) if self.device.type == "cpu" else 1
+        networks = [self.blueprint.first, *(self.blueprint.row_model() for _ in range(cores - 1))]
+        self.data = Clients(
+            images, partition, networks, self.task, self.training, seed, self.engine, self.device
+        )
         known = partition.clusters
         self.clusters = None if known is None else torch.from_numpy(known)
-        self.sizes = torch.tensor([len(i) for i in partition.train], dtype=torch.float32)
-
-        shape, classes = images.shape, images.classes
-        self.blueprint = Blueprint(model, shape, classes, seed, self.device, weights)
-        self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
-        self.layout = self.blueprint.layout
-        self.initial, self.initials = self.blueprint.initial, self.blueprint.initials
-        self.network = self.blueprint.network
-        if privacy is not None and self.buffers:
-            raise ValueError(
-                f"{model!r} has buffers, which would tell about the data: choose a network without "
-                "BatchNorm"
-            )
-        self.privacy = privacy
-        cores = min(usable_cores(), self.clients) if self.device.type == "cpu" else 1
-        others = (self.blueprint.row_model() for _ in range(cores - 1))
-        self.networks = [self.blueprint.first, *others]
+        self.sizes = torch.tensor(self.data.sizes, dtype=torch.float32)
         self.server = Server(self)
+        if self.device.type == "cpu":
+            keep_freed_memory()
 
-    @property
-    def per_round(self) -> int:
-        """Return how many clients take part in a round."""
-        return self.data.per_round
+    def with_presence(self, presence: Tensor) -> Self:
+        """Return the same federation, in which clients are there as a table says.
+
+        Parameters
+        ----------
+        presence : Tensor
+            ``[R, m]``, bool: which clients are there in each round; the last row also counts for
+            all later rounds. Those that take part are drawn from them.
+
+        Raises
+        ------
+        ValueError
+            It is not a table of truth values with a column per client, it has no rounds, or nobody
+            is there in a round.
+        """
+        if presence.dtype != torch.bool or presence.ndim != 2 or presence.shape[1] != self.clients:
+            raise ValueError(
+                f"presence must be bool of the shape [rounds, {self.clients}], not "
+                f"{presence.dtype} of {list(presence.shape)}"
+            )
+        if not len(presence):
+            raise ValueError("presence has no rounds: it needs one row or more")
+        if empty := (~presence.any(dim=1)).nonzero().flatten().tolist():
+            raise ValueError(f"nobody is there in the rounds {empty} (from 0)")
+        other = copy.copy(self)
+        other.presence = None if presence.all() else presence
+        other.server = Server(other)
+        return other
+
+    def with_hooks(self, *hooks: Hook) -> Self:
+        """Return the same federation, in which trained models go through further hooks.
+
+        Raises
+        ------
+        ValueError
+            A hook hides the data, and the network has buffers such as BatchNorm's statistics.
+        """
+        if self.buffers and any(hook.models_only for hook in hooks):
+            raise ValueError(
+                "the network has buffers, which would tell about the data: choose a network "
+                "without BatchNorm"
+            )
+        other = copy.copy(self)
+        other.after_training = (*self.after_training, *hooks)
+        other.server = Server(other)
+        return other
 
     @property
     def partial(self) -> bool:
@@ -191,7 +184,7 @@ class Federation:
     def identity(self) -> str:
         """Return the identity of the clients' data and presence, for checkpoints."""
         files = ", ".join(f"{name} {md5}" for name, md5 in sorted(self.data.files.items()))
-        there = "always" if self.presence is None else contents(self.presence).hex()
+        there = "always" if self.presence is None else self.presence.int().tolist()
         return f"{self.partition.hash} of {files}, present {there}"
 
     def reachable(self, round: int) -> Tensor:
@@ -203,7 +196,8 @@ class Federation:
     def participants(self, round: int) -> Tensor:
         """Return the clients that train in a round, ascending: drawn from those that answer."""
         there = self.reachable(round)
-        return self.drawn(there, min(self.per_round, len(there)), round)
+        everyone = self.per_round >= len(there)
+        return there if everyone else self.drawn(there, self.per_round, round)
 
     def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
         """Draw some of the clients, in ascending order; the same for the same seed and key."""
@@ -232,6 +226,16 @@ class Federation:
         """Return where the samples of each batch of a client lie in the pool, for all epochs."""
         return [batch.index for batch in self.data.batches(client, round, self.training)]
 
+    # --- Models -----------------------------------------------------------------------------------
+
+    def initial(self) -> Tensor:
+        """Return the model ``[P + Q]`` that all clients start from, the same for the same seed."""
+        return self.blueprint.initial()
+
+    def network(self, model: Tensor) -> nn.Module:
+        """Return a network of its own that computes with a model (``[P + Q]``), for evaluation."""
+        return self.blueprint.network(model)
+
     # --- The primitives ---------------------------------------------------------------------------
 
     def train(self, jobs: Jobs, round: int, reported: bool = True) -> Tensor:
@@ -245,7 +249,7 @@ class Federation:
             From 0; picks the clients' batch orders.
         reported : bool
             Whether clients send the trained models to the server. Models that stay at their clients
-            need no protection, so that they get no noise from ``privacy``.
+            need no protection (`privacy`).
 
         Returns
         -------
@@ -259,19 +263,19 @@ class Federation:
         """
         training = jobs.training or self.training
         trained = torch.empty(len(jobs), jobs.models.shape[1], device=self.device)
-        with matmul_precision(self.precision, self.device):
-            train_all = train_in_stacks if self.engine == "stacked" else train_in_threads
-            train_all(self, jobs, round, training, trained)
-        perturb(trained, jobs, self.parameters, round, self.perturbation)
-        if self.privacy is not None and reported:
-            protect(trained, jobs, round, self.privacy, self.seed)
+        train_all = train_in_stacks if self.engine == "stacked" else train_in_threads
+        with self.precise(training):
+            train_all(self.data, jobs, round, training, trained)
+        for hook in self.after_training:
+            hook(trained[:, : self.parameters], jobs, round, reported)
         check_finite(trained, jobs, round)
         return trained
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
         """Return the loss of each job's model on each sample of its client; J tensors ``[n]``."""
-        self._refuse_if_private("losses")
-        return evaluate(self, jobs, split, loss_of(self))
+        self._refuse_if_hidden("losses")
+        with self.precise():
+            return evaluate(self.data, jobs, split, self.data.loss)
 
     def embed(
         self,
@@ -285,8 +289,10 @@ class Federation:
         At most ``max_samples`` samples of the client count, the same ones whatever the model. In
         ``train_mode`` the network computes as in training, batch by batch.
         """
-        self._refuse_if_private("embeddings")
-        return evaluate(self, jobs, split, embedding_of(self), max_samples, train_mode)
+        self._refuse_if_hidden("embeddings")
+        with self.precise():
+            embedding = self.data.embedding
+            return evaluate(self.data, jobs, split, embedding, max_samples, train_mode)
 
     def predict(self, jobs: Jobs, split: str = "test") -> list[Tensor]:
         """Return class probabilities (or pixels) of each job's model; J tensors ``[n, …]``.
@@ -294,10 +300,13 @@ class Federation:
         ``split`` is one of the partition's, of which it is the job's client's samples, or the
         ``central`` test set, for which the client does not matter.
         """
-        return evaluate(self, jobs, split, prediction_of(self))
+        with self.precise():
+            return evaluate(self.data, jobs, split, self.data.prediction)
 
     def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
         """Return macro-F1 and accuracy of mixtures of models, by mixture and client.
+
+        Each distinct model predicts only once for each client.
 
         Parameters
         ----------
@@ -308,20 +317,40 @@ class Federation:
         split : str
             The samples, as in `predict`.
         """
-        return scores(self, models, pairs, split)
+        alone = list(dict.fromkeys((key, client) for own, client in pairs for key, _ in own))
+        if not alone:
+            return {}
+        number = {key: place for place, key in enumerate(models)}
+        jobs = Jobs(
+            torch.stack(list(models.values())),
+            torch.tensor([number[key] for key, _ in alone]),
+            torch.tensor([client for _, client in alone]),
+        )
+        predicted = dict(zip(alone, self.predict(jobs, split), strict=True))
+
+        def probabilities(mixture: Mixture, client: int) -> Tensor:
+            if len(mixture) == 1:
+                return predicted[mixture[0][0], client]
+            parts = [share * predicted[key, client] for key, share in mixture]
+            return torch.stack(parts).sum(dim=0)
+
+        return {
+            (own, client): f1_and_accuracy(self.targets(client, split), probabilities(own, client))
+            for own, client in pairs
+        }
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
-        """Let each job's client answer a question, see `Ask`; J answers."""
-        self._refuse_if_private(f"answers to {question.__name__!r}")
-        return answers_of(self, question, jobs, **options)
+        """Let each job's client answer a question about its own data, see `Ask`; J answers."""
+        self._refuse_if_hidden(f"answers to {question.__name__!r}")
+        _ = self.data.bytes_per_sample  # measured now, with a network that a thread will use
 
-    def _refuse_if_private(self, what: str) -> None:
-        """Refuse to tell about the data without noise."""
-        if self.privacy is not None:
-            raise ValueError(
-                f"{what} have no noise, and would tell about the clients' data: only models can be "
-                "asked for with privacy"
-            )
+        def ask_one(network: RowModel, job: int) -> Any:
+            client = Client(self.data, int(jobs.client_of[job]), network, self.seed)
+            about = (jobs.of(job, "about"),) if "about" in jobs.columns else ()
+            return question(client, jobs.models[jobs.model_of[job]], *about, **options)
+
+        with self.precise():
+            return run_in_threads(ask_one, range(len(jobs)), self.data.networks)
 
     def converse(self, conversation: Generator[Request, Any, Any], round: int = 0) -> Any:
         """Answer every request of a conversation, such as a method's round; return its result."""
@@ -332,30 +361,34 @@ class Federation:
         except StopIteration as end:
             return end.value
 
-    @cached_property
-    def sample_bytes(self) -> float:
-        """Return how many bytes the backward pass keeps per sample (`memory.kept_per_sample`)."""
-        return kept_per_sample(self.networks[0], self.data.shape, self.device)
+    def precise(self, training: LocalTraining | None = None) -> AbstractContextManager:
+        """Return the context that sets the precision of products, a setting that only CUDA has."""
+        precision = (training or self.training).precision
+        cuda = self.device.type == "cuda"
+        return machine.products_on_cuda(precision) if cuda else nullcontext()
+
+    def _refuse_if_hidden(self, what: str) -> None:
+        """Refuse to tell about the data what a hook hides."""
+        if any(hook.models_only for hook in self.after_training):
+            raise ValueError(
+                f"{what} have no noise, and would tell about the clients' data: only models can be "
+                "asked for with privacy"
+            )
 
 
-def checked_presence(presence: Tensor | None, clients: int) -> Tensor | None:
-    """Return the presence, or None if all clients are always there.
+def f1_and_accuracy(labels: Tensor, probabilities: Tensor) -> tuple[float, float]:
+    """Compute macro-F1 and accuracy of probabilities ``[n, classes]`` for labels ``[n]``.
 
-    Raises
-    ------
-    ValueError
-        It is not a table of truth values with a column per client, it has no rounds, or nobody is
-        there in a round.
+    F1 is averaged over the classes that occur among the labels or the predictions. The prediction
+    of a class that the client does not have therefore lowers the mean. The confusion matrix is
+    computed on the device of the arguments. Without a sample, both results are NaN.
     """
-    if presence is None:
-        return None
-    if presence.dtype != torch.bool or presence.ndim != 2 or presence.shape[1] != clients:
-        raise ValueError(
-            f"presence must be bool of the shape [rounds, {clients}], not {presence.dtype} of "
-            f"{list(presence.shape)}"
-        )
-    if not len(presence):
-        raise ValueError("presence has no rounds: it needs one row or more")
-    if empty := (~presence.any(dim=1)).nonzero().flatten().tolist():
-        raise ValueError(f"nobody is there in the rounds {empty} (from 0)")
-    return None if presence.all() else presence
+    if not len(labels):
+        return float("nan"), float("nan")
+    classes = probabilities.shape[1]
+    cells = labels * classes + probabilities.argmax(dim=1)
+    confusion = torch.bincount(cells, minlength=classes**2).view(classes, classes).cpu().numpy()
+    hits = confusion.diagonal()
+    occurring = confusion.sum(axis=0) + confusion.sum(axis=1)  # counts labels and predictions
+    f1 = 2 * hits[occurring > 0] / occurring[occurring > 0]
+    return float(f1.mean()), float(hits.sum() / len(labels))

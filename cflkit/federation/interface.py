@@ -1,33 +1,95 @@
-"""The interface of a federation: what methods, lockstep and the measurements need of it.
+"""The two sides of a federation: what the loop over rounds needs of it, and what a method sees.
 
-Two classes have it. `cflkit.federation.Federation` simulates the clients, and
-`cflkit.flower.remote.RemoteFederation` talks to clients that are elsewhere.
+Two classes have the interface `FederationLike`. `cflkit.federation.Federation` simulates the
+clients, and `cflkit.flower.remote.RemoteFederation` talks to clients that are elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from cflkit.federation.blueprint import Blueprint
-from cflkit.federation.jobs import Jobs, LocalTraining
-from cflkit.federation.privacy import Privacy
-from cflkit.federation.scoring import Pair, Scores
+from cflkit.federation.requests import Jobs, LocalTraining
 
-if TYPE_CHECKING:
-    from cflkit.federation.server import Server
+# The models that a client predicts with, as pairs of a digest and the model's weight
+Mixture = tuple[tuple[bytes, float], ...]
+Pair = tuple[Mixture, int]
+Scores = dict[Pair, tuple[float, float]]
+
+
+class Hook(Protocol):
+    """What happens to trained models at their clients, before anybody sees them.
+
+    Attributes
+    ----------
+    models_only : bool
+        Whether clients answer no other requests, since these would tell what the hook hides.
+    """
+
+    models_only: bool
+
+    def __call__(self, trained: Tensor, jobs: Jobs, round: int, reported: bool) -> None:
+        """Change the trained parameters ``[J, P]`` in place."""
+
+
+class Server:
+    """The server's view of a federation.
+
+    It contains no true cluster, no sample and no label. To learn anything about the clients' data,
+    a method must ask the clients (`cflkit.federation.requests`).
+
+    Attributes
+    ----------
+    clients, clients_per_round : int
+        The number of clients m, and of those that take part in a round.
+    partial : bool
+        Whether a round can leave out clients.
+    sizes : Tensor
+        ``[m]``, float: the number of training samples of each client.
+    parameters : int
+        The number of trainable parameters P.
+    layout : dict of str to slice
+        The position of each parameter and buffer of the network in a model's row.
+    linear_layers : tuple of str
+        The names of the network's linear layers, in the order of the computation.
+    training : LocalTraining
+        The training that clients do with a model in a round.
+    initials, participants, reachable, num_samples, drawn : callable
+        The methods of `FederationLike`.
+    """
+
+    def __init__(self, federation: FederationLike) -> None:
+        self.clients = federation.clients
+        self.clients_per_round = federation.per_round
+        self.partial = federation.partial
+        self.sizes = federation.sizes.clone()
+        self.parameters = federation.parameters
+        self.layout = dict(federation.blueprint.layout)
+        self.linear_layers = federation.blueprint.linear_layers
+        self.training = federation.training
+        self.initials = federation.blueprint.initials
+        self.participants = federation.participants
+        self.reachable = federation.reachable
+        self.num_samples = federation.num_samples
+        self.drawn = federation.drawn
+
+    def places(self, layers: Sequence[str]) -> Tensor:
+        """Return the places of these layers' weights and biases in a model's row."""
+        owners = {name: name.rpartition(".")[0] for name in self.layout}
+        parts = [at for name, at in self.layout.items() if owners[name] in layers]
+        return torch.cat([torch.arange(at.start, at.stop) for at in parts])
+
+    def last_layer(self) -> Tensor:
+        """Return the places of the last layer's weights and biases in a model's row."""
+        return self.places(self.linear_layers[-1:])
 
 
 class FederationLike(Protocol):
-    """Clients that train and evaluate models, wherever they are.
-
-    The attributes and methods are described in `cflkit.federation.Federation`.
-    """
-
-    # --- Facts ------------------------------------------------------------------------------------
+    """Clients that train and evaluate models, wherever they are; `Federation` describes each."""
 
     clients: int
     sizes: Tensor
@@ -37,21 +99,14 @@ class FederationLike(Protocol):
     seed: int
     device: torch.device
     engine: str
-    precision: str
-    perturbation: int | None
-    privacy: Privacy | None
+    after_training: tuple[Hook, ...]
     blueprint: Blueprint
     parameters: int
-    layout: dict[str, slice]
-    initial: Callable[[], Tensor]
-    initials: Callable[..., Tensor]
     server: Server
 
     @property
     def identity(self) -> str:
         """Return the identity of the clients' data, for checkpoints."""
-
-    # --- Who is there -----------------------------------------------------------------------------
 
     @property
     def per_round(self) -> int:
@@ -61,13 +116,8 @@ class FederationLike(Protocol):
     def partial(self) -> bool:
         """Return whether a round can leave out clients."""
 
-    @property
-    def absent_allowed(self) -> bool:
-        """Return whether a round begins again without the clients that do not answer."""
-
-    @property
-    def faults(self) -> Mapping[int, str]:
-        """Return why absent clients are absent, where this is known."""
+    def initial(self) -> Tensor:
+        """Return the model ``[P + Q]`` that all clients start from."""
 
     def reachable(self, round: int) -> Tensor:
         """Return the clients that answer in a round, ascending."""
@@ -81,8 +131,6 @@ class FederationLike(Protocol):
     def num_samples(self, client: int, split: str = "train") -> int:
         """Return how many samples a client has in a split; 0 if there is no such split."""
 
-    # --- The primitives ---------------------------------------------------------------------------
-
     def train(self, jobs: Jobs, round: int, reported: bool = True) -> Tensor:
         """Train each job's model on its client's training samples; ``[J, P + Q]``."""
 
@@ -94,3 +142,19 @@ class FederationLike(Protocol):
 
     def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
         """Return macro-F1 and accuracy of mixtures of models, by mixture and client."""
+
+
+class ClientsAbsent(Exception):
+    """Clients are asked that do not answer.
+
+    Attributes
+    ----------
+    clients : list of int
+        The clients.
+    """
+
+    def __init__(self, clients: Sequence[int], reasons: Mapping[int, str] | None = None) -> None:
+        known = reasons or {}
+        listed = "; ".join(f"client {c}: {known.get(c, 'no answer')}" for c in clients)
+        super().__init__(f"a round needs clients that are absent ({listed})")
+        self.clients = list(clients)

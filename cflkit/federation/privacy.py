@@ -15,23 +15,22 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Hashable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
 from pydantic.dataclasses import dataclass
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
 from torch import Tensor
 
-from cflkit._bounds import STRICT, NonNegative, Positive
-from cflkit.federation.jobs import Jobs, LocalTraining
-from cflkit.federation.machine import as_doubles
+from cflkit._bounds import STRICT, Natural, NonNegative, Positive
+from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import PRIVACY, integer
+from cflkit.models.rows import as_doubles
 
 
 @dataclass(frozen=True, config=STRICT)
 class Privacy:
-    """Clipping and noise (the Gaussian mechanism).
+    """Clipping and noise (the Gaussian mechanism), for `Federation.with_hooks`.
 
     Attributes
     ----------
@@ -39,43 +38,37 @@ class Privacy:
         The largest norm C that an update has; a longer one is shortened to it.
     noise : float
         The standard deviation of the noise in each parameter, divided by C.
+    seed : int
+        The seed of the noise.
     """
+
+    # The noise protects nothing but models, so clients answer no other requests
+    models_only: ClassVar[bool] = True
 
     clip: Positive
     noise: NonNegative
+    seed: Natural = 0
 
+    def __call__(self, trained: Tensor, jobs: Jobs, round: int, reported: bool) -> None:
+        """Clip the update of each job, and add noise to it, in place, if it leaves its client.
 
-def protect(trained: Tensor, jobs: Jobs, round: int, privacy: Privacy, seed: int) -> None:
-    """Clip the update of each job, and add noise to it, in place.
-
-    The noise depends on the seed, the client, the round and all that the client was asked to train:
-    the model that it has received, a part of its samples, weights, and another local training. So
-    two methods that ask a client for the same training see the same result. Two different trainings
-    get independent noise: otherwise, the noise would cancel in their difference.
-
-    Parameters
-    ----------
-    trained : Tensor
-        ``[J, P]``, the trained models.
-    jobs : Jobs
-        The J jobs.
-    round : int
-        The number that selected the batch orders, from 0.
-    privacy : Privacy
-        The bound C and the noise.
-    seed : int
-        The seed of the federation.
-    """
-    clients, models = jobs.client_of.tolist(), jobs.model_of.tolist()
-    for row, client, model, job in zip(trained, clients, models, jobs.keys(), strict=True):
-        received = jobs.models[model]
-        update = row - received
-        shorter = min(1.0, privacy.clip / max(float(as_doubles(update).norm()), 1e-300))
-        generator = torch.Generator().manual_seed(
-            integer(seed, PRIVACY, client, round, *asked(job, jobs.training))
-        )
-        noise = torch.randn(len(row), generator=generator).to(row)
-        row.copy_(received + shorter * update + privacy.clip * privacy.noise * noise)
+        The noise depends on the seed, the client, the round and all that the client was asked to
+        train: the model that it has received, a part of its samples, weights, and another local
+        training. So two methods that ask a client for the same training see the same result. Two
+        different trainings get independent noise: otherwise, it would cancel in their difference.
+        """
+        if not reported:
+            return
+        rows = zip(trained, jobs.client_of.tolist(), jobs.model_of.tolist(), strict=True)
+        for (row, client, model), job in zip(rows, jobs.keys(), strict=True):
+            received = jobs.models[model]
+            update = row - received
+            shorter = min(1.0, self.clip / max(float(as_doubles(update).norm()), 1e-300))
+            generator = torch.Generator().manual_seed(
+                integer(self.seed, PRIVACY, client, round, *asked(job, jobs.training))
+            )
+            noise = torch.randn(len(row), generator=generator).to(row)
+            row.copy_(received + shorter * update + self.clip * self.noise * noise)
 
 
 def asked(job: Sequence[Hashable], training: LocalTraining | None) -> list[int]:
@@ -83,12 +76,11 @@ def asked(job: Sequence[Hashable], training: LocalTraining | None) -> list[int]:
 
     ``job`` is one of `Jobs.keys`, and ``training`` the local training of the jobs.
     """
-    model, _, subset, weights, anchor, _ = job
+    model, _, *columns = job
     assert isinstance(model, bytes)
     numbers = [int.from_bytes(model[:8], "little")]
-    more = subset, weights, anchor, training
-    if any(part is not None for part in more):
-        digest = hashlib.blake2b(repr(more).encode(), digest_size=8).digest()
+    if columns or training is not None:
+        digest = hashlib.blake2b(repr((columns, training)).encode(), digest_size=8).digest()
         numbers.append(int.from_bytes(digest, "little"))
     return numbers
 
@@ -123,6 +115,9 @@ def epsilon(noise: float, trainings: int, delta: float = 1e-5) -> float:
     ValueError
         An argument is out of bounds.
     """
+    from scipy.optimize import brentq  # SciPy takes half a second to load
+    from scipy.special import log_ndtr, ndtr
+
     if not noise >= 0 or trainings < 0 or not 0 < delta < 1:
         raise ValueError(
             f"needs noise ≥ 0, trainings ≥ 0 and delta in (0, 1), not {noise}, {trainings}, {delta}"

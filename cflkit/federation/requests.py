@@ -1,4 +1,4 @@
-"""The requests that a method can send to clients during a round.
+"""What a method asks of clients: jobs, the local training that they do, and requests.
 
 A round of a method is a conversation: the method yields requests and gets their answers, one answer
 per job and in the order of the jobs (see `cflkit.methods.base.Method.round`). Requests are data.
@@ -7,18 +7,193 @@ They can be counted, joined with those of other methods, and sent over a network
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Literal, Self
 
-import numpy as np
 import torch
-from torch import Tensor
+from pydantic import model_validator
+from pydantic.dataclasses import dataclass as validated
+from torch import Tensor, nn
 
-from cflkit.federation.jobs import Jobs
+from cflkit._bounds import STRICT, Count, Momentum, NonNegative, Optimizer, Positive
+from cflkit.models.rows import digests, finite_rows
 
-if TYPE_CHECKING:
-    from cflkit.federation.interface import FederationLike
+Precision = Literal["float32", "tf32", "bfloat16"]
+
+
+@validated(frozen=True, config=STRICT)
+class LocalTraining:
+    """The training of a model at a client in one round, with a new optimiser each time.
+
+    Attributes
+    ----------
+    epochs : int
+        The number of local epochs, at least 1.
+    batch_size : int
+        The number of samples per step, at least 1. The last batch of an epoch may be smaller.
+    optimizer : {"sgd", "adam"}
+        The optimiser of PyTorch, with its defaults except for the values below.
+    lr, weight_decay : float
+        The learning rate, which is positive, and the weight decay, which is not negative.
+    momentum : float
+        The momentum of SGD, in [0, 1).
+    penalty : {"none", "proximal", "cosine", "linear"}
+        A term that is added to the loss: μ/2 ‖θ − c‖² (``proximal``, FedProx), μ ⟨c, θ⟩ / ‖θ‖
+        (``cosine``, pFedGraph; a negative μ pulls θ towards the direction of c), or μ ⟨c, θ⟩
+        (``linear``, SCAFFOLD). Here θ are the trained parameters, c are those of the job's anchor
+        (`Jobs`), and μ is the strength.
+    strength : float
+        The strength μ of the penalty.
+    precision : {"float32", "tf32", "bfloat16"}
+        The precision of matrix products and convolutions, also where models are only evaluated.
+        ``tf32`` rounds their factors to 10 bits, on NVIDIA GPUs alone. ``bfloat16`` runs the
+        network under ``torch.autocast``, with parameters, gradients and losses in float32. Neither
+        is meant for records that must be exact.
+    """
+
+    epochs: Count = 3
+    batch_size: Count = 32
+    optimizer: Optimizer = "sgd"
+    lr: Positive = 0.01
+    momentum: Momentum = 0.0
+    weight_decay: NonNegative = 0.0
+    penalty: Literal["none", "proximal", "cosine", "linear"] = "none"
+    strength: float = 0.0
+    precision: Precision = "float32"
+
+    @model_validator(mode="after")
+    def consistent(self) -> LocalTraining:
+        """Refuse options that contradict each other."""
+        if self.optimizer == "adam" and self.momentum:
+            raise ValueError("momentum belongs to sgd, not to adam")
+        if self.penalty == "none" and self.strength:
+            raise ValueError("a strength needs a penalty")
+        if self.penalty == "proximal" and self.strength < 0:
+            raise ValueError(f"a proximal penalty needs a strength ≥ 0, not {self.strength}")
+        return self
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """Return a new optimiser, which works value by value and so also on stacked models."""
+        decay = self.weight_decay
+        if self.optimizer == "adam":
+            # Fused Adam makes one pass over the memory; torch's default on a CPU makes many
+            return torch.optim.Adam(parameters, lr=self.lr, weight_decay=decay, fused=True)
+        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, weight_decay=decay)
+
+
+class Jobs:
+    """J jobs, each a pair of a model and a client, with further columns that a request may need.
+
+    Parameters
+    ----------
+    models : Tensor
+        ``[K, P + Q]``, the distinct models.
+    model_of, client_of : Tensor
+        ``[J]``, int64: the row of ``models`` and the client of each job.
+    training : LocalTraining, optional
+        The local training of these jobs; by default that of the federation.
+    **columns
+        J values each, tensors or hashable: ``subset``, the positions (int64) of the samples to
+        train on among the client's; ``weights``, their weights ``[n]`` in the loss, which is the
+        weighted sum over a batch divided by the size of the batch; ``anchor``, the model
+        ``[P + Q]`` to which the penalty refers, by default the job's own; ``about``, what a
+        question to the client is about (`Ask`).
+    """
+
+    def __init__(
+        self,
+        models: Tensor,
+        model_of: Tensor,
+        client_of: Tensor,
+        training: LocalTraining | None = None,
+        **columns: Sequence[Any] | Tensor,
+    ) -> None:
+        self.models, self.model_of, self.client_of = models, model_of, client_of
+        self.training, self.columns = training, columns
+
+    def __len__(self) -> int:
+        return len(self.client_of)
+
+    def replace(self, **changes: Any) -> Jobs:
+        """Return the same jobs with other attributes or columns."""
+        given = {name: value for name, value in vars(self).items() if name != "columns"}
+        return Jobs(**given | self.columns | changes)
+
+    def part(self, which: Sequence[int]) -> Jobs:
+        """Return some of the jobs."""
+        index = torch.as_tensor(which, dtype=torch.int64)
+        columns = {name: [own[job] for job in which] for name, own in self.columns.items()}
+        return self.replace(
+            model_of=self.model_of[index], client_of=self.client_of[index], **columns
+        )
+
+    def of(self, job: int, column: str, default: Any = None) -> Any:
+        """Return the value of a job in a column, if there is such a column."""
+        return self.columns[column][job] if column in self.columns else default
+
+    def keys(self) -> list[tuple[Hashable, ...]]:
+        """Return one key per job; jobs with equal keys ask for the same computation.
+
+        A key has the model's digest, the client, and the names and digests of the columns.
+        """
+        models, clients = digests(self.models), self.client_of.tolist()
+        columns = []
+        for name, values in sorted(self.columns.items()):
+            own = list(values)
+            known = {id(v): digests(v[None])[0] if isinstance(v, Tensor) else v for v in own}
+            columns.append([(name, known[id(v)]) for v in own])
+        rows = (models[row] for row in self.model_of.tolist())
+        return list(zip(rows, clients, *columns, strict=True))
+
+
+def joined(parts: Sequence[Jobs]) -> Jobs:
+    """Join `Jobs` that have the same columns and the same training."""
+    if len(parts) == 1:
+        return parts[0]
+    models, rows, count = [], [], 0
+    for jobs in parts:
+        used, place = jobs.model_of.unique(return_inverse=True)
+        whole = len(used) == len(jobs.models)
+        models.append(jobs.models if whole else jobs.models[used.to(jobs.models.device)])
+        rows.append(place + count)
+        count += len(used)
+    columns = {name: [v for jobs in parts for v in jobs.columns[name]] for name in parts[0].columns}
+    clients = torch.cat([jobs.client_of for jobs in parts])
+    return Jobs(torch.cat(models), torch.cat(rows), clients, parts[0].training, **columns)
+
+
+class Diverged(Exception):
+    """Training gave NaN or infinity; the message names the round and the clients.
+
+    Without clients, the models of the server are meant, such as those after too large a step.
+
+    Attributes
+    ----------
+    trained : Tensor
+        ``[J, P + Q]``, all trained models, or those of the server.
+    broken : Tensor
+        ``[J]``, bool: whether each of these models is not finite.
+    """
+
+    def __init__(self, round: int, clients: Iterable[int], trained: Tensor, broken: Tensor) -> None:
+        owners = sorted(set(clients))
+        whose = f"of clients {owners}" if owners else "on the server"
+        super().__init__(
+            f"training diverged in round {round + 1}: the models {whose} are no longer finite; "
+            "lower the learning rate"
+        )
+        self.trained, self.broken = trained, broken
+
+
+def check_finite(trained: Tensor, jobs: Jobs, round: int) -> None:
+    """Raise `Diverged` if any trained model or other answer (``[J, D]``) is not finite."""
+    broken = ~finite_rows(trained).cpu()
+    if broken.any():
+        raise Diverged(round, jobs.client_of[broken].tolist(), trained, broken)
+
+
+# --- Requests -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -44,11 +219,10 @@ class Request:
 
     def kind(self) -> tuple[Any, ...]:
         """Return a key; requests with equal keys differ only in their jobs and can be joined."""
-        optional = (self.jobs.subset, self.jobs.weights, self.jobs.anchor, self.jobs.about)
-        return type(self), self.jobs.training, *(value is None for value in optional)
+        return type(self), self.jobs.training, *sorted(self.jobs.columns)
 
-    def answered_by(self, federation: FederationLike, round: int) -> Any:
-        """Let a federation compute the answers, and return them, one per job."""
+    def answered_by(self, federation: Any, round: int) -> Any:
+        """Let a federation (`FederationLike`) compute the answers, one per job."""
         raise NotImplementedError
 
     def only(self, jobs: Jobs) -> Self:
@@ -73,7 +247,7 @@ class Train(Request):
         """Return a key that includes the batch order."""
         return *super().kind(), self.order
 
-    def answered_by(self, federation: FederationLike, round: int) -> Tensor:
+    def answered_by(self, federation: Any, round: int) -> Tensor:
         """Return the trained models; raise `Diverged` if one of them is not finite."""
         order = round if self.order is None else self.order
         return federation.train(self.jobs, order, reported=self.reported)
@@ -85,7 +259,7 @@ class Send(Request):
 
     reported: bool = field(default=False, kw_only=True)
 
-    def answered_by(self, federation: FederationLike, round: int) -> list[None]:
+    def answered_by(self, federation: Any, round: int) -> list[None]:
         """Return J times None."""
         return [None] * len(self.jobs)
 
@@ -106,7 +280,7 @@ class Losses(Request):
         """Return a key with the split."""
         return *super().kind(), self.split
 
-    def answered_by(self, federation: FederationLike, round: int) -> list[Tensor]:
+    def answered_by(self, federation: Any, round: int) -> list[Tensor]:
         """Return the losses."""
         return federation.losses(self.jobs, self.split)
 
@@ -119,8 +293,8 @@ class Ask(Request):
     ----------
     question : callable
         The function that runs at each client. Its arguments are the client itself (`Client`), the
-        job's model (``[P + Q]``), what the job is about if it says so (`Jobs.about`), and the
-        options. The client and the server exchange only these values and the result.
+        job's model (``[P + Q]``), what the job is about if there is such a column, and the options.
+        The client and the server exchange only these values and the result.
     options : mapping of str to object
         Further arguments, which are hashable and the same for all jobs.
     """
@@ -132,65 +306,12 @@ class Ask(Request):
         """Return a key with the question and its options."""
         return *super().kind(), self.question, tuple(sorted(self.options.items()))
 
-    def answered_by(self, federation: FederationLike, round: int) -> list[Any]:
+    def answered_by(self, federation: Any, round: int) -> list[Any]:
         """Return the answers."""
         return federation.ask(self.question, self.jobs, **self.options)
 
 
-Question = TypeVar("Question", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class Declared:
-    """A question that clients answer over a network.
-
-    Attributes
-    ----------
-    ask : callable
-        The function that runs at each client, see `Ask`.
-    fits : callable
-        Whether a method can use an answer. Its arguments are the answer, which can be anything, the
-        federation's `Blueprint`, what the job is about if it says so, and the options.
-    """
-
-    ask: Callable[..., Any]
-    fits: Callable[..., bool]
-
-
-# The questions that clients answer over a network, by name
-QUESTIONS: dict[str, Declared] = {}
-
-
-def question(fits: Callable[..., bool]) -> Callable[[Question], Question]:
-    """Declare a function to be a question that clients answer over a network (`cflkit.flower`).
-
-    Its answer must be safe to send: it must not contain samples or labels. For ``fits``, see
-    `Declared`.
-    """
-
-    def declare(ask: Question) -> Question:
-        QUESTIONS[f"{ask.__module__}.{ask.__name__}"] = Declared(ask, fits)
-        return ask
-
-    return declare
-
-
-def is_finite(answer: Any, *shape: int | None) -> bool:
-    """Return whether an answer is an array of this shape with finite numbers in it.
-
-    A size of None stands for any size above zero.
-    """
-    if not isinstance(answer, Tensor | np.ndarray) or answer.ndim != len(shape):
-        return False
-    sizes = zip(answer.shape, shape, strict=True)
-    if not all(have > 0 and need in (None, have) for have, need in sizes):
-        return False
-    values = np.asarray(answer)
-    return values.dtype.kind in "fiu" and bool(np.isfinite(values).all())
-
-
 def ask_clients(question: Callable[..., Any], clients: Tensor, **options: Hashable) -> Ask:
     """Build an `Ask` without models, for a question about the clients' data alone."""
-    nothing = torch.empty(1, 0)
-    jobs = Jobs(nothing, torch.zeros_like(clients), clients)
+    jobs = Jobs(torch.empty(1, 0), torch.zeros_like(clients), clients)
     return Ask(jobs, question=question, options=options)

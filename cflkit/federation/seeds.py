@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.models.hashing import numbered
+from cflkit.models.rows import numbered
 
 Result = TypeVar("Result")
 

@@ -9,23 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from cflkit.federation.clients import Batch, Clients
-from cflkit.federation.jobs import Jobs, LocalTraining
-from cflkit.federation.machine import autocast, spare_memory
-from cflkit.federation.memory import job_bytes
-from cflkit.federation.rows import RowModel
+from cflkit.federation.clients import Batch, Clients, Task, autocast, spare_memory
+from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import dropout_seeds, step_keys
-from cflkit.federation.threads import run_in_threads
-from cflkit.federation.training import TASKS, Task, penalty_directions
+from cflkit.federation.training import penalty_directions, run_in_threads
 from cflkit.models import give_keys
-
-if TYPE_CHECKING:
-    from cflkit.federation.federation import Federation
+from cflkit.models.rows import RowModel
 
 Values = dict[str, Tensor]
 
@@ -82,39 +75,25 @@ class Schedule:
 
 
 def train_in_stacks(
-    federation: Federation, jobs: Jobs, round: int, training: LocalTraining, trained: Tensor
+    clients: Clients, jobs: Jobs, round: int, training: LocalTraining, trained: Tensor
 ) -> None:
     """Train the jobs stack by stack, and write the models into ``trained`` (``[J, P + Q]``).
 
     A stack has one core's share of the jobs, or fewer jobs if the memory is too small.
     """
-    side_by_side = len(federation.networks)
-    fitting = spare_memory(federation.device) / job_bytes(federation, training) / side_by_side
+    side_by_side = len(clients.networks)
+    fitting = spare_memory(clients.device) / clients.bytes_per_job(training) / side_by_side
     size = max(1, min(int(fitting), -(-len(jobs) // side_by_side)))
     stacks = [part.tolist() for part in torch.arange(len(jobs)).split(size) if len(part)]
 
     def train_part(network: RowModel, stack: list[int]) -> None:
-        trained[stack] = train_stack(
-            network,
-            jobs.part(stack),
-            federation.data,
-            TASKS[federation.task],
-            training,
-            round,
-            autocast(federation.precision, federation.device),
-        )
+        trained[stack] = train_stack(network, jobs.part(stack), clients, round, training)
 
-    run_in_threads(train_part, stacks, federation.networks)
+    run_in_threads(train_part, stacks, clients.networks)
 
 
 def train_stack(
-    network: RowModel,
-    jobs: Jobs,
-    clients: Clients,
-    task: Task,
-    training: LocalTraining,
-    round: int,
-    autocast: AbstractContextManager,
+    network: RowModel, jobs: Jobs, clients: Clients, round: int, training: LocalTraining
 ) -> Tensor:
     """Train all jobs at once, with one stacked model, one optimiser and one call per step.
 
@@ -127,15 +106,15 @@ def train_stack(
     names = list(network.trainable)
     start = network.split(jobs.models[jobs.model_of])
     anchor = start
-    if training.penalty != "none" and jobs.anchor is not None and jobs.anchor_of is not None:
-        anchor = network.split(jobs.anchor[jobs.anchor_of])
+    if training.penalty != "none" and "anchor" in jobs.columns:
+        anchor = network.split(torch.stack(list(jobs.columns["anchor"])))
     # Clones, so that each parameter is its own leaf and its gradients are contiguous in memory
     values = {name: stack.clone() for name, stack in start.items()}
     leaves = {name: nn.Parameter(values[name]) for name in names}  # share the memory of `values`
     optimizer = training.build(leaves.values())
     schedule = Schedule.of(clients.batches_of(jobs, round, training), clients.device)
     seeds = dropout_seeds(clients.seed, jobs.client_of.tolist(), round).to(clients.device)
-    gradients = gradients_of(network, task, names, autocast)
+    gradients = gradients_of(network, clients.task, names, autocast(training, clients.device))
     for step, sizes in enumerate(schedule.sizes):
         done = [job for job, size in enumerate(sizes) if not size]
         finished = {name: values[name][done] for name in names} if done else {}

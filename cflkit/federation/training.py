@@ -1,69 +1,32 @@
-"""The local training of one client in a round, written as in a textbook.
+"""Local training as in a textbook, and the threads in which clients compute side by side.
 
-The engines run this training for many clients. The engine of `threads` calls `train_client` for
-clients in parallel. The engine of `stacked` does the same steps for many models at once.
+`train_client` trains one client's model. The engine *threads* calls it for many clients, each on
+one core of a CPU. The engine `stacked` does the same steps for many models at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+import ctypes
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from cflkit.federation.jobs import LocalTraining
-from cflkit.federation.rows import RowModel
-from cflkit.models import AUTOENCODERS
+from cflkit import models
+from cflkit.federation.clients import CENTRAL, Clients, Output, Task, autocast
+from cflkit.federation.requests import Jobs, LocalTraining
+from cflkit.federation.seeds import dropout_seeds, step_keys
+from cflkit.models.rows import RowModel
 
-
-@dataclass(frozen=True)
-class Task:
-    """A task for which networks are trained.
-
-    Attributes
-    ----------
-    loss : callable
-        The function from outputs, inputs, labels and a reduction to the loss. The reduction
-        ``mean`` gives the mean over the batch, and ``none`` gives the loss of each sample ``[n]``.
-    prediction : callable
-        The function from outputs to the predictions that `Federation.predict` returns.
-    head : str
-        The name of the layer whose input is the embedding.
-    """
-
-    loss: Callable[[Tensor, Tensor, Tensor, str], Tensor]
-    prediction: Callable[[Tensor], Tensor]
-    head: str
-
-
-def cross_entropy(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: str) -> Tensor:
-    """Compute the cross-entropy of class scores ``[n, classes]`` and the labels."""
-    return F.cross_entropy(outputs, labels, reduction=reduction)
-
-
-def squared_error(outputs: Tensor, inputs: Tensor, labels: Tensor, reduction: str) -> Tensor:
-    """Compute the mean squared error over the pixels of reconstructions ``[n, pixels]``."""
-    errors = (outputs - inputs.flatten(1)).square().mean(dim=1)
-    return errors if reduction == "none" else errors.mean()
-
-
-TASKS = {
-    "classification": Task(cross_entropy, lambda outputs: outputs.softmax(dim=1), "classifier"),
-    "reconstruction": Task(squared_error, lambda outputs: outputs, "decoder"),
-}
-
-
-def check_task(task: str, model: str) -> None:
-    """Refuse an unknown task, or a network that is made for another task."""
-    if task not in TASKS:
-        raise ValueError(f"unknown task {task!r}; choose from {', '.join(TASKS)}")
-    if (task == "reconstruction") != (model in AUTOENCODERS):
-        raise ValueError(f"a network {model!r} is not made for {task}")
-
-
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 # Inputs, labels and weights of a batch's samples; None means that all weights are one
 Samples = tuple[Tensor, Tensor, Tensor | None]
 
@@ -140,3 +103,139 @@ def penalty_directions(
     norm = squares.sum().sqrt().clamp_min(torch.finfo(torch.float32).tiny)
     along = products.sum() / norm / norm  # the square of the smallest norm would be zero
     return {name: (centre[name] - along * value) / norm for name, value in theta.items()}
+
+
+# --- Many clients ---------------------------------------------------------------------------------
+
+
+def train_in_threads(
+    clients: Clients, jobs: Jobs, round: int, training: LocalTraining, trained: Tensor
+) -> None:
+    """Train each job by `train_client`, and write the models into ``trained`` (``[J, P + Q]``)."""
+    batches = clients.batches_of(jobs, round, training)
+
+    def train_one(network: RowModel, job: int) -> None:
+        model, key = jobs.models[jobs.model_of[job]], None
+        if network.drops_out:
+            key = dropout_seeds(clients.seed, [int(jobs.client_of[job])], round).to(clients.device)
+
+        def samples() -> Iterator[Samples]:
+            for step, batch in enumerate(batches[job]):
+                if key is not None:
+                    models.give_keys(network.network, step_keys(key, step)[0])
+                weights = None if batch.weights is None else batch.weights.to(clients.device)
+                yield *clients.samples(batch.index), weights
+
+        network.load(model)
+        precision = autocast(training, clients.device)
+        anchor = jobs.of(job, "anchor", model)
+        train_client(network, samples(), clients.task, training, anchor, precision)
+        network.store(trained[job])
+
+    run_in_threads(train_one, range(len(jobs)), clients.networks)
+
+
+def evaluate(
+    clients: Clients,
+    jobs: Jobs,
+    split: str,
+    output: Output,
+    most: int | None = None,
+    train_mode: bool = False,
+) -> list[Tensor]:
+    """Compute an output of each job's model on its client's samples, or on at most this many."""
+    clients.check(split)
+    # Models for the same samples are evaluated one after the other, so samples are loaded only once
+    meetings: dict[int, list[int]] = {}
+    for job, client in enumerate(jobs.client_of.tolist()):
+        meetings.setdefault(0 if split == CENTRAL else client, []).append(job)
+    tasks = [
+        (client, present, step, part)
+        for client, present in meetings.items()
+        for step, part in enumerate(clients.parts(client, split, most, train_mode))
+    ]
+
+    def evaluate_part(network: RowModel, task: tuple[int, list[int], int, Tensor]) -> list[Tensor]:
+        client, present, step, part = task
+        rows = [jobs.models[jobs.model_of[job]] for job in present]
+        dropout = (client, step) if train_mode else None
+        return clients.evaluate(network, rows, part, split, output, dropout)
+
+    collected: list[list[Tensor]] = [[] for _ in range(len(jobs))]
+    results = run_in_threads(evaluate_part, tasks, clients.networks)
+    for (_, present, _, _), found in zip(tasks, results, strict=True):
+        for job, part in zip(present, found, strict=True):
+            collected[job].append(part)
+    return [torch.cat(part) for part in collected]
+
+
+def run_in_threads(
+    work: Callable[[RowModel, Item], Result], tasks: Sequence[Item], networks: Sequence[RowModel]
+) -> list[Result]:
+    """Compute the results of all tasks in parallel threads, and return them in order.
+
+    Parameters
+    ----------
+    work : callable
+        The function from a network and a task to the result. It may change the network.
+    tasks : sequence
+        The tasks.
+    networks : sequence of RowModel
+        The networks, one per thread. Each operation of torch and of NumPy's linear algebra uses one
+        core, so that no result depends on the number of cores. With more, the threads would also
+        wait for each other: two SVDs at a time then take ten times as long.
+    """
+    if len(networks) == 1 or len(tasks) < 2:
+        with threads_per_operation(1), blas_libraries().limit(limits=1):
+            return [work(networks[0], task) for task in tasks]
+    free: SimpleQueue[RowModel] = SimpleQueue()
+    for network in networks:
+        free.put(network)
+
+    def with_network(task: Item) -> Result:
+        torch.set_num_threads(1)  # takes effect only in the thread that calls it
+        network = free.get()
+        try:
+            return work(network, task)
+        finally:
+            free.put(network)
+
+    with (
+        threads_per_operation(torch.get_num_threads()),  # undoes the setting of the workers
+        blas_libraries().limit(limits=1),
+        ThreadPoolExecutor(len(networks)) as pool,
+    ):
+        return list(pool.map(with_network, tasks))
+
+
+@contextmanager
+def threads_per_operation(count: int) -> Iterator[None]:
+    """Let torch use ``count`` threads within an operation for the duration of the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@cache
+def blas_libraries() -> Any:
+    """Find the libraries of linear algebra of this process, which takes some milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep freed memory for the next step, where it is glibc.
+
+    A step of training frees some megabytes of activations and asks for as many again. By default
+    glibc gives such blocks back to the system at once, and each step pays for fresh pages: up to a
+    fifth of the time of small networks. Larger thresholds (32 and 64 MiB) end that.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        trim_threshold, mmap_threshold = -1, -3  # the numbers of malloc.h
+        mallopt(mmap_threshold, 32 * 2**20)
+        mallopt(trim_threshold, 64 * 2**20)

@@ -1,65 +1,70 @@
-"""The algorithms, one file each, named as in the literature."""
+"""The algorithms, one file each, named as in the literature.
+
+The papers' own methods are here, each as its pseudocode, with extensions in files beside them.
+`baselines` has the methods that the papers compare with.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 from pydantic import ValidationError
 
 from cflkit._bounds import one_line
 from cflkit.methods.base import Method
-from cflkit.methods.baselines.briggs import Briggs
-from cflkit.methods.baselines.cfl_gp import CFLGP
-from cflkit.methods.baselines.ditto import Ditto
-from cflkit.methods.baselines.fedce import FedCE
-from cflkit.methods.baselines.fedclust import FedClust
-from cflkit.methods.baselines.fedem import FedEM
-from cflkit.methods.baselines.fedprox import FedProx
-from cflkit.methods.baselines.fedrc import FedRC
-from cflkit.methods.baselines.fedsac import FedSaC
-from cflkit.methods.baselines.fedsoft import FedSoft
-from cflkit.methods.baselines.fesem import FeSEM
-from cflkit.methods.baselines.flexcfl import FlexCFL
-from cflkit.methods.baselines.ifca import IFCA
-from cflkit.methods.baselines.pacfl import PACFL
-from cflkit.methods.baselines.pfedgraph import PFedGraph
-from cflkit.methods.baselines.sattler import Sattler
-from cflkit.methods.baselines.scaffold import Scaffold
-from cflkit.methods.baselines.signatures import Signatures
-from cflkit.methods.emd_cfl import EMDCFL, EMDOracle
-from cflkit.methods.fedavg import FedAvg
-from cflkit.methods.fedcref import FedCRef
-from cflkit.methods.local import Local
-from cflkit.methods.ocfl import OCFL
-from cflkit.methods.oracle import Oracle
 
-METHODS: dict[str, type[Method]] = {
-    "briggs": Briggs,
-    "cfl-gp": CFLGP,
-    "ditto": Ditto,
-    "emd-cfl": EMDCFL,
-    "emd-cfl-oracle": EMDOracle,
-    "fedavg": FedAvg,
-    "fedce": FedCE,
-    "fedclust": FedClust,
-    "fedcref": FedCRef,
-    "fedem": FedEM,
-    "fedprox": FedProx,
-    "fedrc": FedRC,
-    "fedsac": FedSaC,
-    "fedsoft": FedSoft,
-    "fesem": FeSEM,
-    "flexcfl": FlexCFL,
-    "ifca": IFCA,
-    "local": Local,
-    "ocfl": OCFL,
-    "oracle": Oracle,
-    "pacfl": PACFL,
-    "pfedgraph": PFedGraph,
-    "sattler": Sattler,
-    "scaffold": Scaffold,
-    "signatures": Signatures,
+# The module and the class of each method, by its name
+WHERE = {
+    "briggs": ("baselines.briggs", "Briggs"),
+    "cfl-gp": ("baselines.cfl_gp", "CFLGP"),
+    "ditto": ("baselines.ditto", "Ditto"),
+    "emd-cfl": ("emd_cfl", "EMDCFL"),
+    "emd-cfl-oracle": ("emd_cfl_variants", "EMDOracle"),
+    "emd-cfl-variant": ("emd_cfl_variants", "EMDCFLVariant"),
+    "fedavg": ("fedavg", "FedAvg"),
+    "fedce": ("baselines.fedce", "FedCE"),
+    "fedclust": ("baselines.fedclust", "FedClust"),
+    "fedcref": ("fedcref", "FedCRef"),
+    "fedcref-variant": ("fedcref_variants", "FedCRefVariant"),
+    "fedem": ("baselines.fedem", "FedEM"),
+    "fedopt": ("baselines.fedopt", "FedOpt"),
+    "fedprox": ("baselines.fedprox", "FedProx"),
+    "fedrc": ("baselines.fedrc", "FedRC"),
+    "fedsac": ("baselines.fedsac", "FedSaC"),
+    "fedsoft": ("baselines.fedsoft", "FedSoft"),
+    "fesem": ("baselines.fesem", "FeSEM"),
+    "flexcfl": ("baselines.flexcfl", "FlexCFL"),
+    "ifca": ("baselines.ifca", "IFCA"),
+    "local": ("local", "Local"),
+    "ocfl": ("ocfl", "OCFL"),
+    "ocfl-open": ("ocfl_open", "OpenOCFL"),
+    "oracle": ("oracle", "Oracle"),
+    "pacfl": ("baselines.pacfl", "PACFL"),
+    "pfedgraph": ("baselines.pfedgraph", "PFedGraph"),
+    "sattler": ("baselines.sattler", "Sattler"),
+    "scaffold": ("baselines.scaffold", "Scaffold"),
+    "signatures": ("baselines.signatures", "Signatures"),
 }
+
+
+class Classes(Mapping[str, type[Method]]):
+    """The class of each method by its name; its module is loaded when it is asked for."""
+
+    def __getitem__(self, name: str) -> type[Method]:
+        module, title = WHERE[name]
+        found: type[Method] = getattr(import_module(f"cflkit.methods.{module}"), title)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(WHERE)
+
+    def __len__(self) -> int:
+        return len(WHERE)
+
+
+METHODS = Classes()
 
 
 def make(name: str, **options: Any) -> Method:
@@ -70,41 +75,12 @@ def make(name: str, **options: Any) -> Method:
     ValueError
         The name is unknown, or the method does not have an option or does not accept its value.
     """
-    if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; choose from {', '.join(METHODS)}")
+    if name not in WHERE:
+        raise ValueError(f"unknown method {name!r}; choose from {', '.join(WHERE)}")
     try:
         return METHODS[name](**options)
     except ValidationError as error:
         raise ValueError(f"method {name!r}: {one_line(error)}") from error
 
 
-__all__ = [
-    "CFLGP",
-    "EMDCFL",
-    "IFCA",
-    "METHODS",
-    "OCFL",
-    "PACFL",
-    "Briggs",
-    "Ditto",
-    "EMDOracle",
-    "FeSEM",
-    "FedAvg",
-    "FedCE",
-    "FedCRef",
-    "FedClust",
-    "FedEM",
-    "FedProx",
-    "FedRC",
-    "FedSaC",
-    "FedSoft",
-    "FlexCFL",
-    "Local",
-    "Method",
-    "Oracle",
-    "PFedGraph",
-    "Sattler",
-    "Scaffold",
-    "Signatures",
-    "make",
-]
+__all__ = ["METHODS", "Method", "make"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from operator import index
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -45,6 +45,27 @@ def whole_numbers(given: Any) -> tuple[int, ...]:
 Truth = Annotated[tuple[int, ...], BeforeValidator(whole_numbers)]
 
 
+@dataclass(frozen=True)
+class Measuring:
+    """The way in which a run is measured.
+
+    Attributes
+    ----------
+    rows : callable
+        The function that measures a round and returns rows of the history. Its arguments are the
+        methods by name, the federation, the round, and the test sets to use: ``all``, ``own``
+        (without the central one) or ``none``.
+    summarise : callable
+        The function from the table of all rows to the summary.
+    at_start : bool
+        Whether runs are also measured before the first round.
+    """
+
+    rows: Callable[[Mapping[str, Any], Any, int, str], list[dict[str, Any]]]
+    summarise: Callable[..., dict[str, dict[str, Any]]]
+    at_start: bool = False
+
+
 class Method:
     """An algorithm that keeps models on a server and tells clients which models to train.
 
@@ -58,6 +79,8 @@ class Method:
         Whether the method allows rounds in which only some clients take part.
     task : str
         The task of the federations for which the method is made (`Federation`).
+    measuring : Measuring, optional
+        How runs of the method are measured; by default on test sets (`metrics.on_test_sets`).
     weighting : {"equal", "samples"}
         The weights of clients in the default `aggregate`; methods that use it have this option.
     server : Server
@@ -74,7 +97,9 @@ class Method:
 
     partial: ClassVar[bool] = False
     task: ClassVar[str] = "classification"
+    measuring: ClassVar[Measuring | None] = None
     weighting: Any  # not Weighting, to which a method may add a value
+    include_buffers: bool
     server: Server
     models: Tensor
     labels: Any  # not Tensor | None, which every method would have to narrow
@@ -113,6 +138,10 @@ class Method:
                     "have fewer"
                 )
         self.server = server
+
+    def vectors(self, updates: Tensor) -> Tensor:
+        """Return the update vectors ``[n, D]`` that are compared, with or without buffers."""
+        return updates if self.include_buffers else updates[:, : self.server.parameters]
 
     def samples_needed(self) -> dict[str, int]:
         """Return the smallest number of samples that each client must have, by split."""

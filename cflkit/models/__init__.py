@@ -14,7 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from cflkit.models.hashing import numbered, uniform
+from cflkit.models.rows import numbered, uniform
 
 Shape = tuple[int, int, int]
 
@@ -253,20 +253,24 @@ def imagenet() -> Standardised:
     return Standardised([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 
 
-def from_torchvision(name: str, shape: Shape, classes: int, weights: str | None) -> nn.Module:
+def from_torchvision(name: str, shape: Shape, classes: int) -> nn.Module:
     """Build a torchvision network with a new last layer; images are enlarged to 224×224 pixels.
+
+    With the ending ``-imagenet``, all layers except the last start from torchvision's weights,
+    which are downloaded when they are first used.
 
     ConvNeXt's normalisation and EfficientNet's dropout before the last layer are kept. The authors
     of EMD-CFL remove them.
     """
     import torchvision
 
+    plain = name.removesuffix(IMAGENET)
     try:
-        network = torchvision.models.get_model(name, weights="DEFAULT" if weights else None)
+        network = torchvision.models.get_model(plain, weights=None if name == plain else "DEFAULT")
     except (OSError, RuntimeError) as error:  # no connection, or a damaged download
         raise ValueError(
-            f"the ImageNet weights of {name} cannot be loaded ({error}); put torchvision's file "
-            f"into {torch.hub.get_dir()}/checkpoints, or train with weights=None"
+            f"the ImageNet weights of {plain} cannot be loaded ({error}); put torchvision's file "
+            f"into {torch.hub.get_dir()}/checkpoints, or train without them"
         ) from error
     head = [n for n, layer in network.named_modules() if isinstance(layer, nn.Linear)][-1]
     width = network.get_submodule(head).in_features
@@ -286,6 +290,8 @@ def from_torchvision(name: str, shape: Shape, classes: int, weights: str | None)
     )
 
 
+# The ending of a name whose network starts from ImageNet's weights
+IMAGENET = "-imagenet"
 # The networks of EMD-CFL's other experiments, by torchvision's names
 PRETRAINED = ("resnet18", "resnet50", "efficientnet_b3", "vit_b_16", "convnext_base")
 MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
@@ -319,10 +325,10 @@ LAST_FEATURES = {
 
 def names() -> list[str]:
     """Return every name that `make` knows."""
-    return [*MODELS, *PRETRAINED]
+    return [*MODELS, *PRETRAINED, *(name + IMAGENET for name in PRETRAINED)]
 
 
-def make(name: str, shape: Shape, classes: int, weights: str | None = None) -> nn.Module:
+def make(name: str, shape: Shape, classes: int) -> nn.Module:
     """Build a network by name, initialised from torch's global generator.
 
     Parameters
@@ -333,21 +339,14 @@ def make(name: str, shape: Shape, classes: int, weights: str | None = None) -> n
         ``(channels, height, width)`` of an image.
     classes : int
         The number of outputs.
-    weights : {"imagenet"}, optional
-        The name of torchvision's weights, for all layers except the last. They are downloaded when
-        they are first used.
 
     Raises
     ------
     ValueError
-        The name is unknown, or the weights do not exist or cannot be downloaded.
+        The name is unknown, or its weights cannot be downloaded.
     """
+    if name in MODELS:
+        return MODELS[name](shape, classes)
     if name not in names():
         raise ValueError(f"unknown model {name!r}; choose from {', '.join(names())}")
-    if weights not in (None, "imagenet"):
-        raise ValueError(f"unknown weights {weights!r}; the only weights are imagenet")
-    if name in PRETRAINED:
-        return from_torchvision(name, shape, classes, weights)
-    if weights is not None:
-        raise ValueError(f"{name} has no weights; these networks do: {', '.join(PRETRAINED)}")
-    return MODELS[name](shape, classes)
+    return from_torchvision(name, shape, classes)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cflkit.federation import Request, Train
-from cflkit.federation.machine import as_doubles
 from cflkit.methods.base import Method
+from cflkit.models.rows import as_doubles
 
 Matrix = NDArray[np.float64]
 # Squared distances below this share of the largest are rounding errors of models in float32

@@ -255,6 +255,7 @@ class Training(Parameters):
             lr=self.lr,
             momentum=self.momentum,
             weight_decay=self.weight_decay,
+            precision=self.precision,
         )
 
 

@@ -399,7 +399,7 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": usable_cores(),
         "engine": federation.engine,
-        "perturbation": federation.perturbation,
+        "perturbation": next((getattr(h, "seed", None) for h in federation.after_training), None),
         "minutes": round(history.minutes, 2),
         "peak_memory_gib": peak_memory(device),
         "seed": federation.seed,

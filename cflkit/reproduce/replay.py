@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from cflkit.metrics import MEASURES
 from cflkit.reproduce import papers, records
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import Record
-from cflkit.simulation.history import MEASURES
 
 SAME, ROUNDED, DIFFERENT = "same", "same to rounding", "different"
 # The largest difference from the recorded number that counts as rounding: a share of that number,

@@ -20,7 +20,8 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 from torch import Tensor, nn
 
-from cflkit.datasets import ImageSet, as_inputs
+from cflkit.datasets import ImageSet
+from cflkit.federation.clients import as_inputs
 from cflkit.partition import Partition
 
 Labels = NDArray[np.int64]

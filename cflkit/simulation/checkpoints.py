@@ -1,12 +1,18 @@
-"""Files with the state of an unfinished run; such a file is complete, or it does not exist."""
+"""Files with the state of an unfinished run; such a file is complete, or it does not exist.
+
+`Keeper` decides when a run writes its state, and `save` and `load` are the file.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -14,10 +20,96 @@ import torch
 from torch import Tensor
 
 from cflkit import _project
+from cflkit.federation import FederationLike
+from cflkit.methods.base import Method
+from cflkit.models.rows import digests
+from cflkit.simulation.history import History
+
+# The largest share of a run's time that may be spent on writing checkpoints: a second per minute
+SHARE = 1 / 60
 
 
 class CheckpointMismatch(Exception):
     """A checkpoint is damaged, belongs to another run, or was made by other code."""
+
+
+class Keeper:
+    """A writer and reader of a run's checkpoints.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    methods, federation : mapping of str to Method, FederationLike
+        What runs.
+    plan : str
+        What is measured when.
+    after : History or None
+        The earlier rounds after which the run goes on.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        methods: Mapping[str, Method],
+        federation: FederationLike,
+        plan: str,
+        after: History | None,
+    ) -> None:
+        plan += "" if after is None else f", after {as_json(after.rows)}"
+        self.path, self.identity = Path(path), fingerprint(methods, federation, plan)
+        self.cost, self.written = 0.0, perf_counter()
+
+    def keep(
+        self, history: History, rounds: int, methods: Mapping[str, Method], last: bool
+    ) -> None:
+        """Write the state after ``rounds`` rounds, unless writing takes too much of the time."""
+        begin = perf_counter()
+        if not last and self.cost > SHARE * (begin - self.written):
+            return
+        kept = {f.name: getattr(history, f.name) for f in fields(history) if f.name != "summarise"}
+        states = {name: method.state() for name, method in methods.items()}
+        state = {"rounds": rounds, "history": as_json(kept), "methods": states}
+        save(self.path, self.identity, state)
+        self.written = perf_counter()
+        self.cost = self.written - begin
+
+    def resume(
+        self, methods: Mapping[str, Method], rounds: int, device: torch.device
+    ) -> tuple[History, int] | None:
+        """Restore the methods; return the history and its rounds, or None without a checkpoint."""
+        if not self.path.exists():
+            return None
+        state = load(self.path, self.identity, rounds, device)
+        for name, method in methods.items():
+            method.restore(state["methods"][name])
+        return History(**json.loads(state["history"])), state["rounds"]
+
+
+def fingerprint(methods: Mapping[str, Method], federation: FederationLike, plan: str) -> str:
+    """Compute the identity of a run, a hash of all that must be the same for it to continue.
+
+    These are the methods with their options, the partition, the training, the seed, the number of
+    clients per round, the engine with its device, the hooks, the initial model, and the plan.
+    """
+    parts = [
+        *(f"{name}: {method!r}" for name, method in methods.items()),
+        federation.identity,
+        repr(asdict(federation.training)),
+        f"{federation.seed}, {federation.per_round} per round",
+        f"{federation.engine} on {federation.device.type}, then {federation.after_training}",
+        digests(federation.initial()[None])[0].hex(),
+        plan,
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def as_json(value: Any) -> str:
+    """Write as JSON; a method may put NumPy numbers into its scalars, and JSON needs Python's."""
+    return json.dumps(value, default=lambda number: number.item())
+
+
+# --- The file -------------------------------------------------------------------------------------
 
 
 def code() -> str:
@@ -99,8 +191,8 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
     if state["identity"] != identity or state["rounds"] > rounds:
         raise CheckpointMismatch(
             f"{path} is the checkpoint of another run: other methods, options, seed, partition, "
-            "data files, device, engine, precision or perturbation, or more rounds. Continue as it "
-            "was begun, or delete it to start anew"
+            "data files, device, engine or hooks, or more rounds. Continue as it was begun, or "
+            "delete it to start anew"
         )
     # Equal tensors of the file share their memory, and a method may change its own in place
     return each_leaf(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state)

@@ -4,19 +4,86 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Generator, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.federation import ClientsAbsent, Diverged, FederationLike, Request, Send, Train
-from cflkit.federation.jobs import joined
-from cflkit.federation.rows import digests, finite_rows
+from cflkit.federation import Diverged, FederationLike, Request, Send, Train
+from cflkit.federation.interface import ClientsAbsent
+from cflkit.federation.requests import joined
 from cflkit.methods.base import Method
-from cflkit.simulation.communication import Traffic
+from cflkit.models.rows import digests, finite_rows
 from cflkit.simulation.history import History
 
 Conversation = Generator[Request, Any, None]
+Key = tuple[Any, ...]
+
+
+@dataclass
+class Traffic:
+    """The bytes that a method's clients received and sent in a round, and how often they trained.
+
+    Models, embeddings and other answers count. Labels, seeds and choices do not, and neither do
+    weights of samples, which clients compute themselves. A model is not sent again to a client that
+    has already received or trained it in this round. A training that a client has already done in
+    this round is neither done nor reported again.
+
+    The counts are those of the kit's own messages. Embeddings and directions are in float64, with
+    8 bytes per number. An anchor is a second model, and FedCRef's first autoencoders are sent, too,
+    although clients could compute them.
+    """
+
+    down: int = 0
+    up: int = 0
+    trainings: int = 0
+    held: set[tuple[Hashable, Hashable]] = field(default_factory=set)
+    trained: set[tuple[Hashable, Hashable]] = field(default_factory=set)
+
+    @property
+    def cost(self) -> dict[str, int]:
+        """Return the counts as columns of the history."""
+        return {"bytes_down": self.down, "bytes_up": self.up, "trainings": self.trainings}
+
+    def count(
+        self,
+        request: Request,
+        keys: Sequence[Key],
+        answers: Sequence[Any] | Tensor,
+        results: Sequence[bytes] | None,
+    ) -> None:
+        """Count the bytes of a request with these `Jobs.keys` and of its answers.
+
+        ``results`` are the digests of the answers, if these are models.
+        """
+        jobs = request.jobs
+        size = jobs.models.shape[1] * jobs.models.element_size()
+        for model, client, *columns in keys if request.sent else ():
+            for row in (model, dict(columns).get("anchor")):
+                if row is not None and (row, client) not in self.held:
+                    self.held.add((row, client))
+                    self.down += size
+        if isinstance(request, Train):
+            assert results is not None
+            self.held |= set(zip(results, jobs.client_of.tolist(), strict=True))
+            new = {(request.kind(), key) for key in keys} - self.trained
+            self.trained |= new
+            self.trainings += len(new)
+            if request.reported:
+                self.up += len(new) * size
+        elif request.reported:
+            self.up += sum(map(num_bytes, answers))
+
+
+def num_bytes(value: Any) -> int:
+    """Return how many bytes an answer takes: an array its own size, a single number 8 bytes."""
+    if isinstance(value, Tensor | np.ndarray):
+        return value.nbytes
+    if isinstance(value, list | tuple):
+        return sum(map(num_bytes, value))
+    return 8
 
 
 def converse(
@@ -45,26 +112,27 @@ def converse(
     waiting: dict[str, Request] = {}
 
     def advance(name: str, value: Any) -> None:
+        request = None
         try:
             request = conversations[name].send(value)
             if until_settled and methods[name].settled and isinstance(request, Train):
                 conversations[name].close()
-                waiting.pop(name, None)
-            else:
-                waiting[name] = request
+                request = None
         except StopIteration:
-            waiting.pop(name, None)
             broken = ~finite_rows(methods[name].models)
             if broken.any():
                 errors[name] = Diverged(t, [], methods[name].models, broken)
         except Diverged as error:  # a method may see it first, for example in a gradient
-            waiting.pop(name, None)
             errors[name] = error
+        if request is None:
+            waiting.pop(name, None)
+        else:
+            waiting[name] = request
 
     for name in methods:
         advance(name, None)
     while waiting:
-        asked = next_to_answer(waiting, private=federation.privacy is not None)
+        asked = next_to_answer(waiting, federation)
         keys = {name: request.jobs.keys() for name, request in asked.items()}
         answers, places, error = answered_once(asked, keys, federation, t, history)
         results = digests(answers) if isinstance(answers, Tensor) else None
@@ -85,45 +153,18 @@ def converse(
     return traffic, errors
 
 
-def converse_with_present(
-    methods: Mapping[str, Method],
-    federation: FederationLike,
-    t: int,
-    history: History,
-    until_settled: bool = False,
-) -> tuple[dict[str, Traffic], dict[str, Diverged]]:
-    """Converse; if clients do not answer, begin the round again with those that are present.
-
-    Raises
-    ------
-    ClientsAbsent
-        The federation allows no absence, or a method asks clients that are absent.
-    """
-    if not federation.absent_allowed:
-        return converse(methods, federation, t, history, until_settled)
-    before = {name: copy.deepcopy(method.state()) for name, method in methods.items()}
-    counts = history.requested, history.trained
-    while True:
-        try:
-            return converse(methods, federation, t, history, until_settled)
-        except ClientsAbsent as error:
-            if error.asked_again:
-                raise
-        for name, method in methods.items():
-            method.restore(copy.deepcopy(before[name]))
-        history.requested, history.trained = counts
-
-
-def next_to_answer(waiting: Mapping[str, Request], private: bool) -> dict[str, Request]:
+def next_to_answer(
+    waiting: Mapping[str, Request], federation: FederationLike
+) -> dict[str, Request]:
     """Return waiting requests of one kind, to be answered together.
 
     Trainings come last. They wait as long as any method asks for something else, so that all
-    methods arrive at their next training together. With differential privacy (``private``), what
-    clients report has noise and what they keep has none, so these are answered apart.
+    methods arrive at their next training together. Where hooks change what clients report, this is
+    answered apart from what they keep.
     """
 
     def kind(request: Request) -> tuple[Any, ...]:
-        return *request.kind(), private and request.reported
+        return *request.kind(), bool(federation.after_training) and request.reported
 
     others = [request for request in waiting.values() if not isinstance(request, Train)]
     first = kind(next(iter(others or waiting.values())))
@@ -132,11 +173,11 @@ def next_to_answer(waiting: Mapping[str, Request], private: bool) -> dict[str, R
 
 def answered_once(
     requests: Mapping[str, Request],
-    keys: Mapping[str, Sequence[Hashable]],
+    keys: Mapping[str, Sequence[Key]],
     federation: FederationLike,
     t: int,
     history: History,
-) -> tuple[Sequence[Any] | Tensor, dict[Hashable, int], Diverged | None]:
+) -> tuple[Sequence[Any] | Tensor, dict[Key, int], Diverged | None]:
     """Answer requests of one kind, and compute each distinct job once.
 
     Returns
@@ -148,7 +189,7 @@ def answered_once(
     error : Diverged or None
         The error if not all trained models are finite.
     """
-    places: dict[Hashable, int] = {}
+    places: dict[Key, int] = {}
     parts = []
     for name, request in requests.items():
         before = len(places)
@@ -159,26 +200,21 @@ def answered_once(
     if isinstance(request, Train):
         history.requested += sum(map(len, keys.values()))
         history.trained += len(places)
-    check_private(requests, federation)
+    check_hidden(requests, federation)
     distinct = joined([part for part in parts if len(part)] or parts[:1])
-    check_present(distinct.client_of, federation, t)
+    absent = distinct.client_of[~torch.isin(distinct.client_of, federation.reachable(t))]
+    if len(absent):
+        raise ClientsAbsent(absent.unique().tolist())
     try:
         return request.only(distinct).answered_by(federation, t), places, None
     except Diverged as error:
         return error.trained, places, error
 
 
-def check_present(clients: Tensor, federation: FederationLike, t: int) -> None:
-    """Raise `ClientsAbsent` if a client is asked that is absent in round ``t``."""
-    absent = clients[~torch.isin(clients, federation.reachable(t))]
-    if len(absent):
-        raise ClientsAbsent(absent.unique().tolist(), federation.faults, asked_again=True)
-
-
-def check_private(requests: Mapping[str, Request], federation: FederationLike) -> None:
-    """Raise a `ValueError` if clients with differential privacy are asked for more than models."""
+def check_hidden(requests: Mapping[str, Request], federation: FederationLike) -> None:
+    """Raise a `ValueError` if clients that tell nothing but models are asked for more."""
     telling = [name for name, own in requests.items() if not isinstance(own, Train | Send)]
-    if telling and federation.privacy is not None:
+    if telling and any(hook.models_only for hook in federation.after_training):
         raise ValueError(
             f"{', '.join(telling)}: what is asked of clients has no noise, and would tell about "
             "their data; leave the method out, or build the federation without privacy"

@@ -1,7 +1,7 @@
 """The loop over rounds, for one method or for many methods in lockstep.
 
-A round of a method is a conversation of requests and answers. The simulation advances the
-conversations of all methods together. A computation that several methods ask for is done once, so
+A round of a method is a conversation of requests and answers. The loop advances the conversations
+of all methods together (`lockstep`). A computation that several methods ask for is done once, so
 methods that share a starting point share the training. Comparisons are therefore paired by
 construction.
 """
@@ -9,59 +9,23 @@ construction.
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
+import os
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-import torch
+from tqdm.auto import tqdm
 
+from cflkit import metrics
 from cflkit._project import revision
-from cflkit.federation import FederationLike
-from cflkit.federation.rows import digests
-from cflkit.methods.base import Method
-from cflkit.simulation import checkpoints, evaluation
-from cflkit.simulation.history import History, Summary, of_models
-from cflkit.simulation.lockstep import converse_with_present
-from cflkit.simulation.progress import Progress
-
-# The largest share of a run's time that may be spent on writing checkpoints: a second per minute
-CHECKPOINT_SHARE = 1 / 60
-
-__all__ = ["History", "run"]
-
-
-@dataclass(frozen=True)
-class Measuring:
-    """The way in which runs of a task are measured.
-
-    Attributes
-    ----------
-    rows : callable
-        The function that measures a round and returns the rows of the history. Its arguments are
-        the methods, the federation, the round, and the test sets to use.
-    summarise : callable
-        The function from the table of all rows to the summary.
-    at_start : bool
-        Whether runs are also measured before the first round.
-    """
-
-    rows: Callable[
-        [Mapping[str, Method], FederationLike, int, evaluation.TestSets], list[dict[str, Any]]
-    ]
-    summarise: Callable[..., Summary]
-    at_start: bool
-
-
-MEASURING = {
-    "classification": Measuring(evaluation.models_on_test_sets, of_models, at_start=False),
-    "reconstruction": Measuring(
-        evaluation.clusters_of_samples, evaluation.of_clusters, at_start=True
-    ),
-}
+from cflkit.federation import Diverged, FederationLike, Server
+from cflkit.methods.base import Measuring, Method
+from cflkit.simulation.checkpoints import Keeper
+from cflkit.simulation.history import History
+from cflkit.simulation.lockstep import Traffic, converse
 
 
 def run(
@@ -74,6 +38,7 @@ def run(
     after: History | None = None,
     checkpoint: str | Path | None = None,
     progress: bool = True,
+    converse: Callable[..., tuple[dict[str, Traffic], dict[str, Diverged]]] = converse,
 ) -> History:
     """Run methods in lockstep from the same initial model.
 
@@ -101,10 +66,13 @@ def run(
     checkpoint : path, optional
         The file for the state of the run. It is written after each round, unless writing takes more
         than a second per minute. If the file exists, the run continues from it. The file is kept
-        after the last round, until a record holds the result (`records.write`).
+        after the last round.
     progress : bool
         Whether to show a bar with the round, the temperature and the numbers of clusters. Without a
         terminal or notebook, there is one line per round instead.
+    converse : callable
+        The function that runs a round, `lockstep.converse`. Where clients can fail, another one
+        begins the round again without them.
 
     Returns
     -------
@@ -126,105 +94,110 @@ def run(
         in this federation, or ``after`` has no rows, or leaves no round to run.
     checkpoints.CheckpointMismatch
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
-        options, seed, partition, data files, device, engine, precision or perturbation, or more
-        rounds.
+        options, seed, partition, data files, device, engine or hooks, or more rounds.
     """
+    check(methods, federation, rounds, central_every, until_settled)
+    measuring = next(iter(methods.values())).measuring or metrics.ON_TEST_SETS
+    plan = f"central every {central_every}, until settled {until_settled}"
+    keeper = Keeper(checkpoint, methods, federation, plan, after) if checkpoint else None
+    history, start = begin(methods, federation, rounds, measuring, after, keeper)
+    running = unfinished(methods, history, until_settled)
+    with Progress(start, rounds, progress) as shown:
+        for t in range(start, rounds):
+            if not running:
+                break
+            began = perf_counter()
+            traffic, errors = converse(running, federation, t, history, until_settled)
+            leave(running, methods, errors, history, t)
+            central = (t + 1) % central_every == 0 or t + 1 == rounds
+            test_sets = "none" if until_settled else ("all" if central else "own")
+            rows = measuring.rows(running, federation, t, test_sets)
+            history.rows += [row | traffic[row["method"]].cost for row in rows]
+            history.minutes += (perf_counter() - began) / 60
+            shown.step(t, running)
+            running = unfinished(methods, history, until_settled)
+            if keeper:
+                keeper.keep(history, t + 1, methods, last=t + 1 == rounds or not running)
+    return history
+
+
+def check(
+    methods: Mapping[str, Method],
+    federation: FederationLike,
+    rounds: int,
+    central_every: int,
+    until_settled: bool,
+) -> None:
+    """Raise a `ValueError` if the methods cannot run, or could not be measured."""
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")
     if central_every < 1:
         raise ValueError(f"central_every must be at least 1, not {central_every}")
     if not methods:
         raise ValueError("there is no method to run")
-    check_tasks(methods, federation.task)
+    for name, method in methods.items():
+        if method.task != federation.task:
+            raise ValueError(
+                f"{name} is made for {method.task}, and this federation has the task "
+                f"{federation.task}: give it a network for {method.task}, or leave the method out"
+            )
     if empty := (federation.sizes == 0).nonzero().flatten().tolist():
         raise ValueError(f"clients {empty} have no training samples")
-    measuring = MEASURING[federation.task]
-    if federation.task == "classification" and not until_settled:
-        check_tests(federation)
-    if after is None:
-        for method in methods.values():
-            method.setup(federation.server, federation.initial())
-        history, start = History(summarise=measuring.summarise), 0
-    else:
-        if not after.rows:
-            raise ValueError("there are no rounds after which to go on: the given history is empty")
-        move(methods, federation)
-        history, start = copy.deepcopy(after), max(row["round"] for row in after.rows)
-    measured = f"central every {central_every}, until settled {until_settled}"
-    if after is not None:
-        measured += f", after {as_json(after.rows)}"
-    keeper = Keeper(checkpoint, fingerprint(methods, federation, measured))
-    if keeper.path is not None and keeper.path.exists():
-        history, start = keeper.resume(methods, rounds, federation.device)
-        history.summarise = measuring.summarise
-        history.revisions.append(revision() or "unknown")
-    elif start >= rounds:
-        raise ValueError(f"{start} rounds have been run, and rounds = {rounds} counts them, too")
-    elif after is None:
-        history.revisions.append(revision() or "unknown")
-        if measuring.at_start:
-            history.rows = measuring.rows(methods, federation, -1, "all")
-    running = unfinished(methods, history, until_settled)
-    with Progress(start, rounds, progress) as shown:
-        for t in range(start, rounds):
-            if not running:
-                break
-            begin = perf_counter()
-            traffic, errors = converse_with_present(running, federation, t, history, until_settled)
-            for name, error in errors.items():
-                history.rows.append({"method": name, "round": t + 1, "diverged": True})
-                if all(map(history.divergence, methods)):
-                    raise error
-                del running[name]
-            central = (t + 1) % central_every == 0 or t + 1 == rounds
-            test_sets: evaluation.TestSets = "all" if central else "own"
-            test_sets = "none" if until_settled else test_sets
-            for row in measuring.rows(running, federation, t, test_sets) if running else []:
-                exchanged = traffic[row["method"]]
-                cost = {"bytes_down": exchanged.down, "bytes_up": exchanged.up}
-                history.rows.append(row | cost | {"trainings": exchanged.trainings})
-            history.minutes += (perf_counter() - begin) / 60
-            shown.step(t, progress_text(running))
-            running = unfinished(methods, history, until_settled)
-            keeper.keep(history, t + 1, methods, last=t + 1 == rounds or not running)
-    return history
-
-
-def check_tasks(methods: Mapping[str, Method], task: str) -> None:
-    """Raise a `ValueError` if a method is made for federations with another task."""
-    for name, method in methods.items():
-        if method.task != task:
-            raise ValueError(
-                f"{name} is made for {method.task}, and this federation has the task {task}: give "
-                f"it task={method.task!r} with a network for it, or leave the method out"
-            )
-
-
-def check_tests(federation: FederationLike) -> None:
-    """Raise a `ValueError` if no client has test samples, so that nothing could be measured."""
-    if not any(federation.num_samples(client, "test") for client in range(federation.clients)):
+    tested = federation.task != "classification" or until_settled
+    if not tested and not any(federation.num_samples(c, "test") for c in range(federation.clients)):
         raise ValueError(
             "no client has test samples, on which its model could be measured; give the partition "
             "a test set, or set until_settled to look at clusters alone"
         )
 
 
-def move(methods: Mapping[str, Method], federation: FederationLike) -> None:
-    """Let methods that have run in one federation go on in another one.
+def begin(
+    methods: Mapping[str, Method],
+    federation: FederationLike,
+    rounds: int,
+    measuring: Measuring,
+    after: History | None,
+    keeper: Keeper | None,
+) -> tuple[History, int]:
+    """Set methods up, or let them go on; return the history and the number of its rounds.
 
     Raises
     ------
     ValueError
-        A method has not run yet, or the federation has other clients or another network.
+        The given history is empty, no round is left to run, a method has not run yet, or the
+        federation has other clients or another network.
     """
-    for name, method in methods.items():
-        old, new = getattr(method, "server", None), federation.server
-        if old is None or (old.clients, old.layout) != (new.clients, new.layout):
-            raise ValueError(
-                f"{name} cannot go on here: it must have run with {new.clients} clients, and with "
-                "this network"
-            )
-        method.enter(new)
+    if after is None:
+        for method in methods.values():
+            method.setup(federation.server, federation.initial())
+        history, start = History(), 0
+    else:
+        if not after.rows:
+            raise ValueError("there are no rounds after which to go on: the given history is empty")
+        for name, method in methods.items():
+            move(name, method, federation.server)
+        history, start = copy.deepcopy(after), max(row["round"] for row in after.rows)
+    if resumed := keeper and keeper.resume(methods, rounds, federation.device):
+        history, start = resumed
+    elif start >= rounds:
+        raise ValueError(f"{start} rounds have been run, and rounds = {rounds} counts them, too")
+    elif measuring.at_start and after is None:
+        history.rows = measuring.rows(methods, federation, -1, "all")
+    if resumed or after is None:
+        history.revisions.append(revision() or "unknown")
+    history.summarise = measuring.summarise
+    return history, start
+
+
+def move(name: str, method: Method, server: Server) -> None:
+    """Let a method that has run in one federation go on in that of another server."""
+    old = getattr(method, "server", None)
+    if old is None or (old.clients, old.layout) != (server.clients, server.layout):
+        raise ValueError(
+            f"{name} cannot go on here: it must have run with {server.clients} clients, and with "
+            "this network"
+        )
+    method.enter(server)
 
 
 def unfinished(
@@ -232,106 +205,72 @@ def unfinished(
 ) -> dict[str, Method]:
     """Return the methods that need another round."""
     measured = {row["method"] for row in history.rows}
+    left = {row["method"] for row in history.rows if row.get("diverged")}
     return {
         name: method
         for name, method in methods.items()
-        if not method.finished
-        and not history.divergence(name)
+        if not (method.finished or name in left)
         # A method that is settled from the start has one row, too
         and not (until_settled and method.settled and name in measured)
     }
 
 
-def progress_text(methods: Mapping[str, Method]) -> str:
+def leave(
+    running: dict[str, Method],
+    methods: Mapping[str, Method],
+    errors: Mapping[str, Diverged],
+    history: History,
+    t: int,
+) -> None:
+    """Take methods that diverged out of the run; raise their error if no method is left."""
+    for name, error in errors.items():
+        history.rows.append({"method": name, "round": t + 1, "diverged": True})
+        del running[name]
+        if {row["method"] for row in history.rows if row.get("diverged")} == set(methods):
+            raise error
+
+
+class Progress:
+    """A count of rounds on a bar, or in one line per round where nobody would see a bar.
+
+    ``CFLKIT_PROGRESS=lines`` asks for lines. `python -m cflkit run` sets it for its kernel.
+    """
+
+    def __init__(self, start: int, rounds: int, shown: bool) -> None:
+        interactive = sys.stderr.isatty() or "ipykernel" in sys.modules
+        lines = os.environ.get("CFLKIT_PROGRESS") == "lines" or not interactive
+        self.start, self.rounds, self.lines = start, rounds, shown and lines
+        self.begin = perf_counter()
+        if self.lines and start:
+            print(f"continues after round {start} of {rounds}", file=sys.stderr, flush=True)
+        self.bar = tqdm(total=rounds, initial=start, disable=not shown or lines, unit="round")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.close()
+
+    def step(self, t: int, methods: Mapping[str, Method]) -> None:
+        """Show that round ``t`` (from 0) is over, with what the methods found."""
+        if self.lines:
+            seconds = (perf_counter() - self.begin) / (t + 1 - self.start)
+            about = f"round {t + 1} of {self.rounds} ({seconds:.1f} s per round)"
+            print(f"{about}; {found_by(methods)}", file=sys.stderr, flush=True)
+        elif not self.bar.disable:
+            self.bar.set_postfix_str(found_by(methods), refresh=False)
+            self.bar.update()
+
+
+def found_by(methods: Mapping[str, Method]) -> str:
     """Build the text that shows the temperature and each method's number of clusters."""
     heats = [m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars]
-    clusters = ", ".join(
-        f"{name} {len(method.labels.unique())}"
-        for name, method in methods.items()
-        if method.labels is not None
-    )
+    labels: dict[str, Any] = {name: method.labels for name, method in methods.items()}
+    clusters = [f"{n} {len(own.unique())}" for n, own in labels.items() if own is not None]
     parts = [f"T {heats[0]:.3f}"] if heats else []
-    return "; ".join([*parts, *([f"clusters: {clusters}"] if clusters else [])])
-
-
-# --- Checkpoints ----------------------------------------------------------------------------------
-
-
-def fingerprint(methods: Mapping[str, Method], federation: FederationLike, measured: str) -> str:
-    """Compute the identity of a run, a hash of all that must be the same for it to continue.
-
-    These are the methods with their options, the partition, the training, the seed, the number of
-    clients per round, the engine with its device, precision, perturbation and privacy, the initial
-    model, and what is measured when.
-    """
-    parts = [
-        *(f"{name}: {method!r}" for name, method in methods.items()),
-        federation.identity,
-        repr(asdict(federation.training)),
-        f"{federation.seed}, {federation.server.clients_per_round} per round",
-        f"{federation.engine} on {federation.device.type} in {federation.precision}",
-        f"perturbation {federation.perturbation}",
-        *([] if federation.privacy is None else [repr(federation.privacy)]),
-        digests(federation.initial()[None])[0].hex(),
-        measured,
-    ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-class Keeper:
-    """A writer and reader of a run's checkpoints.
-
-    Parameters
-    ----------
-    path : path or None
-        The file; None for no checkpoints.
-    identity : str
-        The identity of the run, see `fingerprint`.
-    """
-
-    def __init__(self, path: str | Path | None, identity: str) -> None:
-        self.path = None if path is None else Path(path)
-        self.identity = identity
-        self.cost = 0.0
-        self.written = perf_counter()
-
-    def keep(
-        self, history: History, rounds: int, methods: Mapping[str, Method], last: bool
-    ) -> None:
-        """Write the state after ``rounds`` rounds, unless writing takes too much of the time."""
-        begin = perf_counter()
-        if self.path is None:
-            return
-        if not last and self.cost > CHECKPOINT_SHARE * (begin - self.written):
-            return
-        save_checkpoint(self.path, self.identity, history, rounds, methods)
-        self.written = perf_counter()
-        self.cost = self.written - begin
-
-    def resume(
-        self, methods: Mapping[str, Method], rounds: int, device: torch.device
-    ) -> tuple[History, int]:
-        """Restore the methods; return the history and the number of rounds already run."""
-        assert self.path is not None
-        state = checkpoints.load(self.path, self.identity, rounds, device)
-        for name, method in methods.items():
-            method.restore(state["methods"][name])
-        return History(**json.loads(state["history"])), state["rounds"]
-
-
-def as_json(value: Any) -> str:
-    """Write as JSON; a method may put NumPy numbers into its scalars, and JSON needs Python's."""
-    return json.dumps(value, default=lambda number: number.item())
-
-
-def save_checkpoint(
-    path: Path, identity: str, history: History, rounds: int, methods: Mapping[str, Method]
-) -> None:
-    """Write the state of the history and the methods after ``rounds`` rounds."""
-    kept = {f.name: getattr(history, f.name) for f in fields(history) if f.name != "summarise"}
-    state = {
-        "rounds": rounds,
-        "history": as_json(kept),
-        "methods": {name: method.state() for name, method in methods.items()},
-    }
-    checkpoints.save(path, identity, state)
+    return "; ".join([*parts, *([f"clusters: {', '.join(clusters)}"] if clusters else [])])

@@ -48,7 +48,13 @@ import torch
 
 import cflkit
 from cflkit import datasets, methods, metrics, partition, plots, simulation
-from cflkit.federation import Federation, Jobs, LocalTraining, default_device
+from cflkit.federation import (
+    Federation,
+    Jobs,
+    LocalTraining,
+    default_device,
+    f1_and_accuracy,
+)
 from cflkit.reproduce import claims, papers
 
 plots.style()
@@ -222,7 +228,7 @@ for name, reached in ends.items():
 def scores_of_clients(federation, method):
     everyone = torch.arange(run.clients)
     predicted = federation.predict(Jobs(method.models, method.labels, everyone))
-    return [metrics.scores(federation.targets(c), p) for c, p in enumerate(predicted)]
+    return [f1_and_accuracy(federation.targets(c), p) for c, p in enumerate(predicted)]
 
 
 scores = {  # per training, client and measure: macro-F1 and accuracy

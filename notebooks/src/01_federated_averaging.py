@@ -108,7 +108,7 @@ print("training samples:", *[len(indices) for indices in similar.train])
 # %%
 training = LocalTraining(epochs=run.local_epochs, batch_size=run.batch_size, lr=run.lr)
 federation = Federation(images, similar, "linear", training, seed=run.seed)
-pixels, labels = datasets.as_inputs(images.images), images.labels
+pixels, labels = images.images / 255, images.labels
 
 
 def train_locally(network, client, t):
@@ -576,7 +576,7 @@ claims.check(
 #    gradient descent. Show that one round then equals one step on all data together (section "Client drift", first
 #    sentence). How large is the difference, and why is it not zero?
 # 2. The server may treat the mean update as a gradient, and apply momentum or Adam to it (Reddi et al., 2021). Try
-#    `methods.make("fedavg", server_optimizer="momentum", server_lr=0.1)`. Is it faster here? With a momentum of
+#    `methods.make("fedopt", optimizer="momentum", lr=0.1)`. Is it faster here? With a momentum of
 #    $\beta_1 = 0.9$, why is a rate of 0.1 not a tenth of a step?
 # 3. In the federation of dissimilar clients, let client 0 keep a third of its samples. You can use
 #    `dataclasses.replace(split, train=[...])`. What do `weighting="samples"` and `weighting="equal"` do to its classes?

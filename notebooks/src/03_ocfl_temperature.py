@@ -40,8 +40,9 @@ import torch
 
 from cflkit import clustering, datasets, methods, metrics, partition, plots, simulation
 from cflkit.divergence import cosine_divergence, temperature
-from cflkit.federation import Federation, Jobs, LocalTraining
-from cflkit.methods.ocfl import attribute, rises
+from cflkit.federation import Federation, Jobs, LocalTraining, f1_and_accuracy
+from cflkit.methods.ocfl import rises
+from cflkit.methods.ocfl_open import attribute
 from cflkit.reproduce import claims, papers, records
 
 plots.style()
@@ -581,7 +582,7 @@ def fine_tuned(federation, method):
     """Train FedAvg's last model once more at each client; macro-F1 and accuracy, client means."""
     own = federation.train(Jobs(method.models, method.labels, everyone), round=run.rounds)
     predicted = enumerate(federation.predict(Jobs(own, everyone, everyone)))
-    return np.mean([metrics.scores(federation.targets(c), p) for c, p in predicted], axis=0)
+    return np.mean([f1_and_accuracy(federation.targets(c), p) for c, p in predicted], axis=0)
 
 
 tuned = np.array([fine_tuned(*each) for each in averaged])

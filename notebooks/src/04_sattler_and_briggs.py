@@ -402,7 +402,7 @@ for what, length in first_lengths.items():
 
 # %%
 counter = torch.zeros(len(federation.initial()), dtype=torch.bool)
-for name, place in federation.layout.items():
+for name, place in federation.blueprint.layout.items():
     counter[place] = name.endswith("num_batches_tracked")
 steps = len(federation.batches(0, 0))
 whole_state = complete[run.seed][-1]

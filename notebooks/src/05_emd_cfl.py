@@ -48,8 +48,10 @@ from sklearn.metrics.pairwise import cosine_distances
 
 from cflkit import datasets, divergence, methods, metrics, plots, simulation
 from cflkit.divergence import earth_movers_distance
-from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation import Federation, Jobs, LocalTraining, f1_and_accuracy
 from cflkit.methods import emd_cfl
+from cflkit.methods.emd_cfl_clients import shared_projection
+from cflkit.methods.emd_cfl_variants import CLUSTERS, clusters_of
 from cflkit.partition import Partition, shifts
 from cflkit.reproduce import claims, papers, records
 from cflkit.reproduce.papers.emd_cfl import working_range
@@ -289,10 +291,10 @@ owner, other = 0, outsider
 own_jobs = Jobs(trained[:1], torch.zeros(2).long(), torch.tensor([owner, other]))
 train, _ = federation.embed(own_jobs, "train", run.embedded)
 own, foreign = federation.embed(own_jobs, "validation", run.embedded)
-train, own, foreign = (emd_cfl.as_doubles(sample) for sample in (train, own, foreign))
-secret = emd_cfl.shared_projection(run.seed, owner, other, train.shape[1], run.projection)
-sent_by_owner = emd_cfl.project(train, secret)
-sent_by_other = emd_cfl.project(foreign, secret)
+train, own, foreign = (sample.double().numpy() for sample in (train, own, foreign))
+secret = shared_projection(run.seed, owner, other, train.shape[1], run.projection)
+sent_by_owner = train @ secret.T
+sent_by_other = foreign @ secret.T
 reference = earth_movers_distance(train, own)
 score = emd_cfl.server_sees(sent_by_owner, sent_by_other, reference)
 print(f"sent: {sent_by_owner.shape} and {sent_by_other.shape} numbers, and {reference:.3f}")
@@ -315,7 +317,7 @@ print(f"score of clients {owner} and {other}: {score:.3f}")
 # %%
 def scores_of(federation, jobs, trained, **options):
     """All scores of clients that trained for one round."""
-    method = methods.make("emd-cfl", max_samples=run.embedded, **options)
+    method = methods.make("emd-cfl-variant", max_samples=run.embedded, **options)
     method.setup(federation.server, federation.initial())
     federation.converse(method.meet(jobs.client_of, trained))
     return method.scores.numpy()
@@ -374,7 +376,7 @@ print(f"largest score within a true cluster {low:.3f}, smallest between two {hig
 # same grouping and near 0 for a random one.
 
 # %% tags=["nbval-check-output"]
-labels, _ = emd_cfl.clusters_of(scores, run.epsilon)
+labels, _ = clusters_of(scores, run.epsilon)
 print("clusters:", *labels)
 print(f"ARI {metrics.agreement(split.clusters, labels)['ari']:.2f}")
 
@@ -386,7 +388,7 @@ print(f"ARI {metrics.agreement(split.clusters, labels)['ari']:.2f}")
 # %%
 def draw_agreements(threshold, ax):
     """The graph of agreements and its clusters; returns their ARI."""
-    found, _ = emd_cfl.clusters_of(scores, threshold, run.clusters)
+    found, _ = clusters_of(scores, threshold, run.clusters)
     plots.agreements(emd_cfl.agreements(scores, threshold), split.clusters, found, ax)
     value = metrics.agreement(split.clusters, found)["ari"]
     ax.set_title(f"ε = {threshold:.3g}, ARI {value:.2f}")
@@ -397,7 +399,7 @@ def draw_agreements(threshold, ax):
 grid = np.geomspace(run.epsilon / 10, run.epsilon * 10, 601)
 thresholds = np.sort(np.append(grid, [low, high]))
 curve = [
-    metrics.agreement(split.clusters, emd_cfl.clusters_of(scores, e, run.clusters)[0])["ari"]
+    metrics.agreement(split.clusters, clusters_of(scores, e, run.clusters)[0])["ari"]
     for e in thresholds
 ]
 figure = plt.figure(figsize=(5.2, 3.2))
@@ -457,7 +459,7 @@ def epsilon_by_gap(scores):
     return ordered[below : below + 2].mean()
 
 
-by_gap, _ = emd_cfl.clusters_of(scores, epsilon_by_gap(scores))
+by_gap, _ = clusters_of(scores, epsilon_by_gap(scores))
 value = metrics.agreement(split.clusters, by_gap)["ari"]
 print(f"gap rule: ε = {epsilon_by_gap(scores):.3f}, ARI {value:.2f}")
 
@@ -470,7 +472,7 @@ print(f"gap rule: ε = {epsilon_by_gap(scores):.3f}, ARI {value:.2f}")
 # %% tags=["nbval-check-output"]
 torn = scores.copy()
 torn[0, 1] = run.epsilon
-of_torn = {kind: emd_cfl.clusters_of(torn, run.epsilon, kind)[0] for kind in emd_cfl.CLUSTERS}
+of_torn = {kind: clusters_of(torn, run.epsilon, kind)[0] for kind in CLUSTERS}
 for kind, found in of_torn.items():
     print(f"{kind:15s}", *found)
 
@@ -515,7 +517,7 @@ for home, lines, _ in runs:
     received = Jobs(lines["FedAvg"].models, torch.zeros_like(everyone), everyone)
     kept = Jobs(home.train(received, run.rounds), everyone, everyone)
     predicted = enumerate(home.predict(kept))
-    tuned.append(np.mean([metrics.scores(home.targets(c), p)[1] for c, p in predicted]))
+    tuned.append(np.mean([f1_and_accuracy(home.targets(c), p)[1] for c, p in predicted]))
 
 # %% [markdown]
 # In Figure 6 small markers are single seeds, and lines join the means. Methods stand side by side in every round, since two of them may have the same values. Compare the
@@ -808,7 +810,7 @@ grids = {}
 for solver, strength in (("exact", None), ("Sinkhorn", 0.1)):
     tried = [scores_of(federation, jobs, trained, projection=s, sinkhorn=strength) for s in shares]
     grids[solver] = [
-        [metrics.agreement(split.clusters, emd_cfl.clusters_of(s, e)[0])["ari"] for e in steps]
+        [metrics.agreement(split.clusters, clusters_of(s, e)[0])["ari"] for e in steps]
         for s in tried
     ]
 
@@ -850,7 +852,7 @@ def range_after(epochs, kind):
         datasets.load(run.dataset), kind, clients=m, seed=run.partition_seed
     )
     training = run.model_copy(update={"local_epochs": epochs}).training()
-    home = Federation(shifted, dealt, run.model, training, seed=run.seed, precision=run.precision)
+    home = Federation(shifted, dealt, run.model, training, seed=run.seed)
     first = Jobs(home.initial()[None], torch.zeros(m).long(), torch.arange(m))
     return working_range(scores_of(home, first, home.train(first, 0)), dealt.clusters)
 

@@ -35,7 +35,7 @@
 # Clients sort their samples again, and the loop repeats until it is stable.](../figures/scheme_fedcref.svg)
 
 # %% tags=["record"]
-from dataclasses import replace
+import copy
 
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
@@ -47,8 +47,10 @@ from sklearn.manifold import TSNE
 from cflkit import datasets, metrics, partition, plots, simulation
 from cflkit.federation import Federation, Jobs
 from cflkit.methods import fedcref
+from cflkit.methods.fedcref_clusters import LocalClusters, reconstruction_errors, true_classes
+from cflkit.methods.fedcref_measures import centralised, wrong_share
+from cflkit.methods.fedcref_variants import NORMALISATIONS
 from cflkit.reproduce import claims, papers, records, sample_clustering
-from cflkit.simulation import evaluation
 
 plots.style()
 
@@ -211,17 +213,15 @@ print(f"mean ACC of the first local clusters: {np.mean(first):.2f}")
 # All these networks are small and alike, so the kit trains them as one stack: `engine="stacked"`.
 
 # %% tags=["record"]
-federation = Federation(
-    images, split, "autoencoder", task="reconstruction", engine="stacked", seed=run.seed
-)
+federation = Federation(images, split, "autoencoder", engine="stacked", seed=run.seed)
 
 # %%
 method = run.method(dealt)
 method.setup(federation.server, federation.initial())
 federation.converse(method.train_local_models())
-clusters = method.clusters  # the local clusters of all clients, numbered from 0
+clusters = LocalClusters(method.owner, method.samples)  # of all clients, numbered from 0
 everywhere = [method.errors_on(client) for client in range(run.clients)]
-print(f"{len(clusters)} autoencoders of {federation.parameters} parameters")
+print(f"{len(clusters.owner)} autoencoders of {federation.parameters} parameters")
 
 # %% [markdown]
 # `everywhere[i][q]` has the errors of network $q$ on all images of client $i$. All errors and associations up to
@@ -233,7 +233,7 @@ print(f"{len(clusters)} autoencoders of {federation.parameters} parameters")
 # array `names` has this class per local cluster, and only the evaluation uses it.
 
 # %%
-names = fedcref.true_classes(truth, dealt)
+names = true_classes(truth, dealt)
 members_0 = clusters.samples[0]
 right_0 = truth[0][members_0] == names[0]
 held = [set(own.tolist()) for own in truth]
@@ -251,7 +251,7 @@ for (title, (client, which)), ax in zip(shown.items(), axes[0], strict=True):
     job = Jobs(method.local_models[0][:1], torch.tensor([0]), torch.tensor([client]))
     back = federation.predict(job, "train")[0][which[:5]].cpu().view(-1, *images.shape)
     seen = images.images[split.train[client][which[:5]]]
-    pictures = torch.cat([datasets.as_inputs(seen), back])
+    pictures = torch.cat([seen / 255, back])
     plots.image_grid(pictures, columns=len(seen), axes=ax)
     ax.set_title(f"{title}\nmean error {everywhere[client][0, which].mean():.3f}", fontsize=9)
 plots.show(
@@ -317,13 +317,20 @@ def bound(q, r):
 
 
 # %% tags=["nbval-check-output"]
+def with_options(**options):
+    """The method as it is now, with other options."""
+    other = copy.copy(method)
+    vars(other).update(options)
+    return other
+
+
 foreign = clusters.owner[:, None] != clusters.owner[None]
 bounds = np.zeros(foreign.shape)
 for q, r in np.argwhere(foreign):
     bounds[q, r] = bound(q, r)
 ours = foreign & (np.maximum(bounds, bounds.T) <= run.theta)
-as_published = replace(method, normalisation="min-max", match="all")
-package = fedcref.associate(everywhere, clusters, as_published)
+as_published = with_options(normalisation="min-max", match="all")
+package = as_published.associated(everywhere)
 print("the same associations as the package's:", np.array_equal(ours, package))
 
 # %% [markdown]
@@ -332,13 +339,14 @@ print("the same associations as the package's:", np.array_equal(ours, package))
 # the two local clusters must be the other's first match.
 
 # %%
-agree = fedcref.associate(everywhere, clusters, method)
+agree = method.associated(everywhere)
 alike = (names[:, None] == names[None]) & foreign
 asked, same = np.argwhere(agree & alike if (agree & alike).any() else alike)[0]
 other = np.flatnonzero(foreign[asked] & ~alike[asked])[0]
 example = {"of the same class": same, "of another class": other}
 errors_asked = everywhere[clusters.owner[asked]][:, clusters.samples[asked]]
-d_asked = {kind: fedcref.differences(errors_asked, asked, kind) for kind in fedcref.NORMALISATIONS}
+kinds_of_d = {kind: with_options(normalisation=kind) for kind in NORMALISATIONS}
+d_asked = {kind: own.differences(errors_asked, asked) for kind, own in kinds_of_d.items()}
 for title, r in example.items():
     within = (d_asked[run.normalisation][r] <= run.theta).mean()
     print(f"local clusters {asked} and {r}, {title}: {within:.0%} within θ, α = {run.alpha:g} %")
@@ -351,7 +359,7 @@ for title, r in example.items():
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(2, 2, figsize=(8, 3.3), sharex="row", sharey=True)
-signs = dict(zip(fedcref.NORMALISATIONS, ("$\\tilde d_k$", "$d_k$"), strict=True))
+signs = dict(zip(NORMALISATIONS, ("$\\tilde d_k$", "$d_k$"), strict=True))
 for column, (title, r) in enumerate(example.items()):
     for ax, (kind, sign) in zip(axes[:, column], signs.items(), strict=True):
         widest = max(d_asked[kind][network].max() for network in example.values())
@@ -362,7 +370,7 @@ for column, (title, r) in enumerate(example.items()):
         if kind == run.normalisation:
             ax.axvline(run.theta, color=plots.COLOURS[1], linestyle="--", label="θ")
 axes[0, 0].yaxis.get_major_locator().set_params(integer=True)
-axes[fedcref.NORMALISATIONS.index(run.normalisation), 0].legend()
+axes[NORMALISATIONS.index(run.normalisation), 0].legend()
 plots.show(
     figure,
     3,
@@ -387,10 +395,9 @@ plots.show(
 # %%
 def outcome(theta, normalisation):
     """Communities, isolated local clusters and the share of wrong associations, at some θ."""
-    variant = replace(method, theta=theta, normalisation=normalisation)
-    edges = fedcref.associate(everywhere, clusters, variant)
+    edges = with_options(theta=theta, normalisation=normalisation).associated(everywhere)
     members, isolated = fedcref.communities_of(edges)
-    return len(members), isolated, evaluation.wrong_share(edges, names)
+    return len(members), isolated, wrong_share(edges, names)
 
 
 scales = {"min-max": np.linspace(0.1, 0.9, 17), "absolute": np.geomspace(0.002, 0.1, 17)}
@@ -444,7 +451,7 @@ plots.show(
 # %%
 def graph(theta, ax):
     """Draw the graph of associations at some θ, with its numbers above."""
-    edges = fedcref.associate(everywhere, clusters, replace(method, theta=theta))
+    edges = with_options(theta=theta).associated(everywhere)
     pairs = "|".join(f"{i}-{j}" for i, j in np.argwhere(np.triu(edges)))
     plots.associations({"classes": "|".join(map(str, names)), "edges": pairs}, ax)
     communities, isolated, wrong = outcome(theta, run.normalisation)
@@ -576,7 +583,7 @@ print(f"2 clusters: {refine(twins, 2)}, as the package: {equal}")
 # %%
 method.communities, _ = fedcref.communities_of(agree)
 federation.converse(method.train_communities())
-asking = fedcref.reconstruction_errors(federation.server, method.models)
+asking = reconstruction_errors(federation.server, method.models)
 general = federation.converse(asking)[0]
 candidates = np.concatenate([method.errors[0][0], general])
 refined = refine(candidates, len(method.local_models[0]))
@@ -644,7 +651,7 @@ def stand_for(communities, classes):
 
 end = line_up["FedCRef"]
 last_names = np.array(of_fedcref[-1]["classes"].split("|"), dtype=int)
-smaller = fedcref.associate(everywhere, clusters, replace(method, theta=0.7 * run.theta))
+smaller = with_options(theta=0.7 * run.theta).associated(everywhere)
 graphs = {
     "first iteration, 0.7 θ": stand_for(fedcref.communities_of(smaller)[0], names),
     "first iteration": stand_for(method.communities, names),
@@ -671,7 +678,7 @@ for when, named in graphs.items():
 last_graph = graphs["last iteration"]
 figure, axes = plt.subplots(1, max(len(last_graph), 1), figsize=(8, 1.25), squeeze=False)
 for number, (members, ax) in enumerate(zip(end.communities, axes[0], strict=False)):
-    owner, own = end.clusters.owner[members[0]], torch.from_numpy(end.clusters.samples[members[0]])
+    owner, own = end.owner[members[0]], torch.from_numpy(end.samples[members[0]])
     job = Jobs(end.models, torch.tensor([number]), torch.tensor([owner]))
     mean_image = (255 * federation.predict(job, "train")[0][own].mean(dim=0)).byte().cpu()
     plots.image_grid(mean_image.view(1, *images.shape), columns=1, axes=ax)
@@ -798,10 +805,11 @@ for row in of_fedcref:
 def percentiles(then, classes):
     """The α-th percentile of d and of d̃, for all pairs of local clusters of one class."""
     found = []
-    for q, members in enumerate(then.clusters.samples):
-        errors = then.errors_on(then.clusters.owner[q])[:, members]
-        pairs = (classes == classes[q]) & (then.clusters.owner != then.clusters.owner[q])
-        both = [fedcref.differences(errors, q, kind)[pairs] for kind in ("absolute", "min-max")]
+    for q, members in enumerate(then.samples):
+        errors = then.errors_on(then.owner[q])[:, members]
+        pairs = (classes == classes[q]) & (then.owner != then.owner[q])
+        kinds = (kinds_of_d[kind] for kind in ("absolute", "min-max"))
+        both = [own.differences(errors, q)[pairs] for own in kinds]
         found.append(np.percentile(both, run.alpha, axis=2))
     return np.concatenate(found, axis=1)
 
@@ -871,7 +879,7 @@ tried = central.fit_each(pixels, numbers, run.seed)
 best_k, silhouettes = sample_clustering.best_by_silhouette(plane, tried)
 
 # %% tags=["record"]
-by_k = {k: evaluation.centralised(images.labels[pooled], tried[k]) for k in tried}
+by_k = {k: centralised(images.labels[pooled], tried[k]) for k in tried}
 if run.clustering == "dec" and history.rows[-1]["method"] != "Global DEC":
     history.rows.append({"method": "Global DEC", **by_k[best_k]})
 for k, row in by_k.items():
@@ -917,9 +925,10 @@ claims.check(
     {
         "In 9 of 10 local clusters, odd images have the larger mean error": np.mean(harder) >= 0.9,
         "3 of 4 odd images suit another network of their client better": np.mean(elsewhere) >= 0.75,
-        "At θ = 0.2, more than half of the local clusters are isolated": few[1] > len(clusters) / 2,
+        "At θ = 0.2, more than half of the local clusters are isolated": few[1]
+        > len(clusters.owner) / 2,
         "At our θ, at most a third of the local clusters is isolated": at_ours[1]
-        <= len(clusters) / 3,
+        <= len(clusters.owner) / 3,
         "At our θ, at most a tenth of the associations is wrong": at_ours[2] <= 0.1,
         "At θ = 0.65, more than a fifth of the associations is wrong": many[2] > 0.2,
         "FedCRef raises the mean ACC by 0.15 or more": gain >= 0.15,

@@ -628,7 +628,7 @@ measures = ["insertion", "deletion", "difference"]
 
 def scores_of(home, pairs):
     """The mean scores of models on images of their own clients, one row per kind of map."""
-    untrained, rows = home.network(home.initials(1, 0)[0]), []
+    untrained, rows = home.network(home.blueprint.initials(1, 0)[0]), []
     for its, clients in pairs:
         rows += assessment.explain_images(
             its, untrained, *test_images(clients), assessment.MAPS, how

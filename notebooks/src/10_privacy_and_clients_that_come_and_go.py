@@ -77,11 +77,10 @@ run = papers.lessons.PrivacyAndChange.of(globals())
 
 
 # %%
-def home(images, split, seed=run.seed, **options):
+def home(images, split, seed=run.seed):
     """The federation of these clients, with the lesson's network and training."""
     training = LocalTraining(run.local_epochs, run.batch_size, lr=run.lr, momentum=run.momentum)
-    options = {"seed": seed, "engine": "stacked"} | options
-    return Federation(images, split, "perceptron", training, **options)
+    return Federation(images, split, "perceptron", training, seed=seed, engine="stacked")
 
 
 # %%
@@ -180,7 +179,7 @@ for name, counts in messages.items():
 # %%
 def classes_from_update(federation, update):
     """The classes whose output bias went up in a client's update."""
-    return set(np.flatnonzero(update[federation.layout["classifier.bias"]] > 0).tolist())
+    return set(np.flatnonzero(update[federation.blueprint.layout["classifier.bias"]] > 0).tolist())
 
 
 # %%
@@ -348,7 +347,7 @@ def private_line_up():
 results, trained_with = [], {noise: [] for noise in run.noises}
 for noise in run.noises:
     for repeat in range(run.seed, run.seed + run.repeats):
-        private = home(images, split, repeat, privacy=Privacy(run.clip, noise))
+        private = home(images, split, repeat).with_hooks(Privacy(run.clip, noise, repeat))
         lines = private_line_up()
         found = simulation.run(lines, private, run.rounds, progress=False).table()
         results.append(found.assign(noise=noise, repeat=repeat))
@@ -425,7 +424,7 @@ same = truth[:, None] == truth
 pairs = ~np.eye(run.clients, dtype=bool)
 rows = []
 for noise in run.noises:
-    noisy = home(images, split, privacy=Privacy(run.clip, noise))
+    noisy = home(images, split).with_hooks(Privacy(run.clip, noise, run.seed))
     sent = noisy.train(Jobs(start, torch.zeros(run.clients).long(), everyone), 0) - start
     cosine = 1 - cosine_divergence(sent)
     rows.append({"within": cosine[same & pairs], "between": cosine[~same]})
@@ -608,7 +607,7 @@ plots.show(
 # %% [markdown]
 # ## Clients that come and go
 #
-# So far, all clients took part in all rounds. Now they do not. `Federation(presence=...)` has one row per round and one column per client, and says who is there. In a second federation, a
+# So far, all clients took part in all rounds. Now they do not. `Federation.with_presence` has one row per round and one column per client, and says who is there. In a second federation, a
 # client can have other data, and `simulation.run(..., after=...)` lets the methods go on in it.
 #
 # - **Join**: the last client of each group comes after some rounds.
@@ -629,8 +628,8 @@ plots.show(
 # %%
 def line_up():
     return {
-        "OCFL": methods.make("ocfl"),
-        "OCFL, again": methods.make("ocfl", again=3),
+        "OCFL": methods.make("ocfl-open"),
+        "OCFL, again": methods.make("ocfl-open", again=3),
         "IFCA": methods.make("ifca", k=2),
         "EMD-CFL": methods.make("emd-cfl", epsilon=run.threshold),
         "oracle": methods.make("oracle", truth=truth.tolist()),
@@ -658,7 +657,7 @@ first, second = [half - 1], list(range(half, run.clients))
 def scene(name):
     """The federation of each round, in which clients come and go, and whom the scene is about."""
     there = changes.presence(name, truth, run.rounds, run.change, run.seed)
-    return [home(images, split, presence=there)] * run.rounds, changes.affected(name, truth)
+    return [home(images, split).with_presence(there)] * run.rounds, changes.affected(name, truth)
 
 
 SCENES = {name: scene(name) for name in ("join", "random", "late group")}

@@ -699,7 +699,7 @@
 # |---|---|---|---|---|
 # | <a id="fedavg"></a>FedAvg | federated averaging | `fedavg` (FedAvg) | The server averages the models that all clients have trained. | McMahan et al., AISTATS 2017; in tables of EMD-CFL |
 # | <a id="bnc"></a>BNC | baseline, no clustering | `fedavg` with `weighting="equal"` (FedAvg) | All clients stay in one cluster, as in federated averaging. | OCFL |
-# | <a id="fedopt"></a>FedOpt | *Adaptive federated optimization* | `fedavg` with `server_optimizer` | The server treats the mean update as a gradient, and applies an optimiser to it. The OCFL papers name FedOpt as their basis, with a server learning rate of 1. | Reddi et al., ICLR 2021 |
+# | <a id="fedopt"></a>FedOpt | *Adaptive federated optimization* | `fedopt` (FedOpt) | The server treats the mean update as a gradient, and applies an optimiser to it. The OCFL papers name FedOpt as their basis, with a server learning rate of 1. | Reddi et al., ICLR 2021 |
 # | FedProx | *Federated optimization in heterogeneous networks* | `fedprox` (FedProx) | A penalty keeps each client's model near the model that it received. | Li et al., MLSys 2020; in tables of EMD-CFL |
 # | <a id="scl"></a>SCL | *Clustered federated learning: model-agnostic distributed multitask optimization under privacy constraints* | `sattler` (Sattler) | A cluster is split in two when its mean update is small and some member's update is large. | Sattler et al., IEEE TNNLS 2021; in tables of OCFL |
 # | <a id="cfl"></a>CFL | clustered federated learning | `sattler` (CFL) | In EMD-CFL's tables, CFL is Sattler et al.'s method. Elsewhere, CFL is the name of the whole field. | Sattler et al., IEEE TNNLS 2021; in tables of EMD-CFL |
@@ -823,7 +823,7 @@
 #
 # The mean is over the classes that occur among the labels **or** the predictions, as in the OCFL authors' code.
 # Predicting a class that the client does not have therefore adds a class with $F_k = 0$. The function is
-# `metrics.scores`.
+# `cflkit.federation.f1_and_accuracy`.
 #
 # **Insertion and deletion.** Let $p_0, \dots, p_s$ be the probabilities of the explained class after $0, \dots, s$
 # steps. The area is $\frac1s \sum_{k=1}^{s} \frac12 (p_{k-1} + p_k)$, and lies between 0 and 1. A map without

@@ -17,13 +17,7 @@ from cflkit import clustering
 from cflkit._bounds import STRICT, Natural, Positive
 from cflkit.divergence import pairwise
 from cflkit.federation import Jobs, Server
-from cflkit.methods.base import (
-    Method,
-    Weighting,
-    average_updates,
-    client_weights,
-    local_updates,
-)
+from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
 
 # The largest cosine distance
 OPPOSITE = 2.0
@@ -99,8 +93,7 @@ class Briggs(Method):
         updates = local_updates(trained, self.models, self.labels)
         self.scalars = {}
         if t == self.rounds:
-            compared = updates if self.include_buffers else updates[:, : self.server.parameters]
-            distance = pairwise(compared, self.metric)
+            distance = pairwise(self.vectors(updates), self.metric)
             heights = clustering.merge_heights(distance, self.linkage)
             self.scalars = {"merge_heights": "|".join(f"{height:.4g}" for height in heights)}
             self.labels = torch.from_numpy(self.clusterer().fit_predict(distance))

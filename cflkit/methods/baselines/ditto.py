@@ -49,14 +49,9 @@ class Ditto(Method):
         """Run a round of federated averaging, and train the personal models at the clients."""
         present = self.server.participants(t)
         same = torch.zeros_like(present)  # the common model, which is the only row
-        pulled = Jobs(
-            self.personal,
-            present,
-            present,
-            anchor=self.models,
-            anchor_of=same,
-            training=proximal_training(self.server, self.mu),
-        )
+        training = proximal_training(self.server, self.mu)
+        common = [self.models[0]] * len(present)
+        pulled = Jobs(self.personal, present, present, training, anchor=common)
         own = yield Train(pulled, sent=False, reported=False)
         self.personal = self.personal.clone()
         self.personal[present] = own

@@ -7,7 +7,6 @@ of distributions. NeurIPS 2021, Algorithm 1.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -70,7 +69,7 @@ class FedEM(Method):
         q = [self.e_step(client, own) for client, own in zip(present.tolist(), losses, strict=True)]
         self.m_step(present, q)
         weights = [component for own in q for component in own]
-        trained = yield Train(replace(pairs, weights=weights))
+        trained = yield Train(pairs.replace(weights=weights))
         if len(self.latest):
             self.latest = self.latest.clone()
             self.latest[present] = trained[self.k - 1 :: self.k]

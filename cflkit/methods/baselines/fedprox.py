@@ -31,7 +31,7 @@ class FedProx(FedAvg):
     def broadcast(self, t: int) -> Jobs:
         """Return the jobs of federated averaging, with the proximal term in the local training."""
         jobs = super().broadcast(t)
-        return dataclasses.replace(jobs, training=proximal_training(self.server, self.mu))
+        return jobs.replace(training=proximal_training(self.server, self.mu))
 
 
 def proximal_training(server: Server, mu: float) -> LocalTraining | None:

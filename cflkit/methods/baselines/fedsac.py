@@ -17,9 +17,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
 from cflkit.divergence import Matrix
-from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, question
-from cflkit.federation.blueprint import Blueprint
-from cflkit.federation.requests import is_finite
+from cflkit.federation import Ask, Client, Jobs, Request, Server, Train
 from cflkit.methods.baselines.pfedgraph import Collaboration
 
 
@@ -75,12 +73,6 @@ class FedSaC(Collaboration):
         return self.lambda1 * closeness(self.axes, self.signed) + self.lambda2 * similar
 
 
-def axes_fit(answer: Any, blueprint: Blueprint, components: int) -> bool:
-    """Return whether an answer to `feature_axes` can be used."""
-    return is_finite(answer, None, blueprint.embedding) and len(answer) <= components
-
-
-@question(axes_fit)
 def feature_axes(client: Client, model: Tensor, components: int) -> Tensor:
     """Return the main principal components ``[components, d]`` of a client's embeddings."""
     features = client.embed(model, "train").cpu().numpy()

@@ -91,14 +91,12 @@ class FedSoft(Method):
             self.importance[present] = torch.stack(estimates)
         weights = self.importance[present]
         mixtures = weights.to(self.models) @ self.models
-        each = torch.arange(len(present))
         jobs = Jobs(
             mixtures if self.start == "mixture" else self.personal[present],
-            each,
+            torch.arange(len(present)),
             present,
+            proximal_training(self.server, self.mu),
             anchor=mixtures,
-            anchor_of=each,
-            training=proximal_training(self.server, self.mu),
         )
         trained = yield Train(jobs, sent=False)  # from models that the clients have
         self.personal = self.personal.clone()

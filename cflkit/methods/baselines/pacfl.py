@@ -7,7 +7,6 @@ subspaces. AAAI 2023, Algorithm 1.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -19,9 +18,7 @@ from torch import Tensor, nn
 from cflkit import clustering
 from cflkit._bounds import STRICT, Count
 from cflkit.divergence import Matrix, class_directions, principal_angles
-from cflkit.federation import Client, Request, ask_clients, question
-from cflkit.federation.blueprint import Blueprint
-from cflkit.federation.requests import is_finite
+from cflkit.federation import Client, Request, ask_clients
 from cflkit.methods.base import (
     Method,
     Weighting,
@@ -97,12 +94,6 @@ class PACFL(Method):
         self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
 
 
-def directions_fit(answer: Any, blueprint: Blueprint, **_: Any) -> bool:
-    """Return whether an answer to `directions` can be used."""
-    return is_finite(answer, math.prod(blueprint.shape), None)
-
-
-@question(directions_fit)
 def directions(client: Client, model: Tensor, p: int, split: str, standardised: bool) -> Matrix:
     """Compute what a client sends: the main directions ``[d, p · classes]`` of its pixels."""
     images, labels = client.samples(split)

@@ -77,9 +77,7 @@ class Collaboration(Method):
             return Jobs(self.models, present, present)
         strength = self.mu if self.term == "push" else -self.mu
         training = replace(self.server.training, penalty="cosine", strength=strength)
-        return Jobs(
-            self.models, present, present, anchor=anchors, anchor_of=present, training=training
-        )
+        return Jobs(self.models, present, present, training, anchor=anchors[present])
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Learn the weights of the participants for each other, and mix their models."""
@@ -103,8 +101,7 @@ class Collaboration(Method):
     def dissimilarity(self, present: Tensor, trained: Tensor) -> Matrix:
         """Return minus the cosines ``[n, n]`` of the participants' updates."""
         start = self.initial if self.since == "initial" else self.models[present]
-        end = None if self.include_buffers else self.server.parameters
-        found = cosine_divergence((trained - start)[:, :end]) - 1
+        found = cosine_divergence(self.vectors(trained - start)) - 1
         if self.clipped:
             found[found < -0.9] = -1
         return found

@@ -68,9 +68,7 @@ class Sattler(Method):
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Split the clusters that meet the conditions, and average the updates in each cluster."""
         updates = local_updates(trained, self.models, self.labels)
-        compared = finite_updates(
-            updates if self.include_buffers else updates[:, : self.server.parameters]
-        )
+        compared = finite_updates(self.vectors(updates))
         clusters = [(self.labels == c).nonzero().flatten() for c in range(len(self.models))]
         norms = [update_norms(compared[members]) for members in clusters]
         self.mean_norms += [mean for mean, _ in norms]

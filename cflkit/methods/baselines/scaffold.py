@@ -73,12 +73,8 @@ class Scaffold(Method):
     def broadcast(self, t: int) -> Jobs:
         """Return the jobs of federated averaging, with the term ⟨c − cᵢ, θ⟩ in the loss."""
         jobs = super().broadcast(t)
-        return replace(
-            jobs,
-            anchor=self.common - self.own[jobs.client_of],
-            anchor_of=torch.arange(len(jobs)),
-            training=replace(self.server.training, penalty="linear", strength=1.0),
-        )
+        training = replace(self.server.training, penalty="linear", strength=1.0)
+        return jobs.replace(training=training, anchor=self.common - self.own[jobs.client_of])
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the models and the control variates.

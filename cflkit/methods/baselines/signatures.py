@@ -28,10 +28,7 @@ from cflkit.federation import (
     Server,
     Train,
     check_finite,
-    question,
 )
-from cflkit.federation.blueprint import Blueprint
-from cflkit.federation.requests import is_finite
 from cflkit.methods.base import Method, average_updates, local_updates
 
 
@@ -150,23 +147,11 @@ class Signatures(Method):
         return Jobs(self.models, self.labels[present], present)
 
 
-def loss_fits(answer: Any, blueprint: Blueprint) -> bool:
-    """Return whether an answer to `mean_loss` can be used."""
-    return is_finite(answer, 1)
-
-
-@question(loss_fits)
 def mean_loss(client: Client, model: Tensor) -> Tensor:
     """Return a model's mean loss ``[1]`` on a client's training samples."""
     return client.losses(model).mean()[None]
 
 
-def gradient_fits(answer: Any, blueprint: Blueprint, samples: int | None) -> bool:
-    """Return whether an answer to `loss_gradient` can be used."""
-    return is_finite(answer, blueprint.parameters)
-
-
-@question(gradient_fits)
 def loss_gradient(client: Client, model: Tensor, samples: int | None) -> Tensor:
     """Return the gradient ``[P]`` of a client's mean loss on its first training samples."""
     return client.gradient(model, samples)

@@ -15,12 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator, model_validator
 
 from cflkit import datasets, methods, simulation
-from cflkit._bounds import Count, Natural, NonNegative, Positive, Repeats
+from cflkit._bounds import Count, Natural, NonNegative, Positive, PositiveShare, Repeats
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
 from cflkit.methods import Method
 from cflkit.methods.baselines.pacfl import Angle
-from cflkit.methods.emd_cfl import Clusters, KeptShare, Sample
+from cflkit.methods.emd_cfl import Sample
+from cflkit.methods.emd_cfl_variants import Clusters
 from cflkit.methods.oracle import Oracle
 from cflkit.partition import Partition, shifts
 from cflkit.reproduce import changes
@@ -75,8 +76,8 @@ SOFT = {
 # Methods that the paper does not compare. A run has these only if it names them
 OTHERS = {
     "Briggs": "briggs",
-    **dict.fromkeys(CLUSTERERS, "ocfl"),
-    "OCFL-HDB again": "ocfl",
+    **dict.fromkeys(CLUSTERERS, "ocfl-open"),
+    "OCFL-HDB again": "ocfl-open",
     "Local": "local",
     "SCAFFOLD": "scaffold",
     "Ditto": "ditto",
@@ -104,7 +105,7 @@ class Parameters(Run, Selection):
     weights: Literal["imagenet"] | None
     participants: Count | None
     epsilon: NonNegative
-    projection: KeptShare
+    projection: PositiveShare
     sinkhorn: Positive | None
     embedded: Sample
     clusters: Clusters
@@ -245,17 +246,15 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
     """Build the federation of clients, who come and go as the run's scene says."""
     changes.check(run.scene, split.truth)
     presence = changes.presence(run.scene, split.truth, run.rounds, run.change, run.partition_seed)
+    model = run.model if run.weights is None else f"{run.model}-{run.weights}"
     return Federation(
         images,
         split,
-        run.model,
+        model,
         run.training(),
-        weights=run.weights,
         clients_per_round=run.participants,
-        presence=presence,
         seed=run.seed,
-        precision=run.precision,
-    )
+    ).with_presence(presence)
 
 
 def play(
@@ -305,10 +304,10 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
         include={"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
     )
     options["max_samples"] = run.embedded
-    lines = {"EMD-CFL": methods.make("emd-cfl", **options)}
+    lines = {"EMD-CFL": methods.make("emd-cfl-variant", **options)}
     if run.published_distances:
-        published = as_published("emd-cfl", methods.METHODS["emd-cfl"], options, OF_EMD_CFL)
-        lines["EMD-CFL" + AS_PUBLISHED] = methods.make("emd-cfl", **published)
+        published = as_published("emd-cfl", methods.METHODS["emd-cfl-variant"], options, OF_EMD_CFL)
+        lines["EMD-CFL" + AS_PUBLISHED] = methods.make("emd-cfl-variant", **published)
     lines |= {
         # Where clients come later, the oracle of a scene knows all clusters from the first round
         "Oracle": methods.make(

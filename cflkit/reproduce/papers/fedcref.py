@@ -7,26 +7,24 @@ differ, the class `methods.fedcref.FedCRef` has both choices as options.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pandas as pd
 from pydantic import model_validator
 
 from cflkit import datasets, partition
-from cflkit._bounds import Count, Natural, Positive, Share
+from cflkit._bounds import Count, Natural, Percent, Positive, PositiveShare, Share
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation, LocalTraining
 from cflkit.methods import Method
-from cflkit.methods.fedcref import (
-    Accuracy,
-    Clusterings,
-    FedCRef,
+from cflkit.methods.fedcref_clusters import Clusterings, per_sample
+from cflkit.methods.fedcref_variants import (
+    Alone,
+    FedCRefVariant,
     Match,
     Normalisation,
-    Percent,
+    PerfectAssociations,
     Stop,
-    per_sample,
 )
 from cflkit.partition import Partition
 from cflkit.reproduce import sample_clustering
@@ -67,7 +65,7 @@ class Parameters(Images):
     dec_steps: Count
     alpha: Percent
     theta: Share
-    tau: Accuracy
+    tau: PositiveShare
     normalisation: Normalisation
     match: Match
     stop: Stop
@@ -102,16 +100,18 @@ class Parameters(Images):
         """Build deep embedded clustering with the parameters' options."""
         return DEC(tuple(self.dec_widths), self.dec_steps, 2 * self.dec_steps)
 
-    def method(self, start: Clusterings) -> FedCRef:
-        """Make the method that begins with these local clusters."""
+    def method(
+        self, start: Clusterings, kind: type[FedCRefVariant] = FedCRefVariant, **more: Any
+    ) -> FedCRefVariant:
+        """Make the method, or a variant of this kind, that begins with these local clusters."""
         chosen = self.model_dump(
             include={"alpha", "theta", "tau", "normalisation", "match", "stop", "rounds"}
         )
-        return FedCRef(
+        return kind(
             start=per_sample(start),
             local=self.training(self.local_epochs),
             federated=self.training(self.federated_epochs),
-            **chosen,
+            **chosen | more,
         )
 
 
@@ -139,9 +139,7 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
     """Build the federation, which trains all clients' small networks as one stack."""
-    return Federation(
-        images, split, "autoencoder", task="reconstruction", engine="stacked", seed=run.seed
-    )
+    return Federation(images, split, "autoencoder", engine="stacked", seed=run.seed)
 
 
 def first_clusters(run: Parameters, images: ImageSet, split: Partition) -> list[Labels]:
@@ -167,11 +165,10 @@ def variants(run: Parameters, start: Clusterings, truth: Clusterings) -> dict[st
     truth : sequence of array_like
         For each client, the class of each of its samples, for the upper bound.
     """
-    method = run.method(start)
     return {
-        "FedCRef": method,
-        "Perfect associations": replace(method, associations="true", truth=per_sample(truth)),
-        "Alone": replace(method, associations="none"),
+        "FedCRef": run.method(start),
+        "Perfect associations": run.method(start, PerfectAssociations, truth=per_sample(truth)),
+        "Alone": run.method(start, Alone),
     }
 
 

@@ -21,6 +21,7 @@ from cflkit.datasets import ImageSet
 from cflkit.federation import Federation
 from cflkit.methods import Method
 from cflkit.methods.baselines.briggs import CosineThreshold
+from cflkit.metrics import diverged_in
 from cflkit.partition import Partition
 from cflkit.reproduce.papers.base import (
     AS_PUBLISHED,
@@ -43,7 +44,7 @@ from cflkit.reproduce.papers.base import (
     selected,
 )
 from cflkit.reproduce.parameters import FederatedRun, Seed, Selection
-from cflkit.simulation.history import History, diverged_in
+from cflkit.simulation.history import History
 
 # --- Parameters ----------------------------------------------------------------------------------
 
@@ -208,8 +209,8 @@ def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
 
 def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federation:
     """Build the federation of clients."""
-    rounding = run.model_dump(include={"precision", "engine", "perturbation"})
-    return Federation(images, split, run.model, run.training(), seed=run.seed, **rounding)
+    engine = run.engine if isinstance(run, Parameters) else None
+    return Federation(images, split, run.model, run.training(), seed=run.seed, engine=engine)
 
 
 def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, Method]:

@@ -114,7 +114,6 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
         run.model,
         run.training(),
         seed=run.seed,
-        precision=run.precision,
         engine="stacked",
     )
 

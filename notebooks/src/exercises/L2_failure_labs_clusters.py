@@ -164,7 +164,7 @@ for network in ("compact-cnn", "compact-bn"):
         heat = temperature(cosine_divergence(updates))
         row = f"{network:12s} {t + 1:5d} {heat:12.4f} {mean:17.2f} {norms.min():16.2f}"
         print(row, f"{norms.max():15.2f}  {bool(mean < 0.35 < norms.max())}")
-    kept[network] = updates.cpu().numpy(), federation.layout
+    kept[network] = updates.cpu().numpy(), federation.blueprint.layout
 
 # %% [markdown]
 # The updates of the last round are in `kept`, together with the layout of a model's row. For example,

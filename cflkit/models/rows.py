@@ -13,9 +13,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from cflkit.models import Dropout
-from cflkit.models.hashing import GOLDEN, mix
-
+# Constants of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), as signed 64-bit integers
+GOLDEN, FIRST, SECOND = (
+    constant - 2**64 for constant in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
 # How many values of all rows are hashed at once, which limits the memory to some hundred MB
 HASHED = 2**23
 
@@ -53,7 +54,7 @@ class RowModel:
         self.shapes = {name: value.shape for name, value in self.values.items()}
         self.buffer_names = list(buffers)
         self.parameters = sum(p.numel() for p in parameters.values())
-        self.drops_out = any(isinstance(layer, Dropout) for layer in network.modules())
+        self.drops_out = any(hasattr(layer, "key") for layer in network.modules())
         ends = torch.tensor([0, *(value.numel() for value in self.values.values())]).cumsum(0)
         edges = zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
         self.layout = {
@@ -81,6 +82,16 @@ class RowModel:
             name: row[..., part].view((*row.shape[:-1], *self.shapes[name]))
             for name, part in self.layout.items()
         }
+
+
+def device_of_doubles(device: torch.device) -> torch.device:
+    """Return a device that computes in float64: this one, or the CPU for Apple's GPUs."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def as_doubles(values: Tensor) -> Tensor:
+    """Convert to float64, on the device of `device_of_doubles`."""
+    return values.to(device_of_doubles(values.device)).double()
 
 
 def join(pieces: Iterable[Tensor]) -> Tensor:
@@ -118,3 +129,41 @@ def digests(models: Tensor) -> list[bytes]:
             factors = mix((2 * position + half + 1) * GOLDEN) | 1
             sums[half] += (part * factors).sum(dim=1)
     return [row.tobytes() for row in sums.T.contiguous().cpu().numpy()]
+
+
+# --- Hashing, and random numbers without a generator ----------------------------------------------
+
+
+def numbered(keys: Tensor, number: int) -> Tensor:
+    """Derive keys from ``keys`` for a number; different numbers give independent keys."""
+    step = (number * GOLDEN + 2**63) % 2**64 - 2**63  # wraps around like an addition of int64
+    return mix(keys + step)
+
+
+def mix(values: Tensor) -> Tensor:
+    """Hash 64-bit integers value by value, by the finaliser of splitmix64.
+
+    Products of int64 wrap around. Shifts to the right copy the sign bit, and the masks remove these
+    copies.
+    """
+    values = (values ^ ((values >> 30) & (2**34 - 1))) * FIRST
+    values = (values ^ ((values >> 27) & (2**37 - 1))) * SECOND
+    return values ^ ((values >> 31) & (2**33 - 1))
+
+
+def uniform(key: Tensor, shape: torch.Size) -> Tensor:
+    """Draw numbers in [0, 1) that depend only on a key and on the position in the result.
+
+    The generator is counter-based and has no state. The numbers are therefore the same for one
+    model alone and for many models in a stack (``torch.func.vmap``).
+
+    Parameters
+    ----------
+    key : Tensor
+        A scalar of type int64.
+    shape : torch.Size
+        The shape of the result, whose type is float32.
+    """
+    position = torch.arange(shape.numel(), device=key.device).view(shape)
+    bits = mix(position * GOLDEN + key)
+    return ((bits >> 40) & (2**24 - 1)).float() / 2**24

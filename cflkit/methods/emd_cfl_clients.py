@@ -1,0 +1,65 @@
+"""EMD-CFL at a client: what it sends of its data (lines 11 to 15 of Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cflkit.divergence import earth_movers_distance
+from cflkit.federation import Client
+from cflkit.federation.seeds import PROJECTION
+
+Embeddings = NDArray[np.float64]
+
+
+def owner_sends(
+    client: Client,
+    model: Tensor,
+    others: Sequence[int],
+    projection: float,
+    sinkhorn: float | None,
+    max_samples: int,
+) -> tuple[float, list[Embeddings]]:
+    """Embed a client's training samples by its own model, and project them for each other client.
+
+    Returns
+    -------
+    reference : float
+        The distance between the client's own training and validation samples (line 15).
+    sent : list of ndarray
+        For each of the others, the embeddings ``[n, k]``, projected by the matrix that only the two
+        clients share.
+    """
+    own, held_back = (
+        client.embed(model, split, max_samples).cpu().double().numpy()
+        for split in ("train", "validation")
+    )
+    pair = client.shared_seed, client.number
+    sent = [own @ shared_projection(*pair, c, own.shape[1], projection).T for c in others]
+    return earth_movers_distance(own, held_back, sinkhorn), sent
+
+
+def other_sends(
+    client: Client, model: Tensor, owner: int, projection: float, max_samples: int
+) -> Embeddings:
+    """Embed a client's validation samples by the owner's model, and project them: ``[n, k]``."""
+    foreign = client.embed(model, "validation", max_samples).cpu().double().numpy()
+    pair = client.shared_seed, owner, client.number
+    return foreign @ shared_projection(*pair, foreign.shape[1], projection).T
+
+
+def shared_projection(
+    seed: int, owner: int, other: int, dimensions: int, share: float
+) -> Embeddings:
+    """Draw the random matrix ``[k, d]`` that two clients share, unknown to the server (line 12).
+
+    Its rows are Gaussian, of unit length. By the lemma of Johnson and Lindenstrauss, the projection
+    nearly preserves angles. At least one of the d dimensions is kept.
+    """
+    stream = np.random.SeedSequence(seed, spawn_key=(PROJECTION, owner, other))
+    size = max(1, int(share * dimensions)), dimensions
+    matrix = np.random.default_rng(stream).normal(size=size)
+    return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)

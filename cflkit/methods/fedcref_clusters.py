@@ -1,0 +1,128 @@
+"""The local clusters of FedCRef, and the errors of models on the clients' samples."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterable, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from pydantic import BeforeValidator
+from torch import Tensor
+
+from cflkit import metrics
+from cflkit.federation import Losses, Request, Server
+from cflkit.methods.base import all_pairs, whole_numbers
+
+Matrix = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Edges = NDArray[np.bool_]
+# One label per sample of each client
+Clusterings = Sequence[ArrayLike]
+
+
+class LocalClusters(NamedTuple):
+    """The L local clusters of all clients, client by client.
+
+    Attributes
+    ----------
+    owner : ndarray
+        ``[L]``, the client of each cluster.
+    samples : list of ndarray
+        For each cluster, the positions of its samples among the owner's training samples, in
+        ascending order.
+    """
+
+    owner: Labels
+    samples: list[Labels]
+
+    def labels(self, client: int) -> Labels:
+        """Return the labels ``[n]`` of a client's samples: the number of the cluster, from 0."""
+        own = [self.samples[cluster] for cluster in np.flatnonzero(self.owner == client)]
+        labels = np.empty(sum(map(len, own)), dtype=np.int64)
+        for number, members in enumerate(own):
+            labels[members] = number
+        return labels
+
+
+def local_clusters(labels: Sequence[Labels]) -> LocalClusters:
+    """Build the local clusters from the clients' labels, without empty clusters."""
+    pairs = [(c, np.flatnonzero(own == k)) for c, own in enumerate(labels) for k in np.unique(own)]
+    return LocalClusters(np.array([c for c, _ in pairs]), [samples for _, samples in pairs])
+
+
+def labels_of(given: Sequence[Sequence[int] | Labels], server: Server) -> list[Labels]:
+    """Return labels as arrays, if there is one label per training sample of each client.
+
+    Raises
+    ------
+    ValueError
+        A client has another number of labels than training samples, or a client has no sample.
+    """
+    own = [np.asarray(labels, dtype=np.int64) for labels in given]
+    sizes = [server.num_samples(client) for client in range(server.clients)]
+    if [len(labels) for labels in own] != sizes:
+        raise ValueError(f"needs labels for {sizes} samples, not {[len(given) for given in own]}")
+    if 0 in sizes:
+        raise ValueError(f"client {sizes.index(0)} has no sample")
+    return own
+
+
+def per_sample(given: Any) -> tuple[tuple[int, ...], ...]:
+    """Convert the labels of each client's samples to tuples, by `whole_numbers`.
+
+    Raises
+    ------
+    ValueError
+        There are no labels per client, or one is negative or no integer.
+    """
+    if not isinstance(given, Iterable):
+        raise ValueError("needs the labels of each client's samples")
+    return tuple(whole_numbers(own) for own in given)
+
+
+PerSample = Annotated[tuple[tuple[int, ...], ...], BeforeValidator(per_sample)]
+
+
+def align_labels(before: Labels, after: Labels) -> Labels:
+    """Rename the clusters of ``after`` by the best matching with the clusters of ``before``.
+
+    If the client becomes inactive, each of its models then still belongs to the cluster of the same
+    number. Clusters without a match get the smallest unused numbers.
+    """
+    names = metrics.matched(before, after)
+    taken = set(names.values())
+    free = (name for name in itertools.count() if name not in taken)
+    for cluster in after.tolist():
+        if cluster not in names:
+            names[cluster] = next(free)
+    return np.array([names[cluster] for cluster in after.tolist()])
+
+
+def true_classes(truth: Sequence[Sequence[int]], labels: Sequence[Labels]) -> Labels:
+    """Return the class that each local cluster represents, ``[L]``; -1 for no class.
+
+    Clusters and classes are matched within each client, as for the client's accuracy.
+    """
+    found = []
+    for classes, own in zip(truth, labels, strict=True):
+        names = metrics.matched(classes, own)
+        found += [names.get(int(cluster), -1) for cluster in np.unique(own)]
+    return np.array(found)
+
+
+def reconstruction_errors(server: Server, models: Tensor) -> Generator[Request, Any, list[Matrix]]:
+    """Ask each client for the errors ``[M, n]`` of M models on its samples.
+
+    Clients do not send the errors to the server. They compare them, and report which clusters
+    agree.
+    """
+    count, m = len(models), server.clients
+    answers = yield Losses(all_pairs(models, torch.arange(m)), reported=False)
+    found = [error.cpu().double().numpy() for error in answers]
+    return [
+        np.array(found[i * count : (i + 1) * count]).reshape(count, server.num_samples(i))
+        for i in range(m)
+    ]

@@ -1,0 +1,131 @@
+"""What is measured of FedCRef: its clusters of samples, and their associations.
+
+Measuring needs the truth, which the method does not see: the classes of each client's samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cflkit import metrics
+from cflkit.methods.base import Measuring
+from cflkit.methods.fedcref_clusters import Edges, Labels, LocalClusters, true_classes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def clusters_of_samples(
+    methods: Mapping[str, Any], federation: Any, t: int, test_sets: str = "all"
+) -> list[dict[str, Any]]:
+    """Measure the clusters of samples that FedCRef has after iteration ``t``; no test set is used.
+
+    Returns
+    -------
+    list of dict
+        One row per method. These columns describe the clusters with which the iteration began:
+
+        - ``communities``, and ``isolated``: the number of isolated clusters; at the start all
+          clusters are isolated;
+        - ``wrong``: the share of associations between clusters of different classes;
+        - ``owners`` and ``classes``: the client and the true class of each cluster, joined by
+          ``|``;
+        - ``edges``: the associations as pairs of clusters ``i-j``, joined by ``|``.
+
+        These columns describe the clusters that the iteration refined:
+
+        - ``accuracy`` and ``worst_accuracy``: the mean and the smallest clustering accuracy of the
+          clients;
+        - ``active``: the number of clients that will refine again.
+
+        A row also has ``method``, and ``round``: the iteration, where 0 is the start.
+    """
+    truth = [federation.targets(c, "train").cpu().tolist() for c in range(federation.clients)]
+    rows = []
+    for name, method in methods.items():
+        accuracies = [
+            metrics.clustering_accuracy(classes, found)
+            for classes, found in zip(truth, method.clusterings, strict=True)
+        ]
+        clusters = LocalClusters(method.owner, method.samples)
+        before = [clusters.labels(client) for client in range(federation.clients)]
+        classes = true_classes(truth, before)
+        communities, isolated = method.counts[-1]
+        pairs = zip(*np.nonzero(np.triu(method.edges)), strict=True)
+        rows.append(
+            {
+                "method": name,
+                "round": method.iteration,
+                "communities": communities,
+                "isolated": isolated,
+                "wrong": wrong_share(method.edges, classes),
+                "accuracy": float(np.mean(accuracies)),
+                "worst_accuracy": float(np.min(accuracies)),
+                "active": int(method.active.sum()),
+                "owners": "|".join(map(str, clusters.owner)),
+                "classes": "|".join(map(str, classes)),
+                "edges": "|".join(f"{i}-{j}" for i, j in pairs),
+            }
+        )
+    return rows
+
+
+def wrong_share(edges: Edges, classes: Labels) -> float:
+    """Return the share of associations between clusters of different classes; 0 without any.
+
+    Every association of a cluster that represents no class (-1) is wrong.
+    """
+    first, second = np.nonzero(np.triu(edges))
+    wrong = (classes[first] != classes[second]) | (classes[first] < 0)
+    return float(wrong.mean()) if len(first) else 0.0
+
+
+def centralised(truth: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
+    """Measure a clustering of all samples in one place, as of a single client (FedCRef, Table 2).
+
+    Returns
+    -------
+    dict
+        A row of `clusters_of_samples` without the method.
+    """
+    accuracy = metrics.clustering_accuracy(truth, labels)
+    return {
+        "round": 0,
+        "communities": len(np.unique(labels)),
+        "isolated": 0,
+        "wrong": 0.0,
+        "accuracy": accuracy,
+        "worst_accuracy": accuracy,
+        "active": 0,
+        **dict.fromkeys(("owners", "classes", "edges"), ""),
+    }
+
+
+def of_clusters(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Summarise the iterations of each method.
+
+    Values are those after the last iteration. Those with the suffix ``_start`` are from before the
+    first iteration. For a method that diverged, the summary has only ``diverged_in``, the iteration
+    in which this happened.
+    """
+    result: dict[str, dict[str, Any]] = {}
+    for method, rows in table.groupby("method", sort=False):
+        if (left := metrics.diverged_in(rows)) is not None:
+            result[str(method)] = {"diverged_in": left}
+            continue
+        first, last = rows.iloc[0], rows.iloc[-1]
+        result[str(method)] = {
+            "iterations": int(last["round"]),
+            **{name: int(last[name]) for name in ("communities", "isolated", "active")},
+            "isolated_start": int(first["isolated"]),
+            **{name: float(last[name]) for name in ("wrong", "accuracy", "worst_accuracy")},
+            "accuracy_start": float(first["accuracy"]),
+        }
+    return result
+
+
+OF_CLUSTERS = Measuring(clusters_of_samples, of_clusters, at_start=True)
