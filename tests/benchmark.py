@@ -254,9 +254,9 @@ def autoencoders():
     code.
     """
     adam = LocalTraining(epochs=1, optimizer="adam", lr=1e-3)
-    images, threads = federate("autoencoder", 90, 500, 1, 32, (1, 28, 28), task="reconstruction")
+    images, threads = federate("autoencoder", 90, 500, 1, 32, (1, 28, 28))
     _, stacked = federate(
-        "autoencoder", 90, 500, 1, 32, (1, 28, 28), task="reconstruction", engine="stacked"
+        "autoencoder", 90, 500, 1, 32, (1, 28, 28), engine="stacked"
     )
     pixels, network = images.images.float() / 255, models.make("autoencoder", (1, 28, 28), 10)
 
@@ -283,7 +283,7 @@ def autoencoders():
     many = noise((1, 28, 28), count=60_000)
     _, split = partition.class_mixtures(many, clients=25, samples_per_class=500)
     federation = Federation(
-        many, split, "autoencoder", task="reconstruction", engine=stacked.engine
+        many, split, "autoencoder", engine=stacked.engine
     )
     labels = sample_clustering.first_clusters("dirty-uniform", many, split)
     truth = [many.labels[indices] for indices in split.train]

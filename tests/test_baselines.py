@@ -363,7 +363,7 @@ def test_fedclust_compares_the_last_layer_or_more(compared, count, federate_turn
     if count is None:
         count = federation.parameters if compared == "parameters" else len(federation.initial())
         assert torch.equal(columns, torch.arange(count))
-    names = {name for name, at in federation.layout.items() if at.start in columns}
+    names = {name for name, at in federation.blueprint.layout.items() if at.start in columns}
     if compared == "last layer":
         assert names == {"classifier.weight", "classifier.bias"}
         last = federation.network(federation.initial()).classifier
@@ -383,7 +383,7 @@ def test_what_fedclust_joins(options, clusters, federate_turned):
     federation = federate_turned(model="compact-cnn")
     method = begin("fedclust", federation, threshold=3.5, **options)
     trained = federation.initial().repeat(6, 1)
-    trained[:, federation.layout["classifier.bias"].start] = torch.tensor([0.0, 1, 3, 4, 7, 8])
+    trained[:, federation.blueprint.layout["classifier.bias"].start] = torch.tensor([0.0, 1, 3, 4, 7, 8])
     trained[:, 0] = 100 * torch.arange(6.0)  # in the first layer
     method.cluster(trained)
     assert int(method.labels.max()) + 1 == clusters

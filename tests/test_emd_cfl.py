@@ -218,7 +218,7 @@ def test_parameter_distances_are_those_of_two_nested_loops(turned):
     labels = row["clusters"].split("|")
 
     def of(*layers):
-        parts = [at for n, at in federation.layout.items() if n.startswith(layers)]
+        parts = [at for n, at in federation.blueprint.layout.items() if n.startswith(layers)]
         return [place for at in parts for place in range(at.start, at.stop)]
 
     for name, places in {
@@ -558,7 +558,7 @@ def test_as_published_each_distance_has_its_own_samples(turned):
 
 def test_scores_do_not_depend_on_how_many_are_measured_at_once(turned, monkeypatch):
     federation = federate(turned)
-    trained, scores = federation.initials(6, 3), []
+    trained, scores = federation.blueprint.initials(6, 3), []
     for at_once in (emd_cfl.PAIRS_AT_ONCE, 7):
         monkeypatch.setattr(emd_cfl, "PAIRS_AT_ONCE", at_once)
         method = methods.make("emd-cfl", epsilon=EPSILON, max_samples=10)
@@ -581,7 +581,7 @@ def test_scores_do_not_depend_on_the_number_of_cores(turned, monkeypatch):
     method = methods.make("emd-cfl", epsilon=EPSILON, max_samples=10)
     method.setup(federation.server, federation.initial())
     with blas_libraries().limit(limits=2):
-        aggregate(method, federation, method.broadcast(0), federation.initials(6, 3))
+        aggregate(method, federation, method.broadcast(0), federation.blueprint.initials(6, 3))
         assert {library["num_threads"] for library in blas_libraries().info()} == {2}
     assert seen == {1}
 

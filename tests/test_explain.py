@@ -268,7 +268,7 @@ def test_one_cluster_has_nothing_outside(split):
 
 def test_the_federation_gives_a_network_of_its_own(federate, small):
     federation = federate()
-    model = federation.initials(1, 3)[0]
+    model = federation.blueprint.initials(1, 3)[0]
     torch.manual_seed(0)
     expected_draw = torch.rand(2)
     torch.manual_seed(0)
@@ -348,7 +348,7 @@ def test_a_row_is_what_the_parts_say(line_up, assessed, small, source, kind):
     else:
         images, truth = small.images[drawn].float() / 255, small.labels[drawn]
     network = federation.network(found["oracle"].models[1])
-    untrained = federation.network(federation.initials(1, 0)[0])
+    untrained = federation.network(federation.blueprint.initials(1, 0)[0])
     answers = network(images).softmax(dim=1).detach()
     classes = answers.argmax(dim=1)
     maps = {

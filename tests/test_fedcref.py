@@ -596,7 +596,7 @@ def test_clusters_of_samples_go_on_only_where_clients_have_as_many(small, system
     loop.move({"FedCRef": method}, clients())  # the same samples in a new federation
     fewer = replace(system, train=[system.train[0][1:], *system.train[1:]])
     elsewhere = Federation(
-        small, fewer, "autoencoder", QUICK, task="reconstruction", engine="stacked", device="cpu"
+        small, fewer, "autoencoder", QUICK, engine="stacked", device="cpu"
     )
     with pytest.raises(ValueError, match="needs labels for"):
         loop.move({"FedCRef": method}, elsewhere)
@@ -728,7 +728,7 @@ def test_a_community_is_averaged_by_the_sizes_of_its_clusters(clients, dealt):
     members = np.array([0, len(clusters) - 1])
     method.communities = [members]
     federation.converse(method.train_communities())
-    first_model = federation.initials(1, fedcref.COMMUNITIES, 0)
+    first_model = federation.blueprint.initials(1, fedcref.COMMUNITIES, 0)
     sizes = [len(clusters.samples[k]) for k in members]
     alone = [
         federation.train(
@@ -861,7 +861,7 @@ def test_a_client_without_samples_is_refused(small, system):
         np.zeros(2, int),
         {},
     )
-    federation = Federation(small, empty, "autoencoder", task="reconstruction", engine="stacked")
+    federation = Federation(small, empty, "autoencoder", engine="stacked")
     with pytest.raises(ValueError, match="client 1 has no sample"):
         begin(federation, [np.zeros(len(system.train[0]), int), np.zeros(0, int)])
 

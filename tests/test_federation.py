@@ -122,7 +122,7 @@ def test_weights_and_penalties_do_what_their_formulas_say(
     clients, anchors = torch.tensor([0, 3, 4]), torch.tensor([1, 0, 1])
     generator = torch.Generator().manual_seed(0)
     weights = [torch.rand(federation.num_samples(c), generator=generator) for c in clients.tolist()]
-    anchor = torch.stack([federation.initial(), federation.initials(1, 7)[0]])
+    anchor = torch.stack([federation.initial(), federation.blueprint.initials(1, 7)[0]])
     jobs = Jobs(
         federation.initial()[None],
         torch.zeros(3).long(),
@@ -156,9 +156,9 @@ def test_weights_of_one_are_no_weights_and_the_start_is_the_usual_anchor(federat
     jobs = everyone(federation)
     ones = [torch.ones(federation.num_samples(c)) for c in range(federation.clients)]
     usual = federation.train(jobs, 0)
-    weighted = federation.train(replace(jobs, weights=ones), 0)
+    weighted = federation.train(jobs.replace(weights=ones), 0)
     torch.testing.assert_close(weighted, usual, rtol=1e-5, atol=1e-6)
-    pulled = replace(jobs, training=replace(federation.training, penalty="proximal", strength=0.1))
+    pulled = jobs.replace(training=replace(federation.training, penalty="proximal", strength=0.1))
     named = replace(pulled, anchor=jobs.models, anchor_of=jobs.model_of)
     assert torch.equal(federation.train(pulled, 0), federation.train(named, 0))
 
@@ -177,7 +177,7 @@ def test_a_job_without_samples_keeps_its_model(federate, engine):
     jobs = replace(everyone(federation), training=training)
     some = [torch.arange(4) for _ in range(federation.clients)]
     some[1] = some[1][:0]
-    trained = federation.train(replace(jobs, subset=some), 0)
+    trained = federation.train(jobs.replace(subset=some), 0)
     assert torch.equal(trained[1], jobs.models[0])
     assert not torch.equal(trained[0], jobs.models[0])
 
@@ -242,20 +242,20 @@ def test_digests_tell_rows_apart_and_know_them_again():
 def test_jobs_that_differ_in_anything_are_different_computations(federate):
     federation = federate()
     jobs = everyone(federation)
-    count, anchors = federation.clients, federation.initials(2, 7)
+    count, anchors = federation.clients, federation.blueprint.initials(2, 7)
     first = torch.zeros(count, dtype=torch.int64)
     variants = [
         jobs,
-        replace(jobs, models=anchors[:1]),
-        replace(jobs, client_of=jobs.client_of.flip(0)),
-        replace(jobs, weights=[torch.ones(3)] * count),
-        replace(jobs, weights=[torch.tensor([1.0, 2.0, 3.0])] * count),
-        replace(jobs, subset=[torch.arange(3)] * count),
-        replace(jobs, subset=[torch.arange(4)] * count),
-        replace(jobs, about=[1] * count),
-        replace(jobs, about=[2] * count),
-        replace(jobs, anchor=anchors, anchor_of=first),
-        replace(jobs, anchor=anchors, anchor_of=first + 1),
+        jobs.replace(models=anchors[:1]),
+        jobs.replace(client_of=jobs.client_of.flip(0)),
+        jobs.replace(weights=[torch.ones(3)] * count),
+        jobs.replace(weights=[torch.tensor([1.0, 2.0, 3.0])] * count),
+        jobs.replace(subset=[torch.arange(3)] * count),
+        jobs.replace(subset=[torch.arange(4)] * count),
+        jobs.replace(about=[1] * count),
+        jobs.replace(about=[2] * count),
+        jobs.replace(anchor=anchors, anchor_of=first),
+        jobs.replace(anchor=anchors, anchor_of=first + 1),
     ]
     assert len({variant.keys()[0] for variant in variants}) == len(variants)
 
@@ -269,7 +269,7 @@ def test_requests_that_differ_are_not_answered_together(federate):
     requests = [
         Train(jobs),
         Train(jobs, order=3),
-        Train(replace(jobs, training=ADAM)),
+        Train(jobs.replace(training=ADAM)),
         Losses(jobs),
         Losses(jobs, split="test"),
         Ask(jobs, question=count),
@@ -489,7 +489,7 @@ def test_all_tensors_are_on_the_device_of_the_federation(federate, monkeypatch, 
     federation = federate(model, training=training, device="meta", engine=engine)
     jobs = replace(
         everyone(federation),
-        anchor=federation.initials(1, 7),
+        anchor=federation.blueprint.initials(1, 7),
         anchor_of=torch.zeros(federation.clients, dtype=torch.int64),
         subset=[torch.arange(8)] * federation.clients,
         weights=[torch.ones(8)] * federation.clients,
@@ -533,7 +533,7 @@ def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engi
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
 def test_autoencoders_learn_to_reconstruct(federate, small, split, engine):
     training = LocalTraining(epochs=10, batch_size=16, optimizer="adam", lr=1e-3)
-    federation = federate("autoencoder", training, task="reconstruction", engine=engine)
+    federation = federate("autoencoder", training, engine=engine)
     jobs = everyone(federation)
     trained = federation.train(jobs, 0)
     images = small.images[split.train[1]].flatten(1).float() / 255
@@ -548,7 +548,7 @@ def test_autoencoders_learn_to_reconstruct(federate, small, split, engine):
 
 def test_both_ways_train_the_same_autoencoders(federate):
     one, other = (
-        federate("autoencoder", ADAM, task="reconstruction", engine=engine)
+        federate("autoencoder", ADAM, engine=engine)
         for engine in ("threads", "stacked")
     )
     jobs = everyone(one)
@@ -559,8 +559,8 @@ def test_another_training_and_other_initial_models(federate):
     federation = federate(training=SGD)
     jobs = everyone(federation)
     usual = federate(training=ADAM).train(jobs, 0)
-    assert torch.equal(federation.train(replace(jobs, training=ADAM), 0), usual)
-    first, second = federation.initials(2, 7), federation.initials(2, 8)
+    assert torch.equal(federation.train(jobs.replace(training=ADAM), 0), usual)
+    first, second = federation.blueprint.initials(2, 7), federation.blueprint.initials(2, 8)
     assert torch.equal(first, federate().initials(2, 7))
     rows = [federation.initial(), *first, *second]
     assert len({tuple(row[:5].tolist()) for row in rows}) == 5

@@ -77,10 +77,10 @@ def test_a_round_with_one_participant_has_no_temperature():
     assert heats == [True, False, True]
     assert not method.clustered, "it is cooler than in the first round"
     with pytest.raises(ValueError, match="greater than or equal to 2"):
-        methods.make("ocfl", sample=1)
+        methods.make("ocfl-open", sample=1)
     # Every later round would cluster again, and no model would ever be trained
     with pytest.raises(ValueError, match="greater than or equal to 2"):
-        methods.make("ocfl", again=1)
+        methods.make("ocfl-open", again=1)
 
 
 def test_fedavgs_temperature_is_that_of_the_round(federate):
@@ -138,7 +138,7 @@ def test_clients_outside_the_sample_join_the_clusters_of_those_inside():
 
 
 def test_every_round_draws_the_same_sample():
-    method = methods.make("ocfl", sample=5)
+    method = methods.make("ocfl-open", sample=5)
     method.setup(server(50), torch.zeros(40))
     updates = torch.randn(50, 3)
     (one, _), (other, gamma) = method.compare(updates), method.compare(updates)
@@ -322,22 +322,22 @@ def rows(*present, clients=6):
 
 def test_only_clients_that_are_there_take_part(federate):
     presence = rows({0, 1}, {1, 2, 3, 4}, set(range(6)))
-    federation = federate(presence=presence)
+    federation = federate().with_presence(presence)
     assert [federation.participants(t).tolist() for t in range(4)] == [
         [0, 1],
         [1, 2, 3, 4],
         [0, 1, 2, 3, 4, 5],
         [0, 1, 2, 3, 4, 5],
     ]
-    drawn_from = federate(presence=presence, clients_per_round=3)
+    drawn_from = federate(clients_per_round=3).with_presence(presence)
     assert drawn_from.participants(0).tolist() == [0, 1]
     assert len(drawn_from.participants(1)) == 3 and 0 not in drawn_from.participants(1)
 
 
 def test_a_presence_of_everybody_is_none(federate):
-    usual, same = federate(), federate(presence=torch.ones(3, 6, dtype=torch.bool))
+    usual, same = federate(), federate().with_presence(torch.ones(3, 6, dtype=torch.bool))
     assert not same.partial and same.identity == usual.identity
-    other = federate(presence=rows({0}, {1}))
+    other = federate().with_presence(rows({0}, {1}))
     assert other.partial and other.identity != usual.identity
 
 
@@ -352,11 +352,11 @@ def test_a_presence_of_everybody_is_none(federate):
 )
 def test_a_presence_that_does_not_fit_is_refused(federate, presence, message):
     with pytest.raises(ValueError, match=message):
-        federate(presence=presence)
+        federate().with_presence(presence)
 
 
 def test_methods_that_need_everybody_refuse_absence(federate):
-    federation = federate(presence=rows({0}, set(range(6))))
+    federation = federate().with_presence(rows({0}, set(range(6))))
     with pytest.raises(ValueError, match="runs only with all clients"):
         simulation.run({"S": methods.make("sattler")}, federation, 1, progress=False)
 
@@ -387,7 +387,7 @@ def pool_of_groups(small):
     presence = torch.ones(4, 6, dtype=torch.bool)
     presence[:3, late] = False
     training = LocalTraining(epochs=2, batch_size=16, lr=0.1)
-    return Federation(images, split, "linear", training, presence=presence), late
+    return Federation(images, split, "linear", training).with_presence(presence), late
 
 
 def test_emd_cfl_measures_a_pair_when_both_clients_answer(small):
@@ -395,7 +395,7 @@ def test_emd_cfl_measures_a_pair_when_both_clients_answer(small):
     images, split = shifts.make(small, "backdoor", clients=6, samples=60)
     presence = rows({0, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, set(range(6)))
     training = LocalTraining(epochs=1, batch_size=16)
-    federation = Federation(images, split, "linear", training, presence=presence)
+    federation = Federation(images, split, "linear", training).with_presence(presence)
     method = methods.make("emd-cfl", epsilon=0.1)
     history = None
     for t in range(3):
@@ -426,6 +426,6 @@ class Nosy(FedAvg):
 )
 def test_a_method_that_asks_absent_clients_ends_with_a_clear_error(small, method, error, message):
     images, split = shifts.make(small, "backdoor", clients=6, samples=60)
-    federation = Federation(images, split, "linear", presence=rows({0, 1, 2}, set(range(6))))
+    federation = Federation(images, split, "linear").with_presence(rows({0, 1, 2}, set(range(6))))
     with pytest.raises(error, match=message):
         simulation.run({"method": method}, federation, 1, progress=False)

@@ -103,7 +103,7 @@ def test_a_row_is_the_whole_model(name):
 def test_networks_of_torchvision_take_images_of_any_size(name):
     # On the device ``meta``, only shapes are computed, so large networks take no time
     with torch.device("meta"), torch.no_grad():
-        network = models.make(name, (3, 32, 32), 7, weights=None).eval()
+        network = models.make(name, (3, 32, 32), 7).eval()
         assert network(torch.rand(1, 3, 32, 32)).shape == (1, 7)
     widths = {"resnet18": 512, "resnet50": 2048, "efficientnet_b3": 1536, "vit_b_16": 768}
     assert network.classifier.in_features == widths.get(name, 1024)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cflkit import metrics, plots
-from cflkit.simulation import evaluation
+from cflkit.methods.fedcref_measures import wrong_share
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_rare_colour_is_not_lost():
 
 
 def test_an_association_of_two_clusters_without_a_class_is_wrong():
-    """The same pairs are wrong as in `evaluation.wrong_share`."""
+    """The same pairs are wrong as in `wrong_share`."""
     classes, edges = "-1|-1|3|3|4", "0-1|2-3|3-4"
     pairs = np.zeros((5, 5), dtype=bool)
     for one, other in ((0, 1), (2, 3), (3, 4)):
@@ -147,7 +147,7 @@ def test_an_association_of_two_clusters_without_a_class_is_wrong():
     looks = (plots.WRONG_EDGE, plots.RIGHT_EDGE, plots.WRONG_EDGE)
     assert [line.get_color() for line in ax.lines[:3]] == [look["color"] for look in looks]
     names = np.array(classes.split("|"), dtype=int)
-    assert evaluation.wrong_share(pairs, names) == pytest.approx(2 / 3)
+    assert wrong_share(pairs, names) == pytest.approx(2 / 3)
     plt.close("all")
 
 

@@ -65,7 +65,7 @@ def test_noise_is_independent_for_other_trainings_and_seeds(changed):
 
 def test_methods_in_lockstep_get_the_same_noise(federate):
     """FedAvg and OCFL before its clustering ask for the same trainings."""
-    federation = federate("linear", privacy=Privacy(0.5, 0.1))
+    federation = federate("linear").with_hooks(Privacy(0.5, 0.1))
     lines = {"FedAvg": methods.make("fedavg", weighting="equal"), "OCFL": methods.make("ocfl")}
     history = simulation.run(lines, federation, 1, progress=False)
     assert torch.equal(lines["FedAvg"].models, lines["OCFL"].models)
@@ -75,7 +75,7 @@ def test_methods_in_lockstep_get_the_same_noise(federate):
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
 def test_what_clients_send_has_the_bound_and_the_noise(federate, engine):
     usual, private = (
-        federate("linear", engine=engine, privacy=privacy)
+        federate("linear", engine=engine).with_hooks(privacy)
         for privacy in (None, Privacy(clip=0.5, noise=0.2))
     )
     clients = torch.arange(usual.clients)
@@ -111,7 +111,7 @@ def test_a_large_bound_without_noise_changes_only_the_rounding(federate):
         for _ in range(2)
     )
     simulation.run(plain, federate("linear"), 3, progress=False)
-    federation = federate("linear", privacy=Privacy(clip=1e6, noise=0.0))
+    federation = federate("linear").with_hooks(Privacy(clip=1e6, noise=0.0))
     simulation.run(private, federation, 3, progress=False)
     assert torch.equal(plain["OCFL"].labels, private["OCFL"].labels)
     torch.testing.assert_close(plain["OCFL"].models, private["OCFL"].models)
@@ -123,7 +123,7 @@ def test_methods_that_ask_for_more_than_models_are_refused(federate, name, optio
 
     The error names the methods that ask, and no others.
     """
-    federation = federate("linear", privacy=Privacy(1.0, 1.0))
+    federation = federate("linear").with_hooks(Privacy(1.0, 1.0))
     method = methods.make(name, **options)
     line_up = {"FedAvg": methods.make("fedavg"), "mine": method}
     with pytest.raises(ValueError, match=r"^mine: what is asked .* federation without privacy"):
@@ -134,7 +134,7 @@ def test_methods_that_ask_for_more_than_models_are_refused(federate, name, optio
 
 def test_networks_with_buffers_are_refused(federate, normalised):
     with pytest.raises(ValueError, match="has buffers"):
-        federate(normalised, privacy=Privacy(1.0, 1.0))
+        federate(normalised).with_hooks(Privacy(1.0, 1.0))
 
 
 def test_a_checkpoint_belongs_to_its_noise(federate):

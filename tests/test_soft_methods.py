@@ -69,7 +69,7 @@ def test_weights_of_one_are_no_weights(federate_turned, engine):
     federation = federate_turned(engine=engine)
     jobs = Jobs(federation.initial()[None], torch.zeros(6).long(), EVERYONE)
     ones = [torch.ones(federation.num_samples(c)) for c in range(6)]
-    weighted = federation.train(dataclasses.replace(jobs, weights=ones), 0)
+    weighted = federation.train(jobs.replace(weights=ones), 0)
     assert torch.equal(weighted, federation.train(jobs, 0))
 
 
