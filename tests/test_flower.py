@@ -5,7 +5,6 @@ Most tests replace Flower's network by a grid in this process, which answers wit
 """
 
 import dataclasses
-import functools
 import itertools
 import json
 import socket
@@ -33,16 +32,18 @@ from flwr.supercore.task_identity import TaskIdentity
 from cflkit import datasets, methods, partition, simulation
 from cflkit.datasets import DatasetError
 from cflkit.federation import ClientsAbsent, Diverged, Federation, Jobs, LocalTraining
-from cflkit.federation.requests import QUESTIONS
 from cflkit.flower import demo, node, resident, server_app
-from cflkit.flower import remote as remote_module
+from cflkit.flower import nodes as nodes_module
+from cflkit.flower.absence import converse_with_present
+from cflkit.flower.answers import QUESTIONS, name_of
 from cflkit.flower.certificates import write_key_pair
 from cflkit.flower.client_app import answer
 from cflkit.flower.messages import packed, unpacked
 from cflkit.flower.remote import RemoteFederation
 from cflkit.flower.setting import Setting
 from cflkit.partition import shifts
-from cflkit.simulation import loop
+from cflkit.simulation import checkpoints
+from cflkit.simulation.lockstep import converse
 from tests.test_contract import OPTIONS
 
 CLIENTS = 6
@@ -172,7 +173,7 @@ def test_a_part_of_the_clients_is_the_same_part_as_in_the_simulation(clients):
 
 def test_a_run_goes_on_from_its_checkpoint_with_other_nodes(clients, tmp_path, monkeypatch):
     # These rounds are so short that a checkpoint would not be written after each of them
-    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", np.inf)
+    monkeypatch.setattr(checkpoints, "SHARE", np.inf)
     federation, folder = clients
     whole = {"OCFL": methods.make("ocfl")}
     simulation.run(whole, federation, 4, progress=False)
@@ -207,7 +208,7 @@ def test_no_message_has_samples_or_labels(clients):
     names = {"ocfl": {}, "ifca": {"k": 2}, "emd-cfl": {"epsilon": 0.1}}
     line_up = {name: methods.make(name, **options) for name, options in names.items()}
     simulation.run(line_up, nodes, 2, progress=False)
-    up = {(sent.kind, sent.contents) for sent in nodes.log if sent.direction == "up"}
+    up = {(sent.kind, sent.contents) for sent in nodes.nodes.log if sent.direction == "up"}
     size = nodes.parameters
     trained = {contents for kind, contents in up if kind == "train"}
     assert trained, "there were trainings"
@@ -263,8 +264,9 @@ def test_a_method_that_nodes_cannot_run_is_refused_before_they_start(method):
 
 
 def test_a_node_answers_only_questions_that_are_declared():
-    assert not any(name.startswith("cflkit.methods.baselines.fedrc") for name in QUESTIONS)
-    assert "cflkit.methods.emd_cfl.owner_sends" in QUESTIONS
+    names = [name_of(question) for question in QUESTIONS]
+    assert not any("fedrc" in name for name in names) and len(set(names)) == len(names)
+    assert "cflkit.methods.emd_cfl_clients.owner_sends" in names
 
 
 plain = st.recursive(
@@ -373,7 +375,13 @@ def run_with(clients, spoil, rounds=3, name="ifca", absent_allowed=True, **optio
     nodes = remote(folder, grid, absent_allowed=absent_allowed, timeout=0.5)
     grid.spoil = spoil
     line_up = {name: methods.make(name, **options)}
-    history = simulation.run(line_up, nodes, rounds, progress=False)
+    history = simulation.run(
+        line_up,
+        nodes,
+        rounds,
+        progress=False,
+        converse=converse_with_present if absent_allowed else converse,
+    )
     return grid, nodes, history.table(), line_up[name]
 
 
@@ -390,14 +398,14 @@ def run_with(clients, spoil, rounds=3, name="ifca", absent_allowed=True, **optio
 )
 def test_a_round_goes_on_without_a_node_that_fails(clients, monkeypatch, spoil, reason):
     told = []
-    monkeypatch.setattr(remote_module, "log", lambda level, *text: told.append(str(text)))
+    monkeypatch.setattr(nodes_module, "log", lambda level, *text: told.append(str(text)))
     grid, nodes, table, method = run_with(clients, spoil, k=2)
     assert table["round"].tolist() == [1, 2, 3]
     assert table["accuracy"].notna().all() and torch.isfinite(method.models).all()
     assert any(reason in fault for fault in told), told
     # The others train once in the second round, although it began again; client 2 is back later
     assert sorted(grid.trainings).count(0) == 3
-    assert 2 in nodes.nodes
+    assert 2 in nodes.nodes.of
 
 
 def replaced(kind, answer):
@@ -434,12 +442,16 @@ def test_any_answer_that_does_not_fit_leaves_its_client_out(clients, kind, answe
     name, options = ("emd-cfl", {}) if kind == "ask" else ("ifca", {"k": 2})
     _, nodes, table, _ = run_with(clients, replaced(kind, answer), name=name, **options)
     assert table["round"].tolist() == [1, 2, 3] and table["accuracy"].notna().all()
-    assert 2 in nodes.nodes, "it has come back"
+    assert 2 in nodes.nodes.of, "it has come back"
 
 
+EMBEDDINGS = {"projection": 0.9, "max_samples": 9}
+DRAWS = {"train_mode": False, "draws": "per distance"}
 QUESTION_OPTIONS = {
-    "owner_sends": ((1, 2), {"sinkhorn": None, "max_samples": 9}),
-    "other_sends": (1, {"max_samples": 9}),
+    "owner_sends": ((1, 2), EMBEDDINGS | {"sinkhorn": None}),
+    "other_sends": (1, EMBEDDINGS),
+    "owner_draws": ((1, 2), EMBEDDINGS | DRAWS | {"sinkhorn": None}),
+    "other_draws": (1, EMBEDDINGS | DRAWS),
     "directions": (None, {"p": 2, "split": "train", "standardised": True}),
     "feature_axes": (None, {"components": 3}),
     "loss_gradient": (None, {"samples": 8}),
@@ -447,26 +459,18 @@ QUESTION_OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(QUESTIONS))
-def test_true_answers_fit_their_question_and_spoiled_ones_do_not(clients, name):
+@pytest.mark.parametrize("question", QUESTIONS, ids=name_of)
+def test_true_answers_fit_their_question_and_spoiled_ones_do_not(clients, question):
     federation, _ = clients
-    about, options = QUESTION_OPTIONS[name.rsplit(".", 1)[1]]
-    if "sends" in name:
-        options = options | {"projection": 0.9, "train_mode": False, "draws": "per distance"}
-    jobs = Jobs(
-        federation.initial()[None],
-        torch.tensor([0]),
-        torch.tensor([0]),
-        about=None if about is None else [about],
-    )
-    asked = QUESTIONS[name]
-    [told] = federation.ask(asked.ask, jobs, **options)
-    fits = functools.partial(
-        asked.fits,
-        blueprint=federation.blueprint,
-        **options,
-        **({} if about is None else {"others" if name.endswith("owner_sends") else "owner": about}),
-    )
+    about, options = QUESTION_OPTIONS[question.__name__]
+    column = {} if about is None else {"about": [about]}
+    jobs = Jobs(federation.initial()[None], torch.tensor([0]), torch.tensor([0]), **column)
+    [told] = federation.ask(question, jobs, **options)
+    more = () if about is None else (about,)
+
+    def fits(answer):
+        return QUESTIONS[question](answer, federation.blueprint, *more, **options)
+
     assert fits(told)
 
     def each_array(change):
@@ -476,7 +480,7 @@ def test_true_answers_fit_their_question_and_spoiled_ones_do_not(clients, name):
 
     spoils = (
         lambda a: a * np.nan,
-        lambda a: a[..., :-1] if ".pacfl." not in name else a[:-1],
+        lambda a: a[..., :-1] if question.__name__ != "directions" else a[:-1],
         lambda a: a[:0],
         lambda a: a[None],
         lambda a: "text",
@@ -518,7 +522,7 @@ def test_a_round_without_any_of_its_clients_ends_the_run(clients):
     nodes = remote(folder, grid, per_round=1, absent_allowed=True)
     [drawn] = nodes.participants(0).tolist()
     del grid.configs[100 + drawn]
-    nodes._round = -1  # as if it had not begun
+    nodes.nodes._round = -1  # as if it had not begun
     with pytest.raises(ClientsAbsent, match=f"client {drawn}: its node has disconnected"):
         nodes.participants(0)
 

@@ -81,6 +81,8 @@ class Federation:
         ``[R, m]``, bool: which clients are there in each round (`with_presence`); None if all are.
     after_training : tuple of Hook
         What happens to trained models before anybody sees them (`with_hooks`).
+    shared_seed : int
+        What the clients share and the server does not know (`Client`); in a simulation, the seed.
     """
 
     # An engine for all federations, whatever they are given, to see what depends on the engine
@@ -108,7 +110,7 @@ class Federation:
             )
         if seed < 0:
             raise ValueError(f"a seed is a whole number of 0 or more, not {seed}")
-        self.seed, self.training = seed, training or LocalTraining()
+        self.seed, self.shared_seed, self.training = seed, seed, training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
         self.engine = machine.engine_to_use(self.forced_engine or engine, self.device)
         machine.check_precision(self.training.precision, self.device)
@@ -345,7 +347,7 @@ class Federation:
         _ = self.data.bytes_per_sample  # measured now, with a network that a thread will use
 
         def ask_one(network: RowModel, job: int) -> Any:
-            client = Client(self.data, int(jobs.client_of[job]), network, self.seed)
+            client = Client(self.data, int(jobs.client_of[job]), network, self.shared_seed)
             about = (jobs.of(job, "about"),) if "about" in jobs.columns else ()
             return question(client, jobs.models[jobs.model_of[job]], *about, **options)
 

@@ -19,17 +19,14 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cflkit import methods  # so that `QUESTIONS` has the questions of all methods
 from cflkit.datasets import DatasetError, ImageSet
 from cflkit.datasets.files import read_arrays
 from cflkit.datasets.own_data import as_features, as_images, as_labels
 from cflkit.federation import Diverged, Federation, Jobs, LocalTraining
-from cflkit.federation.requests import QUESTIONS
+from cflkit.flower import answers
 from cflkit.flower.messages import packed, unpacked
 from cflkit.flower.setting import Setting
 from cflkit.partition import Partition
-
-__all__ = ["KINDS", "answered", "federation_of", "methods", "read", "save", "sent_jobs"]
 
 # The order of the splits matters: which samples are drawn from a split depends on its place
 SPLITS = ("train", "test", "validation", "backdoor")
@@ -168,25 +165,17 @@ def built(
 def sent_jobs(jobs: Jobs) -> dict[str, Any]:
     """Return one client's jobs in a form that can be sent, with only the models that they need."""
     used, model_of = jobs.model_of.unique(return_inverse=True)
-    sent: dict[str, Any] = {"models": jobs.models[used], "model_of": model_of}
-    if jobs.anchor is not None and jobs.anchor_of is not None:
-        used, anchor_of = jobs.anchor_of.unique(return_inverse=True)
-        sent |= {"anchor": jobs.anchor[used], "anchor_of": anchor_of}
-    for name in ("subset", "weights", "about"):
-        if getattr(jobs, name) is not None:
-            sent[name] = list(getattr(jobs, name))
-    if jobs.training is not None:
-        sent["training"] = asdict(jobs.training)
-    return sent
+    columns = {name: list(values) for name, values in jobs.columns.items()}
+    training = None if jobs.training is None else asdict(jobs.training)
+    models = jobs.models[used]
+    return {"models": models, "model_of": model_of, "training": training, "columns": columns}
 
 
 def jobs_from(sent: dict[str, Any], client: int) -> Jobs:
     """Return the jobs of one client that `sent_jobs` describes."""
-    more = dict(sent)
-    if "training" in more:
-        more["training"] = LocalTraining(**more["training"])
-    client_of = torch.full_like(more["model_of"], client)
-    return Jobs(more.pop("models"), more.pop("model_of"), client_of, **more)
+    training = None if sent["training"] is None else LocalTraining(**sent["training"])
+    client_of = torch.full_like(sent["model_of"], client)
+    return Jobs(sent["models"], sent["model_of"], client_of, training, **sent["columns"])
 
 
 def hello(federation: Federation, client: int, request: dict[str, Any]) -> Any:
@@ -210,7 +199,7 @@ def losses(federation: Federation, client: int, request: dict[str, Any]) -> Any:
 
 def ask(federation: Federation, client: int, request: dict[str, Any]) -> Any:
     """Return the answers to a question that the kit knows by name."""
-    question = QUESTIONS[request["question"]].ask
+    question = answers.named(request["question"])
     return federation.ask(question, jobs_from(request["jobs"], client), **request["options"])
 
 

@@ -35,16 +35,20 @@ from pydantic import ValidationError
 from cflkit import methods, simulation
 from cflkit._bounds import one_line
 from cflkit.federation import LocalTraining
+from cflkit.flower.absence import converse_with_present
 from cflkit.flower.remote import RemoteFederation
 from cflkit.flower.setting import Setting
 from cflkit.methods import Method
 from cflkit.reproduce.notebooks import Loader
+from cflkit.simulation.lockstep import converse
 
 app = ServerApp()
+CLUSTERS_SAMPLES = "its clients cluster their samples, and here they train classifiers"
 # The methods that nodes cannot run, and why
 ONLY_SIMULATED = {
     "fedrc": "its server would need the labels of the clients' samples",
-    "fedcref": "its clients cluster their samples, and here they train classifiers",
+    "fedcref": CLUSTERS_SAMPLES,
+    "fedcref-variant": CLUSTERS_SAMPLES,
 }
 
 
@@ -80,18 +84,25 @@ def run(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
     if (rounds := int(config["rounds"])) < 1:
         raise ValueError(f"rounds must be 1 or more, not {rounds}")
     line_up, checkpoint = line_up_of(str(config["methods"])), output / "checkpoint.pt"
+    leave = config["absent"] == "leave"
     federation = RemoteFederation(
         grid,
         setting_of(config),
         per_round=int(config["clients-per-round"]) or None,
         timeout=float(config["timeout"]),
         wait=float(config["wait"]),
-        absent_allowed=config["absent"] == "leave",
+        absent_allowed=leave,
     )
     try:
-        history = simulation.run(line_up, federation, rounds, checkpoint=checkpoint)
+        history = simulation.run(
+            line_up,
+            federation,
+            rounds,
+            checkpoint=checkpoint,
+            converse=converse_with_present if leave else converse,
+        )
     finally:
-        pd.DataFrame(map(asdict, federation.log)).to_csv(output / "messages.csv", index=False)
+        pd.DataFrame(map(asdict, federation.nodes.log)).to_csv(output / "messages.csv", index=False)
     history.table().to_csv(output / "rounds.csv", index=False)
     (output / "summary.json").write_text(json.dumps(history.summary(), indent=1) + "\n")
     save_models(output / "models.pt", line_up)
