@@ -15,10 +15,7 @@ from xml.etree import ElementTree
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from cflkit.reproduce.parameters import ParameterError
-from cflkit.reproduce.records import PROJECT
-
-SOURCES = PROJECT / "notebooks" / "src" / "quizzes"
+from cflkit.course.sources import CourseError, by_lesson
 
 
 class Answer(BaseModel):
@@ -49,29 +46,15 @@ class Question(BaseModel):
         return self
 
 
-def sources() -> list[Path]:
-    """Return the files of all quizzes in the order of the lessons."""
-    return sorted(SOURCES.glob("*.yaml"))
+def files() -> dict[str, Path]:
+    """Return the files of all quizzes by their lesson, in order; see `sources.by_lesson`."""
+    return by_lesson("quizzes/*.yaml")
 
 
 def read(source: Path) -> list[Question]:
     """Read the questions of a file."""
     listed = yaml.safe_load(source.read_text(encoding="utf-8"))
     return [Question.model_validate(one) for one in listed]
-
-
-def of_lesson(number: str) -> list[Question]:
-    """Return the questions of a lesson, such as those of lesson ``03``.
-
-    Raises
-    ------
-    ParameterError
-        The lesson has no quiz.
-    """
-    known = {source.stem[:2]: source for source in sources()}
-    if number not in known:
-        raise ParameterError(f"no quiz {number!r}; there are {', '.join(known)}")
-    return read(known[number])
 
 
 def show(number: str) -> None:
@@ -86,7 +69,7 @@ def show(number: str) -> None:
 
     Raises
     ------
-    ParameterError
+    CourseError
         The lesson has no quiz.
     ImportError
         The package jupyterquiz, which the extra ``course`` installs, is missing.
@@ -94,6 +77,8 @@ def show(number: str) -> None:
     from IPython.display import HTML, display
     from jupyterquiz import display_quiz
 
+    if number not in (known := files()):
+        raise CourseError(f"no quiz {number!r}; there are {', '.join(known)}")
     questions = [
         {
             "question": question.question,
@@ -103,7 +88,7 @@ def show(number: str) -> None:
                 for one in question.answers
             ],
         }
-        for question in of_lesson(number)
+        for question in read(known[number])
     ]
     # The browser decodes Latin letters alone, and JSON writes all others as numbers
     key = base64.b64encode(json.dumps(questions).encode("ascii")).decode("ascii")
