@@ -95,9 +95,7 @@ def within(seconds: float, work: Callable[[], str | None]) -> str | None:
 class CallableModule(ModuleType):
     """A module that can be called like its function `check`."""
 
-    def __call__(self, exercise: str, answer: Any, seed: int = 0) -> bool:
-        """Call `check`."""
-        return check(exercise, answer, seed)
+    __call__ = staticmethod(check)
 
 
 sys.modules[__name__].__class__ = CallableModule

@@ -12,6 +12,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from traceback import extract_tb
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -115,11 +116,8 @@ def first_difference(given: Sequence[Any], right: Sequence[Any]) -> str:
 
 def not_written(error: NotImplementedError, answer: Callable[..., Any]) -> str:
     """Say that a function is not written yet, or which function it calls that is not."""
-    where = error.__traceback__
-    while where is not None and where.tb_next is not None:
-        where = where.tb_next
-    name = None if where is None else where.tb_frame.f_code.co_name
-    if name in (None, getattr(answer, "__name__", name)):
+    name = extract_tb(error.__traceback__)[-1].name
+    if name == getattr(answer, "__name__", name):
         return "The function is not written yet."
     return f"Your function calls `{name}`, which is not written yet. Write that one first."
 

@@ -13,25 +13,21 @@ from typing import Annotated, Self
 from xml.etree import ElementTree
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from cflkit.course.sources import CourseError, by_lesson
 
 
-class Answer(BaseModel):
+class Answer(BaseModel, extra="forbid"):
     """One answer to a question, and what is said to those who choose it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     text: str
     correct: bool = False
     feedback: str
 
 
-class Question(BaseModel):
+class Question(BaseModel, extra="forbid"):
     """A question with three or four answers, exactly one of which is correct."""
-
-    model_config = ConfigDict(extra="forbid")
 
     id: str
     question: str
@@ -97,20 +93,7 @@ def show(number: str) -> None:
 
 
 def moodle(questions: list[Question], category: str) -> bytes:
-    """Write questions in Moodle's XML format.
-
-    Parameters
-    ----------
-    questions : list of Question
-        The questions.
-    category : str
-        The category into which Moodle imports them.
-
-    Returns
-    -------
-    bytes
-        The contents of the file, in UTF-8.
-    """
+    """Write questions in Moodle's XML format, in UTF-8; Moodle imports them into the category."""
     quiz = ElementTree.Element("quiz")
     folder = ElementTree.SubElement(quiz, "question", type="category")
     add_text(folder, "category", f"$course$/{category}")

@@ -131,14 +131,10 @@ def executed(id: str) -> dict[str, Any]:
     """Execute the cells that define an exercise; return all names of them."""
     lesson, lessons = str(id).split(".")[0], by_lesson()
     if lesson not in lessons:
-        raise CourseError(
-            f"no exercise {id!r}; the lessons with exercises are {', '.join(lessons)}"
-        )
+        raise CourseError(f"no exercise {id!r}; lessons with exercises are {', '.join(lessons)}")
     path = lessons[lesson]
-    if id not in ids(path):
-        raise CourseError(
-            f"no exercise {id!r}; those of lesson {lesson} are {', '.join(ids(path))}"
-        )
+    if id not in (known := ids(path)):
+        raise CourseError(f"no exercise {id!r}; those of lesson {lesson} are {', '.join(known)}")
     cells = [cell for cell in read(path) if cell.kind == "code"]
     own = [place for place, cell in enumerate(cells) if cell.exercise == id]
     wanted = [k for k in own if "exercise" in cells[k].tags or SOLUTION.search(cells[k].source)]
@@ -147,11 +143,11 @@ def executed(id: str) -> dict[str, Any]:
         # Errors then name the line of the file
         text = "\n" * cells[place].line + cells[place].source
         exec(compile(text, str(path), "exec"), names)
-    exercise = names["exercise"]
-    exercise.id = id
-    for place in own:
-        if check := CHECK.match(cells[place].source):
-            exercise.solution = names[check[2]]
+    if "exercise" not in names:
+        raise CourseError(f"{path.name} has no cell with the tag 'exercise' for {id}")
+    names["exercise"].id = id
+    for check in filter(None, (CHECK.match(cells[place].source) for place in own)):
+        names["exercise"].solution = names[check[2]]
     return names
 
 

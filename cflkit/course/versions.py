@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +41,12 @@ HIDDEN_SEED = 2026
 def with_grades(source: Path) -> NotebookNode:
     """Read a source; return it as a notebook in nbgrader's format, with solutions.
 
-    Parameters
-    ----------
-    source : Path
-        The source.
-
-    Returns
-    -------
-    NotebookNode
-        The notebook. Each answer is a cell that students change. After it is a locked cell with the
-        visible check, which also has a hidden check on other random inputs. Answers in words are
-        graded by a person.
+    Each answer is a cell that students change. After it is a locked cell with the visible check,
+    which also has a hidden check on other random inputs. Answers in words are graded by a person.
     """
     lesson = source.stem[:2]
     notebook = nbformat.v4.new_notebook()
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
-    notebook.nbformat_minor = 5
     seen = [cell for cell in sources.read(source) if "exercise" not in cell.tags]
     for number, of_source in enumerate(seen + quiz_cells(lesson)):
         make = getattr(nbformat.v4, f"new_{of_source.kind}_cell")
@@ -141,7 +130,8 @@ def solved(notebook: NotebookNode) -> NotebookNode:
         cell.source = HIDDEN.sub("", SOLUTION.sub(r"\2", cell.source + "\n")).rstrip("\n")
         exercise = answered(cell)
         if isinstance(exercise, Explain):
-            cell.source += "\n\n" + rubric(exercise)
+            rows = [f"- {n} point{'s' if n > 1 else ''}: {text}" for n, text in exercise.rubric]
+            cell.source += "\n".join(["", "", f"**Rubric of {exercise.id}**", "", *rows])
     return notebook
 
 
@@ -149,12 +139,6 @@ def answered(cell: NotebookNode) -> Exercise | None:
     """Return the exercise of which a cell is the answer, if it is one."""
     kind, _, place = cell.metadata["nbgrader"]["grade_id"].partition("-")
     return find(place.replace("-", ".")) if kind == "answer" else None
-
-
-def rubric(exercise: Explain) -> str:
-    """Write the rubric of an answer in words as a Markdown list."""
-    rows = [f"- {n} point{'s' if n > 1 else ''}: {text}" for n, text in exercise.rubric]
-    return "\n".join([f"**Rubric of {exercise.id}**", "", *rows])
 
 
 def write(out: Path, solutions: bool = True) -> list[Path]:
@@ -181,15 +165,12 @@ def write(out: Path, solutions: bool = True) -> list[Path]:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CourseError(f"{out} is a file, or has files already; name a new folder")
     notebooks = {source.stem: apart(with_grades(source)) for source in sources.by_lesson().values()}
-    versions: dict[str, Callable[[NotebookNode], NotebookNode]] = {"student": released}
-    if solutions:
-        versions["solutions"] = solved
-    for folder, version in versions.items():
-        for name, notebook in notebooks.items():
-            write_notebook(version(notebook), out / folder / f"{name}.ipynb")
-    if solutions:
-        for name, notebook in notebooks.items():
+    for name, notebook in notebooks.items():
+        write_notebook(released(notebook), out / "student" / f"{name}.ipynb")
+        if solutions:
+            write_notebook(solved(notebook), out / "solutions" / f"{name}.ipynb")
             write_notebook(notebook, out / "nbgrader" / "source" / name / f"{name}.ipynb")
+    if solutions:
         write_instructors_pack(out)
         config = 'c = get_config()\nc.CourseDirectory.course_id = "clustered-federated-learning"\n'
         (out / "nbgrader" / "nbgrader_config.py").write_text(config, encoding="utf-8")
