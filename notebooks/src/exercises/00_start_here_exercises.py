@@ -9,6 +9,9 @@ import numpy as np
 from cflkit import check
 
 # %% tags=["exercise"]
+# M. K. Zuziak, R. Pellungrini, S. Rinzivillo, One-Shot Clustered Federated Learning, IEEE BigData
+# 2024, and its extended version.
+
 from cflkit.course.exercises import Explain, Implement, Predict
 
 # %% [markdown]

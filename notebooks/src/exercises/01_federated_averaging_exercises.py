@@ -9,6 +9,8 @@ import numpy as np
 from cflkit import check
 
 # %% tags=["exercise"]
+# H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas, AISTATS 2017.
+
 from cflkit.course.exercises import Explain, Implement, Predict
 
 # %% [markdown]

@@ -10,6 +10,9 @@ import numpy as np
 from cflkit import check
 
 # %% tags=["exercise"]
+# M. K. Zuziak, R. Pellungrini, S. Rinzivillo, One-Shot Clustered Federated Learning (OCFL), extended
+# version, section 3.1.
+
 from cflkit.course.exercises import Explain, Implement, Predict
 
 # %% [markdown]

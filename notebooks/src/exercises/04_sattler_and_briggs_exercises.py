@@ -11,6 +11,9 @@ import numpy as np
 from cflkit import check
 
 # %% tags=["exercise"]
+# F. Sattler, K.-R. Müller, W. Samek, IEEE TNNLS 32(8), 2021. C. Briggs, Z. Fan, P. Andras, IJCNN
+# 2020.
+
 from cflkit import clustering
 from cflkit.course.exercises import Explain, Implement, Predict, same_groups
 from cflkit.divergence import cosine_divergence

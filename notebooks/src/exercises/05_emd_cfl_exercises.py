@@ -11,6 +11,8 @@ from cflkit import check
 from cflkit.divergence import earth_movers_distance
 
 # %% tags=["exercise"]
+# D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, 2025.
+
 from cflkit.course.exercises import Explain, Implement, Predict, same_groups
 from cflkit.methods.emd_cfl import clusters_of
 
@@ -184,8 +186,7 @@ def scores_and_epsilon(rng):
 
 def by_edges(edges):
     """Compute connected components."""
-    labels = connected_components(edges, directed=False)[1].astype(np.int64)
-    return labels
+    return connected_components(edges, directed=False)[1]
 
 
 def by_the_first_neighbour(scores, epsilon):

@@ -10,6 +10,8 @@ from scipy.optimize import linear_sum_assignment
 from cflkit import check
 
 # %% tags=["exercise"]
+# M. Nardi, L. Valerio, A. Passarella, arXiv 2408.10664.
+
 from cflkit.course.exercises import Explain, Implement, Predict, same_groups
 
 # %% [markdown]

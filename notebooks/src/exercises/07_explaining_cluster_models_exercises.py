@@ -10,6 +10,10 @@ import numpy as np
 from cflkit import check
 
 # %% tags=["exercise"]
+# M. K. Zuziak, R. Pellungrini, S. Rinzivillo, One-Shot Clustering for Federated Learning Under
+# Clustering-Agnostic Assumption, section 5. GradCAM is by R. R. Selvaraju et al., ICCV 2017, and
+# insertion and deletion are by V. Petsiuk, A. Das, K. Saenko, BMVC 2018.
+
 from cflkit.course.exercises import Explain, Implement, Predict
 
 # %% [markdown]

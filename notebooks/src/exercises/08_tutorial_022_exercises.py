@@ -11,6 +11,8 @@ import numpy as np
 from cflkit import check
 
 # %% tags=["exercise"]
+# O. Y. Laitinen Imanov and contributors: Tutorial 022, Clustered Federated Learning. 2026.
+
 from scipy.special import softmax
 
 from cflkit.course.exercises import Explain, Implement, Predict
@@ -305,7 +307,7 @@ exercise = Implement(
     inputs=rising_heights,
     mistakes={
         "You are off by one: n merges join n + 1 points. How many clusters are left after the "
-        "merges that you keep?": (lambda heights: clusters_below_the_gap(heights) - 1),
+        "merges that you keep?": lambda heights: clusters_below_the_gap(heights) - 1,
         "You are off by one. How many clusters are left if no merge is undone?": (
             lambda heights: clusters_below_the_gap(heights) + 1
         ),

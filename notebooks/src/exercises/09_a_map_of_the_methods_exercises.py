@@ -9,6 +9,9 @@ import numpy as np
 from cflkit import check
 
 # %% tags=["exercise"]
+# R. Ye et al.: Personalized federated learning with inferred collaboration graphs. ICML 2023.
+# O. Marfoq et al.: Federated multi-task learning under a mixture of distributions. NeurIPS 2021.
+
 from scipy.special import softmax
 
 from cflkit.course.exercises import Explain, Implement, Predict
@@ -209,14 +212,12 @@ def sizes_and_distances(rng):
 
 def cut_and_divided(sizes, distances, strength):
     wanted = np.clip(sizes / sizes.sum() - strength * distances / 2, 0, None)
-    found = wanted / wanted.sum()
-    return found
+    return wanted / wanted.sum()
 
 
 def only_shifted(sizes, distances, strength):
     wanted = sizes / sizes.sum() - strength * distances / 2
-    found = wanted + (1 - wanted.sum()) / len(wanted)
-    return found
+    return wanted + (1 - wanted.sum()) / len(wanted)
 
 
 exercise = Implement(

@@ -9,6 +9,10 @@ import numpy as np
 from cflkit import check
 
 # %% tags=["exercise"]
+# B. Zhao, K. R. Mopuri, H. Bilen: iDLG: improved deep leakage from gradients. 2020.
+# S. Yeom et al.: Privacy risk in machine learning: analyzing the connection to overfitting. IEEE CSF
+# 2018.
+
 from cflkit.course.exercises import Explain, Implement, Predict
 
 # %% [markdown]
@@ -98,8 +102,7 @@ def long_and_short_updates(rng):
 
 def all_to_the_bound(updates, clip, noise, draws):
     norms = np.linalg.norm(updates, axis=1, keepdims=True)
-    found = updates * clip / norms + noise * clip * draws
-    return found
+    return updates * clip / norms + noise * clip * draws
 
 
 exercise = Implement(

@@ -10,6 +10,10 @@ from scipy.stats import t
 from cflkit import check
 
 # %% tags=["exercise"]
+# M. K. Zuziak, R. Pellungrini, S. Rinzivillo, IEEE BigData 2024, and its extended version, whose
+# tables the lesson shows in detail. The adjusted Rand index is that of L. Hubert, P. Arabie, Journal
+# of Classification 2, 1985.
+
 from cflkit.course.exercises import Explain, Implement, Predict
 
 # %% [markdown]

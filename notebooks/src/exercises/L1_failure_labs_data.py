@@ -25,6 +25,10 @@ images = datasets.load("digits-8x8")
 labels, new_labels = images.labels.numpy(), images.test_labels.numpy()
 
 # %% tags=["exercise"]
+# L1.1 and L1.2: M. K. Zuziak, R. Pellungrini, S. Rinzivillo, One-Shot Clustered Federated Learning
+# (OCFL), extended version, section 3.1. L1.3: G. C. Cawley, N. L. C. Talbot, JMLR 11, 2010. L1.4: T.
+# G. Dietterich, Neural Computation 10, 1998.
+
 from cflkit.course.exercises import Implement
 
 # %% [markdown]

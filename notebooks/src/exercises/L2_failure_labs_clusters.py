@@ -26,6 +26,10 @@ from cflkit.partition import shifts
 plots.style()
 
 # %% tags=["exercise"]
+# L2.1: C. Briggs, Z. Fan, P. Andras, IJCNN 2020. L2.2: F. Sattler, K.-R. Müller, W. Samek, IEEE TNNLS
+# 32(8), 2021. L2.3: H. W. Kuhn, Naval Research Logistics 2, 1955. L2.4: D. Zhang, F. Toni, M.
+# Williams, arXiv 2506.07769.
+
 from cflkit.course.exercises import Implement, same_groups
 
 # %% [markdown]

@@ -23,6 +23,10 @@ plots.style()
 images = datasets.load("digits-8x8")
 
 # %% tags=["exercise"]
+# L3.1: J. M. Cohen, S. Kaur, Y. Li, J. Z. Kolter, A. Talwalkar, ICLR 2021 (the edge of stability).
+# L3.2: V. Petsiuk, A. Das, K. Saenko, BMVC 2018. L3.3: J. Demšar, JMLR 7, 2006. L3.4: A. Rosenberg,
+# J. Hirschberg, EMNLP-CoNLL 2007.
+
 from cflkit.course.exercises import Implement
 from cflkit.course.sources import hidden
 
