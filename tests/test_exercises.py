@@ -30,7 +30,14 @@ from cflkit import check, clustering, explain, metrics, partition
 from cflkit.__main__ import main
 from cflkit._project import PROJECT
 from cflkit.course import sources, versions
-from cflkit.course.exercises import Explain, Implement, Predict, close, same_groups
+from cflkit.course.exercises import (
+    Explain,
+    Implement,
+    Predict,
+    close,
+    difference,
+    same_groups,
+)
 from cflkit.course.sources import find, hidden
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.methods import emd_cfl, fedcref, ocfl
@@ -333,6 +340,14 @@ def test_a_function_that_calls_one_that_is_not_written_is_told_which():
 
 def test_a_word_must_be_one_of_those_that_are_offered():
     assert "one of the words" in said("04.5", "Pairs")[1]
+
+
+def test_a_difference_is_told_without_the_right_value():
+    assert "must return None" in difference(3, None)
+    assert "returns None where it must return a value" in difference(None, 3)
+    assert difference({"a": 1}, {"a": 2}) == "The result is wrong for some input."
+    assert "part 1" in difference([1, "a"], [1, "b"]) and '"b"' not in difference("a", "b")
+    assert "another outcome" in said("09.6", 0.9)[1]
 
 
 def test_groups_that_are_no_array_are_told_the_shape():
