@@ -424,15 +424,13 @@ def write_readme(options: argparse.Namespace) -> int:
 
 def write_course(options: argparse.Namespace) -> int:
     """Do ``course``: write the exercises, and where asked their solutions."""
+    from cflkit.course import versions
+
     try:
-        from cflkit import course
-    except ImportError as error:
-        raise ParameterError(
-            f"a course needs the package {error.name}; install cflkit with its extra 'course'"
-        ) from error
-    try:
-        for path in course.write(options.out, not options.without_solutions):
+        for path in versions.write(options.out, not options.without_solutions):
             print(records.display_path(path.resolve()))
+    except versions.CourseError as error:
+        raise ParameterError(str(error)) from error
     except OSError as error:
         raise ParameterError(f"{options.out} cannot be written ({error.strerror})") from error
     return 0

@@ -5,19 +5,18 @@ The module itself can be called, so that ``from cflkit import check`` is enough.
 
 from __future__ import annotations
 
-import _thread
-import signal
+import ctypes
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from types import FrameType, ModuleType
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from cflkit.course.exercises import find
-from cflkit.course.exercises.base import Implement, Predict
+from cflkit.course.exercises import Implement, Predict
+from cflkit.course.sources import CourseError, find
 
 SECONDS = 30
 
@@ -41,22 +40,24 @@ def check(exercise: str, answer: Any, seed: int = 0) -> bool:
 
     Raises
     ------
-    ValueError
+    CourseError
         There is no such exercise, or a person judges it.
     """
-    known = find(exercise)
-    if not isinstance(known, Implement | Predict):
-        raise ValueError(
+    known, rng = find(exercise), np.random.default_rng(seed)
+    if isinstance(
+        known, Predict
+    ):  # its check runs an experiment, which takes long on some machines
+        hint = known.hint(answer, rng)
+    elif isinstance(known, Implement):
+        try:
+            hint = within(SECONDS, lambda: known.hint(answer, rng))
+        except TimeoutError:
+            hint = f"The check was ended after {SECONDS} seconds. Does a loop never end?"
+    else:
+        raise CourseError(
             f"exercise {exercise} is answered in words, which no program can judge; compare your "
             "answer with the rubric: `python -m cflkit course OUT` writes it into OUT/solutions"
         )
-    # A prediction cannot take long. Its check runs an experiment, which does on a slow machine
-    limit = time_limit(SECONDS) if isinstance(known, Implement) else nullcontext()
-    try:
-        with limit:
-            hint = known.hint(answer, np.random.default_rng(seed))
-    except TimeoutError:
-        hint = f"The check was ended after {SECONDS} seconds. Does a loop never end?"
     if hint is None:
         because = f" {known.because}" if isinstance(known, Predict) else ""
         print(f"{exercise} is right.{because}")
@@ -65,57 +66,36 @@ def check(exercise: str, answer: Any, seed: int = 0) -> bool:
     return hint is None
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Interrupt the block after some seconds, on every system; only in the main thread.
+def within(seconds: float, work: Callable[[], str | None]) -> str | None:
+    """Return what a function returns, or end it after some seconds, on every system.
 
     Raises
     ------
     TimeoutError
-        The block took longer.
+        The function took longer.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    late, main = threading.Event(), threading.main_thread().ident
-    assert main is not None
-    before = signal.getsignal(signal.SIGINT) or signal.SIG_DFL
+    result: Future[str | None] = Future()
 
-    def interrupt() -> None:
-        late.set()
-        if hasattr(signal, "pthread_kill"):  # a real signal also ends waiting
-            signal.pthread_kill(main, signal.SIGINT)
-        else:
-            _thread.interrupt_main()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        # In the background, a shell lets its processes ignore Ctrl-C
-        if late.is_set() or before is not signal.SIG_IGN:
-            raise KeyboardInterrupt
-
-    timer = threading.Timer(seconds, interrupt)
-    signal.signal(signal.SIGINT, end)
-    timer.start()
-    try:
+    def run() -> None:
         try:
-            yield
-        finally:  # an interrupt that is on its way arrives here, and not at the caller
-            timer.cancel()
-            timer.join()
-    except KeyboardInterrupt:
-        if late.is_set():
-            raise TimeoutError(f"it took longer than {seconds} seconds") from None
-        raise
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        return result.result(seconds)
     finally:
-        signal.signal(signal.SIGINT, before)
+        if not result.done():  # also on Ctrl-C; what waits outside Python ends when it comes back
+            identity = ctypes.c_ulong(thread.ident or 0)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(identity, ctypes.py_object(SystemExit))
 
 
 class CallableModule(ModuleType):
     """A module that can be called like its function `check`."""
 
-    def __call__(self, exercise: str, answer: Any, seed: int = 0) -> bool:
-        """Call `check`."""
-        return check(exercise, answer, seed)
+    __call__ = staticmethod(check)
 
 
 sys.modules[__name__].__class__ = CallableModule

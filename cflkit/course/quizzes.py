@@ -13,28 +13,21 @@ from typing import Annotated, Self
 from xml.etree import ElementTree
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from cflkit.reproduce.parameters import ParameterError
-from cflkit.reproduce.records import PROJECT
-
-SOURCES = PROJECT / "notebooks" / "src" / "quizzes"
+from cflkit.course.sources import CourseError, by_lesson
 
 
-class Answer(BaseModel):
+class Answer(BaseModel, extra="forbid"):
     """One answer to a question, and what is said to those who choose it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     text: str
     correct: bool = False
     feedback: str
 
 
-class Question(BaseModel):
+class Question(BaseModel, extra="forbid"):
     """A question with three or four answers, exactly one of which is correct."""
-
-    model_config = ConfigDict(extra="forbid")
 
     id: str
     question: str
@@ -49,29 +42,15 @@ class Question(BaseModel):
         return self
 
 
-def sources() -> list[Path]:
-    """Return the files of all quizzes in the order of the lessons."""
-    return sorted(SOURCES.glob("*.yaml"))
+def files() -> dict[str, Path]:
+    """Return the files of all quizzes by their lesson, in order; see `sources.by_lesson`."""
+    return by_lesson("quizzes/*.yaml")
 
 
 def read(source: Path) -> list[Question]:
     """Read the questions of a file."""
     listed = yaml.safe_load(source.read_text(encoding="utf-8"))
     return [Question.model_validate(one) for one in listed]
-
-
-def of_lesson(number: str) -> list[Question]:
-    """Return the questions of a lesson, such as those of lesson ``03``.
-
-    Raises
-    ------
-    ParameterError
-        The lesson has no quiz.
-    """
-    known = {source.stem[:2]: source for source in sources()}
-    if number not in known:
-        raise ParameterError(f"no quiz {number!r}; there are {', '.join(known)}")
-    return read(known[number])
 
 
 def show(number: str) -> None:
@@ -86,7 +65,7 @@ def show(number: str) -> None:
 
     Raises
     ------
-    ParameterError
+    CourseError
         The lesson has no quiz.
     ImportError
         The package jupyterquiz, which the extra ``course`` installs, is missing.
@@ -94,6 +73,8 @@ def show(number: str) -> None:
     from IPython.display import HTML, display
     from jupyterquiz import display_quiz
 
+    if number not in (known := files()):
+        raise CourseError(f"no quiz {number!r}; there are {', '.join(known)}")
     questions = [
         {
             "question": question.question,
@@ -103,7 +84,7 @@ def show(number: str) -> None:
                 for one in question.answers
             ],
         }
-        for question in of_lesson(number)
+        for question in read(known[number])
     ]
     # The browser decodes Latin letters alone, and JSON writes all others as numbers
     key = base64.b64encode(json.dumps(questions).encode("ascii")).decode("ascii")
@@ -112,20 +93,7 @@ def show(number: str) -> None:
 
 
 def moodle(questions: list[Question], category: str) -> bytes:
-    """Write questions in Moodle's XML format.
-
-    Parameters
-    ----------
-    questions : list of Question
-        The questions.
-    category : str
-        The category into which Moodle imports them.
-
-    Returns
-    -------
-    bytes
-        The contents of the file, in UTF-8.
-    """
+    """Write questions in Moodle's XML format, in UTF-8; Moodle imports them into the category."""
     quiz = ElementTree.Element("quiz")
     folder = ElementTree.SubElement(quiz, "question", type="category")
     add_text(folder, "category", f"$course$/{category}")

@@ -26,7 +26,7 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 
-from cflkit import course
+from cflkit.course import sources, versions
 from cflkit.reproduce import ledger, readme, records
 from cflkit.reproduce.notebooks import private_sockets
 from cflkit.reproduce.papers import PAPERS
@@ -83,7 +83,7 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
         if "hide-input" in cell.metadata.get("tags", []):
             cell.metadata["jupyter"] = {"source_hidden": True}
     language = notebook.metadata.get("language_info", {})
-    notebook.metadata = {"kernelspec": course.KERNEL, "language_info": language}
+    notebook.metadata = {"kernelspec": versions.KERNEL, "language_info": language}
 
 
 def state_minutes(notebook: nbformat.NotebookNode, source: Path, minutes: float) -> None:
@@ -106,9 +106,9 @@ def write(notebook: nbformat.NotebookNode, target: Path) -> None:
 
 def write_exercises() -> None:
     """Write the exercises as students get them, without solutions and without executing them."""
-    for source in course.sources():
-        notebook = course.released(course.with_grades(source))
-        course.write_notebook(notebook, NOTEBOOKS / "exercises" / f"{source.stem}.ipynb")
+    for source in sources.by_lesson().values():
+        notebook = versions.released(versions.with_grades(source))
+        versions.write_notebook(notebook, NOTEBOOKS / "exercises" / f"{source.stem}.ipynb")
 
 
 def check_committed() -> None:

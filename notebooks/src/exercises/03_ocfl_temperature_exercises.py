@@ -8,6 +8,12 @@ import numpy as np
 
 from cflkit import check
 
+# %% tags=["exercise"]
+# M. K. Zuziak, R. Pellungrini, S. Rinzivillo, One-Shot Clustered Federated Learning, IEEE BigData
+# 2024, and its extended version.
+
+from cflkit.course.exercises import Explain, Implement, Predict
+
 # %% [markdown]
 # ## 03.1
 #
@@ -30,6 +36,33 @@ def divergence(updates):
 # %%
 check("03.1", divergence)
 
+
+# %% tags=["exercise"]
+def some_updates(rng):
+    """Draw updates of different lengths."""
+    m, parameters = rng.integers(2, 7), rng.integers(3, 9)
+    return (rng.normal(size=(m, parameters)) * rng.uniform(0.1, 10, (m, 1)),)
+
+
+exercise = Implement(
+    "The divergence matrix",
+    minutes=10,
+    level="easy",
+    points=1,
+    inputs=some_updates,
+    mistakes={
+        "These are similarities: clients with the same direction get 1, and must get 0.": (
+            lambda updates: 1 - divergence(updates)
+        ),
+        "The lengths of the updates still matter. Only their directions should.": (
+            lambda updates: 1 - updates @ updates.T
+        ),
+        "Opposite directions must have the distance 2, and not 1.": (
+            lambda updates: divergence(updates) / 2
+        ),
+    },
+)
+
 # %% [markdown]
 # ## 03.2
 #
@@ -49,6 +82,36 @@ def temperature(gamma):
 
 # %%
 check("03.2", temperature)
+
+
+# %% tags=["exercise"]
+def a_divergence_matrix(rng):
+    """Draw updates and compute their divergence matrix."""
+    return (divergence(*some_updates(rng)),)
+
+
+exercise = Implement(
+    "The clustering temperature",
+    minutes=10,
+    level="easy",
+    points=1,
+    inputs=a_divergence_matrix,
+    mistakes={
+        "The bound counts all m² pairs. The diagonal is always zero, and does not count.": (
+            lambda gamma: temperature(gamma) * np.sqrt((len(gamma) - 1) / len(gamma))
+        ),
+        "The largest cosine distance is 2, and λ must take it into account.": (
+            lambda gamma: 2 * temperature(gamma)
+        ),
+        "The root is missing in the norm of Γ.": lambda gamma: (
+            temperature(gamma) ** 2 * np.sqrt(4 * len(gamma) * (len(gamma) - 1))
+        ),
+        "The root is missing in λ.": lambda gamma: (
+            temperature(gamma) / np.sqrt(4 * len(gamma) * (len(gamma) - 1))
+        ),
+        "The root is missing in the norm of Γ and in λ.": lambda gamma: temperature(gamma) ** 2,
+    },
+)
 
 # %% [markdown]
 # ## 03.3
@@ -72,6 +135,55 @@ def first_rise(temperatures, window):
 # %%
 check("03.3", first_rise)
 
+
+# %% tags=["exercise"]
+def some_temperatures(rng):
+    """Draw temperatures that mostly fall, some of them equal, and a window of one or two rounds.
+
+    Some rise over the window of two rounds, but not over its last round.
+    """
+    if rng.random() < 0.3:
+        start = float(rng.uniform(0.4, 0.6))
+        falls = [[0, -0.05, -0.1, -0.06, -0.07], [0, -0.06, -0.08, -0.07, -0.07, -0.05]]
+        return [round(start + step, 2) for step in falls[rng.integers(2)]], 2
+    steps = rng.choice([-0.02, -0.01, 0.0, 0.01], size=rng.integers(4, 9), p=[0.4, 0.25, 0.2, 0.15])
+    return [float(value) for value in (0.5 + steps.cumsum()).round(2)], int(rng.integers(1, 3))
+
+
+def rises_or_stays(temperatures, window):
+    rounds = range(window, len(temperatures))
+    return next((t + 1 for t in rounds if temperatures[t] >= temperatures[t - window]), None)
+
+
+def rises_over_all(temperatures, window):
+    rounds = range(window, len(temperatures))
+    higher = (t for t in rounds if temperatures[t] > max(temperatures[t - window : t]))
+    return next((t + 1 for t in higher), None)
+
+
+def counted_from_zero(temperatures, window):
+    found = first_rise(temperatures, window)
+    return None if found is None else found - 1
+
+
+exercise = Implement(
+    "The trigger",
+    minutes=10,
+    level="medium",
+    points=2,
+    inputs=some_temperatures,
+    mistakes={
+        "The trigger fires where the temperature stays equal. It must rise.": rises_or_stays,
+        "Rounds are counted from 1.": counted_from_zero,
+        "You ask for a rise over all of the last w rounds. Compare with round t − w alone.": (
+            rises_over_all
+        ),
+        "The window is not used. It says how many rounds back the trigger looks.": (
+            lambda temperatures, window: first_rise(temperatures, 1)
+        ),
+    },
+)
+
 # %% [markdown]
 # ## 03.4
 #
@@ -91,6 +203,35 @@ def step_of_each_cluster(models, updates, labels):
 
 # %%
 check("03.4", step_of_each_cluster)
+
+
+# %% tags=["exercise"]
+def clustered_clients(rng):
+    """Draw models, updates and labels; every cluster has a client."""
+    clusters, parameters = int(rng.integers(2, 4)), int(rng.integers(2, 5))
+    labels = rng.permutation(np.concatenate([np.arange(clusters), rng.integers(0, clusters, 5)]))
+    size = (len(labels), parameters)
+    return rng.normal(size=(clusters, parameters)), rng.normal(size=size), labels
+
+
+exercise = Implement(
+    "After the clustering",
+    minutes=10,
+    level="easy",
+    points=1,
+    inputs=clustered_clients,
+    mistakes={
+        "Every model gets the mean update of all clients. It must get that of its own.": (
+            lambda models, updates, labels: models + updates.mean(axis=0)
+        ),
+        "You add the sum of the updates, and not their mean.": (
+            lambda models, updates, labels: models + np.eye(len(models))[labels].T @ updates
+        ),
+        "You return the mean updates alone. They must be added to the models.": (
+            lambda models, updates, labels: step_of_each_cluster(models, updates, labels) - models
+        ),
+    },
+)
 
 # %% [markdown]
 # ## 03.5
@@ -112,6 +253,55 @@ def cluster_of_newcomer(update, updates, labels):
 # %%
 check("03.5", cluster_of_newcomer)
 
+
+# %% tags=["exercise"]
+def a_newcomer(rng):
+    """Draw two to four clusters of updates with different lengths, and one more update."""
+    clusters = int(rng.integers(2, 5))
+    labels = rng.permutation(np.repeat(np.arange(clusters), rng.choice([2, 3, 9], clusters)))
+    centres = rng.normal(size=(clusters, 4))
+    lengths = rng.uniform(0.2, 5, (len(labels), 1))
+    updates = (centres[labels] + 0.9 * rng.normal(size=(len(labels), 4))) * lengths
+    return centres[0] + 0.9 * rng.normal(size=4), updates, labels
+
+
+def farthest_cluster(update, updates, labels):
+    return cluster_of_newcomer(-update, updates, labels)
+
+
+def cluster_of_smallest_sum(update, updates, labels):
+    lengths = np.linalg.norm(updates, axis=1) * np.linalg.norm(update)
+    distances = 1 - updates @ update / lengths
+    return int(np.argmin([distances[labels == k].sum() for k in range(labels.max() + 1)]))
+
+
+def cluster_of_nearest_client(update, updates, labels):
+    return int(labels[np.argmax(updates @ update / np.linalg.norm(updates, axis=1))])
+
+
+def nearest_by_length(update, updates, labels):
+    products = updates @ update
+    return int(np.argmax([products[labels == k].mean() for k in range(labels.max() + 1)]))
+
+
+exercise = Implement(
+    "A client that joins later",
+    minutes=15,
+    level="medium",
+    points=2,
+    inputs=a_newcomer,
+    mistakes={
+        "The lengths of the updates matter. Only their directions should.": nearest_by_length,
+        "This is the cluster that is farthest away.": farthest_cluster,
+        "You add up the distances, so large clusters seem far away. Take the mean.": (
+            cluster_of_smallest_sum
+        ),
+        "A single client decides. Compare the mean distance to all clients of a cluster.": (
+            cluster_of_nearest_client
+        ),
+    },
+)
+
 # %% [markdown]
 # ## 03.6
 #
@@ -125,6 +315,36 @@ prediction = 0.67
 
 # %%
 check("03.6", prediction)
+
+
+# %% tags=["exercise"]
+def of_three_groups():
+    """Compute the temperature of six clients in three groups whose directions are 120° apart."""
+    angles = np.repeat([0, 2 * np.pi / 3, 4 * np.pi / 3], 2)
+    return temperature(divergence(np.stack([np.cos(angles), np.sin(angles)], axis=1)))
+
+
+exercise = Predict(
+    "The temperature of three groups",
+    minutes=10,
+    level="medium",
+    points=1,
+    measure=of_three_groups,
+    tolerance=0.004,
+    mistakes={
+        "That is the temperature of fifteen clients, which the lesson has. Here there are "
+        "six.": 0.63,
+        "The bound counts all m² pairs. The diagonal is always zero, and does not count.": 0.61,
+        "That is the mean distance between groups, 1.5, divided by 2. What do the pairs within "
+        "a group contribute?": 0.75,
+        "That would be right angles between all clients. Here three groups pull against each "
+        "other, and two clients pull the same way.": 0.5,
+        "That is the temperature if all clients are opposed to each other, which is impossible "
+        "for more than two.": 1.0,
+    },
+    because="Of the 30 ordered pairs, 24 lie in different groups and have the distance 1.5. "
+    "So T = 1.5 √24 / (2 √30) = 0.67.",
+)
 
 # %% [markdown]
 # ## 03.7
@@ -140,6 +360,34 @@ prediction = "fires"
 
 # %%
 check("03.7", prediction)
+
+
+# %% tags=["exercise"]
+def of_clients_that_are_alike():
+    """Watch the trigger while what alike clients have in common shrinks, and their noise stays."""
+    rng = np.random.default_rng(0)
+    common, past = np.ones(200), []
+    for t in range(20):
+        noise = rng.normal(size=(15, 200))
+        past.append(temperature(divergence(common / (t + 1) + noise)))
+    return "never" if first_rise(past, 1) is None else "fires"
+
+
+exercise = Predict(
+    "Nothing to find",
+    minutes=10,
+    level="medium",
+    points=1,
+    measure=of_clients_that_are_alike,
+    mistakes={
+        "The clients have one direction in common, and it becomes shorter from round to round. "
+        "What does then decide the angles between their updates?": "never",
+        "Write one of the two words that the exercise offers.": "sometimes",
+    },
+    because="The common part shrinks as training converges, and the noise does not. The "
+    "updates come to stand at right angles, so the temperature rises. A rise alone does not "
+    "show that there are groups.",
+)
 
 # %% [markdown]
 # ## 03.8
@@ -157,6 +405,19 @@ check("03.7", prediction)
 # $T$ grows with $d$ and with $K$. Two groups that are far apart and many groups that are less far apart can have the
 # same temperature. So the server cannot read the number of groups from $T$. It needs a clustering of $\Gamma$.
 
+# %% tags=["exercise"]
+exercise = Explain(
+    "The temperature of K groups",
+    minutes=20,
+    level="hard",
+    points=3,
+    rubric=(
+        (1, "Counts m² (1 − 1/K) ordered pairs of clients in different groups."),
+        (1, "Derives T = (d/2) √(m (1 − 1/K) / (m − 1)), for p = 2 and the distance d."),
+        (1, "Says that T grows with K and with d, so that one number cannot tell them apart."),
+    ),
+)
+
 # %% [markdown]
 # ## 03.9
 #
@@ -169,3 +430,16 @@ check("03.7", prediction)
 # more. The distances between the groups stay near 1, and the distances within them fall. So $T$ falls in every round,
 # and the trigger never fires, although the groups could be told apart from the first round on. The trigger sees that a
 # disagreement *grows*. It does not see that there *is* one.
+
+# %% tags=["exercise"]
+exercise = Explain(
+    "Where the trigger is blind",
+    minutes=20,
+    level="hard",
+    points=3,
+    rubric=(
+        (1, "Names a federation with groups that disagree in every round from the start."),
+        (1, "Gives a reason why T falls all the same, such as alignment within the groups."),
+        (1, "Concludes that the trigger sees changes of disagreement, and not disagreement."),
+    ),
+)

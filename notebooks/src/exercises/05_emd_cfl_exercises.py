@@ -10,6 +10,12 @@ from scipy.optimize import linear_sum_assignment
 from cflkit import check
 from cflkit.divergence import earth_movers_distance
 
+# %% tags=["exercise"]
+# D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, 2025.
+
+from cflkit.course.exercises import Explain, Implement, Predict, same_groups
+from cflkit.methods.emd_cfl import clusters_of
+
 # %% [markdown]
 # ## 05.1
 #
@@ -34,6 +40,47 @@ def least_mean_cost(costs):
 # %%
 check("05.1", least_mean_cost)
 
+
+# %% tags=["exercise"]
+from sklearn.metrics.pairwise import cosine_distances
+
+
+def some_costs(rng):
+    """Draw the cosine costs of two samples of equal size."""
+    one, other = rng.normal(size=(2, rng.integers(3, 9), 3))
+    return (cosine_distances(one, other),)
+
+
+def one_pile_after_the_other(costs):
+    free, total = list(range(len(costs))), 0.0
+    for row in costs:
+        hole = min(free, key=lambda place: row[place])
+        free.remove(hole)
+        total += row[hole]
+    return total / len(costs)
+
+
+exercise = Implement(
+    "The earth mover's distance",
+    minutes=15,
+    level="medium",
+    points=2,
+    inputs=some_costs,
+    mistakes={
+        "You add up the costs of all piles. Together, the piles weigh 1.": (
+            lambda costs: len(costs) * least_mean_cost(costs)
+        ),
+        "Every pile goes to its nearest hole. Then some holes get several piles, and others "
+        "stay empty.": lambda costs: float(costs.min(axis=1).mean()),
+        "This is the mean of all costs: every pile is spread over all holes, which is a "
+        "possible plan, but not the cheapest one.": lambda costs: float(costs.mean()),
+        "Pile 1 goes to hole 1, pile 2 to hole 2, and so on. The order of the points has no "
+        "meaning here.": lambda costs: float(costs.diagonal().mean()),
+        "Each pile in turn takes the cheapest free hole. An early pile may then take a hole "
+        "that a later pile needs more.": one_pile_after_the_other,
+    },
+)
+
 # %% [markdown]
 # ## 05.2
 #
@@ -57,6 +104,43 @@ def cosine_costs(a, b):
 
 # %%
 check("05.2", cosine_costs)
+
+
+# %% tags=["exercise"]
+def two_samples(rng):
+    """Draw two samples of different sizes, with points of different lengths."""
+    n_a, more, dimensions = rng.integers(2, 6), rng.integers(1, 4), rng.integers(3, 7)
+    lengths = rng.uniform(0.5, 3, (2 * n_a + more, 1))
+    points = lengths * rng.normal(size=(2 * n_a + more, dimensions))
+    return points[:n_a], points[n_a:]
+
+
+def unit(points, axis):
+    """Divide an array by its norms along an axis."""
+    return points / np.linalg.norm(points, axis=axis, keepdims=True)
+
+
+exercise = Implement(
+    "Cosine costs",
+    minutes=10,
+    level="easy",
+    points=1,
+    inputs=two_samples,
+    mistakes={
+        "These are similarities. Moving to a point in the same direction must cost nothing.": (
+            lambda a, b: 1 - cosine_costs(a, b)
+        ),
+        "You do not divide by the norms, so long vectors count more than short ones.": (
+            lambda a, b: 1 - a @ b.T
+        ),
+        "You divide by norms along the wrong axis. Each point, which is a row, has a norm.": (
+            lambda a, b: 1 - unit(a, axis=0) @ unit(b, axis=0).T
+        ),
+        "The result is transposed. The points of the first sample belong to the rows.": (
+            lambda a, b: cosine_costs(b, a)
+        ),
+    },
+)
 
 # %% [markdown]
 # ## 05.3
@@ -87,6 +171,55 @@ def components(scores, epsilon):
 # %%
 check("05.3", components)
 
+
+# %% tags=["exercise"]
+from scipy.sparse.csgraph import connected_components
+
+
+def scores_and_epsilon(rng):
+    """Draw scores, of which about a third are below ε. A client need not agree with itself."""
+    m = rng.integers(6, 10)
+    scores = rng.uniform(-0.02, 0.3, (m, m))
+    np.fill_diagonal(scores, rng.uniform(-0.02, 0.16, m))
+    return scores, float(rng.uniform(0.08, 0.12))
+
+
+def by_edges(edges):
+    """Compute connected components."""
+    return connected_components(edges, directed=False)[1]
+
+
+def by_the_first_neighbour(scores, epsilon):
+    return ((scores < epsilon) & (scores < epsilon).T).argmax(axis=1)
+
+
+exercise = Implement(
+    "From scores to connected components",
+    minutes=20,
+    level="medium",
+    points=2,
+    inputs=scores_and_epsilon,
+    same=same_groups,
+    mistakes={
+        "One direction is enough for your edges. Either client can refuse.": (
+            lambda scores, epsilon: by_edges(np.minimum(scores, scores.T) < epsilon)
+        ),
+        "You compare the mean of both directions with ε. Either client can refuse.": (
+            lambda scores, epsilon: by_edges((scores + scores.T) / 2 < epsilon)
+        ),
+        "Your edges join clients that are far apart. A low score means that two clients are "
+        "near each other.": lambda scores, epsilon: by_edges(
+            np.minimum(scores, scores.T) > epsilon
+        ),
+        "You put clients with identical neighbourhoods together. This is the paper's rule, "
+        "but here a chain of edges is enough.": (
+            lambda scores, epsilon: clusters_of(scores, epsilon)[0]
+        ),
+        "Each client is named after its first neighbour. Go on to the neighbours of the "
+        "neighbours.": by_the_first_neighbour,
+    },
+)
+
 # %% [markdown]
 # ## 05.4
 #
@@ -116,6 +249,68 @@ def working_range(scores, clusters):
 # %%
 check("05.4", working_range)
 
+
+# %% tags=["exercise"]
+def scores_and_clusters(rng):
+    """Draw scores and true clusters; sometimes there is only one cluster, or no working range."""
+    m = rng.integers(4, 9)
+    clusters = rng.integers(0, rng.choice([1, 2, 3]), m)
+    same = clusters[:, None] == clusters[None]
+    far = rng.choice([0.05, 0.2])
+    scores = np.where(same, 0, far) + rng.normal(scale=0.02, size=(m, m))
+    np.fill_diagonal(scores, rng.uniform(0, 0.04, m))
+    return scores, clusters
+
+
+def ends(pairs, clusters):
+    """Return the largest value within true clusters, and the smallest between them."""
+    same = clusters[:, None] == clusters[None]
+    return float(pairs[same].max()), float(pairs[~same].min(initial=2.0))
+
+
+def other_ends(scores, clusters):
+    pairs = np.maximum(scores, scores.T)
+    same = clusters[:, None] == clusters[None]
+    return float(pairs[same].min()), float(pairs[~same].max(initial=-2.0))
+
+
+def without_the_diagonal(scores, clusters):
+    scores = scores.copy()
+    np.fill_diagonal(scores, -2)
+    return working_range(scores, clusters)
+
+
+def by_the_upper_triangle(scores, clusters):
+    upper = np.triu(scores)
+    return ends(upper + np.triu(scores, 1).T, clusters)
+
+
+exercise = Implement(
+    "The working range of ε",
+    minutes=20,
+    level="hard",
+    points=2,
+    inputs=scores_and_clusters,
+    mistakes={
+        "You take the smaller of the two directions. Two clients agree only if both scores are "
+        "below ε.": lambda scores, clusters: ends(np.minimum(scores, scores.T), clusters),
+        "The two ends are exchanged. The score within clusters comes first.": (
+            lambda scores, clusters: working_range(scores, clusters)[::-1]
+        ),
+        "You take the smallest score within clusters and the largest between them. Every pair "
+        "within a cluster must agree, and no pair of two clusters may agree.": other_ends,
+        "The diagonal is left out. A client and itself are a pair within a cluster, too.": (
+            without_the_diagonal
+        ),
+        "You look at one direction only, above the diagonal. The matrix is not symmetric.": (
+            by_the_upper_triangle
+        ),
+        "You take the mean of the two directions. The larger one decides.": (
+            lambda scores, clusters: ends((scores + scores.T) / 2, clusters)
+        ),
+    },
+)
+
 # %% [markdown]
 # ## 05.5
 #
@@ -139,6 +334,44 @@ prediction = [5, 2, 1]
 
 # %%
 check("05.5", prediction)
+
+# %% tags=["exercise"]
+OF_FIVE_CLIENTS = np.array(
+    [
+        [0.02, 0.03, 0.04, 0.35, 0.41],
+        [0.04, 0.01, 0.02, 0.38, 0.33],
+        [0.03, 0.05, 0.02, 0.06, 0.29],
+        [0.44, 0.36, 0.27, 0.01, 0.05],
+        [0.39, 0.31, 0.34, 0.03, 0.02],
+    ]
+)
+
+
+def clusters_at_three_thresholds():
+    """Count the clusters that EMD-CFL finds with a tiny, a middle and a huge ε."""
+    return [len(set(clusters_of(OF_FIVE_CLIENTS, e)[0].tolist())) for e in (0.005, 0.1, 0.6)]
+
+
+exercise = Predict(
+    "Three thresholds",
+    minutes=5,
+    level="easy",
+    points=1,
+    measure=clusters_at_three_thresholds,
+    mistakes={
+        "With ε = 0.1, client 2 accepts client 3. Look at the score in the other direction as "
+        "well.": [5, 1, 1],
+        "A smaller ε is harder to pass. Do fewer or more clients agree then?": [1, 2, 5],
+        "A client that agrees with nobody, not even with itself, is a cluster of its own.": [
+            0,
+            2,
+            1,
+        ],
+    },
+    because="No score is below 0.005, so every client is alone. Every score is below 0.6, so "
+    "all agree. With 0.1, the pair of clients 2 and 3 fails, since only one of its two scores "
+    "is low.",
+)
 
 # %% [markdown]
 # ## 05.6
@@ -178,6 +411,81 @@ def all_scores(train, validation, projections):
 # %%
 check("05.6", all_scores)
 
+
+# %% tags=["exercise"]
+import ot
+
+
+def distance(a, b):
+    """Compute what `earth_movers_distance` does, in less time for so few points."""
+    return float(ot.emd2([], [], 1 - unit(a, axis=1) @ unit(b, axis=1).T))
+
+
+def distances_of(train, validation, projections):
+    """Compute the distances ``[m, m]`` of projected embeddings, without the references."""
+    m = len(train)
+    found = np.zeros((m, m))
+    for i, j in np.ndindex(m, m):
+        matrix = projections[i, j].T
+        found[i, j] = distance(train[i] @ matrix, validation[i, j] @ matrix)
+    return found
+
+
+def references(train, validation):
+    """Compute the reference distances of the rows, ``[m, 1]``."""
+    return np.array([[distance(own, validation[i, i])] for i, own in enumerate(train)])
+
+
+def some_embeddings(rng):
+    """Draw embeddings without negative coordinates, and projections with rows of unit length."""
+    m, d = int(rng.choice([2, 2, 2, 3])), 6
+    train = np.abs(rng.normal(size=(m, 5, d)) + 2 * rng.normal(size=(m, 1, d)))
+    validation = np.abs(rng.normal(size=(m, m, 4, d)) + 2 * rng.normal(size=(m, m, 1, d)))
+    return train, validation, unit(rng.normal(size=(m, m, 5, d)), axis=3)
+
+
+def with_projected_references(train, validation, projections):
+    distances = distances_of(train, validation, projections)
+    return distances - distances.diagonal()[:, None]
+
+
+exercise = Implement(
+    "From embeddings to scores",
+    minutes=20,
+    level="medium",
+    points=2,
+    inputs=some_embeddings,
+    mistakes={
+        "The reference distance is missing. These are the distances themselves.": distances_of,
+        "The sign is wrong. A pair that is far apart must have a high score.": (
+            lambda train, validation, projections: (
+                references(train, validation) - distances_of(train, validation, projections)
+            )
+        ),
+        "You subtract the reference distance of client j. Which client's model has embedded "
+        "both samples?": lambda train, validation, projections: (
+            distances_of(train, validation, projections) - references(train, validation).T
+        ),
+        "The result is transposed. The owner of the model belongs to the row.": (
+            lambda train, validation, projections: (
+                (distances_of(train, validation, projections) - references(train, validation)).T
+            )
+        ),
+        "You divide by the reference distance. The lesson subtracts it.": (
+            lambda train, validation, projections: (
+                distances_of(train, validation, projections) / references(train, validation)
+            )
+        ),
+        "You compute the reference distance after a projection. A client computes it alone, "
+        "from its own embeddings, and needs no projection.": with_projected_references,
+        "You compare embeddings of two different models. One score needs two samples that the "
+        "same model has embedded.": lambda train, validation, projections: (
+            distances_of(train, validation.swapaxes(0, 1), projections)
+            - references(train, validation)
+        ),
+    },
+)
+
 # %% [markdown]
 # ## 05.7
 #
@@ -203,3 +511,24 @@ check("05.6", all_scores)
 # $g_j$. It would need them for each client of the group whose score it wants to change, because each has its own model
 # and its own projection. The server sees projected vectors alone, and so it could not easily tell such a forgery from
 # honest vectors.
+
+# %% tags=["exercise"]
+exercise = Explain(
+    "A client that lies",
+    minutes=15,
+    level="medium",
+    points=3,
+    rubric=(
+        (1, "Says that it is not let in, because an edge needs both scores below ε."),
+        (
+            1,
+            "Shows that rᵢ enters row i alone: in the column, sⱼᵢ has the model, the training "
+            "samples and the reference distance of client j.",
+        ),
+        (
+            1,
+            "Says that it would have to forge its projected validation embeddings for each j. "
+            "They would have to lie near the training embeddings of j, whose data it lacks.",
+        ),
+    ),
+)

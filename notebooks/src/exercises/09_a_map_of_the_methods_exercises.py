@@ -8,6 +8,14 @@ import numpy as np
 
 from cflkit import check
 
+# %% tags=["exercise"]
+# R. Ye et al.: Personalized federated learning with inferred collaboration graphs. ICML 2023.
+# O. Marfoq et al.: Federated multi-task learning under a mixture of distributions. NeurIPS 2021.
+
+from scipy.special import softmax
+
+from cflkit.course.exercises import Explain, Implement, Predict
+
 # %% [markdown]
 # ## 09.1
 #
@@ -27,6 +35,35 @@ def mixing_of_clusters(labels, sizes):
 
 # %%
 check("09.1", mixing_of_clusters)
+
+
+# %% tags=["exercise"]
+def labels_and_sizes(rng):
+    """Draw clusters that are no blocks, and numbers of samples that differ."""
+    m = int(rng.integers(6, 10))
+    labels = rng.permutation(np.arange(m) % 3)
+    return labels, rng.integers(20, 200, m).astype(float)
+
+
+exercise = Implement(
+    "The matrix of a clustering",
+    minutes=10,
+    level="easy",
+    points=1,
+    inputs=labels_and_sizes,
+    mistakes={
+        "All clients count alike. In federated averaging, a client counts by its number of "
+        "samples.": lambda labels, sizes: mixing_of_clusters(labels, np.ones_like(sizes)),
+        "The rows do not sum to 1. Divide by the number of samples of the cluster, and not of "
+        "all clients.": lambda labels, sizes: (labels[:, None] == labels) * sizes / sizes.sum(),
+        "The matrix is transposed. Row i has the weights of the models in that of client i.": (
+            lambda labels, sizes: mixing_of_clusters(labels, sizes).T
+        ),
+        "This is the matrix without clusters.": lambda labels, sizes: mixing_of_clusters(
+            np.zeros_like(labels), sizes
+        ),
+    },
+)
 
 # %% [markdown]
 # ## 09.2
@@ -49,6 +86,34 @@ def divided(matrix, groups):
 # %%
 check("09.2", divided)
 
+
+# %% tags=["exercise"]
+def matrix_and_groups(rng):
+    """Draw a mixing matrix, and groups of clients."""
+    m = int(rng.integers(6, 10))
+    groups = rng.permutation(np.arange(m) % 2)
+    return softmax(2 * rng.normal(size=(m, m)), axis=1), groups
+
+
+exercise = Implement(
+    "Whose models do you get?",
+    minutes=10,
+    level="easy",
+    points=1,
+    inputs=matrix_and_groups,
+    mistakes={
+        "The second number contains the client itself. Subtract the diagonal.": (
+            lambda matrix, groups: np.add(divided(matrix, groups), [0, np.diag(matrix).mean(), 0])
+        ),
+        "These are sums over all clients. Give means.": (
+            lambda matrix, groups: divided(matrix, groups) * len(groups)
+        ),
+        "These are means over pairs of clients. Sum each row first.": (
+            lambda matrix, groups: divided(matrix, groups) / [1, len(groups), len(groups)]
+        ),
+    },
+)
+
 # %% [markdown]
 # ## 09.3
 #
@@ -69,6 +134,44 @@ def responsibilities(losses, shares):
 
 # %%
 check("09.3", responsibilities)
+
+
+# %% tags=["exercise"]
+def losses_and_shares(rng):
+    """Draw losses of some models on some images, and the models' shares at a client."""
+    count, n = int(rng.integers(2, 5)), int(rng.integers(5, 9))
+    return rng.uniform(0, 3, (count, n)), softmax(rng.normal(size=count))
+
+
+exercise = Implement(
+    "The E-step of FedEM",
+    minutes=15,
+    level="medium",
+    points=2,
+    inputs=losses_and_shares,
+    mistakes={
+        "The shares are missing. A model with a small share must be less probable.": (
+            lambda losses, shares: responsibilities(losses, np.ones_like(shares))
+        ),
+        "The sign of the losses is wrong: models with large losses get more.": (
+            lambda losses, shares: responsibilities(-losses, shares)
+        ),
+        "The responsibilities of an image do not sum to 1.": (
+            lambda losses, shares: shares[:, None] * np.exp(-losses)
+        ),
+        "You normalise over the images. For each image, the sum over models must be 1.": (
+            lambda losses, shares: softmax(np.log(shares)[:, None] - losses, axis=1)
+        ),
+        "The share stands in the exponent. The probability is π times exp(−loss).": (
+            lambda losses, shares: softmax(shares[:, None] - losses, axis=0)
+        ),
+        "The best model gets everything. That is IFCA, image by image.": (
+            lambda losses, shares: (
+                np.eye(len(losses))[(np.log(shares)[:, None] - losses).argmax(axis=0)].T
+            )
+        ),
+    },
+)
 
 # %% [markdown]
 # ## 09.4
@@ -98,6 +201,48 @@ def row_of_pfedgraph(sizes, distances, strength):
 # %%
 check("09.4", row_of_pfedgraph)
 
+
+# %% tags=["exercise"]
+def sizes_and_distances(rng):
+    """Draw a client's costs such that some weights, but not all, are zero."""
+    m = int(rng.integers(6, 10))
+    distances = rng.uniform(-1, 1, m)
+    return rng.integers(40, 80, m).astype(float), distances, float(rng.uniform(0.3, 0.6))
+
+
+def cut_and_divided(sizes, distances, strength):
+    wanted = np.clip(sizes / sizes.sum() - strength * distances / 2, 0, None)
+    return wanted / wanted.sum()
+
+
+def only_shifted(sizes, distances, strength):
+    wanted = sizes / sizes.sum() - strength * distances / 2
+    return wanted + (1 - wanted.sum()) / len(wanted)
+
+
+exercise = Implement(
+    "A row of pFedGraph's matrix",
+    minutes=25,
+    level="hard",
+    points=3,
+    inputs=sizes_and_distances,
+    mistakes={
+        "Some weights are negative. They must be at least 0.": only_shifted,
+        "You cut negative weights off and divide. The sum is 1, but the cost is not minimal: "
+        "all weights that stay must be shifted by the same amount.": cut_and_divided,
+        "The term p is missing. If all distances are equal, the weights are the shares of the "
+        "samples.": lambda sizes, distances, strength: row_of_pfedgraph(
+            np.ones_like(sizes), distances, strength
+        ),
+        "The sign of the distances is wrong: clients that are far away weigh more.": (
+            lambda sizes, distances, strength: row_of_pfedgraph(sizes, -distances, strength)
+        ),
+        "A factor 2 is missing. The derivative of a square has one.": (
+            lambda sizes, distances, strength: row_of_pfedgraph(sizes, 2 * distances, strength)
+        ),
+    },
+)
+
 # %% [markdown]
 # ## 09.5
 #
@@ -111,6 +256,40 @@ prediction = 3.5
 
 # %%
 check("09.5", prediction)
+
+
+# %% tags=["exercise"]
+from cflkit import methods, simulation
+from cflkit.datasets import load
+from cflkit.federation import Federation, LocalTraining
+from cflkit.partition import shifts
+
+
+def bytes_of_ifca():
+    """Run a round of IFCA with six models; measure its bytes in multiples of FedAvg's."""
+    images, split = shifts.make(load("digits-8x8"), "base", clients=4, samples=40)
+    federation = Federation(images, split, "linear", LocalTraining(1, 16), engine="stacked")
+    lines = {"FedAvg": methods.make("fedavg"), "IFCA": methods.make("ifca", k=6)}
+    rounds = simulation.run(lines, federation, 1, progress=False).table()
+    total = (rounds["bytes_down"] + rounds["bytes_up"]).groupby(rounds["method"]).sum()
+    return float(total["IFCA"] / total["FedAvg"])
+
+
+exercise = Predict(
+    "What six models cost",
+    minutes=5,
+    level="easy",
+    points=1,
+    measure=bytes_of_ifca,
+    mistakes={
+        "Six models go down to each client. How many come back?": 6.0,
+        "FedAvg sends one model down and one up. Divide by these two.": 7.0,
+        "One model comes back to the server, too.": 3.0,
+    },
+    tolerance=0.01,
+    because="Seven models are exchanged per client and round, and federated averaging "
+    "exchanges two. FedEM also sends all six models back, so it costs six times as much.",
+)
 
 # %% [markdown]
 # ## 09.6
@@ -126,6 +305,32 @@ prediction = 1 / 4
 
 # %%
 check("09.6", prediction)
+
+
+# %% tags=["exercise"]
+def through_a_common_neighbour():
+    """Compute the share of client 0 in client 2 after two rounds with different clusters."""
+    first = mixing_of_clusters(np.array([0, 0, 1, 2]), np.ones(4))
+    second = mixing_of_clusters(np.array([0, 1, 1, 2]), np.ones(4))
+    return float((second @ first)[2, 0])
+
+
+exercise = Predict(
+    "Through a common neighbour",
+    minutes=10,
+    level="medium",
+    points=1,
+    measure=through_a_common_neighbour,
+    mistakes={
+        "They never share a cluster, but client 1 was in a cluster with both of them.": 0.0,
+        "In round 2, client 2 gets half of client 1's model. Client 0 has only a half of what "
+        "client 1 started with.": 0.5,
+        "Three clients are connected, but not with equal shares.": 1 / 3,
+    },
+    tolerance=0.01,
+    because="The shares of two rounds are the product of their matrices, ½ · ½. This counts "
+    "where a round's training starts. What the training then adds is the clients' own.",
+)
 
 # %% [markdown]
 # ## 09.7
@@ -143,3 +348,25 @@ check("09.6", prediction)
 #    hospital with its own machine into a group (Figure 4, "alone"). So this hospital compares the group's model with its own on validation images, and keeps the better one.
 # 4. *Measures.* Each hospital reports the accuracy on its own test images, under FedAvg, its group's model and local training. The worst one
 #    counts, and not the mean alone. If clusters differ between seeds, there are perhaps no groups. We would then take personal models instead, such as those of Ditto, which sends no more than FedAvg.
+
+# %% tags=["exercise"]
+exercise = Explain(
+    "Choose a method",
+    minutes=25,
+    level="hard",
+    points=4,
+    rubric=(
+        (1, "Proposes to run FedAvg and local training first, and says what each tells."),
+        (
+            1,
+            "Uses what is known of the clients: the number of groups is unknown, one hospital "
+            "may be alone, and the connection is slow.",
+        ),
+        (
+            1,
+            "Names a method and a reason that one of the lesson's figures shows, and a "
+            "situation in which the method would fail.",
+        ),
+        (1, "Says what would be measured, with which seeds, and what would change the choice."),
+    ),
+)

@@ -8,6 +8,13 @@ import numpy as np
 
 from cflkit import check
 
+# %% tags=["exercise"]
+# B. Zhao, K. R. Mopuri, H. Bilen: iDLG: improved deep leakage from gradients. 2020.
+# S. Yeom et al.: Privacy risk in machine learning: analyzing the connection to overfitting. IEEE CSF
+# 2018.
+
+from cflkit.course.exercises import Explain, Implement, Predict
+
 # %% [markdown]
 # ## 10.1
 #
@@ -30,6 +37,40 @@ def shares_from_step(change, predicted, lr):
 # %%
 check("10.1", shares_from_step)
 
+
+# %% tags=["exercise"]
+from scipy.special import softmax
+
+
+def one_step(rng):
+    """Draw a client's classes and predictions, and take one step on all of its images."""
+    classes = int(rng.integers(3, 8))
+    shares = rng.dirichlet(np.ones(classes))
+    predicted, lr = softmax(rng.normal(size=classes)), float(rng.uniform(0.05, 0.5))
+    return lr * (shares - predicted), predicted, lr
+
+
+exercise = Implement(
+    "What an update tells",
+    minutes=10,
+    level="easy",
+    points=1,
+    inputs=one_step,
+    mistakes={
+        "The predictions are missing. A bias goes down for a class that is predicted and "
+        "absent.": lambda change, predicted, lr: change / lr,
+        "A step goes against the gradient, so the sign changes once more.": (
+            lambda change, predicted, lr: predicted - change / lr
+        ),
+        "Divide the change by the learning rate first.": (
+            lambda change, predicted, lr: change + predicted
+        ),
+        "You multiply by the learning rate, and must divide.": (
+            lambda change, predicted, lr: change * lr + predicted
+        ),
+    },
+)
+
 # %% [markdown]
 # ## 10.2
 #
@@ -47,6 +88,46 @@ def protected(updates, clip, noise, draws):
 
 # %%
 check("10.2", protected)
+
+
+# %% tags=["exercise"]
+def long_and_short_updates(rng):
+    """Draw updates, one of which is shorter than the bound, and one longer."""
+    m, size = int(rng.integers(3, 6)), int(rng.integers(3, 8))
+    updates = rng.normal(size=(m, size))
+    norms = np.linalg.norm(updates, axis=1)
+    clip = float(norms.min() + rng.uniform(0.05, 0.95) * (norms.max() - norms.min()))
+    return updates, clip, float(rng.uniform(0.1, 2)), rng.normal(size=(m, size))
+
+
+def all_to_the_bound(updates, clip, noise, draws):
+    norms = np.linalg.norm(updates, axis=1, keepdims=True)
+    return updates * clip / norms + noise * clip * draws
+
+
+exercise = Implement(
+    "Clip and add noise",
+    minutes=10,
+    level="easy",
+    points=1,
+    inputs=long_and_short_updates,
+    mistakes={
+        "Short updates have become longer. Only those that are longer than C change.": (
+            all_to_the_bound
+        ),
+        "The noise is measured in units of C.": lambda updates, clip, noise, draws: protected(
+            updates, clip, noise / clip, draws
+        ),
+        "You clip each value. What is bounded is the norm of the whole update.": (
+            lambda updates, clip, noise, draws: np.clip(updates, -clip, clip) + noise * clip * draws
+        ),
+        "You clip after adding the noise. Then the noise is clipped, too.": (
+            lambda updates, clip, noise, draws: protected(
+                updates + noise * clip * draws, clip, 0.0, draws
+            )
+        ),
+    },
+)
 
 # %% [markdown]
 # ## 10.3
@@ -66,6 +147,34 @@ def area(members, others):
 
 # %%
 check("10.3", area)
+
+
+# %% tags=["exercise"]
+def losses_with_ties(rng):
+    """Draw losses of members and others, some of which are equal."""
+    members = rng.integers(0, 6, int(rng.integers(5, 12))) / 4
+    others = rng.integers(1, 8, int(rng.integers(5, 12))) / 4
+    return members, others
+
+
+exercise = Implement(
+    "How good is an attack?",
+    minutes=15,
+    level="medium",
+    points=2,
+    inputs=losses_with_ties,
+    mistakes={
+        "The direction is wrong. A member has the smaller loss.": (
+            lambda members, others: area(others, members)
+        ),
+        "Equal losses count as a success. They must count half.": (
+            lambda members, others: float((members[:, None] <= others).mean())
+        ),
+        "Equal losses count as a failure. They must count half.": (
+            lambda members, others: float((members[:, None] < others).mean())
+        ),
+    },
+)
 
 # %% [markdown]
 # ## 10.4
@@ -90,6 +199,70 @@ def attributed(update, updates, labels, limit):
 # %%
 check("10.4", attributed)
 
+
+# %% tags=["exercise"]
+from sklearn.metrics.pairwise import cosine_distances
+
+
+def newcomer(rng):
+    """Draw updates of clusters of different size and length, a newcomer's update, and a limit."""
+    clusters = int(rng.integers(2, 5))
+    labels = rng.permutation(np.repeat(np.arange(clusters), rng.choice([2, 3, 6], clusters)))
+    updates = rng.normal(size=(clusters, 3))[labels] + 0.7 * rng.normal(size=(len(labels), 3))
+    updates *= rng.uniform(0.1, 6, size=(len(labels), 1))
+    update = rng.normal(size=3)
+    distances = cosine_distances(update[None], updates)[0]
+    nearest = min(distances[labels == k].mean() for k in range(clusters))
+    return update, updates, labels, float(nearest * rng.choice([0.9, 1.1, 1.3, 1.5]))
+
+
+def whatever_the_limit(update, updates, labels, limit):
+    return attributed(update, updates, labels, np.inf)
+
+
+def by_the_nearest_client(update, updates, labels, limit):
+    distances = cosine_distances(update[None], updates)[0]
+    return int(labels[distances.argmin()]) if distances.min() <= limit else None
+
+
+def by_length(update, updates, labels, limit):
+    distances = np.linalg.norm(updates - update, axis=1)
+    means = [distances[labels == k].mean() for k in range(labels.max() + 1)]
+    return int(np.argmin(means)) if min(means) <= limit else None
+
+
+def by_the_mean_update(update, updates, labels, limit):
+    means = np.stack([updates[labels == k].mean(axis=0) for k in range(labels.max() + 1)])
+    return attributed(update, means, np.arange(len(means)), limit)
+
+
+exercise = Implement(
+    "A newcomer's cluster, or none",
+    minutes=20,
+    level="medium",
+    points=2,
+    inputs=newcomer,
+    mistakes={
+        "You ask the nearest client alone. Take the mean over a cluster's members.": (
+            by_the_nearest_client
+        ),
+        "The lengths of the updates must not matter. Use cosine distances.": by_length,
+        "In the mean of updates, long ones count more. Take the mean of distances.": (
+            by_the_mean_update
+        ),
+        "Your function finds a cluster for every newcomer. What if none is near?": (
+            whatever_the_limit
+        ),
+        "The limit is for the nearest cluster. Is its distance above it, or below?": (
+            lambda update, updates, labels, limit: (
+                None
+                if attributed(update, updates, labels, limit) is not None
+                else whatever_the_limit(update, updates, labels, limit)
+            )
+        ),
+    },
+)
+
 # %% [markdown]
 # ## 10.5
 #
@@ -104,6 +277,30 @@ prediction = 0.1
 # %%
 check("10.5", prediction)
 
+
+# %% tags=["exercise"]
+def noise_of_a_mean():
+    """Measure the noise in the mean of four updates, each with a noise of 0.2."""
+    draws = np.random.default_rng(0).normal(scale=0.2, size=(4, 1_000_000))
+    return float(draws.mean(axis=0).std())
+
+
+exercise = Predict(
+    "Noise in good company",
+    minutes=5,
+    level="easy",
+    points=1,
+    measure=noise_of_a_mean,
+    mistakes={
+        "The noise is independent, so a part of it cancels.": 0.2,
+        "The variance is divided by four. What follows for the standard deviation?": 0.05,
+        "The noise of the sum would grow. What about the mean?": 0.4,
+    },
+    tolerance=0.001,
+    because="In a mean of n independent values, the standard deviation is divided by the root "
+    "of n. So a cluster of one has twice as much noise in its model as a cluster of four.",
+)
+
 # %% [markdown]
 # ## 10.6
 #
@@ -116,6 +313,35 @@ prediction = 2.0
 
 # %%
 check("10.6", prediction)
+
+
+# %% tags=["exercise"]
+from scipy.optimize import brentq
+
+from cflkit.federation.privacy import epsilon
+
+
+def noise_for_more_rounds():
+    """Find the factor by which the noise grows if ε stays and there are four times the rounds."""
+    target = epsilon(3.0, 10)
+    return float(brentq(lambda factor: epsilon(3.0 * factor, 40) - target, 1, 5))
+
+
+exercise = Predict(
+    "Four times as many rounds",
+    minutes=10,
+    level="medium",
+    points=1,
+    measure=noise_for_more_rounds,
+    mistakes={
+        "ε depends on s = 2√T / σ alone. If T is four times as large, how much larger must σ "
+        "be for the same s?": 4.0,
+        "That is the factor for twice as many rounds. What is it for four times as many?": 2**0.5,
+        "More rounds tell more, so the noise must grow.": 1.0,
+    },
+    tolerance=0.01,
+    because="ε depends on √T / σ alone. Four times as many rounds need twice the noise.",
+)
 
 # %% [markdown]
 # ## 10.7
@@ -131,3 +357,25 @@ check("10.6", prediction)
 #    ε at which clusters survive, the promise is empty (Figure 1). So we do not promise differential privacy. A hospital that ends in a cluster of one stops sending, although the server has its earlier updates.
 # 3. *Newcomers.* They train the kept model once, and get a cluster. If their accuracy on validation images is below that of a model of their own, we find the clusters again at once.
 # 4. *Changes.* Each hospital watches the accuracy of its model on its newest images. A fall is a reason to find the clusters again.
+
+# %% tags=["exercise"]
+exercise = Explain(
+    "Hospitals that come late",
+    minutes=25,
+    level="hard",
+    points=4,
+    rubric=(
+        (1, "Says what is seen by the server and by other clients, for the chosen method."),
+        (
+            1,
+            "Says what happens to a hospital that comes later, and to one of a new kind, with "
+            "a scene of the lesson as the reason.",
+        ),
+        (
+            1,
+            "Does not promise privacy by noise without a number: names ε, and what it costs "
+            "small clusters.",
+        ),
+        (1, "Says how one would notice a hospital that has changed, and what is then done."),
+    ),
+)

@@ -2,19 +2,20 @@
 
 An exercise knows the right answer, and it knows the mistakes that people usually make. Each mistake
 is a wrong answer together with a hint. An answer that equals such a wrong answer gets its hint, so
-that a hint names the mistake that was made.
+that a hint names the mistake that was made. The exercises themselves are in
+``notebooks/src/exercises``, from where `sources` reads them.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from traceback import extract_tb
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.metrics import adjusted_rand_score
 
 # How many random inputs a function is tried on
 TRIALS = 20
@@ -47,7 +48,8 @@ def same_groups(given: Any, right: Any) -> bool:
     a, b = as_array(given), as_array(right)
     if a is None or b is None or a.shape != b.shape or not np.isfinite(a).all():
         return False
-    return adjusted_rand_score(b, a) == 1.0
+    pairs = set(zip(a.flat, b.flat, strict=True))
+    return len(pairs) == len(set(a.flat)) == len(set(b.flat))
 
 
 def as_array(value: Any) -> np.ndarray | None:
@@ -114,11 +116,8 @@ def first_difference(given: Sequence[Any], right: Sequence[Any]) -> str:
 
 def not_written(error: NotImplementedError, answer: Callable[..., Any]) -> str:
     """Say that a function is not written yet, or which function it calls that is not."""
-    where = error.__traceback__
-    while where is not None and where.tb_next is not None:
-        where = where.tb_next
-    name = None if where is None else where.tb_frame.f_code.co_name
-    if name in (None, getattr(answer, "__name__", name)):
+    name = extract_tb(error.__traceback__)[-1].name
+    if name == getattr(answer, "__name__", name):
         return "The function is not written yet."
     return f"Your function calls `{name}`, which is not written yet. Write that one first."
 
@@ -126,14 +125,12 @@ def not_written(error: NotImplementedError, answer: Callable[..., Any]) -> str:
 # --- The kinds of exercises -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Exercise:
     """What all exercises have.
 
     Attributes
     ----------
-    id : str
-        The lesson and the number of the exercise, such as ``03.2``.
     title : str
         A short title.
     minutes : int
@@ -142,23 +139,27 @@ class Exercise:
         How difficult it is.
     points : int
         The points that it is worth.
+    id : str
+        The lesson and the number of the exercise, such as ``03.2``; its heading has it.
+    solution : object
+        The function or the prediction that the source gives to its check.
     """
 
-    id: str
+    kind: ClassVar[str]
     title: str
     minutes: int
     level: Literal["easy", "medium", "hard"]
     points: int
+    id: str = field(init=False, default="")
+    solution: Any = field(init=False, default=None)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Implement(Exercise):
-    """Write a function. It is compared with a reference on random inputs.
+    """Write a function. It is compared with the solution on random inputs.
 
     Attributes
     ----------
-    reference : callable
-        The right function.
     inputs : callable
         The function from a random generator to the arguments of one trial.
     mistakes : mapping of str to callable
@@ -167,7 +168,7 @@ class Implement(Exercise):
         The function that compares two results, by default `close`.
     """
 
-    reference: Callable[..., Any]
+    kind = "Write a function"
     inputs: Callable[[np.random.Generator], Arguments]
     mistakes: Mapping[str, Callable[..., Any]]
     same: Callable[[Any, Any], bool] = close
@@ -188,7 +189,7 @@ class Implement(Exercise):
                 return f"Your function ends with an error, {type(error).__name__}: {error}"
             if not close(own, arguments, tolerance=0):
                 return "Your function changes its arguments. Work on a copy of them."
-        if (wrong := self.first_unlike(results, trials, self.reference)) is None:
+        if (wrong := self.first_unlike(results, trials, self.solution)) is None:
             return None
         for text, mistake in self.mistakes.items():
             if self.first_unlike(results, trials, mistake) is None:
@@ -206,7 +207,7 @@ class Implement(Exercise):
         return None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Predict(Exercise):
     """Predict the outcome of an experiment. The check then runs the experiment.
 
@@ -222,6 +223,7 @@ class Predict(Exercise):
         How far a predicted number may be from the measured one.
     """
 
+    kind = "Predict, then run"
     measure: Callable[[], Any]
     mistakes: Mapping[str, Any]
     because: str
@@ -248,7 +250,7 @@ class Predict(Exercise):
         return "The experiment has another outcome."
 
 
-@dataclass(frozen=True)
+@dataclass
 class Explain(Exercise):
     """Derive or explain something in words. A person compares the answer with a rubric.
 
@@ -258,4 +260,5 @@ class Explain(Exercise):
         The points, and what an answer must say for them.
     """
 
+    kind = "Answer in words; the solutions have a rubric"
     rubric: tuple[tuple[int, str], ...]

@@ -1,0 +1,184 @@
+"""Read exercises from their sources, ``notebooks/src/exercises/NN_topic_exercises.py``.
+
+A source has jupytext's percent format, and is all that there is of its exercises. A heading such
+as ``## 03.2`` begins an exercise, which has these cells after its question:
+
+- the answer, with the solution between ``### BEGIN SOLUTION`` and ``### END SOLUTION``, or, for an
+  answer in words, a Markdown cell with the tag ``answer``;
+- the check, such as ``check("03.2", temperature)``;
+- a cell with the tag ``exercise``. It names the `Exercise` and what else only the check needs: the
+  random inputs, the usual mistakes with their hints, the experiment, the rubric.
+
+Cells with this tag are not in the notebooks of students. The check executes them, together with the
+answer and those cells before them whose names they use.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import symtable
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cflkit._project import PROJECT
+from cflkit.course.exercises import Exercise
+
+SOURCES = PROJECT / "notebooks" / "src"
+
+CELL = re.compile(r"^# %%(?: \[(markdown)\])?(?: tags=(\[.*\]))?\n", re.M)
+HEADING = re.compile(r"\A## ([\dL]\d\.\d+)$", re.M)
+CHECK = re.compile(r'\Acheck\("([\dL]\d\.\d+)", (\w+)\)\Z')
+SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n(.*?)^ *### END SOLUTION\n?", re.S | re.M)
+
+
+class CourseError(ValueError):
+    """There is no such exercise or course; the message is one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows instead of a traceback, which would not help."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a source.
+
+    Attributes
+    ----------
+    kind : str
+        ``code`` or ``markdown``.
+    source : str
+        Its text.
+    tags : list of str
+        Its tags.
+    exercise : str
+        The exercise to which it belongs; empty before the first one.
+    line : int
+        The number of its first line in the file, from 0.
+    """
+
+    kind: str
+    source: str
+    tags: list[str]
+    exercise: str
+    line: int
+
+
+def by_lesson(pattern: str = "exercises/*.py") -> dict[str, Path]:
+    """Return the sources of exercises, or others, by their lesson, in order.
+
+    Parameters
+    ----------
+    pattern : str
+        The files, seen from ``notebooks/src``. The name of each begins with its lesson or lab, such
+        as ``03`` or ``L1``.
+
+    Raises
+    ------
+    CourseError
+        There are none, as where the package is installed without the project.
+    """
+    found = {path.stem[:2]: path for path in sorted(SOURCES.glob(pattern))}
+    if not found:
+        raise CourseError("exercises and quizzes need a clone of the project; the package has none")
+    return found
+
+
+@cache
+def read(path: Path) -> list[Cell]:
+    """Read the cells of a source."""
+    text = path.read_text(encoding="utf-8")
+    cells: list[Cell] = []
+    exercise = ""
+    for header, body in zip(CELL.finditer(text), CELL.split(text)[3::3], strict=True):
+        kind, source = header[1] or "code", body.strip("\n")
+        if kind == "markdown":
+            source = re.sub(r"^# ?", "", source, flags=re.M)
+            exercise = heading[1] if (heading := HEADING.match(source)) else exercise
+        line = text.count("\n", 0, header.end())
+        cells.append(Cell(kind, source, json.loads(header[2] or "[]"), exercise, line))
+    return cells
+
+
+def ids(path: Path) -> list[str]:
+    """Return the exercises of a source in their order."""
+    return list(dict.fromkeys(cell.exercise for cell in read(path) if cell.exercise))
+
+
+def find(id: str) -> Exercise:
+    """Return the exercise with an id, such as ``03.2``.
+
+    Raises
+    ------
+    CourseError
+        There is no such exercise; the message lists those of the lesson, or the lessons.
+    """
+    exercise: Exercise = hidden(id, "exercise")
+    return exercise
+
+
+def hidden(id: str, name: str) -> Any:
+    """Return what the cell of an exercise that students do not see calls by a name."""
+    return executed(id)[name]
+
+
+@cache
+def executed(id: str) -> dict[str, Any]:
+    """Execute the cells that define an exercise; return all names of them."""
+    lesson, lessons = str(id).split(".")[0], by_lesson()
+    if lesson not in lessons:
+        raise CourseError(f"no exercise {id!r}; lessons with exercises are {', '.join(lessons)}")
+    path = lessons[lesson]
+    if id not in (known := ids(path)):
+        raise CourseError(f"no exercise {id!r}; those of lesson {lesson} are {', '.join(known)}")
+    cells = [cell for cell in read(path) if cell.kind == "code"]
+    own = [place for place, cell in enumerate(cells) if cell.exercise == id]
+    wanted = [k for k in own if "exercise" in cells[k].tags or SOLUTION.search(cells[k].source)]
+    names: dict[str, Any] = {}
+    for place in needed(cells, wanted):
+        # Errors then name the line of the file
+        text = "\n" * cells[place].line + cells[place].source
+        exec(compile(text, str(path), "exec"), names)
+    if "exercise" not in names:
+        raise CourseError(f"{path.name} has no cell with the tag 'exercise' for {id}")
+    names["exercise"].id = id
+    for check in filter(None, (CHECK.match(cells[place].source) for place in own)):
+        names["exercise"].solution = names[check[2]]
+    return names
+
+
+def needed(cells: Sequence[Cell], wanted: Sequence[int]) -> list[int]:
+    """Return the places of some cells and of all cells on whose names they depend.
+
+    A name belongs to the cell that was the last one to define it.
+    """
+    names = [used_and_defined(cell.source) for cell in cells]
+    waiting, chosen = list(wanted), set()
+    while waiting:
+        place = waiting.pop()
+        if place not in chosen:
+            chosen.add(place)
+            for name in names[place][0]:
+                waiting += [k for k in range(place) if name in names[k][1]][-1:]
+    return sorted(chosen)
+
+
+def used_and_defined(code: str) -> tuple[set[str], set[str]]:
+    """Return the global names that code uses but does not define, and those that it defines."""
+    table = symtable.symtable(code, "a cell", "exec")
+    own = table.get_symbols()
+    defined = {name.get_name() for name in own if name.is_assigned() or name.is_imported()}
+    symbols = [name for scope in scopes(table) for name in scope.get_symbols()]
+    used = {name.get_name() for name in symbols if name.is_global() and name.is_referenced()}
+    return used - defined, defined
+
+
+def scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    """Return the scope of some code, and those of its functions and classes."""
+    yield table
+    for child in table.get_children():
+        yield from scopes(child)

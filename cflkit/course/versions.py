@@ -1,0 +1,211 @@
+"""Write a course: notebooks for students, solutions, quizzes, and an nbgrader course.
+
+All versions of a lesson's exercises are made from their source (see `sources`):
+
+- the *released* version, without solutions, which is also in ``notebooks/exercises``;
+- the *solved* version, with solutions and rubrics;
+- the *source* version of nbgrader, which has solutions and hidden tests.
+
+The title, the kind, the minutes and the points of an exercise are added to its heading. The quiz of
+the lesson is added at the end.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from cflkit._project import PROJECT
+from cflkit.course import quizzes, sources
+from cflkit.course.exercises import Exercise, Explain
+from cflkit.course.sources import CHECK, HEADING, SOLUTION, Cell, CourseError, find
+
+PLAN = PROJECT / "notebooks" / "course.md"
+
+LOCAL_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|mailto:|#)[^)]+\)")
+HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.S)
+# nbgrader's facts about a cell, unless it is an answer or a check
+MARK = {"grade": False, "locked": False, "schema_version": 3, "solution": False, "task": False}
+# As JupyterLab writes it, so that opening and saving a notebook changes nothing
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+BLANK_ANSWER = "*Write your answer here.*"
+# Another seed than that of the visible check
+HIDDEN_SEED = 2026
+
+
+def with_grades(source: Path) -> NotebookNode:
+    """Read a source; return it as a notebook in nbgrader's format, with solutions.
+
+    Each answer is a cell that students change. After it is a locked cell with the visible check,
+    which also has a hidden check on other random inputs. Answers in words are graded by a person.
+    """
+    lesson = source.stem[:2]
+    notebook = nbformat.v4.new_notebook()
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    seen = [cell for cell in sources.read(source) if "exercise" not in cell.tags]
+    for number, of_source in enumerate(seen + quiz_cells(lesson)):
+        make = getattr(nbformat.v4, f"new_{of_source.kind}_cell")
+        cell = make(of_source.source, id=f"{lesson}-{number}")
+        exercise = find(of_source.exercise) if of_source.exercise else None
+        if exercise and (heading := HEADING.match(cell.source)):
+            cell.source = head(exercise) + cell.source[heading.end() :]
+        facts = facts_of(cell, of_source.tags, exercise)
+        cell.metadata["nbgrader"] = MARK | {"cell_type": cell.cell_type} | facts
+        if facts["grade_id"].startswith("check-"):
+            cell.source += hidden_check(cell.source)
+        notebook.cells.append(cell)
+    return notebook
+
+
+def facts_of(cell: NotebookNode, tags: list[str], exercise: Exercise | None) -> dict[str, Any]:
+    """Return what nbgrader must know about a cell of an exercise, or of the text around them."""
+    if "diagnosis" in tags:
+        return {"grade_id": f"text-{cell.id}"}
+    if exercise is not None:
+        place = exercise.id.replace(".", "-")  # nbgrader allows no full stop in a name
+        if "answer" in tags:
+            by_hand = {"solution": True, "grade": True, "points": exercise.points}
+            return {"grade_id": f"answer-{place}", **by_hand}
+        if SOLUTION.search(cell.source):
+            return {"grade_id": f"answer-{place}", "solution": True}
+        if CHECK.match(cell.source):
+            graded = {"locked": True, "grade": True, "points": exercise.points}
+            return {"grade_id": f"check-{place}", **graded}
+    return {"grade_id": f"text-{cell.id}", "locked": True}
+
+
+def hidden_check(visible: str) -> str:
+    """Write the check that students do not see: the visible one on other random inputs."""
+    arguments = visible.removeprefix("check(").removesuffix(")")
+    return (
+        "\n### BEGIN HIDDEN TESTS\n"
+        "import cflkit.check\n\n"
+        f"assert cflkit.check.check({arguments}, seed={HIDDEN_SEED})\n"
+        "### END HIDDEN TESTS"
+    )
+
+
+def quiz_cells(lesson: str) -> list[Cell]:
+    """Return the cells that show the quiz of a lesson, if it has one."""
+    if lesson not in quizzes.files():
+        return []
+    code = f'from cflkit.course import quizzes\n\nquizzes.show("{lesson}")'
+    text = "## Quiz\n\nOne answer to each question is right."
+    return [Cell("markdown", text, [], "", 0), Cell("code", code, [], "", 0)]
+
+
+def head(exercise: Exercise) -> str:
+    """Write the heading of an exercise, and the line below it."""
+    points = f"{exercise.points} point{'s' if exercise.points > 1 else ''}"
+    return (
+        f"## {exercise.id} {exercise.title}\n\n"
+        f"*{exercise.kind}. Level: {exercise.level}. About {exercise.minutes} minutes, {points}.*"
+    )
+
+
+def released(notebook: NotebookNode) -> NotebookNode:
+    """Return a notebook without solutions and hidden tests."""
+
+    def blank(match: re.Match[str]) -> str:
+        # The solution of a function is indented, and that of a prediction is not
+        return f"{match[1]}raise NotImplementedError\n" if match[1] else "prediction = ...\n"
+
+    notebook = copy.deepcopy(notebook)
+    for cell in notebook.cells:
+        cell.source = HIDDEN.sub("", SOLUTION.sub(blank, cell.source + "\n")).rstrip("\n")
+        if isinstance(answered(cell), Explain):
+            cell.source = BLANK_ANSWER
+    return notebook
+
+
+def solved(notebook: NotebookNode) -> NotebookNode:
+    """Return a notebook with solutions, and with the rubrics of answers in words."""
+    notebook = copy.deepcopy(notebook)
+    for cell in notebook.cells:
+        cell.source = HIDDEN.sub("", SOLUTION.sub(r"\2", cell.source + "\n")).rstrip("\n")
+        exercise = answered(cell)
+        if isinstance(exercise, Explain):
+            rows = [f"- {n} point{'s' if n > 1 else ''}: {text}" for n, text in exercise.rubric]
+            cell.source += "\n".join(["", "", f"**Rubric of {exercise.id}**", "", *rows])
+    return notebook
+
+
+def answered(cell: NotebookNode) -> Exercise | None:
+    """Return the exercise of which a cell is the answer, if it is one."""
+    kind, _, place = cell.metadata["nbgrader"]["grade_id"].partition("-")
+    return find(place.replace("-", ".")) if kind == "answer" else None
+
+
+def write(out: Path, solutions: bool = True) -> list[Path]:
+    """Write a course into a folder.
+
+    Parameters
+    ----------
+    out : Path
+        The folder, which must not exist or be empty.
+    solutions : bool
+        Whether to write what contains the answers, too: solutions, the nbgrader course, quizzes for
+        Moodle and the instructor's pack.
+
+    Returns
+    -------
+    list of Path
+        The folders that were written.
+
+    Raises
+    ------
+    CourseError
+        The folder has files already.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CourseError(f"{out} is a file, or has files already; name a new folder")
+    notebooks = {source.stem: apart(with_grades(source)) for source in sources.by_lesson().values()}
+    for name, notebook in notebooks.items():
+        write_notebook(released(notebook), out / "student" / f"{name}.ipynb")
+        if solutions:
+            write_notebook(solved(notebook), out / "solutions" / f"{name}.ipynb")
+            write_notebook(notebook, out / "nbgrader" / "source" / name / f"{name}.ipynb")
+    if solutions:
+        write_instructors_pack(out)
+        config = 'c = get_config()\nc.CourseDirectory.course_id = "clustered-federated-learning"\n'
+        (out / "nbgrader" / "nbgrader_config.py").write_text(config, encoding="utf-8")
+    return sorted(path for path in out.iterdir() if path.is_dir())
+
+
+def write_instructors_pack(out: Path) -> None:
+    """Write the plan of the course, the quizzes for Moodle, and their key."""
+    (out / "quizzes").mkdir()
+    (out / "instructor").mkdir()
+    key = ["# Key to the quizzes"]
+    for source in quizzes.files().values():
+        questions = quizzes.read(source)
+        written = quizzes.moodle(questions, f"Clustered federated learning/{source.stem}")
+        (out / "quizzes" / f"{source.stem}.xml").write_bytes(written)
+        key += ["", f"## {source.stem}"]
+        for question in questions:
+            [right] = [answer.text for answer in question.answers if answer.correct]
+            key += ["", f"**{question.id}** {question.question}", "", f"*{right}*"]
+            key += ["", question.explanation]
+    (out / "instructor" / "quiz_key.md").write_text("\n".join(key) + "\n", encoding="utf-8")
+    plan = LOCAL_LINK.sub(r"\1", PLAN.read_text(encoding="utf-8"))
+    (out / "instructor" / PLAN.name).write_text(plan, encoding="utf-8")
+
+
+def write_notebook(notebook: NotebookNode, path: Path) -> None:
+    """Write a notebook, and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, path)
+
+
+def apart(notebook: NotebookNode) -> NotebookNode:
+    """Return a notebook without links to files of the kit, beside which a course does not lie."""
+    notebook = copy.deepcopy(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = LOCAL_LINK.sub(r"\1", cell.source)
+    return notebook
