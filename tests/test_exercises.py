@@ -39,8 +39,9 @@ from cflkit.course.exercises import (
     same_groups,
 )
 from cflkit.course.sources import find, hidden
-from cflkit.divergence import cosine_divergence, temperature
-from cflkit.methods import emd_cfl, fedcref, ocfl
+from cflkit.divergence import cosine_divergence, earth_movers_distance, temperature
+from cflkit.federation import f1_and_accuracy
+from cflkit.methods import emd_cfl, emd_cfl_variants, fedcref, ocfl, ocfl_open
 from cflkit.methods.baselines import sattler
 from cflkit.reproduce import ledger, stats
 from cflkit.reproduce.papers.base import Margin
@@ -138,7 +139,7 @@ def attributed(update, updates, labels, limit):
 def one_f1(labels, predictions):
     classes = int(max(labels.max(), predictions.max())) + 1
     scores = torch.nn.functional.one_hot(torch.tensor(predictions), classes)
-    return metrics.scores(torch.tensor(labels), scores)[0]
+    return f1_and_accuracy(torch.tensor(labels), scores)[0]
 
 
 def of_sgd(updates, beta, lr):
@@ -163,17 +164,17 @@ def trigger_of_ocfl(temperatures, window):
 def scores_of_emd_cfl(train, validation, projections):
     scores = np.zeros((len(train), len(train)))
     for i, j in np.ndindex(scores.shape):
-        parts = [emd_cfl.project(x, projections[i, j]) for x in (train[i], validation[i, j])]
-        own = emd_cfl.earth_movers_distance(train[i], validation[i, i])
+        parts = [x @ projections[i, j].T for x in (train[i], validation[i, j])]
+        own = earth_movers_distance(train[i], validation[i, i])
         scores[i, j] = emd_cfl.server_sees(*parts, own)
     return scores
 
 
 def associated_by_fedcref(on_q, on_r, alpha, theta):
     samples = [np.arange(errors.shape[1]) for errors in (on_q, on_r)]
-    two = fedcref.LocalClusters(np.array([0, 1]), samples)
-    options = fedcref.FedCRef(start=(), alpha=alpha, theta=theta)
-    return bool(fedcref.associate([on_q, on_r], two, options)[0, 1])
+    method = fedcref.FedCRef(start=(), alpha=alpha, theta=theta)
+    method.owner, method.samples = np.array([0, 1]), samples
+    return bool(method.associated([on_q, on_r])[0, 1])
 
 
 def communities_of_fedcref(n, pairs):
@@ -211,7 +212,7 @@ OTHERWISE = {
     "03.1": cosine_divergence,
     "03.2": temperature,
     "03.3": trigger_of_ocfl,
-    "03.5": lambda *given: ocfl.attribute(*map(torch.from_numpy, given)),
+    "03.5": lambda *given: ocfl_open.attribute(*map(torch.from_numpy, given)),
     "04.1": lambda updates, eps1, eps2: (
         (norms := sattler.update_norms(torch.from_numpy(updates)))[0] < eps1 and norms[1] > eps2
     ),
@@ -222,10 +223,12 @@ OTHERWISE = {
     "04.4": lambda similarity: hidden("04.4", "tidy")(1 - similarity),
     "05.1": lambda costs: ot.emd2([], [], costs),
     "05.2": cosine_distances,
-    "05.3": lambda scores, epsilon: emd_cfl.clusters_of(scores, epsilon, "components")[0],
+    "05.3": lambda scores, epsilon: emd_cfl_variants.clusters_of(scores, epsilon, "components")[0],
     "05.4": working_range,
     "05.6": scores_of_emd_cfl,
-    "06.1": lambda own, others: fedcref.differences(np.vstack([own, others]), 0, "min-max")[1:],
+    "06.1": lambda own, others: (
+        fedcref.FedCRef(start=()).differences(np.vstack([own, others]), 0)[1:]
+    ),
     "06.2": associated_by_fedcref,
     "06.3": metrics.clustering_accuracy,
     "06.4": communities_of_fedcref,
@@ -260,7 +263,7 @@ OTHERWISE = {
         before, after, lambda name, array: name in trainable
     ),
     "L2.3": lambda before, after: 1 - metrics.clustering_accuracy(before, after),
-    "L2.4": lambda scores, measured, epsilon: emd_cfl.clusters_of(
+    "L2.4": lambda scores, measured, epsilon: emd_cfl_variants.clusters_of(
         np.where(measured, scores, np.nan), epsilon, "components"
     )[0],
     "L3.1": lambda rates, accuracies, floor: hidden("L3.1", "largest_where")(

@@ -12,11 +12,12 @@ from sklearn.metrics import adjusted_rand_score
 from torch.nn.functional import normalize
 
 from cflkit import methods, simulation
-from cflkit.divergence import cosine_divergence
+from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import ClientsAbsent, Federation, Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
-from cflkit.methods import FedAvg, ocfl
-from cflkit.methods.ocfl import attribute, mean_directions, nearest
+from cflkit.methods import ocfl_open
+from cflkit.methods.fedavg import FedAvg
+from cflkit.methods.ocfl_open import attribute, mean_directions, nearest
 from cflkit.partition import shifts
 
 AT_ONCE = {"clusterer": "kmeans", "options": {"n_clusters": 3}, "before": -np.inf}
@@ -67,7 +68,7 @@ def test_the_nearest_cluster_has_the_smallest_mean_cosine_distance(seed, clients
 
 def test_a_round_with_one_participant_has_no_temperature():
     updates, _ = grouped(6)
-    method = methods.make("ocfl", clusterer="kmeans", options={"n_clusters": 3})
+    method = methods.make("ocfl-open", clusterer="kmeans", options={"n_clusters": 3})
     method.setup(server(6, partial=True), torch.zeros(40))
     heats = []
     everyone = torch.arange(6)
@@ -106,7 +107,7 @@ def test_updates_are_converted_in_parts_that_change_nothing(monkeypatch, chunk):
         converted.append(tensor.numel())
         return double(tensor)
 
-    monkeypatch.setattr(ocfl, "CHUNK", chunk)
+    monkeypatch.setattr(ocfl_open, "CHUNK", chunk)
     monkeypatch.setattr(torch.Tensor, "double", counted)
     torch.testing.assert_close(mean_directions(updates, labels), whole)
     assert nearest(updates, whole).tolist() == (double(updates) @ whole.T).argmax(dim=1).tolist()
@@ -116,7 +117,7 @@ def test_updates_are_converted_in_parts_that_change_nothing(monkeypatch, chunk):
 def test_a_sample_of_everybody_changes_nothing(federate):
     federation = federate()
     lines = {
-        name: methods.make("ocfl", **AT_ONCE, sample=sample)
+        name: methods.make("ocfl-open", **AT_ONCE, sample=sample)
         for name, sample in (("all", None), ("six of six", 6), ("more", 100))
     }
     simulation.run(lines, federation, 3, progress=False)
@@ -127,7 +128,7 @@ def test_a_sample_of_everybody_changes_nothing(federate):
 
 def test_clients_outside_the_sample_join_the_clusters_of_those_inside():
     updates, truth = grouped(600)
-    method = methods.make("ocfl", **AT_ONCE, sample=60)
+    method = methods.make("ocfl-open", **AT_ONCE, sample=60)
     method.setup(server(600), torch.zeros(40))
     one_round(method, updates, torch.arange(600))
     assert adjusted_rand_score(truth, method.labels) == 1
@@ -140,16 +141,21 @@ def test_clients_outside_the_sample_join_the_clusters_of_those_inside():
 def test_every_round_draws_the_same_sample():
     method = methods.make("ocfl-open", sample=5)
     method.setup(server(50), torch.zeros(40))
-    updates = torch.randn(50, 3)
-    (one, _), (other, gamma) = method.compare(updates), method.compare(updates)
+    updates = torch.randn(50, 40)
+    one, other = method.seen(50), method.seen(50)
     assert torch.equal(one, other) and len(one.unique()) == 5
-    np.testing.assert_allclose(gamma, cosine_divergence(updates[one]))
-    assert method.compare(updates[:5])[0] is None
+    assert method.seen(5) == slice(None)
+    heats = []
+    for _ in range(2):
+        one_round(method, updates, torch.arange(50))
+        heats.append(method.scalars["temperature"])
+    gamma = cosine_divergence(updates[one])
+    assert heats == pytest.approx([temperature(gamma)] * 2, rel=1e-6)
 
 
 def test_newcomers_train_the_kept_model_once_and_then_that_of_their_cluster():
     updates, truth = grouped(12)
-    method = methods.make("ocfl", **AT_ONCE)
+    method = methods.make("ocfl-open", **AT_ONCE)
     method.setup(server(12, partial=True), torch.full((40,), 7.0))
     first = torch.arange(9)
     one_round(method, updates, first)
@@ -175,7 +181,7 @@ def test_newcomers_train_the_kept_model_once_and_then_that_of_their_cluster():
 @pytest.mark.parametrize("clients_per_round", [2, 3, 5])
 def test_partial_participation_ends_with_a_cluster_for_everyone(federate, clients_per_round):
     federation = federate(clients_per_round=clients_per_round)
-    method = methods.make("ocfl", **AT_ONCE | {"options": {"n_clusters": 2}})
+    method = methods.make("ocfl-open", **AT_ONCE | {"options": {"n_clusters": 2}})
     history = simulation.run({"OCFL": method}, federation, 12, progress=False)
     seen = torch.cat([federation.participants(t) for t in range(12)]).unique()
     assert len(seen) == federation.clients and method.settled
@@ -185,10 +191,10 @@ def test_partial_participation_ends_with_a_cluster_for_everyone(federate, client
 
 def test_the_directions_survive_a_checkpoint():
     updates, _ = grouped(12)
-    method = methods.make("ocfl", **AT_ONCE)
+    method = methods.make("ocfl-open", **AT_ONCE)
     method.setup(server(12, partial=True), torch.zeros(40))
     one_round(method, updates, torch.arange(6))
-    again = methods.make("ocfl", **AT_ONCE)
+    again = methods.make("ocfl-open", **AT_ONCE)
     again.setup(server(12, partial=True), torch.zeros(40))
     again.restore(copy.deepcopy(method.state()))
     for own in (method, again):
@@ -202,7 +208,7 @@ def test_the_directions_survive_a_checkpoint():
 def few_shot(again, clusters, partial=False, clients=6, weighting="equal"):
     """A method that clusters in the first round, and then again and again."""
     options = {"clusterer": "kmeans", "options": {"n_clusters": clusters}, "before": -np.inf}
-    method = methods.make("ocfl", **options, again=again, weighting=weighting)
+    method = methods.make("ocfl-open", **options, again=again, weighting=weighting)
     method.setup(server(clients, partial=partial), torch.full((40,), 7.0))
     return method
 
@@ -361,12 +367,12 @@ def test_methods_that_need_everybody_refuse_absence(federate):
         simulation.run({"S": methods.make("sattler")}, federation, 1, progress=False)
 
 
-@pytest.mark.parametrize("name", ["ocfl", "ifca", "emd-cfl", "fedavg", "local"])
+@pytest.mark.parametrize("name", ["ocfl-open", "ifca", "emd-cfl", "fedavg", "local"])
 def test_a_group_that_comes_late_is_served(pool_of_groups, name):
     """Two groups begin; the clients of the third come in round 4 (from 1)."""
     federation, late = pool_of_groups
     options = {
-        "ocfl": AT_ONCE | {"options": {"n_clusters": 2}},
+        "ocfl-open": AT_ONCE | {"options": {"n_clusters": 2}},
         "ifca": {"k": 3},
         "emd-cfl": {"epsilon": 0.1},
     }

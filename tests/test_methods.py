@@ -102,7 +102,7 @@ def test_fedavg_is_the_weighted_mean_of_what_clients_trained(federate, weighting
 def test_server_optimisers_follow_reddi_et_al(server):
     """Compare with Algorithm 2 in plain Python, value by value."""
     lr, beta1, beta2, tau = 0.1, 0.9, 0.99, 1e-3
-    method = methods.make("fedavg", server_optimizer=server, server_lr=lr)
+    method = methods.make("fedopt", optimizer=server, lr=lr)
     method.momentum, method.second_moment = torch.zeros(1), torch.full((1,), tau**2)
     m, v = 0.0, tau**2
     for delta in (0.5, -0.2, 0.0, 1e-4):
@@ -119,7 +119,7 @@ def test_server_optimisers_follow_reddi_et_al(server):
                 sign = (v > delta**2) - (v < delta**2)
                 v = v - (1 - beta2) * delta**2 * sign
             expected = lr * m / (v**0.5 + tau)
-        assert method.server_step(torch.tensor([delta])).item() == pytest.approx(expected, rel=1e-4)
+        assert method.step(torch.tensor([delta])).item() == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_server_optimisers_follow_reddi_et_al(server):
 def test_servers_have_a_learning_rate_with_which_they_learn(federate, server, rate):
     federation = federate()
     ends = []
-    for options in ({}, {"server_lr": rate}):
-        method = methods.make("fedavg", server_optimizer=server, **options)
+    for options in ({}, {"lr": rate}):
+        method = methods.make("fedopt", optimizer=server, **options)
         history = simulation.run({"FedAvg": method}, federation, 3, progress=False)
         ends.append(method.models)
     assert torch.equal(*ends)
@@ -142,7 +142,7 @@ def test_server_learning_rate_scales_the_step(federate):
     start = federation.initial()
     ends = []
     for lr in (1.0, 0.5):
-        method = methods.make("fedavg", server_lr=lr)
+        method = methods.make("fedopt", optimizer="sgd", lr=lr)
         method.setup(federation.server, start)
         run_round(method, federation)
         ends.append(method.models[0] - start)
@@ -217,10 +217,10 @@ def test_bad_requests_are_refused():
         methods.make("oracle", truth=[0, 1], weighting="votes")
     with pytest.raises(ValueError, match=r"truth: Field required$"):
         methods.make("oracle")
-    with pytest.raises(ValueError, match="server_lr: Input should be greater than 0"):
-        methods.make("fedavg", server_lr=0.0)
-    with pytest.raises(ValueError, match="server_optimizer: Input should be 'sgd', 'momentum'"):
-        methods.make("fedavg", server_optimizer="lamb")
+    with pytest.raises(ValueError, match="lr: Input should be greater than 0"):
+        methods.make("fedopt", lr=0.0)
+    with pytest.raises(ValueError, match="optimizer: Input should be 'sgd', 'momentum'"):
+        methods.make("fedopt", optimizer="lamb")
 
 
 @pytest.mark.parametrize("name, option", [("oracle", "truth"), ("fedcref", "start")])

@@ -117,11 +117,10 @@ def test_weights_that_cannot_be_had_are_a_clear_error(monkeypatch):
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
     monkeypatch.setenv("TORCH_HOME", "/nonexistent")
     with pytest.raises(ValueError, match="weights of resnet18 cannot be loaded"):
-        models.make("resnet18", (3, 32, 32), 7, weights="imagenet")
-    with pytest.raises(ValueError, match="unknown weights 'cifar'"):
-        models.make("resnet18", (3, 32, 32), 7, weights="cifar")
-    with pytest.raises(ValueError, match="compact-cnn has no weights"):
-        models.make("compact-cnn", (3, 32, 32), 7, weights="imagenet")
+        models.make("resnet18-imagenet", (3, 32, 32), 7)
+    for name in ("compact-cnn-imagenet", "resnet18-cifar"):
+        with pytest.raises(ValueError, match=f"unknown model '{name}'"):
+            models.make(name, (3, 32, 32), 7)
 
 
 def test_dropped_rows_are_whole_and_the_rest_is_scaled():

@@ -1,7 +1,5 @@
 """Clipping, noise, and the ε that they give."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -11,26 +9,26 @@ from scipy import stats
 
 from cflkit import methods, simulation
 from cflkit.federation import Jobs, LocalTraining, Privacy
-from cflkit.federation.privacy import epsilon, protect
-from cflkit.simulation import loop
+from cflkit.federation.privacy import epsilon
+from cflkit.simulation.checkpoints import fingerprint
 
 
-def jobs_of(models, model_of, client_of):
-    return Jobs(models, torch.tensor(model_of), torch.tensor(client_of))
+def jobs_of(models, model_of, client_of, **more):
+    return Jobs(models, torch.tensor(model_of), torch.tensor(client_of), **more)
 
 
 def test_long_updates_are_shortened_and_short_ones_stay():
     models = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
     jobs = jobs_of(models, [0, 1], [0, 1])
     trained = torch.tensor([[4.0, 5.0], [0.3, 0.4]])
-    protect(trained, jobs, 0, Privacy(clip=2.5, noise=0.0), seed=0)
+    Privacy(clip=2.5, noise=0.0)(trained, jobs, 0, reported=True)
     torch.testing.assert_close(trained, torch.tensor([[2.5, 3.0], [0.3, 0.4]]))
 
 
 def test_an_update_of_zeros_is_only_noise():
     models = torch.zeros(1, 4000)
     trained = models.clone()
-    protect(trained, jobs_of(models, [0], [0]), 0, Privacy(clip=3.0, noise=2.0), seed=0)
+    Privacy(clip=3.0, noise=2.0)(trained, jobs_of(models, [0], [0]), 0, reported=True)
     assert stats.kstest(trained[0].numpy() / 6.0, "norm").pvalue > 1e-3
 
 
@@ -43,19 +41,17 @@ def test_an_update_of_zeros_is_only_noise():
         {"seed": 1},
         {"subset": [torch.arange(3)]},
         {"weights": [torch.rand(5)]},
-        {"anchor": torch.zeros(1, 4000), "anchor_of": torch.zeros(1, dtype=torch.int64)},
+        {"anchor": [torch.zeros(4000)]},
         {"training": LocalTraining(penalty="proximal", strength=0.1)},
     ],
     ids=lambda changed: next(iter(changed)),
 )
 def test_noise_is_independent_for_other_trainings_and_seeds(changed):
-    privacy = Privacy(clip=1.0, noise=1.0)
-
     def noise(client=0, round=0, model=0, seed=0, **more):
         models = torch.full((1, 4000), float(model))
         trained = models.clone()
-        jobs = dataclasses.replace(jobs_of(models, [0], [client]), **more)
-        protect(trained, jobs, round, privacy, seed)
+        jobs = jobs_of(models, [0], [client], **more)
+        Privacy(clip=1.0, noise=1.0, seed=seed)(trained, jobs, round, reported=True)
         return (trained - models)[0].numpy()
 
     other = noise(**changed)
@@ -74,10 +70,8 @@ def test_methods_in_lockstep_get_the_same_noise(federate):
 
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
 def test_what_clients_send_has_the_bound_and_the_noise(federate, engine):
-    usual, private = (
-        federate("linear", engine=engine).with_hooks(privacy)
-        for privacy in (None, Privacy(clip=0.5, noise=0.2))
-    )
+    usual = federate("linear", engine=engine)
+    private = usual.with_hooks(Privacy(clip=0.5, noise=0.2))
     clients = torch.arange(usual.clients)
     jobs = Jobs(usual.initial()[None], torch.zeros_like(clients), clients)
     plain, sent = usual.train(jobs, 0) - jobs.models, private.train(jobs, 0) - jobs.models
@@ -91,13 +85,13 @@ def test_what_clients_send_has_the_bound_and_the_noise(federate, engine):
 def test_models_that_stay_at_their_clients_have_no_noise(federate):
     """FedAvg begins with the same trainings, but its clients report them."""
 
-    def after_a_round(**options):
+    def after_a_round(*hooks):
         lines = {name: methods.make(name) for name in ("fedavg", "local", "ditto")}
-        history = simulation.run(lines, federate("linear", **options), 1, progress=False)
-        return lines, history
+        federation = federate("linear").with_hooks(*hooks)
+        return lines, simulation.run(lines, federation, 1, progress=False)
 
     plain, _ = after_a_round()
-    private, history = after_a_round(privacy=Privacy(0.1, 1.0))
+    private, history = after_a_round(Privacy(0.1, 1.0))
     assert torch.equal(private["local"].models, plain["local"].models)
     assert torch.equal(private["ditto"].personal, plain["ditto"].personal)
     assert not torch.equal(private["fedavg"].models, plain["fedavg"].models)
@@ -139,10 +133,9 @@ def test_networks_with_buffers_are_refused(federate, normalised):
 
 def test_a_checkpoint_belongs_to_its_noise(federate):
     method = {"FedAvg": methods.make("fedavg")}
-    found = set()
-    for privacy in (None, Privacy(1.0, 1.0), Privacy(1.0, 2.0)):
-        federation = federate("linear", privacy=privacy)
-        found.add(loop.fingerprint(method, federation, ""))
+    plain = federate("linear")
+    noisy = [plain.with_hooks(Privacy(1.0, noise)) for noise in (1.0, 2.0)]
+    found = {fingerprint(method, federation, "") for federation in (plain, *noisy)}
     assert len(found) == 3
 
 

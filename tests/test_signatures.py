@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from cflkit import datasets, methods, models, simulation
-from cflkit.federation import Federation, Jobs, LocalTraining, outputs
+from cflkit.federation import Federation, Jobs, LocalTraining, clients
 from cflkit.methods.baselines.signatures import loss_gradient
 from cflkit.partition import Partition
 
@@ -34,8 +34,8 @@ def bumps():
 
 @pytest.fixture
 def federate(bumps):
-    def build(**options):
-        training = LocalTraining(epochs=2, batch_size=16, lr=0.05)
+    def build(precision="float32", **options):
+        training = LocalTraining(epochs=2, batch_size=16, lr=0.05, precision=precision)
         return Federation(*bumps, "perceptron", training, device="cpu", **options)
 
     return build
@@ -105,9 +105,9 @@ def test_a_gradient_of_parts_is_that_of_all_samples(federate, monkeypatch, at_on
     jobs = Jobs(federation.initial()[None], client, client)
     [whole] = federation.ask(loss_gradient, jobs, samples=None)
     computed = []
-    network = federation.networks[0].network
+    network = federation.data.networks[0].network
     with network.register_forward_hook(lambda _, inputs, out: computed.append(len(out))):
-        monkeypatch.setattr(outputs, "KEPT", at_once * federation.sample_bytes)
+        monkeypatch.setattr(clients, "KEPT", at_once * federation.data.bytes_per_sample)
         [found] = federation.ask(loss_gradient, jobs, samples=None)
     assert sum(computed) == 40
     assert max(computed) == at_once

@@ -19,10 +19,11 @@ from cflkit.federation import (
     Losses,
     Send,
     Train,
+    f1_and_accuracy,
 )
 from cflkit.methods.fedavg import FedAvg
-from cflkit.simulation import checkpoints, evaluation, loop
-from cflkit.simulation.checkpoints import CheckpointMismatch
+from cflkit.simulation import checkpoints, loop
+from cflkit.simulation.checkpoints import CheckpointMismatch, Keeper, fingerprint
 from cflkit.simulation.history import History
 
 
@@ -75,18 +76,18 @@ class Killed(Exception):
 def test_a_killed_run_goes_on_to_the_same_history(federate, tmp_path, monkeypatch, after):
     checkpoint = tmp_path / "run.pt"
     expected = run(line_up(), federate(), rounds=5)
-    save = loop.save_checkpoint
+    save = checkpoints.save
 
-    def save_and_die(path, identity, history, rounds, methods):
-        save(path, identity, history, rounds, methods)
-        if rounds == after:
+    def save_and_die(path, identity, state):
+        save(path, identity, state)
+        if state["rounds"] == after:
             raise Killed
 
-    monkeypatch.setattr(loop, "save_checkpoint", save_and_die)
-    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", math.inf)
+    monkeypatch.setattr(checkpoints, "save", save_and_die)
+    monkeypatch.setattr(checkpoints, "SHARE", math.inf)
     with pytest.raises(Killed):
         run(line_up(), federate(), rounds=5, checkpoint=checkpoint)
-    monkeypatch.setattr(loop, "save_checkpoint", save)
+    monkeypatch.setattr(checkpoints, "save", save)
     federation = federate()
     rounds_trained = []
     train = federation.train
@@ -136,9 +137,8 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
     "options",
     [
         {"engine": "stacked"},
-        {"precision": "bfloat16"},
-        {"perturbation": 3},
         {"clients_per_round": 2},
+        {"training": LocalTraining(epochs=2, batch_size=16, lr=0.1, precision="bfloat16")},
         {"training": LocalTraining(epochs=7, batch_size=16, lr=0.1)},
     ],
     ids=lambda options: next(iter(options)),
@@ -146,22 +146,22 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
 def test_a_checkpoint_belongs_to_a_way_of_training(federate, options):
     line = {"FedAvg": methods.make("fedavg")}
     usual, same, other = (
-        loop.fingerprint(line, federation, "")
+        fingerprint(line, federation, "")
         for federation in (federate(), federate(), federate(**options))
     )
     assert usual == same != other
 
 
-def test_writing_checkpoints_takes_at_most_a_second_per_minute(tmp_path, monkeypatch):
+def test_writing_checkpoints_takes_at_most_a_second_per_minute(federate, tmp_path, monkeypatch):
     clock, saved = [0.0], []
 
-    def save(path, identity, history, rounds, methods):
-        saved.append(rounds)
+    def save(path, identity, state):
+        saved.append(state["rounds"])
         clock[0] += 1.0
 
-    monkeypatch.setattr(loop, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(loop, "save_checkpoint", save)
-    keeper = loop.Keeper(tmp_path / "run.pt", "a run")
+    monkeypatch.setattr(checkpoints, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(checkpoints, "save", save)
+    keeper = Keeper(tmp_path / "run.pt", {}, federate("linear"), "a plan", None)
     for rounds, seconds in enumerate((0, 59, 2, 59, 2), start=1):
         clock[0] += seconds
         keeper.keep(History(), rounds, {}, last=False)
@@ -181,7 +181,7 @@ def test_the_progress_shows_the_number_of_clusters(federate):
     oracle = methods.make("oracle", truth=[0, 0, 1, 1, 2, 2])
     federation = federate("linear")
     run({"oracle": oracle}, federation, rounds=1)
-    assert loop.progress_text({"oracle": oracle}) == "clusters: oracle 3"
+    assert loop.found_by({"oracle": oracle}) == "clusters: oracle 3"
 
 
 def test_a_checkpoint_has_equal_models_once_and_gives_each_method_its_own(federate, tmp_path):
@@ -247,9 +247,11 @@ def test_numbers_of_numpy_do_not_spoil_a_checkpoint(federate, tmp_path):
     ],
 )
 def test_a_method_for_another_task_is_refused_before_the_training(federate, method, model, task):
-    message = rf"mine is made for {method.task}, .* task {task}: give it task='{method.task}'"
+    message = (
+        rf"mine is made for {method.task}, .* task {task}: give it a network for {method.task}"
+    )
     with pytest.raises(ValueError, match=message):
-        run({"mine": method}, federate(model, task=task), rounds=1)
+        run({"mine": method}, federate(model), rounds=1)
 
 
 def test_a_diverged_run_says_where(federate):
@@ -288,14 +290,21 @@ def test_who_diverges_leaves_and_the_others_go_on(federate, tmp_path):
 
 def test_models_that_the_server_breaks_are_not_scored(federate):
     """The clients' models are finite, and the step of the server is too large."""
-    line = {"broken": methods.make("fedavg", server_lr=1e300), "FedAvg": methods.make("fedavg")}
+    line = {
+        "broken": methods.make("fedopt", optimizer="sgd", lr=1e300),
+        "FedAvg": methods.make("fedavg"),
+    }
     history = run(line, federate("linear"), rounds=2)
     [row] = [row for row in history.rows if row["method"] == "broken"]
     assert row == {"method": "broken", "round": 1, "diverged": True}
     assert history.summary()["broken"] == {"diverged_in": 1}
     assert history.table().query("method == 'FedAvg'")["round"].tolist() == [1, 2]
     with pytest.raises(Diverged, match=r"diverged in round 1: the models on the server are no"):
-        run({"broken": methods.make("fedavg", server_lr=1e300)}, federate("linear"), rounds=1)
+        run(
+            {"broken": methods.make("fedopt", optimizer="sgd", lr=1e300)},
+            federate("linear"),
+            rounds=1,
+        )
 
 
 @dataclass
@@ -485,7 +494,7 @@ def test_measures_are_means_over_clients_and_the_worst_is_the_smallest():
     own = {(first, 0): (0.9, 0.8), (second, 1): (0.1, 0.2), (third, 2): (0.5, 0.5)}
     on_backdoor = {(first, 0): (0.3, 0.7), (second, 1): (0.2, 0.6)}
     central = {(first, 0): (0.5, 0.4), (second, 0): (0.5, 0.6), (third, 0): (0.2, 0.2)}
-    assert evaluation.performance(mixtures, own, on_backdoor, central) == pytest.approx(
+    assert metrics.performance(mixtures, own, on_backdoor, central) == pytest.approx(
         {
             "pf1": 0.5,
             "gf1": 0.4,

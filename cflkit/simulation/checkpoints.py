@@ -127,8 +127,8 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
     identity : str
         The identity of the run, which `load` compares.
     state : dict
-        Tensors, numbers and texts, and lists and dicts of these. Equal tensors, such as the model
-        that several methods have, are written once.
+        Tensors, arrays, numbers and texts, and lists and dicts of these. Equal tensors, such as the
+        model that several methods have, are written once.
 
     Raises
     ------
@@ -194,13 +194,17 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
             "data files, device, engine or hooks, or more rounds. Continue as it was begun, or "
             "delete it to start anew"
         )
-    # Equal tensors of the file share their memory, and a method may change its own in place
-    return each_leaf(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, state)
+    restored: dict[str, Any] = each_leaf(own, state)
+    return restored
+
+
+# In a file, the key of a dict that stands for an array of NumPy: it has the same tensor
+ARRAY = "array of NumPy"
 
 
 def each_leaf(function: Callable[[Any], Any], value: Any) -> Any:
     """Apply a function to everything in a state that is neither a dict nor a list or tuple."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and ARRAY not in value:
         return {name: each_leaf(function, member) for name, member in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(each_leaf(function, member) for member in value)
@@ -210,8 +214,9 @@ def each_leaf(function: Callable[[Any], Any], value: Any) -> Any:
 def plain(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
     """Prepare a leaf of a state for writing.
 
-    NumPy's numbers become Python's, since the former could not be loaded again. A tensor becomes
-    the first one that is equal to it, since ``torch.save`` writes a tensor once.
+    NumPy's numbers become Python's and its arrays become tensors, since they could not be loaded
+    again. A tensor becomes the first one that is equal to it, since ``torch.save`` writes a tensor
+    once.
 
     Parameters
     ----------
@@ -224,4 +229,16 @@ def plain(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
         contents = leaf.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         key = leaf.dtype, leaf.shape, leaf.device, hashlib.sha256(contents.data).digest()
         return known.setdefault(key, leaf)
+    if isinstance(leaf, np.ndarray):
+        return {ARRAY: plain(torch.from_numpy(leaf), known)}
     return leaf.item() if isinstance(leaf, np.generic) else leaf
+
+
+def own(leaf: Any) -> Any:
+    """Return a leaf as a method needs it, the inverse of `plain`.
+
+    Equal tensors of a file share their memory, and a method may change its own in place.
+    """
+    if isinstance(leaf, dict):
+        return leaf[ARRAY].numpy().copy()
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf

@@ -14,7 +14,7 @@ from cflkit.divergence import earth_movers_distance
 # D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, 2025.
 
 from cflkit.course.exercises import Explain, Implement, Predict, same_groups
-from cflkit.methods.emd_cfl import clusters_of
+from cflkit.methods.emd_cfl_variants import clusters_of
 
 # %% [markdown]
 # ## 05.1

@@ -382,7 +382,7 @@ check("06.5", prediction)
 
 
 # %% tags=["exercise"]
-from cflkit.methods.fedcref import FedCRef, LocalClusters, associate
+from cflkit.methods.fedcref_variants import FedCRefVariant
 
 
 def with_errors_times_100():
@@ -391,7 +391,6 @@ def with_errors_times_100():
     clients, classes, n = 8, 3, 60
     owner = np.repeat(np.arange(clients), classes)
     of_network = np.tile(np.arange(classes), clients)
-    clusters = LocalClusters(owner, [k * n + np.arange(n) for k in of_network])
     of_image = np.repeat(np.arange(classes), n)
     errors = []
     for _ in range(clients):
@@ -404,9 +403,10 @@ def with_errors_times_100():
     thresholds = {"min-max": 0.45, "absolute": 0.015}
     kept = []
     for normalisation, theta in thresholds.items():
-        options = FedCRef(start=(), theta=theta, normalisation=normalisation)
-        before = associate(errors, clusters, options)
-        after = associate([100 * one for one in errors], clusters, options)
+        method = FedCRefVariant(start=(), theta=theta, normalisation=normalisation)
+        method.owner, method.samples = owner, [k * n + np.arange(n) for k in of_network]
+        before = method.associated(errors)
+        after = method.associated([100 * one for one in errors])
         assert 0 < before.sum() < before.size / 2
         if np.array_equal(before, after):
             kept.append(normalisation)

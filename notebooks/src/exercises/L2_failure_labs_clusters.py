@@ -641,7 +641,7 @@ check("L2.4", clusters_of_measured)
 
 
 # %% tags=["exercise"]
-from cflkit.methods.emd_cfl import clusters_of
+from cflkit.methods.emd_cfl_variants import clusters_of
 
 
 def scores_of_some_pairs(rng):
