@@ -17,8 +17,9 @@ from torch import nn
 from cflkit import datasets, methods, models, simulation
 from cflkit.divergence import class_directions, earth_movers_distance, principal_angles
 from cflkit.federation import Client, Federation, Jobs, LocalTraining
-from cflkit.federation.threads import blas_libraries
-from cflkit.methods import emd_cfl
+from cflkit.federation.training import blas_libraries
+from cflkit.methods import emd_cfl, emd_cfl_variants
+from cflkit.methods.emd_cfl_clients import shared_projection
 from cflkit.partition import Partition, shifts
 from cflkit.reproduce import records
 from cflkit.reproduce.papers.emd_cfl import recorded_scores, working_range
@@ -102,11 +103,11 @@ def test_a_zero_embedding_is_at_right_angles_to_everything():
 def test_projections_keep_distances_within_the_lemmas_bound(share):
     """By Johnson and Lindenstrauss, k ≥ 8 ln(n) / δ² dimensions keep squares within 1 ± δ."""
     points = np.abs(np.random.default_rng(1).normal(size=(40, 512)))
-    matrix = emd_cfl.shared_projection(0, 1, 2, 512, share)
+    matrix = shared_projection(0, 1, 2, 512, share)
     assert matrix.shape == (int(share * 512), 512)
     assert np.linalg.norm(matrix, axis=1) == pytest.approx(np.ones(len(matrix)))
     # A projection with rows of unit length multiplies squares by about k / d
-    projected = emd_cfl.project(points, matrix) * math.sqrt(512 / len(matrix))
+    projected = points @ matrix.T * math.sqrt(512 / len(matrix))
     upper = np.triu_indices(40, 1)
     before, after = (((x[:, None] - x[None]) ** 2).sum(axis=2)[upper] for x in (points, projected))
     delta = math.sqrt(8 * math.log(40) / len(matrix))
@@ -114,7 +115,7 @@ def test_projections_keep_distances_within_the_lemmas_bound(share):
 
 
 def test_projections_belong_to_a_pair_and_a_direction():
-    draw = emd_cfl.shared_projection
+    draw = shared_projection
     assert np.array_equal(draw(0, 1, 2, 8, 0.5), draw(0, 1, 2, 8, 0.5))
     others = [draw(1, 1, 2, 8, 0.5), draw(0, 2, 1, 8, 0.5), draw(0, 1, 3, 8, 0.5)]
     assert not any(np.array_equal(draw(0, 1, 2, 8, 0.5), other) for other in others)
@@ -129,10 +130,10 @@ def test_either_client_can_refuse_and_strangers_do_not_agree():
 
 def clustered(edges, clusters):
     """Return the method's labels and neighbourhoods for a graph of agreements."""
-    method = methods.make("emd-cfl", clusters=clusters, epsilon=0.5)
+    method = methods.make("emd-cfl-variant", clusters=clusters, epsilon=0.5)
     method.scores = torch.from_numpy(np.where(np.array(edges, dtype=bool), 0.0, 1.0))
     method.labels = torch.zeros(len(edges), dtype=torch.int64)
-    method.models = torch.zeros(1, 3)
+    method.models, method.scalars = torch.zeros(1, 3), {}
     method.cluster()
     return method.labels.tolist(), method.neighbourhoods.int().tolist()
 
@@ -163,7 +164,7 @@ def test_kinds_of_clusters_agree_exactly_on_unions_of_complete_graphs(m, random)
     if random.random() < 0.5:
         i, j = random.randrange(m), random.randrange(m)
         edges[i, j] = edges[j, i] = i == j
-    whole = emd_cfl.components(edges)
+    whole = emd_cfl_variants.components(edges)
     one, other = clustered(edges, "neighbourhoods"), clustered(edges, "components")
     assert (one == other) == (edges == whole).all()
 
@@ -187,7 +188,12 @@ def aggregate(method, federation, jobs, trained):
     """Run the part of a round that follows the training."""
     everyone = torch.arange(federation.clients)
     federation.converse(method.meet(jobs.client_of, trained, everyone))
-    method.average(jobs.client_of, trained)
+    method.average(jobs.client_of)
+
+
+def client_of(federation, number):
+    """Return a client as a question sees it."""
+    return Client(federation.data, number, federation.data.networks[0], federation.seed)
 
 
 def federate(turned, **options):
@@ -206,43 +212,6 @@ def history(turned):
         "FedAvg": methods.make("fedavg"),
     }
     return line_up, federation, simulation.run(line_up, federation, 2, progress=False)
-
-
-@pytest.mark.slow
-def test_parameter_distances_are_those_of_two_nested_loops(turned):
-    federation = federate(turned)
-    jobs = Jobs(federation.initial()[None], torch.zeros(6, dtype=torch.int64), torch.arange(6))
-    trained = federation.train(jobs, 0)
-    alone = {"EMD-CFL": methods.make("emd-cfl", epsilon=EPSILON)}
-    row = simulation.run(alone, federation, 1, progress=False).rows[0]
-    labels = row["clusters"].split("|")
-
-    def of(*layers):
-        parts = [at for n, at in federation.blueprint.layout.items() if n.startswith(layers)]
-        return [place for at in parts for place in range(at.start, at.stop)]
-
-    for name, places in {
-        "last_layer": of("classifier."),
-        "linear_layers": of("hidden.", "classifier."),
-        "parameters": list(range(federation.parameters)),
-    }.items():
-        part = trained[:, places].double().numpy()
-        gaps = {
-            (i, j): np.sqrt(((part[i] - part[j]) ** 2).sum()) for i in range(6) for j in range(i)
-        }
-        near = [gap for (i, j), gap in gaps.items() if labels[i] == labels[j]]
-        assert row[f"{name}_within"] == pytest.approx(np.mean(near), rel=1e-6)
-        assert row[f"{name}_overall"] == pytest.approx(np.mean(list(gaps.values())), rel=1e-6)
-    assert row["last_layer_within"] < row["last_layer_overall"] < row["parameters_overall"]
-
-
-@pytest.mark.slow
-def test_parameter_distances_need_models_that_started_together(turned):
-    federation = federate(turned, clients_per_round=3)
-    line_up = {"EMD-CFL": methods.make("emd-cfl", epsilon=EPSILON)}
-    rows = simulation.run(line_up, federation, 2, progress=False).rows
-    assert "scores" in rows[0]
-    assert not any("last_layer_within" in row for row in rows)
 
 
 @pytest.mark.slow
@@ -279,7 +248,7 @@ def test_scores_are_the_distances_of_the_paper(history, turned):
 
     validation = split.more["validation"]
     train = embedded(split.train[owner])
-    matrix = emd_cfl.shared_projection(SEED, owner, other, 128, 0.9)
+    matrix = shared_projection(SEED, owner, other, 128, 0.9)
     distance = earth_movers_distance(train @ matrix.T, embedded(validation[other]) @ matrix.T)
     reference = earth_movers_distance(train, embedded(validation[owner]))
     assert len(split.train[owner]) <= method.max_samples
@@ -483,7 +452,7 @@ def test_options_reach_the_distances(turned, normalised):
     """Test one score: BatchNorm in training mode, Sinkhorn's distance, and few samples."""
     federation = federate(turned, model=normalised)
     options = {"train_mode": True, "max_samples": 20, "sinkhorn": 0.1, "projection": 0.5}
-    method = methods.make("emd-cfl", **options)
+    method = methods.make("emd-cfl-variant", **options)
     method.setup(federation.server, federation.initial())
     jobs = method.broadcast(0)
     trained = federation.train(jobs, 0)
@@ -493,13 +462,13 @@ def test_options_reach_the_distances(turned, normalised):
         embedded_in_batches(federation, trained[owner], client, split, 20)
         for client, split in ((owner, "train"), (owner, "validation"), (other, "validation"))
     )
-    matrix = emd_cfl.shared_projection(SEED, owner, other, train.shape[1], 0.5)
-    a, b = (emd_cfl.project(x.double().numpy(), matrix) for x in (train, theirs))
+    matrix = shared_projection(SEED, owner, other, train.shape[1], 0.5)
+    a, b = (x.double().numpy() @ matrix.T for x in (train, theirs))
     reference = earth_movers_distance(train, own, 0.1)
     expected = earth_movers_distance(a, b, 0.1) - reference
     assert float(method.scores[owner, other]) == pytest.approx(expected, abs=1e-5)
     for name, value in (("train_mode", False), ("max_samples", 30), ("sinkhorn", None)):
-        changed = methods.make("emd-cfl", **options | {name: value})
+        changed = methods.make("emd-cfl-variant", **options | {name: value})
         changed.setup(federation.server, federation.initial())
         aggregate(changed, federation, jobs, trained)
         assert abs(changed.scores - method.scores)[owner, other] > 1e-4, name
@@ -510,7 +479,7 @@ def test_as_published_each_distance_is_projected_and_has_columns_of_unit_length(
     federation = federate(turned)
     jobs = Jobs(federation.initial()[None], torch.zeros(6).long(), torch.arange(6))
     trained = federation.train(jobs, 0)
-    method = methods.make("emd-cfl", draws="per distance", projection=0.5)
+    method = methods.make("emd-cfl-variant", draws="per distance", projection=0.5)
     method.setup(federation.server, federation.initial())
     aggregate(method, federation, jobs, trained)
     owner, other = 4, 2
@@ -520,12 +489,12 @@ def test_as_published_each_distance_is_projected_and_has_columns_of_unit_length(
     assert len(train) <= method.max_samples
 
     def distance(a, b, to, share):
-        matrix = emd_cfl.shared_projection(SEED, owner, to, 128, share, "per distance")
+        matrix = emd_cfl_variants.matrix(SEED, owner, to, 128, share, "per distance")
         assert matrix.shape == (128 * share, 128)
         assert np.linalg.norm(matrix, axis=0) == pytest.approx(np.ones(128))
         return earth_movers_distance(a.double().numpy() @ matrix.T, b.double().numpy() @ matrix.T)
 
-    reference = distance(train, own, emd_cfl.REFERENCE, 1.0)
+    reference = distance(train, own, emd_cfl_variants.REFERENCE, 1.0)
     expected = distance(train, theirs, other, 0.5) - reference
     assert float(method.scores[owner, other]) == pytest.approx(expected, abs=1e-9)
 
@@ -536,36 +505,27 @@ def test_as_published_each_distance_has_its_own_samples(turned):
     [everything] = federation.embed(jobs, "train")
 
     def seen(client, draws):
-        draw = emd_cfl.sampler(client, federation.initial(), "train", 20, False, draws)
-        sets = [draw(*distance) for distance in ((0, 1), (0, 2), (0, 0), (0, emd_cfl.REFERENCE))]
+        draw = emd_cfl_variants.sampler(client, federation.initial(), "train", 20, False, draws)
+        sets = [
+            draw(*distance)
+            for distance in ((0, 1), (0, 2), (0, 0), (0, emd_cfl_variants.REFERENCE))
+        ]
         places = [cosine_distances(part, everything).argmin(axis=1).tolist() for part in sets]
         assert all(len(set(part)) == 20 for part in places), "20 different samples of the client"
         return {tuple(sorted(part)) for part in places}
 
-    client = Client(federation, 0, federation.networks[0])
+    client = client_of(federation, 0)
     assert len(seen(client, "per client")) == 1
     assert len(seen(client, "per distance")) == 4
     assert seen(client, "per distance") == seen(client, "per distance")
     images, split = turned
     twins = federate((images, dataclasses.replace(split, train=[split.train[0]] * 6)))
-    twin = Client(twins, 1, twins.networks[0])
+    twin = client_of(twins, 1)
     reseeded = federate(turned, seed=SEED + 1)
-    stranger = Client(reseeded, 0, reseeded.networks[0])
+    stranger = client_of(reseeded, 0)
     for draws in ("per client", "per distance"):
         for other in (twin, stranger):
             assert seen(client, draws).isdisjoint(seen(other, draws))
-
-
-def test_scores_do_not_depend_on_how_many_are_measured_at_once(turned, monkeypatch):
-    federation = federate(turned)
-    trained, scores = federation.blueprint.initials(6, 3), []
-    for at_once in (emd_cfl.PAIRS_AT_ONCE, 7):
-        monkeypatch.setattr(emd_cfl, "PAIRS_AT_ONCE", at_once)
-        method = methods.make("emd-cfl", epsilon=EPSILON, max_samples=10)
-        method.setup(federation.server, federation.initial())
-        aggregate(method, federation, method.broadcast(0), trained)
-        scores.append(method.scores)
-    torch.testing.assert_close(*scores, rtol=0, atol=1e-6)
 
 
 def test_scores_do_not_depend_on_the_number_of_cores(turned, monkeypatch):
@@ -616,7 +576,7 @@ def test_a_stacked_federation_sees_the_same(turned):
 )
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        methods.make("emd-cfl", **options)
+        methods.make("emd-cfl-variant", **options)
 
 
 def test_clients_that_cannot_be_compared_are_refused(turned, small, split):

@@ -86,6 +86,11 @@ class FedCRef(Method):
     federated: LocalTraining = LocalTraining(epochs=7, optimizer="adam", lr=1e-3)
     rounds: Count = 15
 
+    def enter(self, server: Server) -> None:
+        """Take part in a federation whose clients have as many samples as there are labels."""
+        labels_of(self.start, server)
+        super().enter(server)
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare with the given local clusters, where all clients are active (lines 2 to 4)."""
         super().setup(server, initial)
@@ -212,18 +217,9 @@ def communities_of(edges: Edges) -> tuple[list[Labels], int]:
 def cluster_refine(errors: Matrix, k: int) -> Labels:
     """Cluster a client's samples by the models that fit most of them best (Algorithm 2).
 
-    Parameters
-    ----------
-    errors : ndarray
-        ``[M, n]``, the errors of the candidates on the client's samples: of its own models, and
-        then of the communities' models. Of equal candidates, the first one counts.
-    k : int
-        The number of clusters to form. There are fewer if no sample is left for them.
-
-    Returns
-    -------
-    ndarray
-        ``[n]``, the cluster of each sample, from 0.
+    Given the errors ``[M, n]`` of the candidates on the client's samples (of its own models, and
+    then of the communities' models), it returns the cluster ``[n]`` of each sample. There are fewer
+    than ``k`` clusters if no sample is left for them. Of equal candidates, the first one counts.
     """
     candidates, n = errors.shape
     if candidates < k:
