@@ -383,7 +383,8 @@ def test_what_fedclust_joins(options, clusters, federate_turned):
     federation = federate_turned(model="compact-cnn")
     method = begin("fedclust", federation, threshold=3.5, **options)
     trained = federation.initial().repeat(6, 1)
-    trained[:, federation.blueprint.layout["classifier.bias"].start] = torch.tensor([0.0, 1, 3, 4, 7, 8])
+    last = federation.blueprint.layout["classifier.bias"].start
+    trained[:, last] = torch.tensor([0.0, 1, 3, 4, 7, 8])
     trained[:, 0] = 100 * torch.arange(6.0)  # in the first layer
     method.cluster(trained)
     assert int(method.labels.max()) + 1 == clusters

@@ -35,6 +35,7 @@ OPTIONS = {
     "cfl-gp": {"k": 2},
     "emd-cfl": {"epsilon": 0.06},
     "emd-cfl-oracle": {"truth": TRUTH},
+    "emd-cfl-variant": {"epsilon": 0.06, "draws": "per distance", "clusters": "components"},
     "fedce": {"k": 2},
     "fedclust": {"threshold": 0.3},
     "fedem": {"k": 2},
@@ -45,6 +46,7 @@ OPTIONS = {
     "flexcfl": {"k": 2},
     "ifca": {"k": 2},
     "ocfl": {"clusterer": "kmeans", "options": {"n_clusters": 2}, "before": -np.inf},
+    "ocfl-open": {"clusterer": "kmeans", "options": {"n_clusters": 2}, "before": -np.inf},
     "oracle": {"truth": TRUTH},
     "pacfl": {"angle": 20.0},
     "sattler": {"eps1": 1e3, "eps2": 1e-6, "min_rounds": 1},
@@ -55,6 +57,7 @@ ALONE = {
     "ditto": {"mu": 0.0},
     "fedce": {"k": 1},
     "fedem": {"k": 1},
+    "fedopt": {"optimizer": "sgd"},
     "fedrc": {"k": 1},
     "fedsac": {"mu": 0.0},
     "fedsoft": {"k": 1, "mu": 0.0},
@@ -64,13 +67,14 @@ ALONE = {
 }
 # Methods that assign no client to a cluster
 SOFT = ("ditto", "fedce", "fedem", "fedrc", "fedsac", "fedsoft", "pfedgraph")
-# FedCRef trains autoencoders and clusters images, which takes seconds per test
+# They cluster samples and train autoencoders, which takes seconds per test
+OF_SAMPLES = ("fedcref", "fedcref-variant")
 each = pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n == "fedcref" else n for n in METHODS],
+    [pytest.param(n, marks=pytest.mark.slow) if n in OF_SAMPLES else n for n in METHODS],
 )
-averaging = pytest.mark.parametrize("name", [name for name in METHODS if name != "fedcref"])
-hard = pytest.mark.parametrize("name", sorted({*METHODS} - {*SOFT, "fedcref"}))
+averaging = pytest.mark.parametrize("name", [name for name in METHODS if name not in OF_SAMPLES])
+hard = pytest.mark.parametrize("name", sorted({*METHODS} - {*SOFT, *OF_SAMPLES}))
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +88,8 @@ def federate(turned, request):
     """Build federations for a method: with classifiers, or with autoencoders for FedCRef."""
 
     def build(name="", split=None, **options):
-        if name == "fedcref":
-            options = {"model": "autoencoder", "task": "reconstruction"} | options
+        if name in OF_SAMPLES:
+            options = {"model": "autoencoder"} | options
         options = {"model": "linear", "training": LocalTraining(2, 16, lr=0.05)} | options
         return Federation(turned[0], split or turned[1], device="cpu", **options)
 
@@ -95,7 +99,7 @@ def federate(turned, request):
 def build(name, federation):
     """Build a new method with its options."""
     options = dict(OPTIONS.get(name, {}))
-    if name == "fedcref":
+    if name in OF_SAMPLES:
         start = [
             (np.arange(len(held)) % 3).tolist() for held in federation.partition.splits["train"]
         ]
@@ -124,9 +128,45 @@ def test_every_option_is_part_of_its_identity(name, federate):
     assert all(f"{field.name}=" in text for field in dataclasses.fields(method))
 
 
+# How far rounding may move what is computed in another order, or in another layout of the memory.
+# A sum of n products in float32 is off by n · 2⁻²⁴ of its terms at most. The methods here do 16
+# steps with sums of 64 pixels, and an update is about a tenth of a model
+ROUNDING = 16 * 64 * 2**-24 * 10
+
+
+def differences(one, other):
+    """Return the values of two histories, given as text, that differ by more than rounding does.
+
+    Counts and clusters must be equal. A rounded prediction can change the class of a sample.
+    """
+    found = []
+    for first, second in zip(json.loads(one), json.loads(other), strict=True):
+        assert first.keys() == second.keys()
+        for name, value in first.items():
+            if not close(name, value, second[name]):
+                found.append((name, value, second[name]))
+    return found
+
+
+def close(name, value, other):
+    """Return whether two values of a measure differ by no more than rounding."""
+    if name in metrics.MEASURES:
+        return other == pytest.approx(value, abs=0.02, nan_ok=True)
+    if isinstance(value, float):
+        return other == pytest.approx(value, rel=ROUNDING, nan_ok=True)
+    if name in ("scores", "merge_heights"):  # joined numbers of few digits
+        numbers = [[float(part) for part in text.split("|")] for text in (value, other)]
+        return numbers[1] == pytest.approx(numbers[0], rel=ROUNDING, abs=2e-4, nan_ok=True)
+    return value == other
+
+
 @pytest.mark.slow
 def test_every_method_computes_the_same_on_a_device_that_is_not_the_cpu():
-    """The device of `standin` takes the place of a GPU, on which mixed tensors are an error."""
+    """The device of `standin` takes the place of a GPU, on which mixed tensors are an error.
+
+    It computes on the CPU, and its tensors have another layout, so that some processors round
+    otherwise: equal bits are no promise here.
+    """
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         pytest.skip("this version of PyTorch takes no devices written in Python")
     script = PROJECT / "tests" / "standin.py"
@@ -138,7 +178,7 @@ def test_every_method_computes_the_same_on_a_device_that_is_not_the_cpu():
     assert {(own["method"], own["engine"]) for own in answers} == {
         (name, engine) for name in METHODS for engine in ("stacked", "threads")
     }
-    assert [own for own in answers if not own["same"]] == []
+    assert [own for own in answers if own["differences"]] == []
 
 
 @each
@@ -175,12 +215,12 @@ def test_lockstep_equals_alone_and_a_neighbour_that_spoils_its_answers_changes_n
                         tensor.fill_(123.0)
 
     federation = federate(name)
-    options = dataclasses.asdict(build(name, federation)) if name != "fedcref" else None
+    options = dataclasses.asdict(build(name, federation)) if name not in OF_SAMPLES else None
     fresh = build(name, federation)
     values = {f.name: getattr(fresh, f.name) for f in dataclasses.fields(fresh)}
     assert options is None or options.keys() == values.keys()
     together = {"spoiling": Spoiling(**values), name: fresh}
-    if name != "fedcref":
+    if name not in OF_SAMPLES:
         together["fedavg too"] = make("fedavg")
     history = run(together, federation)
     alone = run({name: build(name, federation)}, federate(name))
@@ -301,7 +341,7 @@ def test_clients_in_another_order_give_results_in_that_order(name, federate, tur
     two = build(name, other)
     if "oracle" in name:
         two = make(name, truth=[TRUTH[c] for c in order])
-    if name == "emd-cfl":  # the projections also depend on numbers, so all dimensions are kept
+    if name.startswith("emd-cfl"):  # projections also depend on numbers: keep all dimensions
         one, two = (dataclasses.replace(method, projection=1.0) for method in (one, two))
     histories = run({name: one}, usual), run({name: two}, other)
     if name not in SOFT:
@@ -355,7 +395,7 @@ def test_both_engines_give_the_same_models(name, federate):
 
 @each
 def test_options_are_strict(name, federate):
-    given = OPTIONS.get(name, {}) | ({"start": [[0]]} if name == "fedcref" else {})
+    given = OPTIONS.get(name, {}) | ({"start": [[0]]} if name in OF_SAMPLES else {})
     with pytest.raises(ValueError, match=r"surprise: Unexpected keyword argument"):
         make(name, **given, surprise=1)
 

@@ -17,6 +17,7 @@ from cflkit import datasets, methods, partition, simulation
 from cflkit.__main__ import main
 from cflkit.datasets import DatasetError, ImageSet, own_data
 from cflkit.federation import Federation, LocalTraining
+from cflkit.federation.clients import as_inputs
 from cflkit.partition import PartitionError, shifts
 from cflkit.reproduce import ledger
 from cflkit.reproduce.papers import emd_cfl, ocfl
@@ -79,7 +80,7 @@ def test_floats_from_0_to_1_are_what_networks_get(saved):
         datasets.load(saved(images=i, test_images=i, test_labels=LABELS))
         for i in (GREY, GREY / 255)
     )
-    torch.testing.assert_close(datasets.as_inputs(bytes_.images), datasets.as_inputs(floats.images))
+    torch.testing.assert_close(as_inputs(bytes_.images), as_inputs(floats.images))
 
 
 def test_features_stay_as_they_are(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cflkit import clustering, methods, metrics, partition
-from cflkit.methods.ocfl import attribute
+from cflkit.methods.ocfl_open import attribute
 from cflkit.reproduce import ledger, stats
 from cflkit.reproduce.papers import PAPERS, emd_cfl, explanations, fedcref, ocfl, tutorial
 from cflkit.reproduce.papers.base import AS_PUBLISHED

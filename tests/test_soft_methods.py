@@ -496,7 +496,7 @@ def test_similar_feature_spaces_cost_more(signed, federate_turned):
     method.axes = [x[None], -x[None], y[None]]
     opposite = -0.9 if signed else 0.9
     expected = [[0.9, opposite, 0], [opposite, 0.9, 0], [0, 0, 0.9]]
-    costs = method.costs(torch.arange(3), federate_turned().initials(3, 0))
+    costs = method.costs(torch.arange(3), federate_turned().blueprint.initials(3, 0))
     np.testing.assert_allclose(costs, expected, atol=1e-9)
 
 

@@ -165,7 +165,7 @@ SCENARIO = {"dataset": str, "version": str, "participants": int}
 # The line-up has EMD-CFL as published only if the run asks for it: its distances cost as much again
 OF_EMD_CFL = (
     Switch(
-        "emd-cfl",
+        "emd-cfl-variant",
         "train_mode",
         published=True,
         intended=False,
@@ -174,7 +174,7 @@ OF_EMD_CFL = (
         source="EMD-CFL: evaluation leaves the copied network in training mode",
     ),
     Switch(
-        "emd-cfl",
+        "emd-cfl-variant",
         "draws",
         published="per distance",
         intended="per client",
@@ -306,7 +306,7 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     options["max_samples"] = run.embedded
     lines = {"EMD-CFL": methods.make("emd-cfl-variant", **options)}
     if run.published_distances:
-        published = as_published("emd-cfl", methods.METHODS["emd-cfl-variant"], options, OF_EMD_CFL)
+        published = as_published("emd-cfl-variant", methods.METHODS["emd-cfl-variant"], options, OF_EMD_CFL)
         lines["EMD-CFL" + AS_PUBLISHED] = methods.make("emd-cfl-variant", **published)
     lines |= {
         # Where clients come later, the oracle of a scene knows all clusters from the first round
