@@ -11,21 +11,23 @@ import nbformat
 import pytest
 import torch
 
+from cflkit import methods
 from cflkit.__main__ import main
-from cflkit.federation import Jobs, LocalTraining
-from cflkit.reproduce import batch, claims, notebooks, records, robust
+from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.reproduce import batch, claims, notebooks, perturbation, records, robust
 from cflkit.reproduce.parameters import ParameterError
+from cflkit.simulation import loop
 
 # A lesson that trains nothing: its claim is true of even seeds, on the default engine alone
 LESSON = """
 import os
 from pathlib import Path
+from cflkit.federation import Federation
 from cflkit.reproduce import claims
 Path(os.environ["CFLKIT_RESULTS"], "trace").write_text("x")
-engine = os.environ.get("CFLKIT_ENGINE") or "default"
 found = {
     "the seed is even": seed % 2 == 0,
-    "it runs as it is": engine == "default" and not os.environ.get("CFLKIT_PERTURB"),
+    "it runs as it is": not (Federation.forced_engine or Federation.after_training),
 }
 claims.check("lesson", found)
 """
@@ -131,7 +133,7 @@ def test_a_notebook_without_claims_is_refused(lesson, monkeypatch):
     def run(commands, side_by_side):
         """Pretend to run: the lesson has no outputs."""
         for command in commands:
-            shutil.copy(lesson, kept / f"{command.name}.work" / "lesson.ipynb")
+            shutil.copy(lesson, kept / f"{command.name}.work" / robust.EXECUTED)
             yield command, ""
 
     monkeypatch.setattr(batch, "run", run)
@@ -157,7 +159,7 @@ def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch):
 
 
 def test_the_report_of_a_run_has_its_claims(tmp_path, lesson, monkeypatch):
-    monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))  # without that of `pytest --perturb`
     Path(os.environ["CFLKIT_RESULTS"]).mkdir()
     report, output = notebooks.execute(lesson, {"seed": 3}, tmp_path / "out.ipynb")
     assert claims.of_notebook(output) == {"the seed is even": False, "it runs as it is": True}
@@ -173,37 +175,59 @@ def trained(federation):
     return federation.train(Jobs(federation.initial()[None], everyone * 0, everyone), round=0)
 
 
-def test_a_perturbation_is_of_the_last_bit_and_the_same_each_time(federate, monkeypatch):
+@pytest.fixture
+def perturb(monkeypatch):
+    """Set the perturbation of all federations as the first cell of a lesson does."""
+    monkeypatch.setattr(Federation, "after_training", ())
+    monkeypatch.setattr(Federation, "forced_engine", None)
+    return lambda seed, engine=None: exec(perturbation.first_cell(engine, seed))
+
+
+def test_a_perturbation_is_of_the_last_bit_and_the_same_each_time(federate, perturb):
     training = LocalTraining(epochs=1, batch_size=16, lr=0.1)
-    monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
     plain = trained(federate(training=training))
-    first, second = (trained(federate(training=training, perturbation=1)) for _ in range(2))
+    perturb(1)
+    first, second = (trained(federate(training=training)) for _ in range(2))
     assert torch.equal(first, second)
-    monkeypatch.setenv("CFLKIT_PERTURB", "1")
-    assert torch.equal(first, trained(federate(training=training))), "also from outside"
     changed = plain != federate(training=training).initial()  # not the weights of empty pixels
     assert 0.6 < (first != plain)[changed].float().mean() < 0.7  # a third stays
     assert torch.equal(first[~changed], plain[~changed])
     up, down = (torch.nextafter(plain, plain + sign) for sign in (1, -1))
     assert ((first == plain) | (first == up) | (first == down)).all()
-    monkeypatch.setenv("CFLKIT_PERTURB", "2")
+    line = {"FedAvg": methods.make("fedavg")}
+    identity = loop.fingerprint(line, federate(), "")
+    perturb(2)
+    assert loop.fingerprint(line, federate(), "") != identity
     assert not torch.equal(first, trained(federate(training=training)))
+    assert perturbation.seed_of(federate().after_training) == 2
 
 
-def test_buffers_are_not_perturbed(federate, normalised, monkeypatch):
-    monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
-    federation = federate(model=normalised, perturbation=1)
-    counters = trained(federation)[:, federation.parameters :]
-    plain = trained(federate(model=normalised))
-    assert torch.equal(counters, plain[:, federation.parameters :])
-    assert not torch.equal(trained(federation), plain)
+def test_buffers_are_not_perturbed(federate, normalised, perturb):
+    federation = federate(model=normalised)
+    plain = trained(federation)
+    perturb(1)
+    perturbed, counters = trained(federation), slice(federation.parameters, None)
+    assert torch.equal(perturbed[:, counters], plain[:, counters])
+    assert not torch.equal(perturbed, plain)
 
 
-def test_the_engine_can_be_chosen_from_outside(federate, monkeypatch):
-    monkeypatch.setenv("CFLKIT_ENGINE", "stacked")
-    assert federate().engine == "stacked"
-    monkeypatch.setenv("CFLKIT_ENGINE", "none")
-    with pytest.raises(ValueError, match="CFLKIT_ENGINE must be one of threads, stacked, not 'no"):
+def test_seeds_clients_and_rounds_change_perturbations():
+    jobs = Jobs(torch.zeros(1, 400), torch.zeros(2, dtype=torch.int64), torch.arange(2))
+
+    def perturbed(round, seed):
+        rows = torch.ones(2, 400)
+        perturbation.Perturbation(seed)(rows, jobs, round, True)
+        return [tuple(row.tolist()) for row in rows]
+
+    found = {row for round, seed in ((0, 0), (1, 0), (0, 1)) for row in perturbed(round, seed)}
+    assert len(found) == 6
+
+
+def test_a_forced_engine_wins_over_the_one_that_a_lesson_names(federate, perturb):
+    perturb(None, "stacked")
+    assert (federate().engine, federate(engine="threads").engine) == ("stacked", "stacked")
+    perturb(None, "none")
+    with pytest.raises(ValueError, match="unknown engine 'none'; choose from threads, stacked"):
         federate()
 
 

@@ -25,7 +25,7 @@ from cflkit.federation import (
 )
 from cflkit.federation import federation as federation_module
 from cflkit.federation.clients import Batch, Clients
-from cflkit.federation.machine import matmul_precision, perturb
+from cflkit.federation.machine import matmul_precision
 from cflkit.federation.memory import job_bytes
 from cflkit.federation.rows import RowModel, digests
 from cflkit.federation.seeds import dropout_seeds, step_keys
@@ -573,18 +573,6 @@ def test_seeds_and_rounds_change_participants(federate):
 
     assert len({drawn(seed, 0) for seed in range(5)}) > 1
     assert len({drawn(0, round) for round in range(5)}) > 1
-
-
-def test_seeds_clients_and_rounds_change_perturbations():
-    jobs = Jobs(torch.zeros(1, 400), torch.zeros(2, dtype=torch.int64), torch.arange(2))
-
-    def perturbed(round, seed):
-        rows = torch.ones(2, 400)
-        perturb(rows, jobs, 400, round, seed)
-        return [tuple(row.tolist()) for row in rows]
-
-    found = {row for round, seed in ((0, 0), (1, 0), (0, 1)) for row in perturbed(round, seed)}
-    assert len(found) == 6
 
 
 def test_seeds_and_rounds_change_batches(federate):

@@ -1,6 +1,5 @@
 """Tests of the ledger, which compares published numbers with ours."""
 
-import dataclasses
 import shlex
 
 import numpy as np
@@ -232,13 +231,6 @@ def test_a_run_that_was_perturbed_from_outside_belongs_to_no_table():
     assert ledger.scale(run, "ocfl") == "paper"
     run.provenance["perturbation"] = 7
     assert ledger.scale(run, "ocfl") is None
-
-
-def test_a_run_whose_engine_was_named_from_outside_belongs_to_no_table():
-    run = record()
-    elsewhere = dataclasses.replace(run, folder=run.folder.with_name("ocfl-run-01234567-stacked"))
-    assert ledger.scale(run, "ocfl") == "paper"
-    assert ledger.scale(elsewhere, "ocfl") is None
 
 
 @pytest.mark.parametrize(

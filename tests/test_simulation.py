@@ -137,7 +137,6 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
     [
         {"engine": "stacked"},
         {"precision": "bfloat16"},
-        {"perturbation": 3},
         {"clients_per_round": 2},
         {"training": LocalTraining(epochs=7, batch_size=16, lr=0.1)},
     ],

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from numpy.typing import ArrayLike
@@ -18,14 +18,12 @@ from torch import Tensor
 
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.clients import CENTRAL, Clients, answers_of
-from cflkit.federation.jobs import Jobs, LocalTraining, check_finite, contents
+from cflkit.federation.jobs import Hook, Jobs, LocalTraining, check_finite, contents
 from cflkit.federation.machine import (
     check_precision,
     default_device,
     engine_to_use,
     matmul_precision,
-    perturb,
-    perturbation_to_use,
     usable_cores,
 )
 from cflkit.federation.memory import kept_per_sample
@@ -78,9 +76,6 @@ class Federation:
         Clipping and noise of the clients' updates (`cflkit.federation.privacy`). Clients then
         answer no other requests, since the noise protects nothing but models. The network must not
         have buffers such as BatchNorm's statistics.
-    perturbation : int, optional
-        The seed with which the last bit of each trained parameter is perturbed, see
-        `machine.perturb`; by default there is no perturbation.
 
     Attributes
     ----------
@@ -113,6 +108,12 @@ class Federation:
         The information about the federation that a method may use.
     shared_seed : int
         The secret that clients share (`Client.shared_seed`); in the simulation, the seed.
+    after_training : tuple of callable
+        Hooks that change trained parameters in place, see `jobs.Hook`. Set on the class, they are
+        those of all federations of a process.
+    forced_engine : str or None
+        An engine that wins over the one given: set on the class, it is that of all federations of a
+        process.
     absent_allowed : bool
         Whether a round begins again without the clients that do not answer. In the simulation, all
         answer that are there.
@@ -120,6 +121,8 @@ class Federation:
         Why absent clients are absent, where this is known.
     """
 
+    forced_engine: ClassVar[str | None] = None
+    after_training: tuple[Hook, ...] = ()
     absent_allowed = False
     faults: Mapping[int, str] = MappingProxyType({})
 
@@ -139,17 +142,15 @@ class Federation:
         weights: str | None = None,
         precision: str = "float32",
         privacy: Privacy | None = None,
-        perturbation: int | None = None,
     ) -> None:
         self.device = default_device() if device is None else torch.device(device)
-        self.engine = engine_to_use(engine, self.device)
+        self.engine = engine_to_use(self.forced_engine or engine, self.device)
         if seed < 0:
             raise ValueError(f"a seed is a whole number of 0 or more, not {seed}")
         check_precision(precision, self.device)
         check_task(task, model)
         self.task, self.precision, self.seed = task, precision, seed
         self.shared_seed = seed
-        self.perturbation = perturbation_to_use(perturbation)
         self.training = training or LocalTraining()
         self.data = Clients(images, partition, self.device, seed, clients_per_round)
         if self.engine == "threads":
@@ -262,7 +263,8 @@ class Federation:
         with matmul_precision(self.precision, self.device):
             train_all = train_in_stacks if self.engine == "stacked" else train_in_threads
             train_all(self, jobs, round, training, trained)
-        perturb(trained, jobs, self.parameters, round, self.perturbation)
+        for hook in self.after_training:
+            hook(trained[:, : self.parameters], jobs, round, reported)
         if self.privacy is not None and reported:
             protect(trained, jobs, round, self.privacy, self.seed)
         check_finite(trained, jobs, round)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cflkit.federation.blueprint import Blueprint
-from cflkit.federation.jobs import Jobs, LocalTraining
+from cflkit.federation.jobs import Hook, Jobs, LocalTraining
 from cflkit.federation.privacy import Privacy
 from cflkit.federation.scoring import Pair, Scores
 
@@ -38,7 +38,7 @@ class FederationLike(Protocol):
     device: torch.device
     engine: str
     precision: str
-    perturbation: int | None
+    after_training: tuple[Hook, ...]
     privacy: Privacy | None
     blueprint: Blueprint
     parameters: int

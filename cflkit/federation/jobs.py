@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -174,6 +174,11 @@ class Jobs:
         about = nothing if self.about is None else self.about
         rows = [models[row] for row in self.model_of.tolist()]
         return list(zip(rows, clients, subsets, weights, anchors, about, strict=True))
+
+
+# A hook after training. It changes trained parameters ``[J, P]`` in place. It is also given their
+# jobs, the round (from 0), and whether clients send these models to the server
+Hook = Callable[[Tensor, Jobs, int, bool], None]
 
 
 def check_finite(trained: Tensor, jobs: Jobs, round: int) -> None:

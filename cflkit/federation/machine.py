@@ -8,17 +8,11 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import psutil
 import torch
 from joblib import cpu_count
 from torch import Tensor
-
-from cflkit.federation.seeds import PERTURBATION, integer
-
-if TYPE_CHECKING:
-    from cflkit.federation.jobs import Jobs
 
 ENGINES = ("threads", "stacked")
 # Of matrix products and convolutions. ``tf32`` rounds their factors to 10 bits, on NVIDIA GPUs
@@ -68,67 +62,17 @@ def default_engine(device: torch.device) -> str:
 
 
 def engine_to_use(engine: str | None, device: torch.device) -> str:
-    """Return the engine: ``CFLKIT_ENGINE`` wins over the one given, and that over the default.
-
-    The variable is there to run a lesson on the other engine without changing it, see `robust`.
+    """Return the engine that was named, or the default one of the device.
 
     Raises
     ------
     ValueError
-        There is no such engine; the message says whether the variable names it.
+        There is no such engine.
     """
-    given = os.environ.get("CFLKIT_ENGINE")
-    if given and given not in ENGINES:
-        raise ValueError(f"CFLKIT_ENGINE must be one of {', '.join(ENGINES)}, not {given!r}")
-    chosen = given or engine or default_engine(device)
+    chosen = engine or default_engine(device)
     if chosen not in ENGINES:
         raise ValueError(f"unknown engine {chosen!r}; choose from {', '.join(ENGINES)}")
     return chosen
-
-
-def perturbation_to_use(seed: int | None) -> int | None:
-    """Return the seed of the perturbation: ``CFLKIT_PERTURB`` wins over the one given.
-
-    Raises
-    ------
-    ValueError
-        ``CFLKIT_PERTURB`` is not a whole number.
-    """
-    given = os.environ.get("CFLKIT_PERTURB")
-    if given and not given.isdecimal():
-        raise ValueError(f"CFLKIT_PERTURB must be a whole number, not {given!r}")
-    return int(given) if given else seed
-
-
-def perturb(rows: Tensor, jobs: Jobs, parameters: int, round: int, seed: int | None) -> None:
-    """Move trained parameters by one unit in the last place, up or down or not at all, in place.
-
-    This stands for another processor, whose sums round in another order. A client's perturbation
-    depends on the seed, the client and the round alone, so equal trainings stay equal. Parameters
-    that training did not change stay as they are.
-
-    Parameters
-    ----------
-    rows : Tensor
-        ``[J, P + Q]``, the trained models of the jobs.
-    jobs : Jobs
-        The jobs, with their clients and the models from which they started.
-    parameters : int
-        P; buffers, such as counters, stay as they are.
-    round : int
-        The round, from 0.
-    seed : int or None
-        The seed of the perturbation; None for no perturbation.
-    """
-    if seed is None:
-        return
-    starts = jobs.model_of.tolist()
-    for row, start, client in zip(rows, starts, jobs.client_of.tolist(), strict=True):
-        generator = torch.Generator().manual_seed(integer(seed, PERTURBATION, client, round))
-        towards = torch.randint(-1, 2, (parameters,), generator=generator).to(rows)
-        trained = row[:parameters]
-        moved = trained != jobs.models[start, :parameters]
-        row[:parameters] = torch.nextafter(trained, trained + towards * moved)
 
 
 def spare_memory(device: torch.device) -> int:

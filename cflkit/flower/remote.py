@@ -23,6 +23,7 @@ from torch import Tensor
 from cflkit.federation import Jobs, Privacy, Server, check_finite
 from cflkit.federation.absence import ClientsAbsent
 from cflkit.federation.blueprint import Blueprint
+from cflkit.federation.jobs import Hook
 from cflkit.federation.requests import QUESTIONS
 from cflkit.federation.scoring import Pair, Scores
 from cflkit.federation.seeds import drawn
@@ -115,7 +116,7 @@ class RemoteFederation:
     task = "classification"
     engine = "flower"
     precision = "float32"
-    perturbation: int | None = None
+    after_training: tuple[Hook, ...] = ()
     privacy: Privacy | None = None
     clusters: Tensor | None = None
 

@@ -141,14 +141,11 @@ def scale(record: Record, paper: str) -> str | None:
 
     Parameters in `Paper.free` are not compared. If the parameters match neither file, the run
     belongs to no table, and the result is None. It is also None for a run of another paper, and for
-    a run that ``CFLKIT_PERTURB`` perturbed or whose engine ``CFLKIT_ENGINE`` named, which its
-    parameters do not say.
+    a run that was perturbed although its parameters do not say so.
     """
     known = PAPERS[paper]
     perturbation = record.provenance.get("perturbation")
     if record.paper != known.folder or perturbation != record.parameters.get("perturbation"):
-        return None
-    if records.variables(record.id):
         return None
     fields = known.parameters.model_fields
     # Records have no parameters of the demonstrations, such as `repeats`
@@ -224,8 +221,7 @@ def command(record: Record, paper: str) -> str:
         for name, value in record.parameters.items()
         if name in usual and usual[name] != value
     ]
-    words = [f"{name}={value}" for name, value in records.variables(record.id).items()]
-    words += ["python", "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
+    words = ["python", "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
     return shlex.join([*words, *itertools.chain.from_iterable(given)])
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from cflkit.reproduce import papers, records
+from cflkit.reproduce import papers
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import Record
 from cflkit.simulation.history import MEASURES
@@ -64,16 +63,13 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     ParameterError
         The record belongs to no paper of the kit, its parameters are not valid, its rows cannot be
         read, the run does not have this number of rounds, its clients would get other samples now,
-        or it cannot be replayed on this machine or with these environment variables.
+        or it cannot be replayed on this machine.
     DatasetError
         The data are missing or damaged.
     """
     paper = papers.by_record(record.id)
     if paper is None:
         raise ParameterError(f"{record.id} is not a record of a paper of the kit")
-    for name, value in records.variables(record.id).items():
-        if os.environ.get(name) != value:
-            raise ParameterError(f"{record.id} was made with {name}={value}; set it to replay it")
     run = paper.parameters.checked(record.parameters)
     every = paper.rounds(run)
     count = (every if paper.after_the_last else min(2, every)) if rounds is None else rounds

@@ -1,7 +1,8 @@
 """Whether a lesson's claims hold elsewhere: other seeds, another engine, the last bit perturbed.
 
-`measure` runs a lesson once per seed, each time in a process of its own, and reads the claims from
-the executed notebooks. What has run is kept in ``data/cache/robustness``, so that an interrupted
+`measure` runs a copy of a lesson once per seed, each time in a process of its own, and reads the
+claims from the executed notebooks. The copy has one more cell in front, which sets the engine or
+the perturbation. What has run is kept in ``data/cache/robustness``, so that an interrupted
 measurement goes on where it stopped. `write` puts the counts into a table with one row per
 notebook, setting and claim; ``data/robustness.csv`` is the committed one.
 """
@@ -18,12 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import filelock
+import nbformat
 
 from cflkit import _project
 from cflkit.datasets.files import write_whole
-from cflkit.reproduce import batch, claims, notebooks, records
+from cflkit.reproduce import batch, claims, notebooks, perturbation, records
 from cflkit.reproduce.notebooks import NotebookError
 from cflkit.reproduce.parameters import ParameterError
+
+# What the executed notebook is called, beside the copy of the lesson
+EXECUTED = "executed.ipynb"
 
 
 def measure(
@@ -45,8 +50,8 @@ def measure(
     engine : {"threads", "stacked"}, optional
         The engine of all its federations; by default the lesson's own.
     perturbed : bool
-        Whether every local training ends with its last bit perturbed, see `machine.perturb`. This
-        is measured with the lesson's own engine.
+        Whether every local training ends with its last bit perturbed, see
+        `perturbation.Perturbation`. This is measured with the lesson's own engine.
     given : mapping of str to str, optional
         Other parameters, as YAML.
     side_by_side : int
@@ -128,7 +133,7 @@ def run_all(
             failed[done.name] = reason
             continue
         try:
-            found = claims.of_notebook(work / "lesson.ipynb")
+            found = claims.of_notebook(work / EXECUTED)
         except ValueError as error:
             failed[done.name] = str(error)
             continue
@@ -149,15 +154,17 @@ def command(
     given: Mapping[str, str],
     kept: Path,
 ) -> batch.Command:
-    """Build the run of one seed; all that it writes lies in a folder of its own."""
+    """Build the run of one seed; its copy of the lesson and its outputs lie in one folder."""
     work = kept / f"{seed}.work"
     work.mkdir(parents=True, exist_ok=True)
+    copy = nbformat.read(notebook, as_version=4)
+    first = perturbation.first_cell(engine, seed + 1 if perturbed else None)
+    copy.cells.insert(0, nbformat.v4.new_code_cell(first))
+    nbformat.write(copy, work / notebook.name)
     words = [word for name, value in given.items() for word in ("-p", name, value)]
-    arguments = ["run", str(notebook.resolve()), "-p", "seed", str(seed), *words]
+    arguments = ["run", str(work / notebook.name), "-p", "seed", str(seed), *words]
     environment = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
-    environment["CFLKIT_ENGINE"] = engine or ""
-    environment["CFLKIT_PERTURB"] = str(seed + 1) if perturbed else ""
-    return batch.Command(str(seed), [*arguments, "-o", str(work / "lesson.ipynb")], environment)
+    return batch.Command(str(seed), [*arguments, "-o", str(work / EXECUTED)], environment)
 
 
 def digest(notebook: Path) -> str:

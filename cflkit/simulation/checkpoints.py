@@ -99,7 +99,7 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
     if state["identity"] != identity or state["rounds"] > rounds:
         raise CheckpointMismatch(
             f"{path} is the checkpoint of another run: other methods, options, seed, partition, "
-            "data files, device, engine, precision or perturbation, or more rounds. Continue as it "
+            "data files, device, engine, precision or hooks, or more rounds. Continue as it "
             "was begun, or delete it to start anew"
         )
     # Equal tensors of the file share their memory, and a method may change its own in place

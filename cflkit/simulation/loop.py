@@ -126,7 +126,7 @@ def run(
         in this federation, or ``after`` has no rows, or leaves no round to run.
     checkpoints.CheckpointMismatch
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
-        options, seed, partition, data files, device, engine, precision or perturbation, or more
+        options, seed, partition, data files, device, engine, precision or hooks, or more
         rounds.
     """
     if rounds < 1:
@@ -261,8 +261,8 @@ def fingerprint(methods: Mapping[str, Method], federation: FederationLike, measu
     """Compute the identity of a run, a hash of all that must be the same for it to continue.
 
     These are the methods with their options, the partition, the training, the seed, the number of
-    clients per round, the engine with its device, precision, perturbation and privacy, the initial
-    model, and what is measured when.
+    clients per round, the engine with its device, precision, hooks after training and privacy, the
+    initial model, and what is measured when.
     """
     parts = [
         *(f"{name}: {method!r}" for name, method in methods.items()),
@@ -270,7 +270,7 @@ def fingerprint(methods: Mapping[str, Method], federation: FederationLike, measu
         repr(asdict(federation.training)),
         f"{federation.seed}, {federation.server.clients_per_round} per round",
         f"{federation.engine} on {federation.device.type} in {federation.precision}",
-        f"perturbation {federation.perturbation}",
+        f"after training {federation.after_training}",
         *([] if federation.privacy is None else [repr(federation.privacy)]),
         digests(federation.initial()[None])[0].hex(),
         measured,

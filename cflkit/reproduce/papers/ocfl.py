@@ -43,6 +43,7 @@ from cflkit.reproduce.papers.base import (
     selected,
 )
 from cflkit.reproduce.parameters import FederatedRun, Seed, Selection
+from cflkit.reproduce.perturbation import Perturbation
 from cflkit.simulation.history import History, diverged_in
 
 # --- Parameters ----------------------------------------------------------------------------------
@@ -208,8 +209,11 @@ def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
 
 def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federation:
     """Build the federation of clients."""
-    rounding = run.model_dump(include={"precision", "engine", "perturbation"})
-    return Federation(images, split, run.model, run.training(), seed=run.seed, **rounding)
+    options = run.model_dump(include={"seed", "precision", "engine"})
+    made = Federation(images, split, run.model, run.training(), **options)
+    if isinstance(run, Parameters) and run.perturbation is not None:
+        made.after_training = (Perturbation(run.perturbation),)
+    return made
 
 
 def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, Method]:
