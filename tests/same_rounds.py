@@ -33,7 +33,7 @@ def run_all(checkout: Path, folder: Path) -> None:
     for number, (notebook, options) in enumerate(RUNS):
         command = [sys.executable, "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
         subprocess.run(
-            [*command, *options.split(), "-o", str(folder / f"{number}.ipynb")],
+            [*command, *options.split(), "--record-only", "-o", str(folder / f"{number}.ipynb")],
             cwd=checkout,
             env=os.environ | places | {"PYTHONPATH": str(checkout)},
             check=True,
