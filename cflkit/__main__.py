@@ -16,6 +16,7 @@ from pathlib import Path
 import cflkit
 from cflkit.reproduce import grid, notebooks, records
 from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.values import parse_yaml
 
 # The exit status of a process that Ctrl-C has ended, as shells have it
 INTERRUPTED = 130
@@ -362,8 +363,7 @@ def show_records(options: argparse.Namespace) -> int:
         print(catalogue.side_by_side([catalogue.named(run) for run in options.id]))
         return 0
     wanted = {
-        name: notebooks.parse_yaml(name, text)
-        for name, text in picked(options.where, "--where").items()
+        name: parse_yaml(name, text) for name, text in picked(options.where, "--where").items()
     }
     known = {name for record in records.find() for name in record.parameters}
     if unknown := sorted(wanted.keys() - known):

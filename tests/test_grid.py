@@ -17,13 +17,13 @@ import nbformat
 import pytest
 import torch
 import worker
-import yaml
 
 from cflkit.__main__ import main
 from cflkit.reproduce import batch, grid, notebooks, records
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
+from cflkit.reproduce.values import parse_yaml, read_yaml
 
 DEAD = 2**22 + 1  # no process of Linux has such a number
 TABLE = "ocfl/table-1"
@@ -61,7 +61,7 @@ def small_grid(tmp_path, monkeypatch):
     (params / "own" / "tiny").mkdir(parents=True)
     for balance in ("balanced", "imbalanced"):
         scenario = TINY | {"balance": balance}
-        (params / "own" / "tiny" / f"{balance}.yaml").write_text(yaml.safe_dump(scenario))
+        (params / "own" / "tiny" / f"{balance}.yaml").write_text(json.dumps(scenario))
     lesson = nbformat.read(grid.NOTEBOOKS / "03_ocfl_temperature.ipynb", as_version=4)
     [given] = [c for c in lesson.cells if "parameters" in c.metadata.get("tags", [])]
     tags = {"tags": ["record"]}
@@ -78,7 +78,7 @@ def small_grid(tmp_path, monkeypatch):
         "alike": {"partition_seed": "seed"},
         "grids": [{"balance": ["balanced", "imbalanced"], "seed": [0, 1]}],
     }
-    (params / "own" / "tiny.yaml").write_text(yaml.safe_dump(description))
+    (params / "own" / "tiny.yaml").write_text(json.dumps(description))
     monkeypatch.setattr(grid, "PARAMS", params)
     for name in ("RESULTS", "CACHE", "FIGURES"):
         monkeypatch.setenv(f"CFLKIT_{name}", str(tmp_path / name.lower()))
@@ -133,7 +133,7 @@ def test_a_job_names_the_record_that_its_command_writes():
     for job in grid.read(TABLE, {"scale": "reduced", "seed": "2"}):
         words = job.command()
         values = notebooks.read_yaml(PROJECT / words[words.index("-f") + 1])
-        values |= {n: yaml.safe_load(v) for n, v in given(words).items()}
+        values |= {n: parse_yaml(n, v) for n, v in given(words).items()}
         source = notebooks.read(PROJECT / words[1])
         run = ocfl.Parameters.checked(notebooks.defaults(source) | values)
         assert records.run_id(run) == job.run
@@ -159,7 +159,7 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
     assert "imbalanced.yaml -p seed 1 -p partition_seed 1 --missing --record-only" in left
     # With another learning rate in one scenario's file, only its two runs must be done again
     file = small_grid / "own" / "tiny" / "balanced.yaml"
-    file.write_text(file.read_text() + "lr: 0.05\n")
+    file.write_text(json.dumps(read_yaml(file) | {"lr": 0.05}))
     assert [job.status for job in grid.read("own/tiny")] == [
         "missing",
         "missing",
@@ -182,7 +182,7 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
 )
 def test_a_grid_file_with_a_mistake(small_grid, change, message):
     path = small_grid / "own" / "tiny.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
+    path.write_text(json.dumps(read_yaml(path) | change))
     with pytest.raises(ParameterError, match=message):
         grid.read("own/tiny")
 

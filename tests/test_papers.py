@@ -1,12 +1,12 @@
 """Tests that one file holds all that the kit knows about a paper."""
 
+import json
 import re
 from typing import ClassVar
 
 import nbformat
 import pandas as pd
 import pytest
-import yaml
 
 from cflkit import methods
 from cflkit.reproduce import grid, ledger, notebooks, papers, readme, records
@@ -389,7 +389,7 @@ def toy(tmp_path, monkeypatch):
     """Register the toy paper, with its notebook, parameter files and table."""
     for name, contents in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(yaml.safe_dump(contents))
+        (tmp_path / name).write_text(json.dumps(contents))
     cell = nbformat.v4.new_code_cell(CELL, metadata={"tags": ["parameters"]})
     title = nbformat.v4.new_markdown_cell("# A toy\n**Minutes on two cores:** 0.5")
     nbformat.write(nbformat.v4.new_notebook(cells=[title, cell]), tmp_path / "08_toy.ipynb")

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated, Self
 from xml.etree import ElementTree
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
+from cflkit.reproduce.values import parse_yaml
 
 SOURCES = PROJECT / "notebooks" / "src" / "quizzes"
 
@@ -56,7 +56,7 @@ def sources() -> list[Path]:
 
 def read(source: Path) -> list[Question]:
     """Read the questions of a file."""
-    listed = yaml.safe_load(source.read_text(encoding="utf-8"))
+    listed = parse_yaml(source.name, source.read_text(encoding="utf-8"))
     return [Question.model_validate(one) for one in listed]
 
 

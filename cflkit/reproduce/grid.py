@@ -33,6 +33,7 @@ from pydantic import Field, model_validator
 from cflkit.reproduce import batch, notebooks, records
 from cflkit.reproduce.parameters import ParameterError, Parameters
 from cflkit.reproduce.records import PROJECT
+from cflkit.reproduce.values import as_yaml, parse_yaml, read_yaml
 
 NOTEBOOKS = PROJECT / "notebooks"
 PARAMS = NOTEBOOKS / "params"
@@ -86,9 +87,7 @@ class Job:
 
     def command(self) -> list[str]:
         """Build the arguments of ``python -m cflkit`` that make the record if it is missing."""
-        given = [
-            w for name, value in self.given.items() for w in ("-p", name, notebooks.as_yaml(value))
-        ]
+        given = [w for name, value in self.given.items() for w in ("-p", name, as_yaml(value))]
         notebook, file = map(records.display_path, (self.notebook, self.file))
         return ["run", notebook, "-f", file, *given, "--missing", "--record-only"]
 
@@ -123,7 +122,7 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         raise ParameterError(f"no grid {table!r}; the grids are {', '.join(tables())}")
     path = PARAMS / f"{table}.yaml"
     try:
-        grid = GridFile.checked(notebooks.read_yaml(path))
+        grid = GridFile.checked(read_yaml(path))
     except ParameterError as error:
         raise ParameterError(f"{table}: {error}") from error
     notebook = NOTEBOOKS / grid.notebook
@@ -134,7 +133,7 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
     jobs = []
     for point in points(grid, where or {}):
         file = path.parent / grid.file.format(**point)
-        listed = notebooks.read_yaml(file)
+        listed = read_yaml(file)
         wanted = {name: value for name, value in point.items() if name in usual}
         wanted |= {name: point[other] for name, other in grid.alike.items()} | grid.given
         checked = notebooks.check_parameters(notebook, listed | wanted)
@@ -173,7 +172,7 @@ def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]
         raise ParameterError(
             f"the grid has no {', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
         )
-    wanted = {name: notebooks.parse_yaml(name, text) for name, text in where.items()}
+    wanted = {name: parse_yaml(name, text) for name, text in where.items()}
     for lists in grid.grids:
         for values in itertools.product(*lists.values()):
             point = dict(zip(lists, values, strict=True))

@@ -25,6 +25,7 @@ from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import AS_PUBLISHED, SCORES, Margin, Protocol, Ranks
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT, Record
+from cflkit.reproduce.values import as_yaml, read_yaml
 
 PUBLISHED = PROJECT / "data" / "published"
 # The ledger of the committed records, which `readme` writes
@@ -203,7 +204,7 @@ def scale_parameters(paper: str, scale: str, scenario: tuple[Any, ...]) -> dict[
     path = grid.PARAMS / known.folder / scale / known.file.format(**named)
     if not path.exists():
         return None
-    return defaults(known.notebook) | notebooks.read_yaml(path) | named
+    return defaults(known.notebook) | read_yaml(path) | named
 
 
 @cache
@@ -217,7 +218,7 @@ def command(record: Record, paper: str) -> str:
     notebook = PAPERS[paper].notebook
     usual = defaults(notebook)
     given = [
-        ("-p", name, notebooks.as_yaml(value))
+        ("-p", name, as_yaml(value))
         for name, value in record.parameters.items()
         if name in usual and usual[name] != value
     ]

@@ -13,7 +13,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import filelock
-import yaml
 
 from cflkit._project import PROJECT
 from cflkit.reproduce import records
 from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown
+from cflkit.reproduce.values import parse_yaml, read_yaml
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -314,73 +313,6 @@ def is_notebook(tree: Any) -> bool:
         return all({"cell_type", "metadata", "source"} <= cell.keys() for cell in tree["cells"])
     except (AttributeError, KeyError, TypeError):
         return False
-
-
-class Loader(yaml.SafeLoader):
-    """A loader of YAML with the floats of version 1.2: ``1e-3`` is a number, not a string.
-
-    ``None`` is null, since notebooks and messages write it so. A name that is there twice is an
-    error.
-    """
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a dict, and refuse a second value of a name."""
-        names = [self.construct_object(name, deep=True) for name, _ in node.value]
-        for place, name in enumerate(names):
-            if name in names[:place]:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{name!r} is there twice", node.value[place][0].start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
-Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
-    list("-+.0123456789"),
-)
-Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"None$"), ["N"])
-
-
-def read_yaml(file: Path) -> dict[str, Any]:
-    """Read a file of parameters.
-
-    Raises
-    ------
-    ParameterError
-        The file cannot be read, is not YAML, or has another form.
-    """
-    try:
-        values = yaml.load(file.read_text(encoding="utf-8"), Loader)
-    except OSError as error:
-        raise ParameterError(f"{file} cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, ValueError) as error:  # also a date that does not exist
-        raise ParameterError(f"{file} is not YAML ({error})") from error
-    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise ParameterError(f"{file} must hold 'name: value' lines")
-    return values
-
-
-def parse_yaml(name: str, text: str) -> Any:
-    """Parse the value of a parameter from the command line.
-
-    Raises
-    ------
-    ParameterError
-        The value is not YAML.
-    """
-    try:
-        return yaml.load(text, Loader)
-    except (yaml.YAMLError, ValueError) as error:  # a date that does not exist is a ValueError
-        raise ParameterError(f"{name}: {text!r} is not YAML") from error
-
-
-def as_yaml(value: Any) -> str:
-    """Write a value in one line, such that `parse_yaml` reads it; plain texts stay as they are."""
-    with contextlib.suppress(ParameterError):  # a text such as '@x' is YAML only in quotes
-        if isinstance(value, str) and parse_yaml("", value) == value:
-            return value
-    return json.dumps(value, ensure_ascii=False)
 
 
 def defaults(notebook: Notebook) -> dict[str, Any]:

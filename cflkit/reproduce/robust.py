@@ -26,6 +26,7 @@ from cflkit.datasets.files import write_whole
 from cflkit.reproduce import batch, claims, notebooks, perturbation, records
 from cflkit.reproduce.notebooks import NotebookError
 from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.values import as_yaml, parse_yaml
 
 # What the executed notebook is called, beside the copy of the lesson
 EXECUTED = "executed.ipynb"
@@ -71,7 +72,7 @@ def measure(
         A run failed, or another process measures the same.
     """
     given = dict(given or {})
-    parsed = {name: notebooks.parse_yaml(name, text) for name, text in given.items()}
+    parsed = {name: parse_yaml(name, text) for name, text in given.items()}
     if engine and perturbed:
         raise ParameterError("counts are kept for one change at a time: an engine or perturbation")
     if "seed" in given:
@@ -80,7 +81,7 @@ def measure(
         checked = notebooks.check_parameters(notebook, parsed | {"seed": seed})
         # The runs have another working folder, so the path of one's own data must be whole
         changed = {name: checked[name] for name, value in parsed.items() if checked[name] != value}
-        given |= {name: notebooks.as_yaml(value) for name, value in changed.items()}
+        given |= {name: as_yaml(value) for name, value in changed.items()}
     setting = "perturbed" if perturbed else engine or "default"
     code = digest(notebook)
     kept = folder(notebook, setting, given, code)
