@@ -21,8 +21,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
 from typing import Any, Self
@@ -30,13 +35,16 @@ from typing import Any, Self
 import filelock
 from pydantic import Field, model_validator
 
-from cflkit.reproduce import batch, notebooks, records
+from cflkit.reproduce import notebooks, records
 from cflkit.reproduce.parameters import ParameterError, Parameters
 from cflkit.reproduce.records import PROJECT
-from cflkit.reproduce.values import as_yaml, parse_yaml, read_yaml
+from cflkit.reproduce.values import options, parsed, read_yaml
 
 NOTEBOOKS = PROJECT / "notebooks"
 PARAMS = NOTEBOOKS / "params"
+
+
+# --- What a grid holds ----------------------------------------------------------------------------
 
 
 class GridFile(Parameters):
@@ -48,15 +56,42 @@ class GridFile(Parameters):
     given: dict[str, Any] = Field(default={})
     grids: list[dict[str, list[str | int | float | bool]]]
 
+    @property
+    def for_the_file(self) -> set[str]:
+        """Return the names in braces in ``file``."""
+        return {name for _, name, _, _ in Formatter().parse(self.file) if name}
+
     @model_validator(mode="after")
     def known_names(self) -> Self:
         """Check that every grid has all names to which ``file`` and ``alike`` refer."""
-        needed = names_in(self.file) | set(self.alike.values())
+        needed = self.for_the_file | set(self.alike.values())
         for lists in self.grids:
-            absent = sorted(needed - set(lists))
-            if absent:
+            if absent := sorted(needed - set(lists)):
                 raise ValueError(f"a grid has no {', '.join(absent)}, which file or alike needs")
         return self
+
+    def values(self, names: Iterable[str]) -> str:
+        """Tell which values these names have, for a message."""
+        own = {n: dict.fromkeys(v for lists in self.grids for v in lists.get(n, [])) for n in names}
+        return "; ".join(f"{name} is {', '.join(map(str, own[name]))}" for name in own)
+
+    def points(self, where: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the combinations of the lists that have the values in ``where``.
+
+        Raises
+        ------
+        ParameterError
+            No list has a name in ``where``.
+        """
+        known = {name for lists in self.grids for name in lists}
+        if unknown := [name for name in where if name not in known]:
+            told = f"{', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
+            raise ParameterError(f"the grid has no {told}")
+        for lists in self.grids:
+            for values in itertools.product(*lists.values()):
+                point = dict(zip(lists, values, strict=True))
+                if all(point.get(name) == value for name, value in where.items()):
+                    yield point
 
 
 @dataclass(frozen=True)
@@ -87,14 +122,8 @@ class Job:
 
     def command(self) -> list[str]:
         """Build the arguments of ``python -m cflkit`` that make the record if it is missing."""
-        given = [w for name, value in self.given.items() for w in ("-p", name, as_yaml(value))]
         notebook, file = map(records.display_path, (self.notebook, self.file))
-        return ["run", notebook, "-f", file, *given, "--missing", "--record-only"]
-
-
-def names_in(pattern: str) -> set[str]:
-    """Return the names in braces in a pattern such as ``"{scale}/{dataset}.yaml"``."""
-    return {name for _, name, _, _ in Formatter().parse(pattern) if name}
+        return ["run", notebook, "-f", file, *options(self.given), "--missing", "--record-only"]
 
 
 def tables() -> list[str]:
@@ -102,15 +131,15 @@ def tables() -> list[str]:
     return sorted(f"{path.parent.name}/{path.stem}" for path in PARAMS.glob("*/*.yaml"))
 
 
-def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
-    """Read the runs of a grid in the order of its file.
+def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
+    """Return the runs of a grid in the order of its file.
 
     Parameters
     ----------
     table : str
         One of `tables`.
     where : mapping of str to str, optional
-        Values by the names in the grid file; only runs that have them are returned.
+        Values as YAML, by the names in the grid file; only runs that have them are returned.
 
     Raises
     ------
@@ -120,78 +149,37 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
     """
     if table not in tables():
         raise ParameterError(f"no grid {table!r}; the grids are {', '.join(tables())}")
-    path = PARAMS / f"{table}.yaml"
+    path, chosen = PARAMS / f"{table}.yaml", parsed(where or {})
     try:
         grid = GridFile.checked(read_yaml(path))
     except ParameterError as error:
         raise ParameterError(f"{table}: {error}") from error
-    notebook = NOTEBOOKS / grid.notebook
-    usual = notebooks.defaults(notebooks.read(notebook))
-    used = {*usual, *names_in(grid.file), *grid.alike.values()}
+    notebook = notebooks.read_notebook(NOTEBOOKS / grid.notebook)
+    usual = notebook.defaults
+    used = {*usual, *grid.for_the_file, *grid.alike.values()}
     if unused := sorted({name for lists in grid.grids for name in lists} - used):
         raise ParameterError(f"{table}: {', '.join(unused)} is neither a parameter nor in 'file'")
     jobs = []
-    for point in points(grid, where or {}):
+    for point in grid.points(chosen):
         file = path.parent / grid.file.format(**point)
         listed = read_yaml(file)
         wanted = {name: value for name, value in point.items() if name in usual}
         wanted |= {name: point[other] for name, other in grid.alike.items()} | grid.given
-        checked = notebooks.check_parameters(notebook, listed | wanted)
-        run = notebooks.recorded(notebook, checked)
+        _, run = notebook.check(listed | wanted)
         if run is None:
             raise ParameterError(f"{grid.notebook} writes no record")
         given = {n: v for n, v in wanted.items() if v != listed.get(n, usual[n])}
-        jobs.append(Job(records.run_id(run), notebook, file, given))
+        jobs.append(Job(records.run_id(run), notebook.path, file, given))
     if not jobs:
-        raise ParameterError(
-            f"no run of {table} has {dict(where or {})}; {values(grid, where or {})}"
-        )
+        raise ParameterError(f"no run of {table} has {chosen}; {grid.values(chosen)}")
     return jobs
 
 
-def values(grid: GridFile, names: Iterable[str]) -> str:
-    """Tell which values these names have in a grid, for a message."""
-    lists = {
-        name: dict.fromkeys(value for lists in grid.grids for value in lists.get(name, []))
-        for name in names
-    }
-    return "; ".join(f"{name} is {', '.join(map(str, own))}" for name, own in lists.items())
-
-
-def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the combinations of a grid's lists that have the values in ``where`` (YAML texts).
-
-    Raises
-    ------
-    ParameterError
-        The grid has no list with a name in ``where``.
-    """
-    known = {name for lists in grid.grids for name in lists}
-    unknown = [name for name in where if name not in known]
-    if unknown:
-        raise ParameterError(
-            f"the grid has no {', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
-        )
-    wanted = {name: parse_yaml(name, text) for name, text in where.items()}
-    for lists in grid.grids:
-        for values in itertools.product(*lists.values()):
-            point = dict(zip(lists, values, strict=True))
-            if all(point.get(name) == value for name, value in wanted.items()):
-                yield point
-
-
-def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
+def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
     """Run the jobs that have no record, each in its own process.
 
     A run that fails does not end the others. A run that was interrupted continues from its
     checkpoint.
-
-    Parameters
-    ----------
-    jobs : sequence of Job
-        The jobs; those that are done are not run again.
-    side_by_side : int
-        The number of runs at the same time, which share the cores.
 
     Returns
     -------
@@ -201,9 +189,111 @@ def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
     left = []
     for job in jobs:
         if job.status != "done":
-            left.append(job)
+            left.append(Command(job.run, job.command()))
         elif records.checkpoint(job.run).exists():  # the process was killed after writing it
             with contextlib.suppress(filelock.Timeout), notebooks.run_lock(job.run):
                 records.remove_leftovers(job.run)
-    commands = [batch.Command(job.run, job.command()) for job in left]
-    return {command.name: reason for command, reason in batch.run(commands, side_by_side) if reason}
+    return {name: reason for name, reason in run_all(left, side_by_side) if reason}
+
+
+# --- Processes ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Command:
+    """One call of ``python -m cflkit``.
+
+    Attributes
+    ----------
+    name : str
+        The name of the run, by which its outcome is reported.
+    arguments : sequence of str
+        What follows ``python -m cflkit``.
+    environment : mapping of str to str
+        The variables in which its environment differs from ours.
+    """
+
+    name: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Process:
+    """A command that runs, with a share of the cores."""
+
+    def __init__(self, command: Command, threads: int) -> None:
+        self.command, self.begun = command, time.monotonic()
+        self.told = tempfile.TemporaryFile()  # noqa: SIM115  (it is closed with this object)
+        share = {"CFLKIT_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cflkit", *command.arguments],
+            cwd=PROJECT,
+            env=os.environ | notebooks.places() | share | dict(command.environment),
+            stdout=subprocess.DEVNULL,
+            stderr=self.told,
+        )
+
+    def reason(self) -> str:
+        """Return why the command failed; an empty text if it did not."""
+        if self.process.returncode == 0:
+            return ""
+        self.told.seek(0)
+        told = self.told.read().decode(errors="replace")
+        errors = [line for line in told.splitlines() if line.startswith("error: ")]
+        if errors and self.process.returncode == 2:
+            return errors[-1].removeprefix("error: ")
+        return f"exit status {self.process.returncode}, last output {told.strip()[-200:]!r}"
+
+
+def run_all(commands: Sequence[Command], side_by_side: int = 1) -> Iterator[tuple[str, str]]:
+    """Run commands, print a line as each ends, and yield its name and the reason of its failure.
+
+    Parameters
+    ----------
+    commands : sequence of Command
+        The commands, in the order in which they begin.
+    side_by_side : int
+        The largest number of processes at a time, which share the cores.
+
+    Yields
+    ------
+    tuple of str and str
+        The name of each command once it has ended, and why it failed; empty if it did not.
+
+    Raises
+    ------
+    ParameterError
+        ``CFLKIT_THREADS`` is no number of cores.
+    """
+    if not commands:
+        return
+    from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
+
+    side_by_side = min(side_by_side, len(commands))
+    try:
+        threads = max(1, usable_cores() // side_by_side)
+    except ValueError as error:
+        raise ParameterError(str(error)) from error
+    waiting, running = list(commands), list[Process]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < side_by_side:
+                running.append(Process(waiting.pop(0), threads))
+            time.sleep(0.05)
+            for one in [one for one in running if one.process.poll() is not None]:
+                running.remove(one)
+                name, reason = one.command.name, one.reason()
+                minutes = (time.monotonic() - one.begun) / 60
+                outcome = f"failed  {name}: {reason}" if reason else f"done  {name}"
+                number = len(commands) - len(waiting) - len(running)
+                print(f"[{number}/{len(commands)}] {outcome}  {minutes:.1f} min", flush=True)
+                yield name, reason
+    except KeyboardInterrupt:  # Ctrl-C interrupts the processes, too
+        raise
+    except BaseException:  # a signal ends us alone, here or where outcomes are read
+        for one in running:
+            one.process.terminate()
+        raise
+    finally:
+        for one in running:
+            one.process.wait()

@@ -25,7 +25,7 @@ from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import AS_PUBLISHED, SCORES, Margin, Protocol, Ranks
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT, Record
-from cflkit.reproduce.values import as_yaml, read_yaml
+from cflkit.reproduce.values import options, read_yaml
 
 PUBLISHED = PROJECT / "data" / "published"
 # The ledger of the committed records, which `readme` writes
@@ -210,20 +210,16 @@ def scale_parameters(paper: str, scale: str, scenario: tuple[Any, ...]) -> dict[
 @cache
 def defaults(notebook: str) -> dict[str, Any]:
     """Read the parameters of a committed notebook."""
-    return notebooks.defaults(notebooks.read(grid.NOTEBOOKS / f"{notebook}.ipynb"))
+    return notebooks.read_notebook(grid.NOTEBOOKS / f"{notebook}.ipynb").defaults
 
 
 def command(record: Record, paper: str) -> str:
     """Build the command that makes a record again."""
     notebook = PAPERS[paper].notebook
     usual = defaults(notebook)
-    given = [
-        ("-p", name, as_yaml(value))
-        for name, value in record.parameters.items()
-        if name in usual and usual[name] != value
-    ]
+    differing = {n: v for n, v in record.parameters.items() if n in usual and usual[n] != v}
     words = ["python", "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
-    return shlex.join([*words, *itertools.chain.from_iterable(given)])
+    return shlex.join([*words, *options(differing)])
 
 
 def ledger(runs: list[Record] | None = None) -> pd.DataFrame:

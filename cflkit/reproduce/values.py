@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ def parse_yaml(name: str, text: str) -> Any:
         raise ParameterError(f"{name}: {text!r} is not YAML") from error
 
 
+def parsed(given: Mapping[str, str]) -> dict[str, Any]:
+    """Parse several values by their names, see `parse_yaml`."""
+    return {name: parse_yaml(name, text) for name, text in given.items()}
+
+
 def read_yaml(file: Path) -> dict[str, Any]:
     """Read a file of parameters.
 
@@ -73,3 +79,8 @@ def as_yaml(value: Any) -> str:
         if isinstance(value, str) and from_yaml(value) == value:
             return value
     return json.dumps(value, ensure_ascii=False)
+
+
+def options(values: Mapping[str, Any]) -> list[str]:
+    """Write values as the options of ``python -m cflkit run``."""
+    return [word for name, value in values.items() for word in ("-p", name, as_yaml(value))]
