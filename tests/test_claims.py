@@ -135,11 +135,11 @@ def test_two_processes_do_not_measure_the_same(lesson):
 def test_a_notebook_without_claims_is_refused(lesson, monkeypatch):
     kept = folder(lesson)
 
-    def run_all(commands, side_by_side):
+    def run_all(processes, side_by_side):
         """Pretend to run: the lesson has no outputs."""
-        for command in commands:
-            shutil.copy(lesson, kept / f"{command.name}.work" / robust.EXECUTED)
-            yield command.name, ""
+        for process in processes:
+            shutil.copy(lesson, kept / f"{process.name}.work" / robust.EXECUTED)
+            yield process.name, ""
 
     monkeypatch.setattr(robust, "run_all", run_all)
     with pytest.raises(notebooks.NotebookError, match="no claims"):
@@ -255,13 +255,13 @@ def test_the_path_of_ones_own_data_begins_in_the_users_folder(tmp_path, monkeypa
     Path("mine.npz").touch()
     asked = []
 
-    def ask(commands, side_by_side):
-        asked.extend(commands)
+    def ask(processes, side_by_side):
+        asked.extend(processes)
         raise notebooks.NotebookError("that is enough")
 
     monkeypatch.setattr(robust, "run_all", ask)
     lesson = records.PROJECT / "notebooks" / "05_emd_cfl.ipynb"
     with pytest.raises(notebooks.NotebookError, match="enough"):
         robust.measure(lesson, [3], given={"dataset": "mine.npz", "lr": "1e-2"})
-    [command] = asked
-    assert {str(tmp_path / "mine.npz"), "0.01"} <= set(command.arguments)
+    [process] = asked
+    assert {str(tmp_path / "mine.npz"), "0.01"} <= set(process.arguments)

@@ -151,8 +151,11 @@ def test_parameters_cells_that_papermill_would_take_silently(capsys, tmp_path, c
 
 def test_without_a_model_the_defaults_give_the_types(capsys, tmp_path):
     made = notebook(tmp_path, ("x = 1\nname = 'a'", ["parameters"]))
-    assert "is not int" in refuse(capsys, "run", made, "-p", "x", "one")
-    assert "is not str" in refuse(capsys, "run", made, "-p", "name", "3")
+    assert "x: Input should be a valid integer" in refuse(capsys, "run", made, "-p", "x", "one")
+    assert "name: Input should be a valid string" in refuse(capsys, "run", made, "-p", "name", "3")
+    lesson = notebooks.Notebook(Path(made), {"cells": []})
+    vars(lesson)["defaults"] = {"rate": 0.1, "own": None, "names": ["a"]}
+    assert lesson.check({"rate": 1, "own": "x"}) == ({"rate": 1.0, "own": "x"}, None)
 
 
 @pytest.mark.parametrize(

@@ -404,7 +404,7 @@ def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypat
     )
     script.chmod(0o755)
     monkeypatch.setattr(grid.sys, "executable", str(script))
-    outcomes = grid.run_all([grid.Command(name, [name]) for name in ("quick", "long")], 2)
+    outcomes = grid.run_all([grid.Process(name, [name]) for name in ("quick", "long")], 2)
     next(outcomes)
     begin = time.monotonic()
     while not (tmp_path / "begun").exists():

@@ -100,10 +100,10 @@ def test_rows_and_values_that_are_missing_now_are_differences():
         return {"method": method, "round": str(round), "ari": "1", "new": ""} | values
 
     recorded = [row("A", 1), row("B", 1), row("A", 2)]
-    [verdict] = replay.compare(recorded, [row("A", 1, extra="0.5")])
+    [verdict] = replay.compare_rows(recorded, [row("A", 1, extra="0.5")])
     assert verdict == replay.Verdict(1, replay.DIFFERENT, ["B: no such row now"])
     without = {name: value for name, value in row("A", 1).items() if name != "ari"}
-    [verdict] = replay.compare(recorded, [without, row("B", 1)])
+    [verdict] = replay.compare_rows(recorded, [without, row("B", 1)])
     assert verdict == replay.Verdict(1, replay.DIFFERENT, ["A: ari"])
 
 
@@ -174,9 +174,9 @@ def test_the_first_round_of_a_committed_record_comes_out_again(data_root, monkey
     cflkit replay` can also replay these.
     """
     record = records.read(records.PROJECT / "data" / "results" / SMALL[paper])
-    compare, again = replay.compare, []
+    compare, again = replay.compare_rows, []
     monkeypatch.setattr(
-        replay, "compare", lambda then, now: again.extend(now) or compare(then, now)
+        replay, "compare_rows", lambda then, now: again.extend(now) or compare(then, now)
     )
     verdicts = replay.replay(record, rounds=1)
     assert [verdict.round for verdict in verdicts if verdict.round > 0] == [1]

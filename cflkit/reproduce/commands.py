@@ -24,15 +24,6 @@ from cflkit.reproduce.values import parsed
 INTERRUPTED = 130
 # The commands of which the same call goes on where an interrupted one stopped
 RESUME = ("run", "grid", "robust", "federate")
-COUNT = click.IntRange(min=1)
-
-
-def mistakes() -> tuple[type[Exception], ...]:
-    """Return the errors that a user can correct; asked for once there is an error."""
-    from cflkit.datasets import DatasetError
-    from cflkit.partition import PartitionError
-
-    return ParameterError, NotebookError, DatasetError, PartitionError
 
 
 class Commands(click.Group):
@@ -52,16 +43,24 @@ class Commands(click.Group):
             return 2
 
 
-def pairs(*names: str, text: str) -> Callable[[Any], Any]:
+def mistakes() -> tuple[type[Exception], ...]:
+    """Return the errors that a user can correct; asked for once there is an error."""
+    from cflkit.datasets import DatasetError
+    from cflkit.partition import PartitionError
+
+    return ParameterError, NotebookError, DatasetError, PartitionError
+
+
+def pairs(short: str, long: str, text: str) -> Callable[[Any], Any]:
     """Build an option that takes a name and a value, and may be repeated for another name."""
 
     def by_name(ctx: click.Context, option: click.Parameter, given: Any) -> dict[str, str]:
         if len(dict(given)) < len(given):
-            raise ParameterError(f"{names[-1]} takes one value of a name")
+            raise ParameterError(f"{long} takes one value of a name")
         return dict(given)
 
-    form = {"type": (str, str), "metavar": "NAME VALUE", "multiple": True, "callback": by_name}
-    return click.option(*names, help=f"{text}; again for another name.", **form)  # type: ignore
+    form: Any = {"type": (str, str), "metavar": "NAME VALUE", "multiple": True}
+    return click.option(short, long, help=f"{text}; again for another.", callback=by_name, **form)
 
 
 def in_the_clone(ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
@@ -69,30 +68,26 @@ def in_the_clone(ctx: click.Context, option: click.Parameter, path: Path | None)
     return None if path is None else notebooks.in_the_clone(path)
 
 
+COUNT = click.IntRange(min=1)
 FILE: dict[str, Any] = {"type": click.Path(path_type=Path), "callback": in_the_clone}
 
 
-def known(names: Callable[[], list[str]]) -> Callable[..., list[str]]:
-    """Complete an argument, where the shell asks for it, from these names."""
-    return lambda ctx, option, begun: [name for name in names() if name.startswith(begun)]
-
-
-@click.group(cls=Commands, no_args_is_help=False)
+@click.group(cls=Commands, no_args_is_help=False, context_settings={"show_default": True})
 @click.version_option(cflkit.__version__, prog_name="cflkit", message="%(prog)s %(version)s")
 def cli() -> None:
     """Clustered federated learning, notebook first."""
 
 
-@cli.command(short_help="Run a notebook with other parameters.")
+@cli.command()
 @click.argument("notebook", **FILE)
 @click.option("--list", "listed", is_flag=True, help="Print its parameters; run nothing.")
-@pairs("--parameter", "-p", text="One parameter, as in YAML, which wins over -f")
+@pairs("-p", "--parameter", "One parameter, as in YAML, which wins over -f")
 @click.option("-f", "--file", **FILE, help="A YAML file of parameters.")
 @click.option("-o", "--output", type=Path, help="The executed notebook (default: data/runs/ID).")
 @click.option("--missing", is_flag=True, help="Do nothing if the notebook's record is there.")
 @click.option("--record-only", is_flag=True, help="Run only the cells that the record needs.")
 def run(notebook: Path, listed: bool, parameter: dict[str, str], **options: Any) -> None:
-    """Run a notebook through papermill, and print its report.
+    """Run a notebook with other parameters.
 
     Unknown names, wrong types and values out of bounds end it before a kernel starts.
     """
@@ -106,9 +101,9 @@ def run(notebook: Path, listed: bool, parameter: dict[str, str], **options: Any)
 
 @cli.command("grid", epilog=f"The tables are {', '.join(grid.tables())}.")
 @click.argument("action", type=click.Choice(["list", "run"]))
-@click.argument("table", shell_complete=known(grid.tables))
-@pairs("-w", "--where", text="Only runs with this value, as 'scale reduced'")
-@click.option("-j", "--jobs", type=COUNT, default=1, show_default=True, help="Runs at a time.")
+@click.argument("table")
+@pairs("-w", "--where", "Only runs with this value, as 'scale reduced'")
+@click.option("-j", "--jobs", type=COUNT, default=1, help="Runs at a time.")
 @click.option("-n", "--dry-run", is_flag=True, help="Print the commands of what is not done.")
 def walk_grid(action: str, table: str, where: dict[str, str], jobs: int, dry_run: bool) -> int:
     """List or run all that a paper's table needs.
@@ -122,7 +117,7 @@ def walk_grid(action: str, table: str, where: dict[str, str], jobs: int, dry_run
     for job in every if action == "list" else ():
         print(f"{job.status:8s}{job.run}")
     for job in left if dry_run and action == "run" else ():
-        print(shlex.join(["python", "-m", "cflkit", *job.command()]))
+        print(f"{shlex.join(['python', '-m', 'cflkit', *job.command()])}  # {job.run}")
     print(f"{len(every) - len(left)} of {len(every)} done, {len(failed)} failed", file=sys.stderr)
     for name, reason in failed.items():
         print(f"{name}: {reason}", file=sys.stderr)
@@ -132,7 +127,7 @@ def walk_grid(action: str, table: str, where: dict[str, str], jobs: int, dry_run
 @cli.command("data")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def show_data(names: tuple[str, ...]) -> None:
-    """List the data sets and the folders searched, or load some, downloading what is missing."""
+    """List the data sets, or load some; download what is missing."""
     from cflkit import datasets
 
     if not names:
@@ -140,33 +135,24 @@ def show_data(names: tuple[str, ...]) -> None:
         print("known:", ", ".join(datasets.names()))
     for name in names:
         images = datasets.load(name)
-        print(
-            f"{name}: {len(images.images)} images in the pool, {len(images.test_images)} in the "
-            f"central test set, {images.shape}, {images.classes} classes"
-        )
+        held = f"{len(images.images)} images in the pool, {len(images.test_images)} in the central"
+        print(f"{name}: {held} test set, {images.shape}, {images.classes} classes")
 
 
-@cli.command(short_help="Run methods on clients that are processes, through Flower.")
+@cli.command()
 @click.argument("folder", type=click.Path(path_type=Path), default=RUNS / "federation")
-@click.option(
-    *("-m", "--methods"),
-    default=("fedavg", "ifca:k=2"),
-    multiple=True,
-    show_default=True,
-    help="A method with its options; again for another.",
-)
-@click.option("--clients", type=COUNT, default=4, show_default=True, help="How many clients.")
-@click.option("--rounds", type=COUNT, default=3, show_default=True, help="How many rounds.")
-@click.option("--dataset", default="digits-8x8", show_default=True, help="The data.")
-@click.option("--version", default="quarter-turn", show_default=True, help="How clients differ.")
-@click.option("--samples", type=COUNT, default=200, show_default=True, help="Samples per client.")
+@click.option("-m", "--methods", multiple=True, default=("fedavg", "ifca:k=2"), help="Each by -m.")
+@click.option("--clients", type=COUNT, default=4, help="How many clients.")
+@click.option("--rounds", type=COUNT, default=3, help="How many rounds.")
+@click.option("--dataset", default="digits-8x8", help="The data.")
+@click.option("--version", default="quarter-turn", help="How clients differ, see partition.shifts.")
+@click.option("--samples", type=COUNT, default=200, help="Samples per client.")
 def federate(folder: Path, methods: tuple[str, ...], rounds: int, **given: Any) -> int:
-    """Run methods on processes, and compare their models with those of the simulation.
+    """Run methods on processes, through Flower.
 
-    A server and one node per client start on this machine. They talk over TLS, and each node has
-    the data of its client alone. Data, keys, logs and results go into FOLDER (default:
-    data/runs/federation). Versions are names in cflkit.partition.shifts.
-    notebooks/a_real_federation.md tells how to do it on several machines. Needs the extra 'flower'.
+    A server and one node per client start on this machine, and their models are compared with those
+    of the simulation. Data, keys, logs and results go into FOLDER. notebooks/a_real_federation.md
+    tells how to do it on several machines. Needs the extra 'flower'.
     """
     try:
         from cflkit.flower import demo
@@ -188,26 +174,24 @@ def federate(folder: Path, methods: tuple[str, ...], rounds: int, **given: Any) 
         print(f"error: {error}", file=sys.stderr)
         return 1
     for row in table.itertuples():
-        equal = "equal to" if row.equal else "NOT equal to"
-        bits = ", bit for bit" if row.equal else ""
-        told = f"the models are {equal} those of the simulation{bits}"
-        print(f"{row.method}: accuracy {row.accuracy:.3f}; {told}")
+        told = "equal to those of the simulation, bit for bit"
+        told = told if row.equal else "NOT equal to those of the simulation"
+        print(f"{row.method}: accuracy {row.accuracy:.3f}; the models are {told}")
     print(f"every message: {own.output / 'messages.csv'}")
     return 0 if table["equal"].all() else 1
 
 
-@cli.command("ledger", short_help="The papers' numbers beside ours.")
+@cli.command("ledger")
 @click.option("--paper", help="This paper alone, by its name in data/published.")
 @click.option("--table", help="This table alone.")
 @click.option("--all", "everything", is_flag=True, help="Print also what was not run.")
 @click.option("-o", "--output", type=Path, default=RUNS / "ledger.csv", help="The CSV file.")
 def show_ledger(paper: str | None, table: str | None, everything: bool, output: Path) -> None:
-    """Join the papers' tables with the run records, write the result as CSV, and print it.
+    """Show the papers' numbers beside ours.
 
     Each published number stands beside our mean ± half of its 90 % t-interval, and the smallest and
-    the largest value over seeds. The answer is reproduced, close, differs, inconclusive, single run
-    or not run; notebook 90 has the margins. Runs at the paper's scale and at a reduced one are kept
-    apart. A dash stands for one cluster in all rounds.
+    the largest value over seeds. Runs at the paper's scale and at a reduced one are kept apart. A
+    dash stands for one cluster in all rounds. Notebook 90 explains the answers.
     """
     from cflkit.reproduce import ledger, papers
 
@@ -233,15 +217,15 @@ def show_ledger(paper: str | None, table: str | None, everything: bool, output: 
     print(f"ledger    {records.display_path(path.resolve())}")
 
 
-@cli.command("records", short_help="List records, show one, or put two side by side.")
-@click.argument("ids", nargs=-1, metavar="[ID [ID]]", shell_complete=known(records.names))
-@pairs("-w", "--where", text="Only records with this parameter, as 'dataset mnist'")
+@cli.command("records")
+@click.argument("ids", nargs=-1, metavar="[ID [ID]]")
+@pairs("-w", "--where", "Only records with this parameter, as 'dataset mnist'")
 def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
-    """List records, show the measures of one, or put two side by side.
+    """List records, show one, or put two side by side.
 
     The list has the paper and scale that a record counts for, its seed, its minutes, and the age of
     its code in commits. Stale is a record whose code has changed since. Of two records, the
-    parameters in which they differ are shown, too.
+    parameters in which they differ are shown beside their measures.
     """
     from cflkit.reproduce import catalogue
 
@@ -254,25 +238,22 @@ def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
         return
     wanted = parsed(where)
     names = {name for record in records.find() for name in record.parameters}
-    if unknown := ", ".join(sorted(wanted.keys() - names)):
-        told = ", ".join(sorted(names))
-        raise ParameterError(f"no record has a parameter {unknown}; they have {told}")
+    if unknown := sorted(wanted.keys() - names):
+        told = f"{', '.join(unknown)}; they have {', '.join(sorted(names))}"
+        raise ParameterError(f"no record has a parameter {told}")
     if not (found := records.find(**wanted)):
         raise ParameterError(f"no record has {wanted}")
     table = catalogue.listing(found)
     print(table.to_string(index=False))
     if table["stale"].any():
-        print(
-            "\nstale: made by other code than the present one, which need not mean other numbers; "
-            "`python -m cflkit replay ID` tells"
-        )
+        print("\nstale: made by other code; `python -m cflkit replay ID` tells if numbers change")
 
 
-@cli.command("replay", short_help="Run the first rounds of a record again and compare.")
-@click.argument("id", shell_complete=known(records.names))
+@cli.command("replay")
+@click.argument("id")
 @click.option("--rounds", type=COUNT, help="How many rounds (default: 2).")
 def replay_record(id: str, rounds: int | None) -> int:
-    """Run the first rounds of a record with the code as it is now, and compare them.
+    """Run the first rounds of a record again and compare.
 
     Each round comes out the same, the same to rounding (as on another processor), or different. The
     exit status is 1 if a round is different. Nothing is written.
@@ -286,21 +267,20 @@ def replay_record(id: str, rounds: int | None) -> int:
     return int(any(verdict.outcome == replay.DIFFERENT for verdict in verdicts))
 
 
-@cli.command(short_help="Count how often a lesson's claims hold over seeds.")
+@cli.command()
 @click.argument("notebook", **FILE)
-@click.option("--seeds", type=COUNT, default=20, show_default=True, help="How many seeds.")
-@click.option("--first", type=int, default=0, show_default=True, help="The first seed.")
+@click.option("--seeds", type=COUNT, default=20, help="How many seeds.")
+@click.option("--first", type=int, default=0, help="The first seed.")
 @click.option("--engine", type=click.Choice(["threads", "stacked"]), help="Not the lesson's own.")
 @click.option("--perturbed", is_flag=True, help="Perturb the last bit, as another processor might.")
-@pairs("--parameter", "-p", text="Another value of a parameter, as in YAML")
-@click.option("-j", "--jobs", type=COUNT, default=2, show_default=True, help="Runs at a time.")
+@pairs("-p", "--parameter", "Another value of a parameter, as in YAML")
+@click.option("-j", "--jobs", type=COUNT, default=2, help="Runs at a time.")
 @click.option("-o", "--output", type=Path, default=RUNS / "robustness.csv", help="The table.")
 def robust(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **given: Any) -> None:
-    """Run a lesson once per seed, and count in how many runs each of its claims holds.
+    """Count how often a lesson's claims hold over seeds.
 
     Each run is a process of its own. An interrupted measurement goes on where it stopped. The
-    counts are printed and written into a table (default: data/runs/robustness.csv);
-    data/robustness.csv is the committed one.
+    counts are printed and written into a table; data/robustness.csv is the committed one.
     """
     from cflkit.reproduce import claims, robust
 
@@ -313,11 +293,11 @@ def robust(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **gi
     print(f"table     {records.display_path(output.resolve())}")
 
 
-@cli.command("course", short_help="Write the exercises for students and instructors.")
+@cli.command("course")
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--without-solutions", is_flag=True, help="Only what students may have.")
 def write_course(out: Path, without_solutions: bool) -> None:
-    """Write a course into a new folder.
+    """Write the exercises into a new folder OUT.
 
     'student' has the exercises without solutions, 'solutions' has them with solutions and rubrics,
     'nbgrader' is a course that nbgrader takes as it is, 'quizzes' has the quizzes for Moodle, and
@@ -337,10 +317,10 @@ def write_course(out: Path, without_solutions: bool) -> None:
 
 @cli.command("readme")
 def write_readme() -> None:
-    """Write the tables of README.md and notebooks/results.md, and data/ledger.csv.
+    """Write the README's tables and data/ledger.csv.
 
-    They come from the notebooks and the records that git tracks: add new ones before. No notebook
-    is run.
+    The tables of README.md and notebooks/results.md come from the notebooks and the records that
+    git tracks: add new ones before. No notebook is run.
     """
     from cflkit.reproduce import readme
 

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
 from typing import Any, Self
@@ -189,7 +189,7 @@ def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
     left = []
     for job in jobs:
         if job.status != "done":
-            left.append(Command(job.run, job.command()))
+            left.append(Process(job.run, job.command()))
         elif records.checkpoint(job.run).exists():  # the process was killed after writing it
             with contextlib.suppress(filelock.Timeout), notebooks.run_lock(job.run):
                 records.remove_leftovers(job.run)
@@ -199,95 +199,83 @@ def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
 # --- Processes ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Command:
-    """One call of ``python -m cflkit``.
+class Process:
+    """A call of ``python -m cflkit`` with some arguments, in a process of its own.
 
-    Attributes
+    Parameters
     ----------
     name : str
         The name of the run, by which its outcome is reported.
     arguments : sequence of str
         What follows ``python -m cflkit``.
-    environment : mapping of str to str
+    variables : mapping of str to str, optional
         The variables in which its environment differs from ours.
     """
 
-    name: str
-    arguments: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes]
 
+    def __init__(
+        self, name: str, arguments: Sequence[str], variables: Mapping[str, str] | None = None
+    ) -> None:
+        self.name, self.arguments, self.variables = name, arguments, dict(variables or {})
 
-class Process:
-    """A command that runs, with a share of the cores."""
-
-    def __init__(self, command: Command, threads: int) -> None:
-        self.command, self.begun = command, time.monotonic()
+    def start(self, threads: int) -> None:
+        """Start the process with a share of the cores."""
+        self.begun = time.monotonic()
         self.told = tempfile.TemporaryFile()  # noqa: SIM115  (it is closed with this object)
-        share = {"CFLKIT_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+        share = dict.fromkeys(("CFLKIT_THREADS", "OMP_NUM_THREADS"), str(threads))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cflkit", *command.arguments],
+            [sys.executable, "-m", "cflkit", *self.arguments],
             cwd=PROJECT,
-            env=os.environ | notebooks.places() | share | dict(command.environment),
+            env=os.environ | notebooks.places() | share | self.variables,
             stdout=subprocess.DEVNULL,
             stderr=self.told,
         )
 
     def reason(self) -> str:
-        """Return why the command failed; an empty text if it did not."""
-        if self.process.returncode == 0:
-            return ""
+        """Return why the process failed; an empty text if it did not."""
+        status = self.process.returncode
         self.told.seek(0)
-        told = self.told.read().decode(errors="replace")
+        told = self.told.read().decode(errors="replace").strip()
         errors = [line for line in told.splitlines() if line.startswith("error: ")]
-        if errors and self.process.returncode == 2:
+        if status == 2 and errors:
             return errors[-1].removeprefix("error: ")
-        return f"exit status {self.process.returncode}, last output {told.strip()[-200:]!r}"
+        return f"exit status {status}, last output {told[-200:]!r}" if status else ""
 
 
-def run_all(commands: Sequence[Command], side_by_side: int = 1) -> Iterator[tuple[str, str]]:
-    """Run commands, print a line as each ends, and yield its name and the reason of its failure.
+def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tuple[str, str]]:
+    """Run processes, print a line as each ends, and yield its name and the reason of its failure.
 
-    Parameters
-    ----------
-    commands : sequence of Command
-        The commands, in the order in which they begin.
-    side_by_side : int
-        The largest number of processes at a time, which share the cores.
-
-    Yields
-    ------
-    tuple of str and str
-        The name of each command once it has ended, and why it failed; empty if it did not.
+    They begin in their order, at most ``side_by_side`` at a time, and share the cores. The reason
+    is empty if a process did not fail. If this is interrupted, it ends them and waits for them.
 
     Raises
     ------
     ParameterError
         ``CFLKIT_THREADS`` is no number of cores.
     """
-    if not commands:
+    if not processes:
         return
     from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
 
-    side_by_side = min(side_by_side, len(commands))
     try:
-        threads = max(1, usable_cores() // side_by_side)
+        threads = max(1, usable_cores() // min(side_by_side, len(processes)))
     except ValueError as error:
         raise ParameterError(str(error)) from error
-    waiting, running = list(commands), list[Process]()
+    waiting, running, number = list(processes), list[Process](), 0
     try:
         while waiting or running:
             while waiting and len(running) < side_by_side:
-                running.append(Process(waiting.pop(0), threads))
+                waiting[0].start(threads)
+                running.append(waiting.pop(0))
             time.sleep(0.05)
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
-                name, reason = one.command.name, one.reason()
+                number, reason = number + 1, one.reason()
+                outcome = f"failed  {one.name}: {reason}" if reason else f"done  {one.name}"
                 minutes = (time.monotonic() - one.begun) / 60
-                outcome = f"failed  {name}: {reason}" if reason else f"done  {name}"
-                number = len(commands) - len(waiting) - len(running)
-                print(f"[{number}/{len(commands)}] {outcome}  {minutes:.1f} min", flush=True)
-                yield name, reason
+                print(f"[{number}/{len(processes)}] {outcome}  {minutes:.1f} min", flush=True)
+                yield one.name, reason
     except KeyboardInterrupt:  # Ctrl-C interrupts the processes, too
         raise
     except BaseException:  # a signal ends us alone, here or where outcomes are read

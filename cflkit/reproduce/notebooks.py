@@ -27,7 +27,7 @@ import filelock
 from cflkit._project import PROJECT
 from cflkit.reproduce import records
 from cflkit.reproduce.claims import MIME
-from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown
+from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown, model_of
 from cflkit.reproduce.values import parsed, read_yaml
 
 if TYPE_CHECKING:
@@ -44,15 +44,7 @@ class NotebookError(Exception):
 
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook as it lies in its file, see `read_notebook`.
-
-    Attributes
-    ----------
-    path : Path
-        The file; its name says which paper or lesson the notebook belongs to.
-    tree : dict
-        The contents of the file.
-    """
+    """A notebook: its file, whose name says which paper or lesson it is of, and its contents."""
 
     path: Path
     tree: dict[str, Any]
@@ -79,13 +71,7 @@ class Notebook:
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """Return names and values of the parameters cell, which holds literals alone.
-
-        Raises
-        ------
-        NotebookError
-            There is no such cell, it is not Python, or a line is not ``name = literal``.
-        """
+        """Return names and values of the parameters cell, which holds literals alone."""
         try:
             lines = ast.parse(self.parameters_cell).body
         except SyntaxError as error:
@@ -103,41 +89,26 @@ class Notebook:
     def check(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Recorded | None]:
         """Check parameters as the notebook would.
 
-        Returns
-        -------
-        tuple of dict and Recorded, or None
-            The given values in the types that the notebook needs; and all parameters of the run, if
-            it writes a record.
+        Return the given values in the types that the notebook needs; and all parameters of the run,
+        if it writes a record.
 
         Raises
         ------
         ParameterError
-            A name that the parameters cell does not have, or a value that the notebook would
-            refuse.
-        NotebookError
-            The parameters cell is missing or wrong.
+            A name that the parameters cell does not have, or a value that the notebook refuses.
         """
         from cflkit.reproduce import papers
 
         if unknown := [name for name in given if name not in self.defaults]:
             raise ParameterError(about_unknown(unknown, self.defaults))
-        model = papers.parameters_of(self.path.stem)
-        if model is None:
-            values = {n: as_the_default(n, v, self.defaults[n]) for n, v in given.items()}
-            return values, None
+        model = papers.parameters_of(self.path.stem) or model_of(self.defaults)
         run: Any = model.checked(self.defaults | dict(given))
         values = {name: getattr(run, name) for name in given}
         return values, None if papers.by_notebook(self.path.stem) is None else run
 
 
 def read_notebook(path: Path) -> Notebook:
-    """Read a notebook.
-
-    Raises
-    ------
-    NotebookError
-        The file cannot be read, or is not a notebook.
-    """
+    """Read a notebook; raise a `NotebookError` if it cannot be read or is none."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
         known = all({"cell_type", "metadata", "source"} <= cell.keys() for cell in tree["cells"])
@@ -148,22 +119,6 @@ def read_notebook(path: Path) -> Notebook:
     if not known:
         raise NotebookError(f"{path} is not a notebook")
     return Notebook(path, tree)
-
-
-def as_the_default(name: str, value: Any, default: Any) -> Any:
-    """Return a value in the type of the default, for a notebook that has no model.
-
-    Raises
-    ------
-    ParameterError
-        It has another type.
-    """
-    if isinstance(default, float) and type(value) is int:
-        return float(value)
-    if default is not None and type(value) is not type(default):
-        known = type(default).__name__
-        raise ParameterError(f"{name}: {value!r} is not {known}, as the default is")
-    return value
 
 
 def run(
@@ -188,31 +143,26 @@ def run(
     file : Path or None
         A YAML file that maps names to values.
     output : Path, optional
-        Where the executed notebook is written; parent folders are made. By default in `RUNS`, under
-        the run's id, or under the notebook's name if it writes no record.
+        The executed notebook; by default in `RUNS`, named by the run's id or by the notebook.
     missing : bool
         Do nothing if the notebook's record is there already.
     record_only : bool
-        Run only the cells that the notebook's record needs. The other cells of a lesson train
-        models, too, and can take longer.
+        Run only the cells that the record needs. The others train models, too.
 
     Returns
     -------
     tuple of str and Path, or None
-        What the cells tagged ``report`` printed, and the executed notebook; None if there was
-        nothing to do.
+        The report and the executed notebook; None if there was nothing to do.
 
     Raises
     ------
     ParameterError
-        An unknown name, a wrong type, a value out of bounds or one that does not fit the data;
-        nothing has run.
+        A value is refused (`Notebook.check`) or does not fit the data; nothing has run.
     DatasetError
         With ``missing``, one's own data do not fit any more.
     NotebookError
-        There is no notebook or no parameters cell, one of its cells failed, or another process is
-        running the same. Or a record is asked for, and the notebook belongs to no paper. Or, with
-        ``missing``, the record was made from other contents of one's own data.
+        There is no notebook, one of its cells failed, or another process is running the same. Or a
+        record is asked for and there cannot be one, or it was made from other data of one's own.
     """
     notebook = read_notebook(path)
     listed = {} if file is None else read_yaml(file)
@@ -262,10 +212,7 @@ def check_writable(folder: Path) -> None:
 def run_lock(run: str, wait: bool = False) -> filelock.BaseFileLock:
     """Return the lock of a run, which one process at a time holds and loses when it ends.
 
-    Raises
-    ------
-    filelock.Timeout
-        Another process holds the lock and we do not ``wait``; raised on entering.
+    If another one holds it and we do not ``wait``, entering it raises a `filelock.Timeout`.
     """
     path = records.checkpoint(run).with_suffix(".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -277,10 +224,7 @@ def execute(
 ) -> tuple[str, Path]:
     """Execute a notebook with checked parameters; return its report and where it was written.
 
-    Raises
-    ------
-    NotebookError
-        The notebook fails, or the output cannot be written.
+    A cell that fails and an output that cannot be written are a `NotebookError`.
     """
     output, folder = output.resolve(), notebook.path.resolve().parent
     if output == notebook.path.resolve() or (output.is_file() and output.suffix != ".ipynb"):
@@ -370,9 +314,6 @@ def places() -> dict[str, str]:
 
 
 def in_the_clone(path: Path) -> Path:
-    """Return the path of a file, which may be given as in the clone.
-
-    In another folder, ``notebooks/03_ocfl_temperature.ipynb`` is that of the clone.
-    """
+    """Return a path that may be given as in the clone: ``notebooks/…`` from any folder."""
     known = PROJECT / path
     return known if known.exists() and not path.exists() else path

@@ -24,7 +24,7 @@ import filelock
 from cflkit import _project
 from cflkit.datasets.files import write_whole
 from cflkit.reproduce import claims, records
-from cflkit.reproduce.grid import Command, run_all
+from cflkit.reproduce.grid import Process, run_all
 from cflkit.reproduce.notebooks import Notebook, NotebookError, read_notebook
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.perturbation import first_cell
@@ -36,19 +36,18 @@ EXECUTED = "executed.ipynb"
 
 @dataclass(frozen=True)
 class Measurement:
-    """A lesson, and what is other than usual in all of its runs.
+    """A lesson with a parameter ``seed``, and what is other than usual in all of its runs.
 
     Attributes
     ----------
     lesson : Notebook
-        A lesson with a parameter ``seed`` and a cell tagged ``claims``.
+        A lesson with a cell tagged ``claims``.
     given : dict
         Other values of its parameters.
     engine : {"threads", "stacked"}, optional
         The engine of all its federations; by default the lesson's own.
     perturbed : bool
-        Whether every local training ends with its last bit perturbed, see
-        `perturbation.Perturbation`. This is measured with the lesson's own engine.
+        Whether every local training ends with its last bit perturbed, with the lesson's own engine.
     """
 
     lesson: Notebook
@@ -73,8 +72,8 @@ class Measurement:
         place = records.cache().resolve() / "robustness" / self.lesson.path.stem
         return place / f"{self.setting}-{given}-{self.code}"
 
-    def command(self, seed: int) -> Command:
-        """Write a copy of the lesson, and build its run; all that this writes lies beside it."""
+    def process(self, seed: int) -> Process:
+        """Write a copy of the lesson, and return its run; all that this writes lies beside it."""
         work = self.folder / f"{seed}.work"
         work.mkdir(parents=True, exist_ok=True)
         first = first_cell(self.engine, seed + 1 if self.perturbed else None)
@@ -82,21 +81,15 @@ class Measurement:
         cells = [cell | {"execution_count": None, "id": "first"}, *self.lesson.tree["cells"]]
         copy = work / self.lesson.path.name
         copy.write_text(json.dumps(self.lesson.tree | {"cells": cells}), encoding="utf-8")
-        arguments = ["run", str(copy), *options(self.given | {"seed": seed})]
-        environment = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
-        return Command(str(seed), [*arguments, "-o", str(work / EXECUTED)], environment)
+        own = options(self.given | {"seed": seed})
+        variables = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
+        return Process(str(seed), ["run", str(copy), *own, "-o", str(work / EXECUTED)], variables)
 
     def run(self, seeds: Sequence[int], side_by_side: int) -> None:
-        """Run the seeds that are missing, and keep the claims of each.
-
-        Raises
-        ------
-        NotebookError
-            A run failed.
-        """
+        """Run the seeds that are missing, keep their claims, and raise if a run failed."""
         missing = [seed for seed in seeds if not (self.folder / f"{seed}.json").exists()]
         failed = []
-        for seed, reason in run_all([self.command(seed) for seed in missing], side_by_side):
+        for seed, reason in run_all([self.process(seed) for seed in missing], side_by_side):
             # The folder of a run that failed stays, since the reason names the notebook in it
             work = self.folder / f"{seed}.work"
             try:
@@ -141,8 +134,8 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Run a lesson once per seed, and count how often each of its claims holds.
 
-    The values in ``given`` are YAML; the others are those of `Measurement`. Of ``side_by_side``
-    runs at a time, those that are kept do not run again.
+    The values in ``given`` are YAML; for the others see `Measurement`. The result has one row per
+    claim, with `claims.COLUMNS`.
 
     Raises
     ------
@@ -174,13 +167,7 @@ def measure(
 
 
 def write_counts(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write rows into a table; rows of the same notebook and setting give way to them.
-
-    Raises
-    ------
-    ParameterError
-        The file cannot be written.
-    """
+    """Write rows into a table; rows of the same notebook and setting give way to them."""
     measured, order = {(r["notebook"], r["setting"]) for r in rows}, list(claims.SETTINGS)
     lock = filelock.FileLock(records.cache() / "robustness" / ".table.lock")
     try:

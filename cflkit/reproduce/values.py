@@ -18,40 +18,35 @@ from cflkit.reproduce.parameters import ParameterError
 class Constructor(SafeConstructor):
     """A constructor of plain values, for which ``None`` is null, as notebooks write it."""
 
-
-def text_or_none(constructor: Constructor, node: ScalarNode) -> str | None:
-    """Build a text; a ``None`` without quotes is none."""
-    return None if node.value == "None" and node.style is None else str(node.value)
-
-
-Constructor.add_constructor("tag:yaml.org,2002:str", text_or_none)
+    def text_or_none(self, node: ScalarNode) -> str | None:
+        """Build a text; a ``None`` without quotes is none."""
+        return None if node.value == "None" and node.style is None else str(node.value)
 
 
-def from_yaml(text: str) -> Any:
-    """Read one document; raise a `YAMLError`, or a `ValueError` of a date that does not exist."""
-    reader = YAML(typ="safe", pure=True)
-    reader.Constructor = Constructor
-    reader.max_depth = 20
-    return reader.load(text)
+Constructor.add_constructor("tag:yaml.org,2002:str", Constructor.text_or_none)
 
 
-def parse_yaml(name: str, text: str) -> Any:
-    """Parse the value of a parameter from the command line.
+def parse_yaml(what: str, text: str | bytes) -> Any:
+    """Read a YAML document; an error says that ``what`` is not YAML.
 
     Raises
     ------
     ParameterError
-        The value is not YAML.
+        The text is not YAML.
     """
+    reader = YAML(typ="safe", pure=True)
+    reader.Constructor, reader.max_depth = Constructor, 20
     try:
-        return from_yaml(text)
-    except (YAMLError, ValueError) as error:
-        raise ParameterError(f"{name}: {text!r} is not YAML") from error
+        return reader.load(text)
+    except (YAMLError, ValueError) as error:  # a date that does not exist is a ValueError
+        mark = getattr(error, "problem_mark", None)
+        told = f"line {mark.line + 1}: {error.problem}" if mark else error  # type: ignore
+        raise ParameterError(f"{what} is not YAML ({told})") from error
 
 
 def parsed(given: Mapping[str, str]) -> dict[str, Any]:
-    """Parse several values by their names, see `parse_yaml`."""
-    return {name: parse_yaml(name, text) for name, text in given.items()}
+    """Parse the values of parameters from the command line, see `parse_yaml`."""
+    return {name: parse_yaml(f"{name}: {text!r}", text) for name, text in given.items()}
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
@@ -63,11 +58,9 @@ def read_yaml(file: Path) -> dict[str, Any]:
         The file cannot be read, is not YAML, or has another form.
     """
     try:
-        values = from_yaml(file.read_text(encoding="utf-8"))
+        values = parse_yaml(str(file), file.read_bytes())
     except OSError as error:
         raise ParameterError(f"{file} cannot be read ({error.strerror})") from error
-    except (YAMLError, ValueError) as error:
-        raise ParameterError(f"{file} is not YAML ({error})") from error
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise ParameterError(f"{file} must hold 'name: value' lines")
     return values
@@ -75,8 +68,8 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 def as_yaml(value: Any) -> str:
     """Write a value in one line, such that `parse_yaml` reads it; plain texts stay as they are."""
-    with contextlib.suppress(YAMLError, ValueError):  # a text such as '@x' is YAML only in quotes
-        if isinstance(value, str) and from_yaml(value) == value:
+    with contextlib.suppress(ParameterError):  # a text such as '@x' is YAML only in quotes
+        if isinstance(value, str) and parse_yaml("", value) == value:
             return value
     return json.dumps(value, ensure_ascii=False)
 
