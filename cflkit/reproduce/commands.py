@@ -112,16 +112,17 @@ def walk_grid(action: str, table: str, where: dict[str, str], jobs: int, dry_run
     checkpoint) or missing. 'run' runs the rest on this machine, and may be given again at any time.
     """
     every = grid.jobs_of(table, where)
-    failed = {} if action == "list" or dry_run else grid.run_jobs(every, jobs)
+    runs = action == "run" and not dry_run
+    failed = grid.run_jobs(every, jobs) if runs else {}
     left = [job for job in every if job.status != "done"]
-    for job in every if action == "list" else ():
-        print(f"{job.status:8s}{job.run}")
-    for job in left if dry_run and action == "run" else ():
-        print(f"{shlex.join(['python', '-m', 'cflkit', *job.command()])}  # {job.run}")
-    print(f"{len(every) - len(left)} of {len(every)} done, {len(failed)} failed", file=sys.stderr)
+    for job in every if action == "list" else left if dry_run else ():
+        command = f"{shlex.join(['python', '-m', 'cflkit', *job.command()])}  # {job.run}"
+        print(f"{job.status:8s}{job.run}" if action == "list" else command)
     for name, reason in failed.items():
         print(f"{name}: {reason}", file=sys.stderr)
-    return int(bool(left) and action == "run" and not dry_run)
+    told = f", {len(failed)} failed" if runs else ""
+    print(f"{len(every) - len(left)} of {len(every)} done{told}", file=sys.stderr)
+    return int(runs and bool(left))
 
 
 @cli.command("data")

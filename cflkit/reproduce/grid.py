@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from string import Formatter
 from typing import Any, Self
@@ -76,13 +77,7 @@ class GridFile(Parameters):
         return "; ".join(f"{name} is {', '.join(map(str, own[name]))}" for name in own)
 
     def points(self, where: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the combinations of the lists that have the values in ``where``.
-
-        Raises
-        ------
-        ParameterError
-            No list has a name in ``where``.
-        """
+        """Yield the combinations of the lists that have the values in ``where``."""
         known = {name for lists in self.grids for name in lists}
         if unknown := [name for name in where if name not in known]:
             told = f"{', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
@@ -96,17 +91,7 @@ class GridFile(Parameters):
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a grid.
-
-    Attributes
-    ----------
-    run : str
-        The id of its record.
-    notebook, file : Path
-        The notebook to run, and the parameter file.
-    given : dict
-        Parameters that replace those of the file.
-    """
+    """One run of a grid: its id, the notebook, the parameter file, and what else is given."""
 
     run: str
     notebook: Path
@@ -132,14 +117,7 @@ def tables() -> list[str]:
 
 
 def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
-    """Return the runs of a grid in the order of its file.
-
-    Parameters
-    ----------
-    table : str
-        One of `tables`.
-    where : mapping of str to str, optional
-        Values as YAML, by the names in the grid file; only runs that have them are returned.
+    """Return the runs of a grid that have the values ``where`` (YAML), in the order of its file.
 
     Raises
     ------
@@ -159,10 +137,10 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
     used = {*usual, *grid.for_the_file, *grid.alike.values()}
     if unused := sorted({name for lists in grid.grids for name in lists} - used):
         raise ParameterError(f"{table}: {', '.join(unused)} is neither a parameter nor in 'file'")
-    jobs = []
+    jobs, read_once = [], cache(read_yaml)  # a file has several runs
     for point in grid.points(chosen):
         file = path.parent / grid.file.format(**point)
-        listed = read_yaml(file)
+        listed = read_once(file)
         wanted = {name: value for name, value in point.items() if name in usual}
         wanted |= {name: point[other] for name, other in grid.alike.items()} | grid.given
         _, run = notebook.check(listed | wanted)
@@ -176,15 +154,9 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
 
 
 def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
-    """Run the jobs that have no record, each in its own process.
+    """Run the jobs that have no record; return the reasons of those that failed, by their ids.
 
-    A run that fails does not end the others. A run that was interrupted continues from its
-    checkpoint.
-
-    Returns
-    -------
-    dict of str to str
-        The reasons of the runs that failed, by their ids.
+    A run that was interrupted continues from its checkpoint.
     """
     left = []
     for job in jobs:
@@ -200,24 +172,12 @@ def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
 
 
 class Process:
-    """A call of ``python -m cflkit`` with some arguments, in a process of its own.
-
-    Parameters
-    ----------
-    name : str
-        The name of the run, by which its outcome is reported.
-    arguments : sequence of str
-        What follows ``python -m cflkit``.
-    variables : mapping of str to str, optional
-        The variables in which its environment differs from ours.
-    """
+    """A run of ``python -m cflkit`` in a process, with arguments and variables of its own."""
 
     process: subprocess.Popen[bytes]
 
-    def __init__(
-        self, name: str, arguments: Sequence[str], variables: Mapping[str, str] | None = None
-    ) -> None:
-        self.name, self.arguments, self.variables = name, arguments, dict(variables or {})
+    def __init__(self, name: str, arguments: Sequence[str], **variables: str) -> None:
+        self.name, self.arguments, self.variables = name, arguments, variables
 
     def start(self, threads: int) -> None:
         """Start the process with a share of the cores."""
