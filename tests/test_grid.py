@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -26,7 +27,7 @@ from cflkit.reproduce.values import parse_yaml, read_yaml
 
 DEAD = 2**22 + 1  # no process of Linux has such a number
 TABLE = "ocfl/table-1"
-FEW = 5  # rounds where a kill need not come during training
+FEW, MANY = 5, 60  # rounds where a kill need not come during training, and where it must
 KILLS = int(os.environ.get("CFLKIT_KILLS", "5"))  # how many kills at random moments
 TINY = {
     "dataset": "digits-8x8",
@@ -38,15 +39,13 @@ TINY = {
 }
 # A notebook that only trains and writes its record
 CELLS = [
-    "from cflkit import datasets, methods, partition, simulation\n"
-    "from cflkit.federation import Federation\n"
-    "from cflkit.reproduce import papers, records",
+    "from cflkit import methods, simulation\n"
+    "from cflkit.reproduce import papers, records\n"
+    "from cflkit.reproduce.papers import ocfl",
     None,  # the parameters of notebook 03
     "run = papers.ocfl.Parameters.of(globals())\n"
     "run_name = records.run_id(run)\n"
-    "images, split = partition.ocfl(datasets.load(run.dataset), overlap=run.overlap,\n"
-    "    balance=run.balance, clients=run.clients, draws=run.draws, seed=run.partition_seed)\n"
-    "federation = Federation(images, split, run.model, run.training(), seed=run.seed)\n"
+    "federation = ocfl.federation(run, *ocfl.data(run))\n"
     "line_up = {'OCFL': methods.make('ocfl'), 'local': methods.make('local')}\n"
     "history = simulation.run(line_up, federation, run.rounds,\n"
     "    checkpoint=records.checkpoint(run_name))\n"
@@ -243,7 +242,7 @@ def worker_process():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["cflkit.reproduce.notebooks", "hdbscan", "torchvision"])
 
-    def begin(folder, phase=None, rounds=worker.PARAMETERS["rounds"]):
+    def begin(folder, phase=None, rounds=MANY):
         process = context.Process(target=worker.run, args=(folder, phase, rounds))
         process.start()
         return process
@@ -253,18 +252,15 @@ def worker_process():
 
 @pytest.fixture(scope="module")
 def undisturbed(worker_process, tmp_path_factory):
-    """Return the table of a run that is not killed."""
-    folder = tmp_path_factory.mktemp("calm")
-    finish(worker_process(folder))
-    return (folder / "results" / worker.RUN / "rounds.csv").read_bytes()
+    """Return the table of a run that is not killed, by its number of rounds."""
 
+    @cache
+    def table(rounds):
+        folder = tmp_path_factory.mktemp("calm")
+        finish(worker_process(folder, rounds=rounds))
+        return (folder / "results" / worker.RUN / "rounds.csv").read_bytes()
 
-@pytest.fixture(scope="module")
-def short(worker_process, tmp_path_factory):
-    """Return the table of a run of a few rounds that is not killed."""
-    folder = tmp_path_factory.mktemp("short")
-    finish(worker_process(folder, rounds=FEW))
-    return (folder / "results" / worker.RUN / "rounds.csv").read_bytes()
+    return table
 
 
 def finish(process):
@@ -278,6 +274,7 @@ def held(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not(
     worker_process, undisturbed, tmp_path
 ):
@@ -296,16 +293,20 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not(
         saved = torch.load(state, weights_only=True)
         rounds.append(saved["rounds"])
     assert rounds == sorted(rounds)
-    assert rounds[-1] < worker.PARAMETERS["rounds"]  # all kills were during training
+    assert rounds[-1] < MANY  # all kills were during training
     finish(worker_process(tmp_path))
     assert held(tmp_path) == [worker.RUN]
-    assert (tmp_path / "results" / worker.RUN / "rounds.csv").read_bytes() == undisturbed
+    assert (tmp_path / "results" / worker.RUN / "rounds.csv").read_bytes() == undisturbed(MANY)
     assert not state.exists()
 
 
+OTHERS = [p for p in worker.PHASES if p != "between the two renames"]
+OTHERS = [pytest.param(phase, marks=pytest.mark.nightly) for phase in OTHERS]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("phase", worker.PHASES)
-def test_a_kill_in_any_phase_loses_nothing(worker_process, short, tmp_path, phase):
+@pytest.mark.parametrize("phase", ["between the two renames", *OTHERS])
+def test_a_kill_in_any_phase_loses_nothing(worker_process, undisturbed, tmp_path, phase):
     """After a kill, there is the old or the new record, and the next run ends normally."""
     table = tmp_path / "results" / worker.RUN / "rounds.csv"
     for _ in range(2):  # first without a record, then with one
@@ -314,7 +315,7 @@ def test_a_kill_in_any_phase_loses_nothing(worker_process, short, tmp_path, phas
         assert process.exitcode == -signal.SIGKILL
         finish(worker_process(tmp_path, rounds=FEW))
         assert held(tmp_path) == [worker.RUN]
-        assert table.read_bytes() == short
+        assert table.read_bytes() == undisturbed(FEW)
     assert not list((tmp_path / "cache" / "checkpoints").glob("*.p*t"))
 
 
@@ -353,6 +354,7 @@ def wait_for_training(process):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path, monkeypatch):
     """First, SIGKILL ends all processes of a grid; later, only the main one, whose runs go on."""
     with monkeypatch.context() as calm:
@@ -383,6 +385,7 @@ def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path, monke
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_grid_that_is_told_to_end_ends_its_runs(small_grid):
     """A batch system sends SIGTERM to the main process alone."""
     process = start(small_grid)
