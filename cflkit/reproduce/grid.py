@@ -31,10 +31,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from string import Formatter
-from typing import Any, Self
+from typing import Any
 
 import filelock
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cflkit.reproduce import notebooks, records
 from cflkit.reproduce.parameters import ParameterError, Parameters
@@ -56,20 +56,6 @@ class GridFile(Parameters):
     alike: dict[str, str] = Field(default={})
     given: dict[str, Any] = Field(default={})
     grids: list[dict[str, list[str | int | float | bool]]]
-
-    @property
-    def for_the_file(self) -> set[str]:
-        """Return the names in braces in ``file``."""
-        return {name for _, name, _, _ in Formatter().parse(self.file) if name}
-
-    @model_validator(mode="after")
-    def known_names(self) -> Self:
-        """Check that every grid has all names to which ``file`` and ``alike`` refer."""
-        needed = self.for_the_file | set(self.alike.values())
-        for lists in self.grids:
-            if absent := sorted(needed - set(lists)):
-                raise ValueError(f"a grid has no {', '.join(absent)}, which file or alike needs")
-        return self
 
     def values(self, names: Iterable[str]) -> str:
         """Tell which values these names have, for a message."""
@@ -134,15 +120,19 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         raise ParameterError(f"{table}: {error}") from error
     notebook = notebooks.read_notebook(NOTEBOOKS / grid.notebook)
     usual = notebook.defaults
-    used = {*usual, *grid.for_the_file, *grid.alike.values()}
+    used = {*usual, *grid.alike.values(), *(name for _, name, _, _ in Formatter().parse(grid.file))}
     if unused := sorted({name for lists in grid.grids for name in lists} - used):
         raise ParameterError(f"{table}: {', '.join(unused)} is neither a parameter nor in 'file'")
     jobs, read_once = [], cache(read_yaml)  # a file has several runs
     for point in grid.points(chosen):
-        file = path.parent / grid.file.format(**point)
+        try:
+            file = path.parent / grid.file.format(**point)
+            same = {name: point[other] for name, other in grid.alike.items()}
+        except KeyError as error:
+            told = f"a grid has no {error.args[0]}, which file or alike needs"
+            raise ParameterError(f"{table}: {told}") from error
         listed = read_once(file)
-        wanted = {name: value for name, value in point.items() if name in usual}
-        wanted |= {name: point[other] for name, other in grid.alike.items()} | grid.given
+        wanted = {n: v for n, v in point.items() if n in usual} | same | grid.given
         _, run = notebook.check(listed | wanted)
         if run is None:
             raise ParameterError(f"{grid.notebook} writes no record")
