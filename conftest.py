@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from functools import partial
+from pathlib import Path
 
 import pytest
 from joblib import cpu_count
@@ -34,14 +35,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
         for name in ("RESULTS", "FIGURES", "CACHE"):
             os.environ.setdefault(f"CFLKIT_{name}", f"{folder}/{name.lower()}")
-    if (seed := config.getoption("--perturb")) is not None:
-        os.environ["CFLKIT_PERTURB"] = str(seed)
     if workers := getattr(config.option, "numprocesses", None):
         # Workers share the cores: two that each start a thread per core wait for one another. They
         # inherit this from the main process, since NumPy and PyTorch read it when they are loaded
         share = max(1, cpu_count() // workers)
         for name in ("CFLKIT_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(name, str(share))
+    if (seed := config.getoption("--perturb")) is not None:
+        from cflkit.reproduce.perturbation import first_cell  # loads torch, after the lines above
+
+        exec(first_cell(seed=seed), {})
+        startup = Path(os.environ["CFLKIT_CACHE"], "ipython", "profile_default", "startup")
+        startup.mkdir(parents=True, exist_ok=True)  # kernels run it before their first cell
+        (startup / "perturb.py").write_text(first_cell(seed=seed), encoding="utf-8")
+        os.environ["IPYTHONDIR"] = str(startup.parent.parent)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -313,8 +313,8 @@ def explanations():
 
 def lockstep():
     """Measure seven methods of the default scenario together, and each of them alone."""
-    lesson = notebooks.read(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
-    run = papers.ocfl.Parameters.checked(notebooks.defaults(lesson))
+    lesson = notebooks.read_notebook(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
+    run = papers.ocfl.Parameters.checked(lesson.defaults)
     given = run.model_dump(include={"overlap", "balance", "clients", "draws"})
     images, split = partition.ocfl(datasets.load(run.dataset), **given, seed=run.partition_seed)
     federation = Federation(images, split, run.model, run.training(), seed=run.seed)

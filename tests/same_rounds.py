@@ -26,20 +26,16 @@ RUNS = [
     ("07_explaining_cluster_models", "-p rounds 6 -p briggs_rounds 3"),
 ]
 
-# Variables of the caller that would change results
-OF_OURS = ("CFLKIT_ENGINE", "CFLKIT_PERTURB")
-
 
 def run_all(checkout: Path, folder: Path) -> None:
     """Run `RUNS` with the code of a checkout; all their files are written to ``folder``."""
-    own = {name: value for name, value in os.environ.items() if name not in OF_OURS}
     places = {f"CFLKIT_{n}": str(folder / n.lower()) for n in ("RESULTS", "FIGURES", "CACHE")}
     for number, (notebook, options) in enumerate(RUNS):
         command = [sys.executable, "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
         subprocess.run(
-            [*command, *options.split(), "-o", str(folder / f"{number}.ipynb")],
+            [*command, *options.split(), "--record-only", "-o", str(folder / f"{number}.ipynb")],
             cwd=checkout,
-            env=own | places | {"PYTHONPATH": str(checkout)},
+            env=os.environ | places | {"PYTHONPATH": str(checkout)},
             check=True,
             stdout=subprocess.DEVNULL,
         )

@@ -1,6 +1,5 @@
 """Claims of lessons: stated, read back, and counted over seeds."""
 
-import csv
 import json
 import os
 import shutil
@@ -11,21 +10,23 @@ import nbformat
 import pytest
 import torch
 
+from cflkit import methods
 from cflkit.__main__ import main
-from cflkit.federation import Jobs, LocalTraining
-from cflkit.reproduce import batch, claims, notebooks, records, robust
+from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.reproduce import claims, notebooks, perturbation, records, robust
 from cflkit.reproduce.parameters import ParameterError
+from cflkit.simulation import loop
 
 # A lesson that trains nothing: its claim is true of even seeds, on the default engine alone
 LESSON = """
 import os
 from pathlib import Path
+from cflkit.federation import Federation
 from cflkit.reproduce import claims
 Path(os.environ["CFLKIT_RESULTS"], "trace").write_text("x")
-engine = os.environ.get("CFLKIT_ENGINE") or "default"
 found = {
     "the seed is even": seed % 2 == 0,
-    "it runs as it is": engine == "default" and not os.environ.get("CFLKIT_PERTURB"),
+    "it runs as it is": not (Federation.forced_engine or Federation.after_training),
 }
 claims.check("lesson", found)
 """
@@ -43,61 +44,60 @@ def lesson(tmp_path):
     return path
 
 
+def folder(lesson, given=()):
+    """Return where the claims of finished runs are kept."""
+    return robust.Measurement(notebooks.read_notebook(lesson), dict(given)).folder
+
+
 @pytest.mark.slow
-def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(lesson):
-    options = {"given": {"extra": "1"}}
-    rows = robust.measure(lesson, range(2), side_by_side=2, **options)
-    assert [(row["claim"], row["runs"], row["held"]) for row in rows] == [
-        ("the seed is even", 2, 1),
-        ("it runs as it is", 2, 2),
-    ]
-    assert rows[0]["failed_seeds"] == "1"
-    assert all(row["given"] == "extra=1" for row in rows)
-    kept = robust.folder(lesson, "default", {"extra": "1"}, robust.digest(lesson))
+def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(
+    lesson, tmp_path, capsys
+):
+    table = tmp_path / "table.csv"
+    robust.write_counts([dict.fromkeys(claims.COLUMNS, "x") | {"setting": "default"}], table)
+    command = ["robust", str(lesson), "--seeds", "2", "-p", "extra", "1", "-o", str(table)]
+    assert main(command) == 0
+    assert "held in 1 of 2  the seed is even  (not with seed 1)" in capsys.readouterr().out
+    first = {"claim": "the seed is even", "runs": "2", "held": "1", "failed_seeds": "1"}
+    second = {"claim": "it runs as it is", "runs": "2", "held": "2", "failed_seeds": ""}
+    rows = claims.counts(table)
+    assert [row["notebook"] for row in rows] == ["lesson", "lesson", "x"]
+    for row, expected in zip(rows, (first, second), strict=False):
+        assert row.items() >= (expected | {"given": "extra=1", "seeds": "0-1"}).items()
+    kept = folder(lesson, {"extra": 1})
     assert sorted(path.name for path in kept.glob("[!.]*")) == ["0.json", "1.json"]
-    # What is kept is not run again: an altered file shows in the counts
+    # What is kept is not run again: an altered file shows in the counts, in the rows' place
     (kept / "1.json").write_text(json.dumps({"the seed is even": True, "it runs as it is": True}))
-    again = robust.measure(lesson, range(2), **options)
-    assert [row["held"] for row in again] == [2, 2]
+    assert main(command) == 0
+    assert [row["held"] for row in claims.counts(table)] == ["2", "2", "x"]
 
 
 @pytest.mark.slow
-def test_engine_and_perturbation_reach_the_lesson_and_are_settings_of_their_own(lesson):
-    for options in ({"engine": "stacked"}, {"perturbed": True}):
-        [_, row] = robust.measure(lesson, range(1), **options)
-        assert (row["setting"], row["held"]) == (options.get("engine", "perturbed"), 0)
+@pytest.mark.parametrize(
+    "options",
+    [{"perturbed": True}, pytest.param({"engine": "stacked"}, marks=pytest.mark.nightly)],
+)
+def test_engine_and_perturbation_reach_the_lesson_and_are_settings_of_their_own(lesson, options):
+    [_, row] = robust.measure(lesson, range(1), **options)
+    assert (row["setting"], row["held"]) == (options.get("engine", "perturbed"), 0)
 
 
 def test_changed_code_is_measured_anew(lesson):
-    before = robust.digest(lesson)
+    before = folder(lesson)
     notebook = nbformat.read(lesson, as_version=4)
     notebook.cells[1].source += "\npass"
     nbformat.write(notebook, lesson)
-    assert robust.digest(lesson) != before
+    assert folder(lesson) != before
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_is_named_and_the_others_are_kept(lesson):
+def test_a_run_that_fails_is_named_and_shows_where(lesson):
     notebook = nbformat.read(lesson, as_version=4)
     notebook.cells[1].source = "assert seed != 1\n" + notebook.cells[1].source
     nbformat.write(notebook, lesson)
     with pytest.raises(notebooks.NotebookError, match="lesson failed with seed 1: AssertionError"):
-        robust.measure(lesson, range(2))
-    kept = robust.folder(lesson, "default", {}, robust.digest(lesson))
-    assert sorted(path.name for path in kept.glob("[!.]*")) == ["0.json", "1.work"]
-    assert (kept / "1.work" / "lesson.ipynb").exists(), "it shows where the run failed"
-
-
-@pytest.mark.slow
-def test_the_command_writes_the_table_and_replaces_its_own_rows(lesson, tmp_path, capsys):
-    table = tmp_path / "table.csv"
-    robust.write([dict.fromkeys(claims.COLUMNS, "x") | {"setting": "default"}], table)
-    for _ in range(2):
-        assert main(["robust", str(lesson), "--seeds", "1", "-o", str(table)]) == 0
-    with table.open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["notebook"] for row in rows] == ["lesson", "lesson", "x"]
-    assert "held in 1 of 1  the seed is even" in capsys.readouterr().out
+        robust.measure(lesson, [1])
+    assert (folder(lesson) / "1.work" / robust.EXECUTED).exists()
 
 
 @pytest.mark.parametrize(
@@ -118,32 +118,36 @@ def test_mistakes_are_one_line(lesson, words, capsys, tmp_path, monkeypatch):
 
 
 def test_two_processes_do_not_measure_the_same(lesson):
-    kept = robust.folder(lesson, "default", {}, robust.digest(lesson))
+    kept = folder(lesson)
     kept.mkdir(parents=True)
     refused = pytest.raises(notebooks.NotebookError, match="measured by another process")
     with filelock.FileLock(kept / ".lock"), refused:
         robust.measure(lesson, range(1))
 
 
-def test_a_notebook_without_claims_is_refused(lesson, monkeypatch):
-    kept = robust.folder(lesson, "default", {}, robust.digest(lesson))
+def test_a_run_without_claims_is_refused_and_the_others_are_kept(lesson, monkeypatch):
+    notebook = nbformat.read(lesson, as_version=4)
+    told = nbformat.v4.new_output("display_data", {claims.MIME: [["it holds", True]]})
+    notebook.cells[1].outputs.append(told)
 
-    def run(commands, side_by_side):
-        """Pretend to run: the lesson has no outputs."""
-        for command in commands:
-            shutil.copy(lesson, kept / f"{command.name}.work" / "lesson.ipynb")
-            yield command, ""
+    def run_all(processes, side_by_side):
+        """Pretend to run: only the first lesson has outputs."""
+        first, second = (folder(lesson) / f"{p.name}.work" / robust.EXECUTED for p in processes)
+        nbformat.write(notebook, first)
+        shutil.copy(lesson, second)
+        yield from (("0", ""), ("1", ""))
 
-    monkeypatch.setattr(batch, "run", run)
-    with pytest.raises(notebooks.NotebookError, match="no claims"):
-        robust.measure(lesson, range(1))
+    monkeypatch.setattr(robust, "run_all", run_all)
+    with pytest.raises(notebooks.NotebookError, match=r"lesson failed with seed 1: .* no claims"):
+        robust.measure(lesson, range(2))
+    assert sorted(path.name for path in folder(lesson).glob("[!.]*")) == ["0.json", "1.work"]
 
 
 def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch):
     table, shown = tmp_path / "table.csv", []
     row = dict.fromkeys(claims.COLUMNS, "") | {"notebook": "lesson", "setting": "default"}
     row |= {"claim": "the seed is even", "runs": 2, "held": 1, "seeds": "0-1", "given": "extra=1"}
-    robust.write([row], table)
+    robust.write_counts([row], table)
     monkeypatch.setattr(claims, "TABLE", table)
     monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
     claims.check("lesson", {"the seed is even": False, "new": True})
@@ -157,9 +161,11 @@ def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch):
 
 
 def test_the_report_of_a_run_has_its_claims(tmp_path, lesson, monkeypatch):
-    monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))  # without that of `pytest --perturb`
     Path(os.environ["CFLKIT_RESULTS"]).mkdir()
-    report, output = notebooks.execute(lesson, {"seed": 3}, tmp_path / "out.ipynb")
+    report, output = notebooks.execute(
+        notebooks.read_notebook(lesson), {"seed": 3}, tmp_path / "out.ipynb"
+    )
     assert claims.of_notebook(output) == {"the seed is even": False, "it runs as it is": True}
     assert report.startswith("FALSE  the seed is even\n")
     assert report.count("Counts are of runs with the lesson") == 1
@@ -173,44 +179,60 @@ def trained(federation):
     return federation.train(Jobs(federation.initial()[None], everyone * 0, everyone), round=0)
 
 
-def test_a_perturbation_is_of_the_last_bit_and_the_same_each_time(federate, monkeypatch):
+@pytest.fixture
+def perturb(monkeypatch):
+    """Set the perturbation of all federations as the first cell of a lesson does."""
+    monkeypatch.setattr(Federation, "after_training", ())
+    monkeypatch.setattr(Federation, "forced_engine", None)
+    return lambda seed, engine=None: exec(perturbation.first_cell(engine, seed))
+
+
+def test_a_perturbation_is_of_the_last_bit_and_the_same_each_time(federate, perturb):
     training = LocalTraining(epochs=1, batch_size=16, lr=0.1)
-    monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
     plain = trained(federate(training=training))
-    first, second = (trained(federate(training=training, perturbation=1)) for _ in range(2))
+    perturb(1)
+    first, second = (trained(federate(training=training)) for _ in range(2))
     assert torch.equal(first, second)
-    monkeypatch.setenv("CFLKIT_PERTURB", "1")
-    assert torch.equal(first, trained(federate(training=training))), "also from outside"
     changed = plain != federate(training=training).initial()  # not the weights of empty pixels
     assert 0.6 < (first != plain)[changed].float().mean() < 0.7  # a third stays
     assert torch.equal(first[~changed], plain[~changed])
     up, down = (torch.nextafter(plain, plain + sign) for sign in (1, -1))
     assert ((first == plain) | (first == up) | (first == down)).all()
-    monkeypatch.setenv("CFLKIT_PERTURB", "2")
+    line = {"FedAvg": methods.make("fedavg")}
+    identity = loop.fingerprint(line, federate(), "")
+    perturb(2)
+    assert loop.fingerprint(line, federate(), "") != identity
     assert not torch.equal(first, trained(federate(training=training)))
+    assert perturbation.seed_of(federate().after_training) == 2
 
 
-def test_buffers_are_not_perturbed(federate, normalised, monkeypatch):
-    monkeypatch.delenv("CFLKIT_PERTURB", raising=False)
-    federation = federate(model=normalised, perturbation=1)
-    counters = trained(federation)[:, federation.parameters :]
-    plain = trained(federate(model=normalised))
-    assert torch.equal(counters, plain[:, federation.parameters :])
-    assert not torch.equal(trained(federation), plain)
+def test_buffers_are_not_perturbed(federate, normalised, perturb):
+    federation = federate(model=normalised)
+    plain = trained(federation)
+    perturb(1)
+    perturbed, counters = trained(federation), slice(federation.parameters, None)
+    assert torch.equal(perturbed[:, counters], plain[:, counters])
+    assert not torch.equal(perturbed, plain)
 
 
-def test_the_engine_can_be_chosen_from_outside(federate, monkeypatch):
-    monkeypatch.setenv("CFLKIT_ENGINE", "stacked")
-    assert federate().engine == "stacked"
-    monkeypatch.setenv("CFLKIT_ENGINE", "none")
-    with pytest.raises(ValueError, match="CFLKIT_ENGINE must be one of threads, stacked, not 'no"):
+def test_seeds_clients_and_rounds_change_perturbations():
+    jobs = Jobs(torch.zeros(1, 400), torch.zeros(2, dtype=torch.int64), torch.arange(2))
+
+    def perturbed(round, seed):
+        rows = torch.ones(2, 400)
+        perturbation.Perturbation(seed)(rows, jobs, round, True)
+        return [tuple(row.tolist()) for row in rows]
+
+    found = {row for round, seed in ((0, 0), (1, 0), (0, 1)) for row in perturbed(round, seed)}
+    assert len(found) == 6
+
+
+def test_a_forced_engine_wins_over_the_one_that_a_lesson_names(federate, perturb):
+    perturb(None, "stacked")
+    assert (federate().engine, federate(engine="threads").engine) == ("stacked", "stacked")
+    perturb(None, "none")
+    with pytest.raises(ValueError, match="unknown engine 'none'; choose from threads, stacked"):
         federate()
-
-
-def test_a_record_has_the_claims(tmp_path):
-    found = records.Record(tmp_path, None, {}, {}, {}, {"it holds": True})
-    assert found.claims == {"it holds": True}
-    assert records.Record(tmp_path, None, {}, {}, {}).claims == {}
 
 
 def test_a_seed_that_the_lesson_refuses_ends_it_before_anything_runs(lesson):
@@ -224,14 +246,13 @@ def test_the_path_of_ones_own_data_begins_in_the_users_folder(tmp_path, monkeypa
     Path("mine.npz").touch()
     asked = []
 
-    def ask(notebook, commands, *_):
-        asked.extend(commands)
+    def ask(processes, side_by_side):
+        asked.extend(processes)
         raise notebooks.NotebookError("that is enough")
 
     monkeypatch.setattr(robust, "run_all", ask)
     lesson = records.PROJECT / "notebooks" / "05_emd_cfl.ipynb"
     with pytest.raises(notebooks.NotebookError, match="enough"):
         robust.measure(lesson, [3], given={"dataset": "mine.npz", "lr": "1e-2"})
-    [command] = asked
-    assert str(tmp_path / "mine.npz") in command.arguments
-    assert "1e-2" in command.arguments, "what needs no change stays as it was written"
+    [process] = asked
+    assert {str(tmp_path / "mine.npz"), "0.01"} <= set(process.arguments)

@@ -472,7 +472,7 @@ def test_boxes_have_a_method_each_and_maps_leave_cold_places_alone():
 def test_layers_are_checked_before_anything_trains(change, message):
     explanations = papers.explanations
     lesson = jupytext.read(PROJECT / "notebooks" / "src" / "07_explaining_cluster_models.py")
-    usual = notebooks.defaults(lesson)
+    usual = notebooks.Notebook(PROJECT, lesson).defaults
     run = explanations.Parameters.checked(usual)
     assert run.assessment().layer == "features.8"
     run.check_against_data()
@@ -483,7 +483,7 @@ def test_layers_are_checked_before_anything_trains(change, message):
 def test_images_that_are_too_small_for_the_blur_are_refused(small):
     lesson = PROJECT / "notebooks" / "07_explaining_cluster_models.ipynb"
     given = {"dataset": small.name, "baseline": "blur", "layer": "features.0"}
-    run = papers.explanations.Parameters.checked(notebooks.defaults(notebooks.read(lesson)) | given)
+    run = papers.explanations.Parameters.checked(notebooks.read_notebook(lesson).defaults | given)
     papers.explanations.check_layer(run, small)
     parts = {name: getattr(small, name)[..., :5, :5] for name in ("images", "test_images")}
     tiny = dataclasses.replace(small, **parts)
@@ -511,6 +511,6 @@ def test_layers_are_checked_with_the_data_as_they_are(small, split):
     explanations = papers.explanations
     lesson = PROJECT / "notebooks" / "07_explaining_cluster_models.ipynb"
     own = {"dataset": small.name, "model": "resnet34", "layer": "features.layer4"}
-    run = explanations.Parameters.checked(notebooks.defaults(notebooks.read(lesson)) | own)
+    run = explanations.Parameters.checked(notebooks.read_notebook(lesson).defaults | own)
     with pytest.raises(ParameterError, match=r"layer: .* has no height and width"):
         explanations.federation(run, small, split)

@@ -8,26 +8,26 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import nbformat
 import pytest
 import torch
 import worker
-import yaml
 
 from cflkit.__main__ import main
-from cflkit.reproduce import batch, grid, notebooks, records
+from cflkit.reproduce import grid, notebooks, records
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
+from cflkit.reproduce.values import parse_yaml, read_yaml
 
 DEAD = 2**22 + 1  # no process of Linux has such a number
 TABLE = "ocfl/table-1"
-FEW = 5  # rounds where a kill need not come during training
+FEW, MANY = 5, 60  # rounds where a kill need not come during training, and where it must
 KILLS = int(os.environ.get("CFLKIT_KILLS", "5"))  # how many kills at random moments
 TINY = {
     "dataset": "digits-8x8",
@@ -39,14 +39,13 @@ TINY = {
 }
 # A notebook that only trains and writes its record
 CELLS = [
-    "from cflkit import datasets, methods, papers, partition, records, simulation\n"
-    "from cflkit.federation import Federation",
+    "from cflkit import methods, simulation\n"
+    "from cflkit.reproduce import papers, records\n"
+    "from cflkit.reproduce.papers import ocfl",
     None,  # the parameters of notebook 03
     "run = papers.ocfl.Parameters.of(globals())\n"
     "run_name = records.run_id(run)\n"
-    "images, split = partition.ocfl(datasets.load(run.dataset), overlap=run.overlap,\n"
-    "    balance=run.balance, clients=run.clients, draws=run.draws, seed=run.partition_seed)\n"
-    "federation = Federation(images, split, run.model, run.training(), seed=run.seed)\n"
+    "federation = ocfl.federation(run, *ocfl.data(run))\n"
     "line_up = {'OCFL': methods.make('ocfl'), 'local': methods.make('local')}\n"
     "history = simulation.run(line_up, federation, run.rounds,\n"
     "    checkpoint=records.checkpoint(run_name))\n"
@@ -61,7 +60,7 @@ def small_grid(tmp_path, monkeypatch):
     (params / "own" / "tiny").mkdir(parents=True)
     for balance in ("balanced", "imbalanced"):
         scenario = TINY | {"balance": balance}
-        (params / "own" / "tiny" / f"{balance}.yaml").write_text(yaml.safe_dump(scenario))
+        (params / "own" / "tiny" / f"{balance}.yaml").write_text(json.dumps(scenario))
     lesson = nbformat.read(grid.NOTEBOOKS / "03_ocfl_temperature.ipynb", as_version=4)
     [given] = [c for c in lesson.cells if "parameters" in c.metadata.get("tags", [])]
     tags = {"tags": ["record"]}
@@ -78,7 +77,7 @@ def small_grid(tmp_path, monkeypatch):
         "alike": {"partition_seed": "seed"},
         "grids": [{"balance": ["balanced", "imbalanced"], "seed": [0, 1]}],
     }
-    (params / "own" / "tiny.yaml").write_text(yaml.safe_dump(description))
+    (params / "own" / "tiny.yaml").write_text(json.dumps(description))
     monkeypatch.setattr(grid, "PARAMS", params)
     for name in ("RESULTS", "CACHE", "FIGURES"):
         monkeypatch.setenv(f"CFLKIT_{name}", str(tmp_path / name.lower()))
@@ -87,7 +86,7 @@ def small_grid(tmp_path, monkeypatch):
 
 
 def test_the_grid_of_table_1_holds_every_scenario_at_both_scales():
-    jobs = grid.read(TABLE)
+    jobs = grid.jobs_of(TABLE)
     assert len(jobs) == 3 * (40 + 16)
     assert len({job.run for job in jobs}) == len(jobs)
     assert {job.file for job in jobs} == set((grid.PARAMS / "ocfl").glob("*/*.yaml"))
@@ -96,8 +95,8 @@ def test_the_grid_of_table_1_holds_every_scenario_at_both_scales():
 
 
 def test_every_committed_record_of_a_table_is_a_run_of_its_grid():
-    known = {job.run for job in grid.read(TABLE, {"scale": "reduced"})}
-    done = {job.run for job in grid.read(TABLE) if job.status == "done"}
+    known = {job.run for job in grid.jobs_of(TABLE, {"scale": "reduced"})}
+    done = {job.run for job in grid.jobs_of(TABLE) if job.status == "done"}
     assert done
     assert done <= known
 
@@ -105,7 +104,7 @@ def test_every_committed_record_of_a_table_is_a_run_of_its_grid():
 def test_every_run_of_a_table_can_be_committed(repository):
     """Git ignores the records of the lessons' digits, and no others."""
     tables = [path.relative_to(grid.PARAMS) for path in sorted(grid.PARAMS.glob("*/*.yaml"))]
-    runs = {job.run for table in tables for job in grid.read(str(table.with_suffix("")))}
+    runs = {job.run for table in tables for job in grid.jobs_of(str(table.with_suffix("")))}
     assert any("emnist-digits" in run for run in runs)
     command = ["git", "check-ignore", "--no-index", "--stdin"]
     folders = "\n".join(f"data/results/{run}" for run in runs)
@@ -115,27 +114,27 @@ def test_every_run_of_a_table_can_be_committed(repository):
 
 
 def test_where_chooses():
-    chosen = grid.read(TABLE, {"scale": "reduced", "dataset": "mnist", "seed": "1"})
+    chosen = grid.jobs_of(TABLE, {"scale": "reduced", "dataset": "mnist", "seed": "1"})
     assert len(chosen) == 8
     assert all("-mnist-" in job.run and "-seed1-" in job.run for job in chosen)
-    clean = grid.read("fedcref/tables", {"scale": "reduced", "dirtiness": "0"})
+    clean = grid.jobs_of("fedcref/tables", {"scale": "reduced", "dirtiness": "0"})
     assert {"-dirty0-" in job.run or "-dec-" in job.run for job in clean} == {True}
     with pytest.raises(ParameterError, match="has no 'sead'; it has balance"):
-        grid.read(TABLE, {"sead": "1"})
+        grid.jobs_of(TABLE, {"sead": "1"})
     assert main(["grid", "list", TABLE, *2 * ["-w", "seed", "1"]]) == 2
     with pytest.raises(ParameterError, match=r"no run of .*; seed is 0, 1, 2; scale is paper, re"):
-        grid.read(TABLE, {"seed": "7", "scale": "reduced"})
+        grid.jobs_of(TABLE, {"seed": "7", "scale": "reduced"})
     with pytest.raises(ParameterError, match="no grid 'ocfl/table-9'; the grids are"):
-        grid.read("ocfl/table-9")
+        grid.jobs_of("ocfl/table-9")
 
 
 def test_a_job_names_the_record_that_its_command_writes():
-    for job in grid.read(TABLE, {"scale": "reduced", "seed": "2"}):
+    for job in grid.jobs_of(TABLE, {"scale": "reduced", "seed": "2"}):
         words = job.command()
         values = notebooks.read_yaml(PROJECT / words[words.index("-f") + 1])
-        values |= {n: yaml.safe_load(v) for n, v in given(words).items()}
-        source = notebooks.read(PROJECT / words[1])
-        run = ocfl.Parameters.checked(notebooks.defaults(source) | values)
+        values |= {n: parse_yaml(n, v) for n, v in given(words).items()}
+        source = notebooks.read_notebook(PROJECT / words[1])
+        run = ocfl.Parameters.checked(source.defaults | values)
         assert records.run_id(run) == job.run
 
 
@@ -148,7 +147,7 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
         assert main(["grid", "run", "own/tiny", "--dry-run"]) == 0
         return capsys.readouterr().out.splitlines()
 
-    jobs = grid.read("own/tiny")
+    jobs = grid.jobs_of("own/tiny")
     assert [job.status for job in jobs] == ["missing"] * 4
     assert len(listed()) == 4
     for job in jobs[:3]:
@@ -159,8 +158,8 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
     assert "imbalanced.yaml -p seed 1 -p partition_seed 1 --missing --record-only" in left
     # With another learning rate in one scenario's file, only its two runs must be done again
     file = small_grid / "own" / "tiny" / "balanced.yaml"
-    file.write_text(file.read_text() + "lr: 0.05\n")
-    assert [job.status for job in grid.read("own/tiny")] == [
+    file.write_text(json.dumps(read_yaml(file) | {"lr": 0.05}))
+    assert [job.status for job in grid.jobs_of("own/tiny")] == [
         "missing",
         "missing",
         "done",
@@ -182,23 +181,23 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
 )
 def test_a_grid_file_with_a_mistake(small_grid, change, message):
     path = small_grid / "own" / "tiny.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
+    path.write_text(json.dumps(read_yaml(path) | change))
     with pytest.raises(ParameterError, match=message):
-        grid.read("own/tiny")
+        grid.jobs_of("own/tiny")
 
 
 def test_a_notebook_without_record_is_never_missing_one(capsys):
     notebook = str(PROJECT / "notebooks" / "00_start_here.ipynb")
     assert main(["run", notebook, "--missing"]) == 2
     assert "writes no record" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        main(["grid", "run", TABLE, "--jobs", "0"])
+    assert main(["grid", "run", TABLE, "--jobs", "0"]) == 2
+    assert "--jobs': 0 is not in the range x>=1" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_no_two_processes_run_the_same(small_grid):
-    job = grid.read("own/tiny")[0]
-    hold = "import sys, time; from cflkit import notebooks\n"
+    job = grid.jobs_of("own/tiny")[0]
+    hold = "import sys, time; from cflkit.reproduce import notebooks\n"
     hold += "with notebooks.run_lock(sys.argv[1]): print('held', flush=True); time.sleep(60)"
     holder = subprocess.Popen(
         [sys.executable, "-c", hold, job.run], stdout=subprocess.PIPE, text=True, cwd=PROJECT
@@ -215,7 +214,7 @@ def test_no_two_processes_run_the_same(small_grid):
 
 
 def test_what_a_killed_process_left_is_swept(small_grid):
-    run = grid.read("own/tiny")[0].run
+    run = grid.jobs_of("own/tiny")[0].run
     state, draft = records.checkpoint(run), records.results() / f".{run}.{DEAD}"
     state.parent.mkdir(parents=True, exist_ok=True)
     draft.mkdir(parents=True)
@@ -243,7 +242,7 @@ def worker_process():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["cflkit.reproduce.notebooks", "hdbscan", "torchvision"])
 
-    def begin(folder, phase=None, rounds=worker.PARAMETERS["rounds"]):
+    def begin(folder, phase=None, rounds=MANY):
         process = context.Process(target=worker.run, args=(folder, phase, rounds))
         process.start()
         return process
@@ -253,18 +252,15 @@ def worker_process():
 
 @pytest.fixture(scope="module")
 def undisturbed(worker_process, tmp_path_factory):
-    """Return the table of a run that is not killed."""
-    folder = tmp_path_factory.mktemp("calm")
-    finish(worker_process(folder))
-    return (folder / "results" / worker.RUN / "rounds.csv").read_bytes()
+    """Return the table of a run that is not killed, by its number of rounds."""
 
+    @cache
+    def table(rounds):
+        folder = tmp_path_factory.mktemp("calm")
+        finish(worker_process(folder, rounds=rounds))
+        return (folder / "results" / worker.RUN / "rounds.csv").read_bytes()
 
-@pytest.fixture(scope="module")
-def short(worker_process, tmp_path_factory):
-    """Return the table of a run of a few rounds that is not killed."""
-    folder = tmp_path_factory.mktemp("short")
-    finish(worker_process(folder, rounds=FEW))
-    return (folder / "results" / worker.RUN / "rounds.csv").read_bytes()
+    return table
 
 
 def finish(process):
@@ -278,6 +274,7 @@ def held(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not(
     worker_process, undisturbed, tmp_path
 ):
@@ -296,16 +293,20 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not(
         saved = torch.load(state, weights_only=True)
         rounds.append(saved["rounds"])
     assert rounds == sorted(rounds)
-    assert rounds[-1] < worker.PARAMETERS["rounds"]  # all kills were during training
+    assert rounds[-1] < MANY  # all kills were during training
     finish(worker_process(tmp_path))
     assert held(tmp_path) == [worker.RUN]
-    assert (tmp_path / "results" / worker.RUN / "rounds.csv").read_bytes() == undisturbed
+    assert (tmp_path / "results" / worker.RUN / "rounds.csv").read_bytes() == undisturbed(MANY)
     assert not state.exists()
 
 
+OTHERS = [p for p in worker.PHASES if p != "between the two renames"]
+OTHERS = [pytest.param(phase, marks=pytest.mark.nightly) for phase in OTHERS]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("phase", worker.PHASES)
-def test_a_kill_in_any_phase_loses_nothing(worker_process, short, tmp_path, phase):
+@pytest.mark.parametrize("phase", ["between the two renames", *OTHERS])
+def test_a_kill_in_any_phase_loses_nothing(worker_process, undisturbed, tmp_path, phase):
     """After a kill, there is the old or the new record, and the next run ends normally."""
     table = tmp_path / "results" / worker.RUN / "rounds.csv"
     for _ in range(2):  # first without a record, then with one
@@ -314,7 +315,7 @@ def test_a_kill_in_any_phase_loses_nothing(worker_process, short, tmp_path, phas
         assert process.exitcode == -signal.SIGKILL
         finish(worker_process(tmp_path, rounds=FEW))
         assert held(tmp_path) == [worker.RUN]
-        assert table.read_bytes() == short
+        assert table.read_bytes() == undisturbed(FEW)
     assert not list((tmp_path / "cache" / "checkpoints").glob("*.p*t"))
 
 
@@ -330,7 +331,7 @@ def tables_of(folder):
 
 def start(params):
     """Start the grid command for two runs of the grids in ``params``, in a new process group."""
-    code = "import sys, pathlib; from cflkit import grid, notebooks;"
+    code = "import sys, pathlib; from cflkit.reproduce import grid, notebooks;"
     code += "from cflkit.__main__ import entry;"
     code += "grid.PARAMS = pathlib.Path(sys.argv[1]); notebooks.RUNS = grid.PARAMS.parent / 'runs';"
     code += "sys.argv[1:] = ['grid', 'run', 'own/tiny', '--jobs', '2', '-w', 'seed', '0']; entry()"
@@ -353,11 +354,12 @@ def wait_for_training(process):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path, monkeypatch):
     """First, SIGKILL ends all processes of a grid; later, only the main one, whose runs go on."""
     with monkeypatch.context() as calm:
         calm.setenv("CFLKIT_RESULTS", str(tmp_path / "calm"))
-        for job in grid.read("own/tiny", {"seed": "0"}):
+        for job in grid.jobs_of("own/tiny", {"seed": "0"}):
             assert main(job.command()) == 0
     expected = tables_of(tmp_path / "calm")
     assert len(expected) == 2
@@ -366,7 +368,7 @@ def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path, monke
     wait_for_training(process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert any(job.status == "begun" for job in grid.read("own/tiny"))
+    assert any(job.status == "begun" for job in grid.jobs_of("own/tiny"))
     for folder in records.results().glob("[!.]*"):
         records.read(folder)  # every record that exists is complete
     process = start(small_grid)
@@ -383,6 +385,7 @@ def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path, monke
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_grid_that_is_told_to_end_ends_its_runs(small_grid):
     """A batch system sends SIGTERM to the main process alone."""
     process = start(small_grid)
@@ -392,7 +395,7 @@ def test_a_grid_that_is_told_to_end_ends_its_runs(small_grid):
     assert process.returncode == 128 + signal.SIGTERM
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
-    assert any(job.status == "begun" for job in grid.read("own/tiny"))
+    assert any(job.status == "begun" for job in grid.jobs_of("own/tiny"))
 
 
 def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypatch):
@@ -403,8 +406,8 @@ def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypat
         "sleep 60 >/dev/null 2>&1 & wait\n"  # which must not keep the output open
     )
     script.chmod(0o755)
-    monkeypatch.setattr(batch.sys, "executable", str(script))
-    outcomes = batch.run([batch.Command(name, [name]) for name in ("quick", "long")], 2)
+    monkeypatch.setattr(grid.sys, "executable", str(script))
+    outcomes = grid.run_all([grid.Process(name, [name]) for name in ("quick", "long")], 2)
     next(outcomes)
     begin = time.monotonic()
     while not (tmp_path / "begun").exists():
@@ -416,21 +419,10 @@ def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypat
     assert (tmp_path / "ended").exists()
 
 
-def test_a_run_that_starts_while_the_others_are_ended_is_ended(tmp_path, monkeypatch):
-    script = tmp_path / "python"
-    script.write_text("#!/bin/sh\nexec sleep 60\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(batch.sys, "executable", str(script))
-    too_late = threading.Event()
-    too_late.set()
-    reason, _ = batch.run_one(batch.Command("late", []), 1, set(), too_late)
-    assert reason.startswith(f"exit status -{signal.SIGTERM.value}")
-
-
 @pytest.mark.slow
 def test_a_full_disk_is_a_clear_error_and_leaves_no_half_record(small_grid):
     """A limit on the size of files simulates the full disk."""
-    job = grid.read("own/tiny")[0]
+    job = grid.jobs_of("own/tiny")[0]
     bound = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000));"
     bound += "from cflkit.__main__ import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", bound, "run", str(job.notebook), "-f", str(job.file)]

@@ -7,6 +7,7 @@ test.
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jupytext
 import nbformat
@@ -111,14 +112,15 @@ def test_compared_cells_have_output_to_compare(name):
 @each_that_runs
 def test_parameters_are_literals_with_their_meaning_and_validated_next(name):
     notebook = built(name)
-    assert notebooks.defaults(notebook)
+    defaults = notebooks.Notebook(Path(name), notebook).defaults
+    assert defaults
     cells = code(notebook)
     [position] = [i for i, cell in enumerate(cells) if "parameters" in tags(cell)]
     assert all("  # " in line for line in cells[position].source.splitlines())
     model = papers.parameters_of(name)
     home = model.__module__.removeprefix("cflkit.reproduce.")
     assert f" = {home}.{model.__name__}.of(globals())\n" in cells[position + 1].source + "\n"
-    assert set(notebooks.defaults(notebook)) == set(model.model_fields)
+    assert set(defaults) == set(model.model_fields)
 
 
 @each_lesson
@@ -164,7 +166,7 @@ def test_the_claims_of_a_lesson_are_true(name):
 
 @each_lesson
 def test_claims_were_measured_and_say_if_they_usually_hold(name):
-    rows = [row for row in claims.table() if row["notebook"] == name]
+    rows = [row for row in claims.counts() if row["notebook"] == name]
     for claim in claims_of(name):
         by = {row["setting"]: row for row in rows if row["claim"] == claim}
         assert int(by["default"]["runs"]) >= 20, claim

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from PIL import Image
 
 from cflkit import datasets, methods, partition, simulation
@@ -23,6 +22,7 @@ from cflkit.reproduce import ledger
 from cflkit.reproduce.papers import emd_cfl, ocfl
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
+from cflkit.reproduce.values import as_yaml
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (60, 6, 5), dtype=np.uint8)
@@ -339,7 +339,7 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
         given |= {"version": "domains", "clients": None, "samples": None, "model": "perceptron"}
     else:
         given |= {"version": "quarter-turn", "clients": 4, "samples": 60}
-    options = [f"-p {name} {yaml.safe_dump(value).split()[0]}" for name, value in given.items()]
+    options = [f"-p {name} {as_yaml(value)}" for name, value in given.items()]
     notebook = str(PROJECT / "notebooks" / f"{lesson}.ipynb")
     command = ["run", notebook, *" ".join(options).split(), "--record-only"]
     assert main(command) == 0

@@ -1,12 +1,12 @@
 """Tests that one file holds all that the kit knows about a paper."""
 
+import json
 import re
 from typing import ClassVar
 
 import nbformat
 import pandas as pd
 import pytest
-import yaml
 
 from cflkit import methods
 from cflkit.reproduce import grid, ledger, notebooks, papers, readme, records
@@ -24,6 +24,7 @@ from cflkit.reproduce.papers.base import (
 )
 from cflkit.reproduce.parameters import FederatedRun, ParameterError
 from cflkit.reproduce.records import PROJECT
+from cflkit.reproduce.values import read_yaml
 
 GENERIC = ("grid", "ledger", "notebooks", "parameters", "readme", "records", "papers/base")
 
@@ -389,7 +390,7 @@ def toy(tmp_path, monkeypatch):
     """Register the toy paper, with its notebook, parameter files and table."""
     for name, contents in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(yaml.safe_dump(contents))
+        (tmp_path / name).write_text(json.dumps(contents))
     cell = nbformat.v4.new_code_cell(CELL, metadata={"tags": ["parameters"]})
     title = nbformat.v4.new_markdown_cell("# A toy\n**Minutes on two cores:** 0.5")
     nbformat.write(nbformat.v4.new_notebook(cells=[title, cell]), tmp_path / "08_toy.ipynb")
@@ -411,11 +412,11 @@ def test_a_new_paper_needs_its_file_and_nothing_else(toy):
     """The declaration above is enough for all steps from the parameter files to the README."""
     from cflkit import simulation
 
-    jobs = grid.read("toy/table-1")
+    jobs = grid.jobs_of("toy/table-1")
     assert [job.status for job in jobs] == ["missing", "missing"]
     for job in jobs:
-        values = notebooks.read_yaml(job.file) | job.given
-        run = Toy.checked(notebooks.defaults(notebooks.read(job.notebook)) | values)
+        values = read_yaml(job.file) | job.given
+        run = Toy.checked(notebooks.read_notebook(job.notebook).defaults | values)
         assert records.run_id(run) == job.run
         assert job.run.startswith("toy-digits-8x8-nonoverlapping-balanced-m6-seed")
         images, split = toy.data(run)
@@ -423,7 +424,7 @@ def test_a_new_paper_needs_its_file_and_nothing_else(toy):
         lines = toy.line_up(run, images, split)
         history = simulation.run(lines, federation, run.rounds, progress=False)
         records.write(job.run, run, history, federation)
-    assert [job.status for job in grid.read("toy/table-1")] == ["done", "done"]
+    assert [job.status for job in grid.jobs_of("toy/table-1")] == ["done", "done"]
 
     made = [records.read(records.results() / job.run) for job in jobs]
     assert [record.paper for record in made] == ["toy", "toy"]

@@ -4,7 +4,6 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from cflkit.reproduce import notebooks
-from cflkit.reproduce.notebooks import literals
 from cflkit.reproduce.papers import lessons
 from cflkit.reproduce.parameters import ParameterError, about_unknown, unknown_names
 from cflkit.reproduce.records import PROJECT
@@ -80,23 +79,25 @@ def test_names_that_papermill_puts_in_are_checked_too():
 def test_every_notebooks_own_cells_are_right(path):
     from cflkit.reproduce import papers
 
-    cells = [
-        "".join(c["source"]) for c in notebooks.read(path)["cells"] if c["cell_type"] == "code"
-    ]
+    cells = notebooks.read_notebook(path).code
     if not cells:
         pytest.skip("a page without code")
     assert unknown_names(cells, papers.parameters_of(path.stem).model_fields) == []
 
 
-def test_literals():
-    assert dict(literals("a = 1  # one\nb = [1, 2.5]\nc = None")) == {
-        "a": 1,
-        "b": [1, 2.5],
-        "c": None,
-    }
-    with pytest.raises(ValueError, match="2"):
-        list(literals("a = 1\nb = a"))
-    with pytest.raises(ValueError, match="1"):
-        list(literals("import a"))
-    with pytest.raises(SyntaxError):
-        list(literals("%time a = 1"))
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        *(("a = 1\nb = a", "line 2"), ("import a", "line 1"), ("a, b = 1, 2", "line 1")),
+        *(("a = b = 1", "line 1"), ("a: int = 1", "line 1"), ("%time a = 1", "not Python")),
+    ],
+)
+def test_a_parameters_cell_holds_literals_alone(source, message):
+    def defaults(source):
+        cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": [source]}
+        return notebooks.Notebook(PROJECT, {"cells": [cell]}).defaults
+
+    known = {"a": 1, "b": [1, 2.5], "c": None}
+    assert defaults("a = 1  # one\nb = [1,\n 2.5]\nc = None") == known
+    with pytest.raises(notebooks.NotebookError, match=message):
+        defaults(source)

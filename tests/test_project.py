@@ -13,12 +13,12 @@ import sys
 import tomllib
 
 import pytest
-import yaml
 from packaging.utils import canonicalize_name
 
 from cflkit import datasets, divergence
 from cflkit.reproduce import ledger, readme, records
 from cflkit.reproduce.records import PROJECT
+from cflkit.reproduce.values import read_yaml
 
 
 def requirements():
@@ -30,7 +30,7 @@ def requirements():
 
 
 def test_the_environment_of_conda_has_python_and_installs_the_kit():
-    environment = yaml.safe_load((PROJECT / "environment.yml").read_text())
+    environment = read_yaml(PROJECT / "environment.yml")
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     expected = ["python" + project["requires-python"], "pip", {"pip": ["--editable .[dev]"]}]
     assert environment["dependencies"] == expected

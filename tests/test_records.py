@@ -226,22 +226,6 @@ def test_the_id_differs_when_any_parameter_does(finished):
     assert records.run_id(parameters) != records.run_id(other)
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "suffix"),
-    [("CFLKIT_ENGINE", "stacked", "-stacked"), ("CFLKIT_PERTURB", "3", "-perturbed3")],
-)
-def test_a_run_with_a_variable_does_not_replace_the_run_as_it_is(
-    finished, monkeypatch, variable, value, suffix
-):
-    for name in ("CFLKIT_ENGINE", "CFLKIT_PERTURB"):
-        monkeypatch.delenv(name, raising=False)
-    plain = records.run_id(finished[0])
-    monkeypatch.setenv(variable, value)
-    assert records.run_id(finished[0]) == f"{plain}{suffix}"
-    assert records.variables(f"{plain}{suffix}") == {variable: value}
-    assert records.variables(plain) == {}
-
-
 def test_outside_a_clone_a_record_that_is_half_written_is_not_published(finished, monkeypatch):
     place = records.write("run", *finished).folder.parent
     monkeypatch.setattr(records, "PROJECT", place.parent)

@@ -100,10 +100,10 @@ def test_rows_and_values_that_are_missing_now_are_differences():
         return {"method": method, "round": str(round), "ari": "1", "new": ""} | values
 
     recorded = [row("A", 1), row("B", 1), row("A", 2)]
-    [verdict] = replay.compare(recorded, [row("A", 1, extra="0.5")])
+    [verdict] = replay.compare_rows(recorded, [row("A", 1, extra="0.5")])
     assert verdict == replay.Verdict(1, replay.DIFFERENT, ["B: no such row now"])
     without = {name: value for name, value in row("A", 1).items() if name != "ari"}
-    [verdict] = replay.compare(recorded, [without, row("B", 1)])
+    [verdict] = replay.compare_rows(recorded, [without, row("B", 1)])
     assert verdict == replay.Verdict(1, replay.DIFFERENT, ["A: ari"])
 
 
@@ -141,11 +141,10 @@ def test_what_cannot_be_replayed_is_said(made, monkeypatch):
     for rounds in (0, 5):
         with pytest.raises(ParameterError, match=f"has 4 rounds and cannot be run for {rounds}"):
             replay.replay(made, rounds=rounds)
-    for name, value in (("ENGINE", "foo"), ("THREADS", "0"), ("PERTURB", "-1")):
-        with monkeypatch.context() as variables:
-            variables.setenv(f"CFLKIT_{name}", value)
-            with pytest.raises(ParameterError, match=f"cannot be replayed here: .*{value}"):
-                replay.replay(made)
+    with monkeypatch.context() as variables:
+        variables.setenv("CFLKIT_THREADS", "0")
+        with pytest.raises(ParameterError, match=r"cannot be replayed here: .*'0'"):
+            replay.replay(made)
     rows = (made.folder / "rounds.csv").rename(made.folder / "away.csv")
     with pytest.raises(ParameterError, match=r"rounds\.csv is missing or damaged"):
         replay.replay(made)
@@ -157,17 +156,6 @@ def test_what_cannot_be_replayed_is_said(made, monkeypatch):
     shutil.copytree(made.folder, elsewhere)
     with pytest.raises(ParameterError, match="is not a record of a paper of the kit"):
         replay.replay(records.read(elsewhere))
-
-
-def test_a_run_with_variables_of_its_own_is_made_and_replayed_with_them(made, monkeypatch):
-    monkeypatch.setenv("CFLKIT_ENGINE", "stacked")
-    record = short_run()
-    assert outcomes(record) == [replay.SAME] * 2
-    assert ledger.command(record, "ocfl").startswith("CFLKIT_ENGINE=stacked ")
-    assert "CFLKIT_ENGINE" not in ledger.command(made, "ocfl")
-    monkeypatch.delenv("CFLKIT_ENGINE")
-    with pytest.raises(ParameterError, match="was made with CFLKIT_ENGINE=stacked; set it"):
-        replay.replay(record)
 
 
 SMALL = {
@@ -186,9 +174,9 @@ def test_the_first_round_of_a_committed_record_comes_out_again(data_root, monkey
     cflkit replay` can also replay these.
     """
     record = records.read(records.PROJECT / "data" / "results" / SMALL[paper])
-    compare, again = replay.compare, []
+    compare, again = replay.compare_rows, []
     monkeypatch.setattr(
-        replay, "compare", lambda then, now: again.extend(now) or compare(then, now)
+        replay, "compare_rows", lambda then, now: again.extend(now) or compare(then, now)
     )
     verdicts = replay.replay(record, rounds=1)
     assert [verdict.round for verdict in verdicts if verdict.round > 0] == [1]

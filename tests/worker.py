@@ -4,37 +4,12 @@ import os
 import signal
 from pathlib import Path
 
-from cflkit import datasets, methods, partition, simulation
-from cflkit.federation import Federation
-from cflkit.reproduce import notebooks, records
+from cflkit import methods, simulation
+from cflkit.reproduce import grid, notebooks, records
 from cflkit.reproduce.papers import ocfl
 
 RUN = "ocfl-worker"
-PARAMETERS = {
-    "dataset": "digits-8x8",
-    "overlap": "nonoverlapping",
-    "balance": "balanced",
-    "clients": 6,
-    "draws": 60,
-    "partition_seed": 0,
-    "model": "linear",
-    "optimizer": "sgd",
-    "lr": 0.1,
-    "momentum": 0.0,
-    "weight_decay": 0.0,
-    "batch_size": 16,
-    "local_epochs": 1,
-    "rounds": 60,
-    "seed": 0,
-    "window": 1,
-    "sattler_eps1": None,
-    "sattler_eps2": None,
-    "sattler_rounds": 10,
-    "briggs_rounds": 10,
-    "briggs_threshold": 0.95,
-    "include_buffers": False,
-    "central_every": 1,
-}
+SMALL = {"dataset": "digits-8x8", "model": "linear", "clients": 6, "draws": 60, "local_epochs": 1}
 
 
 def die(*arguments: object, **options: object) -> None:
@@ -62,32 +37,18 @@ PHASES = {
 }
 
 
-def run(folder: Path, phase: str | None = None, rounds: int = PARAMETERS["rounds"]) -> None:
+def run(folder: Path, phase: str | None, rounds: int) -> None:
     """Run as a notebook does, with all files in ``folder``; die in a phase if one is given."""
     for name in ("RESULTS", "CACHE"):
         os.environ[f"CFLKIT_{name}"] = str(folder / name.lower())
-    parameters = ocfl.Parameters(**PARAMETERS | {"rounds": rounds})
-    images, split = partition.ocfl(
-        datasets.load(parameters.dataset),
-        overlap=parameters.overlap,
-        balance=parameters.balance,
-        clients=parameters.clients,
-        draws=parameters.draws,
-        seed=parameters.partition_seed,
-    )
-    federation = Federation(
-        images, split, parameters.model, parameters.training(), seed=0, device="cpu"
-    )
+    usual = notebooks.read_notebook(grid.NOTEBOOKS / "03_ocfl_temperature.ipynb").defaults
+    parameters = ocfl.Parameters.checked(usual | SMALL | {"rounds": rounds})
+    federation = ocfl.federation(parameters, *ocfl.data(parameters))
     line_up = {"OCFL": methods.make("ocfl"), "local": methods.make("local")}
     if phase is not None:
         setattr(*PHASES[phase])
     with notebooks.run_lock(RUN, wait=True):
         records.remove_leftovers(RUN)
-        history = simulation.run(
-            line_up,
-            federation,
-            parameters.rounds,
-            checkpoint=records.checkpoint(RUN),
-            progress=False,
-        )
+        options = {"checkpoint": records.checkpoint(RUN), "progress": False}
+        history = simulation.run(line_up, federation, rounds, **options)
         records.write(RUN, parameters, history, federation)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Self
 from xml.etree import ElementTree
 
-import yaml
 from pydantic import BaseModel, Field, model_validator
 
 from cflkit.course.sources import CourseError, by_lesson
+from cflkit.reproduce.values import parse_yaml
 
 
 class Answer(BaseModel, extra="forbid"):
@@ -49,7 +49,7 @@ def files() -> dict[str, Path]:
 
 def read(source: Path) -> list[Question]:
     """Read the questions of a file."""
-    listed = yaml.safe_load(source.read_text(encoding="utf-8"))
+    listed = parse_yaml(source.name, source.read_text(encoding="utf-8"))
     return [Question.model_validate(one) for one in listed]
 
 

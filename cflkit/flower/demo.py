@@ -28,7 +28,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-import yaml
 
 from cflkit import datasets, simulation
 from cflkit.datasets import DatasetError
@@ -37,7 +36,8 @@ from cflkit.flower import node
 from cflkit.flower.certificates import write_certificates, write_key_pair
 from cflkit.flower.server_app import line_up_of, setting_of
 from cflkit.partition import PartitionError, shifts
-from cflkit.reproduce.notebooks import Loader
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.values import parse_yaml
 
 # How long processes may take to start, in seconds
 PATIENCE = 120.0
@@ -422,9 +422,9 @@ def line_up_text(given: Sequence[str]) -> str:
         name, _, options = text.partition(":")
         try:
             pairs = [option.split("=", 1) for option in options.split(",") if option]
-            own = {key: yaml.load(value, Loader) for key, value in pairs if key != "method"}
+            own = {key: parse_yaml(key, value) for key, value in pairs if key != "method"}
             json.dumps(own)  # a date is YAML, and no value of an option
-        except (ValueError, TypeError, yaml.YAMLError) as error:
+        except (ValueError, TypeError, ParameterError) as error:
             raise DemoError(f"{text!r} must be NAME or NAME:OPTION=VALUE,…") from error
         if len(own) < len(pairs):
             raise DemoError(f"{text!r} names an option twice, or the option 'method'")

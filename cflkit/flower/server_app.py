@@ -27,7 +27,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-import yaml
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from pydantic import ValidationError
@@ -39,7 +38,8 @@ from cflkit.flower.absence import converse_with_present
 from cflkit.flower.remote import RemoteFederation
 from cflkit.flower.setting import Setting
 from cflkit.methods import Method
-from cflkit.reproduce.notebooks import Loader
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.values import parse_yaml
 from cflkit.simulation.lockstep import converse
 
 app = ServerApp()
@@ -149,8 +149,8 @@ def line_up_of(text: str) -> dict[str, Method]:
         The setting has another form, an option is wrong, or a method does not run over a network.
     """
     try:
-        described = yaml.load(text, Loader)
-    except yaml.YAMLError:
+        described = parse_yaml("methods", text)
+    except ParameterError:
         described = None
     if not isinstance(described, dict) or not described:
         raise ValueError("methods must be YAML such as {OCFL: {method: ocfl}}")

@@ -21,7 +21,7 @@ from cflkit.reproduce.records import PROJECT, Record
 TABLE = PROJECT / "data" / "robustness.csv"
 # The type under which a cell's output keeps its claims; frontends show the text beside it
 MIME = "application/vnd.cflkit.claims+json"
-# The columns of the table of claims
+# The columns of the table of counts
 COLUMNS = ("notebook", "setting", "claim", "runs", "held", "failed_seeds", "seeds", "given", "code")
 # How a lesson is run to see whether its claims hold, and how to say so
 SETTINGS = {
@@ -47,23 +47,22 @@ def check(notebook: str, claims: Mapping[str, bool], record: Record | None = Non
     from IPython.display import display
 
     found = {claim: bool(holds) for claim, holds in claims.items()}
-    measured = {(r["claim"], r["setting"]): r for r in table() if r["notebook"] == notebook}
+    rows = {(r["claim"], r["setting"]): r for r in counts() if r["notebook"] == notebook}
     lines = []
     for claim, holds in found.items():
-        rows = [(text, measured.get((claim, setting))) for setting, text in SETTINGS.items()]
         lines.append(f"{'true ' if holds else 'FALSE'}  {claim}")
-        counts = [counted(row, text) for text, row in rows if row]
-        lines += [f"       {text}" for text in counts or ["not measured yet"]]
+        measured = [rows[claim, setting] for setting in SETTINGS if (claim, setting) in rows]
+        lines += [f"       {counted(row)}" for row in measured] or ["       not measured yet"]
     # As pairs, since notebooks are written with the names of a mapping in alphabetical order
     display({MIME: list(found.items()), "text/plain": "\n".join(lines)}, raw=True)
     if record is not None:
         records.add_claims(record, found)
 
 
-def counted(row: Mapping[str, Any], setting: str) -> str:
+def counted(row: Mapping[str, Any]) -> str:
     """Return in how many runs a claim held, and the parameters in which those runs differed."""
     given = f" ({row['given'].replace('=', ' = ')})" if row["given"] else ""
-    return f"held in {row['held']} of {row['runs']} {setting}{given}"
+    return f"held in {row['held']} of {row['runs']} {SETTINGS[row['setting']]}{given}"
 
 
 def of_notebook(notebook: Path) -> dict[str, bool]:
@@ -81,7 +80,7 @@ def of_notebook(notebook: Path) -> dict[str, bool]:
     raise ValueError(f"{notebook} has no claims in its outputs")
 
 
-def table(path: Path | None = None) -> list[dict[str, Any]]:
+def counts(path: Path | None = None) -> list[dict[str, Any]]:
     """Return the rows of a table of counts, by default of ``data/robustness.csv``.
 
     There is one row per notebook, setting and claim, and none if there is no such file.

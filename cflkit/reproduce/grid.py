@@ -21,21 +21,31 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from string import Formatter
-from typing import Any, Self
+from typing import Any
 
 import filelock
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from cflkit.reproduce import batch, notebooks, records
+from cflkit.reproduce import notebooks, records
 from cflkit.reproduce.parameters import ParameterError, Parameters
 from cflkit.reproduce.records import PROJECT
+from cflkit.reproduce.values import options, parsed, read_yaml
 
 NOTEBOOKS = PROJECT / "notebooks"
 PARAMS = NOTEBOOKS / "params"
+
+
+# --- What a grid holds ----------------------------------------------------------------------------
 
 
 class GridFile(Parameters):
@@ -47,30 +57,27 @@ class GridFile(Parameters):
     given: dict[str, Any] = Field(default={})
     grids: list[dict[str, list[str | int | float | bool]]]
 
-    @model_validator(mode="after")
-    def known_names(self) -> Self:
-        """Check that every grid has all names to which ``file`` and ``alike`` refer."""
-        needed = names_in(self.file) | set(self.alike.values())
+    def values(self, names: Iterable[str]) -> str:
+        """Tell which values these names have, for a message."""
+        own = {n: dict.fromkeys(v for lists in self.grids for v in lists.get(n, [])) for n in names}
+        return "; ".join(f"{name} is {', '.join(map(str, own[name]))}" for name in own)
+
+    def points(self, where: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the combinations of the lists that have the values in ``where``."""
+        known = {name for lists in self.grids for name in lists}
+        if unknown := [name for name in where if name not in known]:
+            told = f"{', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
+            raise ParameterError(f"the grid has no {told}")
         for lists in self.grids:
-            absent = sorted(needed - set(lists))
-            if absent:
-                raise ValueError(f"a grid has no {', '.join(absent)}, which file or alike needs")
-        return self
+            for values in itertools.product(*lists.values()):
+                point = dict(zip(lists, values, strict=True))
+                if all(point.get(name) == value for name, value in where.items()):
+                    yield point
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a grid.
-
-    Attributes
-    ----------
-    run : str
-        The id of its record.
-    notebook, file : Path
-        The notebook to run, and the parameter file.
-    given : dict
-        Parameters that replace those of the file.
-    """
+    """One run of a grid: its id, the notebook, the parameter file, and what else is given."""
 
     run: str
     notebook: Path
@@ -86,16 +93,8 @@ class Job:
 
     def command(self) -> list[str]:
         """Build the arguments of ``python -m cflkit`` that make the record if it is missing."""
-        given = [
-            w for name, value in self.given.items() for w in ("-p", name, notebooks.as_yaml(value))
-        ]
         notebook, file = map(records.display_path, (self.notebook, self.file))
-        return ["run", notebook, "-f", file, *given, "--missing", "--record-only"]
-
-
-def names_in(pattern: str) -> set[str]:
-    """Return the names in braces in a pattern such as ``"{scale}/{dataset}.yaml"``."""
-    return {name for _, name, _, _ in Formatter().parse(pattern) if name}
+        return ["run", notebook, "-f", file, *options(self.given), "--missing", "--record-only"]
 
 
 def tables() -> list[str]:
@@ -103,15 +102,8 @@ def tables() -> list[str]:
     return sorted(f"{path.parent.name}/{path.stem}" for path in PARAMS.glob("*/*.yaml"))
 
 
-def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
-    """Read the runs of a grid in the order of its file.
-
-    Parameters
-    ----------
-    table : str
-        One of `tables`.
-    where : mapping of str to str, optional
-        Values by the names in the grid file; only runs that have them are returned.
+def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
+    """Return the runs of a grid that have the values ``where`` (YAML), in the order of its file.
 
     Raises
     ------
@@ -121,90 +113,125 @@ def read(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
     """
     if table not in tables():
         raise ParameterError(f"no grid {table!r}; the grids are {', '.join(tables())}")
-    path = PARAMS / f"{table}.yaml"
+    path, chosen = PARAMS / f"{table}.yaml", parsed(where or {})
     try:
-        grid = GridFile.checked(notebooks.read_yaml(path))
+        grid = GridFile.checked(read_yaml(path))
     except ParameterError as error:
         raise ParameterError(f"{table}: {error}") from error
-    notebook = NOTEBOOKS / grid.notebook
-    usual = notebooks.defaults(notebooks.read(notebook))
-    used = {*usual, *names_in(grid.file), *grid.alike.values()}
+    notebook = notebooks.read_notebook(NOTEBOOKS / grid.notebook)
+    usual = notebook.defaults
+    used = {*usual, *grid.alike.values(), *(name for _, name, _, _ in Formatter().parse(grid.file))}
     if unused := sorted({name for lists in grid.grids for name in lists} - used):
         raise ParameterError(f"{table}: {', '.join(unused)} is neither a parameter nor in 'file'")
-    jobs = []
-    for point in points(grid, where or {}):
-        file = path.parent / grid.file.format(**point)
-        listed = notebooks.read_yaml(file)
-        wanted = {name: value for name, value in point.items() if name in usual}
-        wanted |= {name: point[other] for name, other in grid.alike.items()} | grid.given
-        checked = notebooks.check_parameters(notebook, listed | wanted)
-        run = notebooks.recorded(notebook, checked)
+    jobs, read_once = [], cache(read_yaml)  # a file has several runs
+    for point in grid.points(chosen):
+        try:
+            file = path.parent / grid.file.format(**point)
+            same = {name: point[other] for name, other in grid.alike.items()}
+        except KeyError as error:
+            told = f"a grid has no {error.args[0]}, which file or alike needs"
+            raise ParameterError(f"{table}: {told}") from error
+        listed = read_once(file)
+        wanted = {n: v for n, v in point.items() if n in usual} | same | grid.given
+        _, run = notebook.check(listed | wanted)
         if run is None:
             raise ParameterError(f"{grid.notebook} writes no record")
         given = {n: v for n, v in wanted.items() if v != listed.get(n, usual[n])}
-        jobs.append(Job(records.run_id(run), notebook, file, given))
+        jobs.append(Job(records.run_id(run), notebook.path, file, given))
     if not jobs:
-        raise ParameterError(
-            f"no run of {table} has {dict(where or {})}; {values(grid, where or {})}"
-        )
+        raise ParameterError(f"no run of {table} has {chosen}; {grid.values(chosen)}")
     return jobs
 
 
-def values(grid: GridFile, names: Iterable[str]) -> str:
-    """Tell which values these names have in a grid, for a message."""
-    lists = {
-        name: dict.fromkeys(value for lists in grid.grids for value in lists.get(name, []))
-        for name in names
-    }
-    return "; ".join(f"{name} is {', '.join(map(str, own))}" for name, own in lists.items())
+def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
+    """Run the jobs that have no record; return the reasons of those that failed, by their ids.
 
-
-def points(grid: GridFile, where: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the combinations of a grid's lists that have the values in ``where`` (YAML texts).
-
-    Raises
-    ------
-    ParameterError
-        The grid has no list with a name in ``where``.
-    """
-    known = {name for lists in grid.grids for name in lists}
-    unknown = [name for name in where if name not in known]
-    if unknown:
-        raise ParameterError(
-            f"the grid has no {', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
-        )
-    wanted = {name: notebooks.parse_yaml(name, text) for name, text in where.items()}
-    for lists in grid.grids:
-        for values in itertools.product(*lists.values()):
-            point = dict(zip(lists, values, strict=True))
-            if all(point.get(name) == value for name, value in wanted.items()):
-                yield point
-
-
-def run(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
-    """Run the jobs that have no record, each in its own process.
-
-    A run that fails does not end the others. A run that was interrupted continues from its
-    checkpoint.
-
-    Parameters
-    ----------
-    jobs : sequence of Job
-        The jobs; those that are done are not run again.
-    side_by_side : int
-        The number of runs at the same time, which share the cores.
-
-    Returns
-    -------
-    dict of str to str
-        The reasons of the runs that failed, by their ids.
+    A run that was interrupted continues from its checkpoint.
     """
     left = []
     for job in jobs:
         if job.status != "done":
-            left.append(job)
+            left.append(Process(job.run, job.command()))
         elif records.checkpoint(job.run).exists():  # the process was killed after writing it
             with contextlib.suppress(filelock.Timeout), notebooks.run_lock(job.run):
                 records.remove_leftovers(job.run)
-    commands = [batch.Command(job.run, job.command()) for job in left]
-    return {command.name: reason for command, reason in batch.run(commands, side_by_side) if reason}
+    return {name: reason for name, reason in run_all(left, side_by_side) if reason}
+
+
+# --- Processes ------------------------------------------------------------------------------------
+
+
+class Process:
+    """A run of ``python -m cflkit`` in a process, with arguments and variables of its own."""
+
+    process: subprocess.Popen[bytes]
+
+    def __init__(self, name: str, arguments: Sequence[str], **variables: str) -> None:
+        self.name, self.arguments, self.variables = name, arguments, variables
+
+    def start(self, threads: int) -> None:
+        """Start the process with a share of the cores."""
+        self.begun = time.monotonic()
+        self.told = tempfile.TemporaryFile()  # noqa: SIM115  (it is closed with this object)
+        share = dict.fromkeys(("CFLKIT_THREADS", "OMP_NUM_THREADS"), str(threads))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cflkit", *self.arguments],
+            cwd=PROJECT,
+            env=os.environ | notebooks.places() | share | self.variables,
+            stdout=subprocess.DEVNULL,
+            stderr=self.told,
+        )
+
+    def reason(self) -> str:
+        """Return why the process failed; an empty text if it did not."""
+        status = self.process.returncode
+        self.told.seek(0)
+        told = self.told.read().decode(errors="replace").strip()
+        errors = [line for line in told.splitlines() if line.startswith("error: ")]
+        if status == 2 and errors:
+            return errors[-1].removeprefix("error: ")
+        return f"exit status {status}, last output {told[-200:]!r}" if status else ""
+
+
+def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tuple[str, str]]:
+    """Run processes, print a line as each ends, and yield its name and the reason of its failure.
+
+    They begin in their order, at most ``side_by_side`` at a time, and share the cores. The reason
+    is empty if a process did not fail. If this is interrupted, it ends them and waits for them.
+
+    Raises
+    ------
+    ParameterError
+        ``CFLKIT_THREADS`` is no number of cores.
+    """
+    if not processes:
+        return
+    from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
+
+    try:
+        threads = max(1, usable_cores() // min(side_by_side, len(processes)))
+    except ValueError as error:
+        raise ParameterError(str(error)) from error
+    waiting, running, number = list(processes), list[Process](), 0
+    try:
+        while waiting or running:
+            while waiting and len(running) < side_by_side:
+                waiting[0].start(threads)
+                running.append(waiting.pop(0))
+            time.sleep(0.05)
+            for one in [one for one in running if one.process.poll() is not None]:
+                running.remove(one)
+                number, reason = number + 1, one.reason()
+                outcome = f"failed  {one.name}: {reason}" if reason else f"done  {one.name}"
+                minutes = (time.monotonic() - one.begun) / 60
+                print(f"[{number}/{len(processes)}] {outcome}  {minutes:.1f} min", flush=True)
+                yield one.name, reason
+    except KeyboardInterrupt:  # Ctrl-C interrupts the processes, too
+        raise
+    except BaseException:  # a signal ends us alone, here or where outcomes are read
+        for one in running:
+            one.process.terminate()
+        raise
+    finally:
+        for one in running:
+            one.process.wait()

@@ -25,6 +25,7 @@ from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import AS_PUBLISHED, SCORES, Margin, Protocol, Ranks
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT, Record
+from cflkit.reproduce.values import options, read_yaml
 
 PUBLISHED = PROJECT / "data" / "published"
 # The ledger of the committed records, which `readme` writes
@@ -141,14 +142,11 @@ def scale(record: Record, paper: str) -> str | None:
 
     Parameters in `Paper.free` are not compared. If the parameters match neither file, the run
     belongs to no table, and the result is None. It is also None for a run of another paper, and for
-    a run that ``CFLKIT_PERTURB`` perturbed or whose engine ``CFLKIT_ENGINE`` named, which its
-    parameters do not say.
+    a run that was perturbed although its parameters do not say so.
     """
     known = PAPERS[paper]
     perturbation = record.provenance.get("perturbation")
     if record.paper != known.folder or perturbation != record.parameters.get("perturbation"):
-        return None
-    if records.variables(record.id):
         return None
     fields = known.parameters.model_fields
     # Records have no parameters of the demonstrations, such as `repeats`
@@ -206,27 +204,22 @@ def scale_parameters(paper: str, scale: str, scenario: tuple[Any, ...]) -> dict[
     path = grid.PARAMS / known.folder / scale / known.file.format(**named)
     if not path.exists():
         return None
-    return defaults(known.notebook) | notebooks.read_yaml(path) | named
+    return defaults(known.notebook) | read_yaml(path) | named
 
 
 @cache
 def defaults(notebook: str) -> dict[str, Any]:
     """Read the parameters of a committed notebook."""
-    return notebooks.defaults(notebooks.read(grid.NOTEBOOKS / f"{notebook}.ipynb"))
+    return notebooks.read_notebook(grid.NOTEBOOKS / f"{notebook}.ipynb").defaults
 
 
 def command(record: Record, paper: str) -> str:
     """Build the command that makes a record again."""
     notebook = PAPERS[paper].notebook
     usual = defaults(notebook)
-    given = [
-        ("-p", name, notebooks.as_yaml(value))
-        for name, value in record.parameters.items()
-        if name in usual and usual[name] != value
-    ]
-    words = [f"{name}={value}" for name, value in records.variables(record.id).items()]
-    words += ["python", "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
-    return shlex.join([*words, *itertools.chain.from_iterable(given)])
+    differing = {n: v for n, v in record.parameters.items() if n in usual and usual[n] != v}
+    words = ["python", "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
+    return shlex.join([*words, *options(differing)])
 
 
 def ledger(runs: list[Record] | None = None) -> pd.DataFrame:

@@ -15,7 +15,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from cflkit._bounds import Count, Momentum, Natural, NonNegative, Optimizer, Positive, one_line
 
@@ -42,15 +50,7 @@ Balance = Literal["balanced", "imbalanced"]
 class Recorded(Protocol):
     """Parameters of a run that writes a record, as `records` needs them.
 
-    Attributes
-    ----------
-    folder : str
-        The folder of the paper's parameter files under ``notebooks/params``. The names of its
-        records begin with it.
-    scenario : str
-        The scenario of the run, for the record's name.
-    seed : int
-        The seed of the training.
+    The record's name begins with ``folder``, that of the paper's files in ``notebooks/params``.
     """
 
     folder: ClassVar[str]
@@ -58,20 +58,16 @@ class Recorded(Protocol):
     @property
     def scenario(self) -> str:
         """Return the part of the record's name that describes the run."""
-        ...
 
     @property
     def seed(self) -> int:
         """Return the seed of the training, which is part of the record's name."""
-        ...
 
     def check_against_data(self) -> None:
         """Refuse parameters that do not fit the data (see `Parameters.check_against_data`)."""
-        ...
 
     def model_dump(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
         """Return all values by name."""
-        ...
 
 
 class Parameters(BaseModel):
@@ -86,26 +82,14 @@ class Parameters(BaseModel):
         Raises
         ------
         ParameterError
-            A name is missing, the parameters cell has an unknown name, or a value has the wrong
-            type or lies out of bounds.
+            The parameters cell has an unknown name, or see `checked`.
         """
-        unknown = unknown_names(namespace.get("In", ()), cls.model_fields)
-        if unknown:
+        if unknown := unknown_names(namespace.get("In", ()), cls.model_fields):
             raise ParameterError(about_unknown(unknown, cls.model_fields))
-        return cls.checked(
-            {name: namespace[name] for name in cls.model_fields if name in namespace}
-        )
+        return cls.checked({n: namespace[n] for n in cls.model_fields if n in namespace})
 
     def check_against_data(self) -> None:
-        """Load the data and refuse parameters that do not fit it, before a kernel starts.
-
-        Raises
-        ------
-        ParameterError
-            A parameter does not fit.
-        datasets.DatasetError
-            The data are not available.
-        """
+        """Load the data, and refuse parameters that do not fit them, before a kernel starts."""
 
     @classmethod
     def added_later(cls) -> dict[str, Any]:
@@ -128,17 +112,18 @@ class Parameters(BaseModel):
             raise ParameterError(one_line(error)) from error
 
 
+def model_of(defaults: dict[str, Any]) -> type[Parameters]:
+    """Build a model that asks for the types of the defaults, for a notebook that has no model."""
+    types: Any = {n: (Any if v is None else type(v), ...) for n, v in defaults.items()}
+    return create_model("Parameters", __base__=Parameters, **types)
+
+
 def unknown_names(cells: Sequence[str], known: dict[str, Any]) -> list[str]:
     """Find the names that a notebook's parameters cell assigns but that are not parameters.
 
-    Parameters
-    ----------
-    cells : sequence of str
-        The sources of the executed cells in order: IPython's ``In``. The last cell that assigns
-        more than half of the known names is the parameters cell. Papermill's values are in a marked
-        cell after it. Other cells may assign any names.
-    known : dict
-        The parameters of the notebook by name.
+    The cells are those that were executed, in order: IPython's ``In``. The last one that assigns
+    more than half of the ``known`` names is the parameters cell. Papermill's values are in a marked
+    cell after it. Other cells may assign any names.
     """
     found: list[str] = []
     for cell in reversed(cells):
@@ -264,16 +249,10 @@ class Run(Training, Images):
 
 
 class Selection(Parameters):
-    """The methods of a line-up that a run has, and when it ends.
+    """The methods of a line-up that a run has, and when it ends."""
 
-    Attributes
-    ----------
-    line_up : tuple of str
-        The names of all methods, except those "as published".
-    """
-
+    # The names of all methods, except those "as published"
     line_up: ClassVar[tuple[str, ...]]
-
     # These fields are newer than some records, see `Training.precision`
     only: Annotated[list[str], Field(min_length=1)] | None = None
     until: Literal["rounds", "clusters"] = "rounds"

@@ -134,7 +134,7 @@ def notebook_table(numbers: range) -> str:
     for path in sorted(grid.NOTEBOOKS.glob("[0-9]*.ipynb")):
         if int(path.name[:2]) not in numbers:
             continue
-        cells = notebooks.read(path)["cells"]
+        cells = notebooks.read_notebook(path).tree["cells"]
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
         title = re.search(r"^# (.+)$", text, re.M)
         minutes = MINUTES.search(text)

@@ -14,7 +14,6 @@ import json
 import math
 import os
 import platform
-import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -119,25 +118,10 @@ def results() -> Path:
 
 
 def run_id(parameters: Recorded) -> str:
-    """Return a run's id: it describes the run, and differs if any parameter differs.
-
-    A run has an id of its own if ``CFLKIT_ENGINE`` names its engine or ``CFLKIT_PERTURB`` perturbs
-    it, so that it does not replace the record of the run as it is.
-    """
+    """Return a run's id: it describes the run, and differs if any parameter differs."""
     values = json.dumps(parameters.model_dump(exclude_defaults=True), sort_keys=True)
     digest = hashlib.sha256(values.encode()).hexdigest()[:8]
-    engine, perturbed = os.environ.get("CFLKIT_ENGINE"), os.environ.get("CFLKIT_PERTURB")
-    suffix = f"-{engine}" if engine else ""
-    suffix += f"-perturbed{perturbed}" if perturbed else ""
-    return f"{parameters.folder}-{parameters.scenario}-seed{parameters.seed}-{digest}{suffix}"
-
-
-def variables(run: str) -> dict[str, str]:
-    """Return the environment variables that a run's id names, and their values, see `run_id`."""
-    found = re.search(r"-[0-9a-f]{8}(?:-([a-z]+))?(?:-perturbed(-?\d+))?$", run)
-    values = found.groups() if found else (None, None)
-    names = ("CFLKIT_ENGINE", "CFLKIT_PERTURB")
-    return {name: value for name, value in zip(names, values, strict=True) if value}
+    return f"{parameters.folder}-{parameters.scenario}-seed{parameters.seed}-{digest}"
 
 
 def folder(run: str) -> Path | None:
@@ -377,6 +361,7 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
     import torch
 
     from cflkit.federation import usable_cores
+    from cflkit.reproduce.perturbation import seed_of
 
     device = federation.device
     cuda = device.type == "cuda"
@@ -399,7 +384,7 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": usable_cores(),
         "engine": federation.engine,
-        "perturbation": next((getattr(h, "seed", None) for h in federation.after_training), None),
+        "perturbation": seed_of(federation.after_training),
         "minutes": round(history.minutes, 2),
         "peak_memory_gib": peak_memory(device),
         "seed": federation.seed,

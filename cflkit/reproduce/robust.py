@@ -1,8 +1,9 @@
 """Whether a lesson's claims hold elsewhere: other seeds, another engine, the last bit perturbed.
 
-`measure` runs a lesson once per seed, each time in a process of its own, and reads the claims from
-the executed notebooks. What has run is kept in ``data/cache/robustness``, so that an interrupted
-measurement goes on where it stopped. `write` puts the counts into a table with one row per
+`measure` runs a copy of a lesson once per seed, each time in a process of its own, and reads the
+claims from the executed notebooks. The copy has one more cell in front, which sets the engine or
+the perturbation. What has run is kept in ``data/cache/robustness``, so that an interrupted
+measurement goes on where it stopped. `write_counts` puts the counts into a table with one row per
 notebook, setting and claim; ``data/robustness.csv`` is the committed one.
 """
 
@@ -14,6 +15,7 @@ import io
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +23,119 @@ import filelock
 
 from cflkit import _project
 from cflkit.datasets.files import write_whole
-from cflkit.reproduce import batch, claims, notebooks, records
-from cflkit.reproduce.notebooks import NotebookError
+from cflkit.reproduce import claims, records
+from cflkit.reproduce.grid import Process, run_all
+from cflkit.reproduce.notebooks import Notebook, NotebookError, read_notebook
 from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.perturbation import first_cell
+from cflkit.reproduce.values import as_yaml, options, parsed
+
+# What the executed notebook is called, beside the copy of the lesson
+EXECUTED = "executed.ipynb"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A lesson with a parameter ``seed``, and what is other than usual in all of its runs.
+
+    Attributes
+    ----------
+    lesson : Notebook
+        A lesson with a cell tagged ``claims``.
+    given : dict
+        Other values of its parameters.
+    engine : {"threads", "stacked"}, optional
+        The engine of all its federations; by default the lesson's own.
+    perturbed : bool
+        Whether every local training ends with its last bit perturbed, with the lesson's own engine.
+    """
+
+    lesson: Notebook
+    given: dict[str, Any]
+    engine: str | None = None
+    perturbed: bool = False
+
+    @property
+    def setting(self) -> str:
+        """Return the name of the setting, one of `claims.SETTINGS`."""
+        return "perturbed" if self.perturbed else self.engine or "default"
+
+    @property
+    def code(self) -> str:
+        """Return 12 digits that differ when the package's code or the lesson's differs."""
+        return hashlib.sha256((_project.DIGEST + self.lesson.digest).encode()).hexdigest()[:12]
+
+    @property
+    def folder(self) -> Path:
+        """Return where the claims of finished runs are kept, one file per seed."""
+        given = hashlib.sha256(json.dumps(self.given, sort_keys=True).encode()).hexdigest()[:8]
+        place = records.cache().resolve() / "robustness" / self.lesson.path.stem
+        return place / f"{self.setting}-{given}-{self.code}"
+
+    def process(self, seed: int) -> Process:
+        """Write a copy of the lesson, and return its run; all that this writes lies beside it."""
+        work = self.folder / f"{seed}.work"
+        work.mkdir(parents=True, exist_ok=True)
+        first = first_cell(self.engine, seed + 1 if self.perturbed else None)
+        cell = {"cell_type": "code", "metadata": {}, "source": first, "outputs": []}
+        cells = [cell | {"execution_count": None, "id": "first"}, *self.lesson.tree["cells"]]
+        copy = work / self.lesson.path.name
+        copy.write_text(json.dumps(self.lesson.tree | {"cells": cells}), encoding="utf-8")
+        own = options(self.given | {"seed": seed})
+        variables = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
+        return Process(str(seed), ["run", str(copy), *own, "-o", str(work / EXECUTED)], **variables)
+
+    def run(self, seeds: Sequence[int], side_by_side: int) -> None:
+        """Run the seeds that are missing, keep their claims, and raise if a run failed."""
+        missing = [seed for seed in seeds if not (self.folder / f"{seed}.json").exists()]
+        failed = []
+        for seed, reason in run_all([self.process(seed) for seed in missing], side_by_side):
+            # The folder of a run that failed stays, since the reason names the notebook in it
+            work = self.folder / f"{seed}.work"
+            try:
+                if reason:
+                    raise ValueError(reason)
+                found = claims.of_notebook(work / EXECUTED)
+            except ValueError as error:
+                failed.append(f"seed {seed}: {error}")
+                continue
+            write_whole(self.folder / f"{seed}.json", json.dumps(found))
+            shutil.rmtree(work, ignore_errors=True)
+        if failed:
+            raise NotebookError(f"{self.lesson.path.stem} failed with {'; '.join(failed)}")
+
+    def rows(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
+        """Count how often each claim held, as rows of `claims.COLUMNS`."""
+        files = {seed: self.folder / f"{seed}.json" for seed in seeds}
+        runs = {seed: json.loads(file.read_text("utf-8")) for seed, file in files.items()}
+        return [
+            {
+                "notebook": self.lesson.path.stem,
+                "setting": self.setting,
+                "claim": claim,
+                "runs": len(runs),
+                "held": sum(found[claim] for found in runs.values()),
+                "failed_seeds": " ".join(str(seed) for seed in runs if not runs[seed][claim]),
+                "seeds": f"{min(seeds)}-{max(seeds)}",
+                "given": " ".join(f"{name}={as_yaml(v)}" for name, v in self.given.items()),
+                "code": self.code,
+            }
+            for claim in next(iter(runs.values()))
+        ]
 
 
 def measure(
-    notebook: Path,
+    path: Path,
     seeds: Sequence[int],
     engine: str | None = None,
     perturbed: bool = False,
     given: Mapping[str, str] | None = None,
     side_by_side: int = 2,
 ) -> list[dict[str, Any]]:
-    """Run a lesson once per seed and count how often each of its claims holds.
+    """Run a lesson once per seed, and count how often each of its claims holds.
 
-    Parameters
-    ----------
-    notebook : Path
-        A lesson with a parameter ``seed`` and a cell tagged ``claims``.
-    seeds : sequence of int
-        The values of ``seed``.
-    engine : {"threads", "stacked"}, optional
-        The engine of all its federations; by default the lesson's own.
-    perturbed : bool
-        Whether every local training ends with its last bit perturbed, see `machine.perturb`. This
-        is measured with the lesson's own engine.
-    given : mapping of str to str, optional
-        Other parameters, as YAML.
-    side_by_side : int
-        The number of runs at a time.
-
-    Returns
-    -------
-    list of dict
-        One row per claim, with `claims.COLUMNS`.
+    The values in ``given`` are YAML; for the others see `Measurement`. The result has one row per
+    claim, with `claims.COLUMNS`.
 
     Raises
     ------
@@ -65,130 +145,36 @@ def measure(
     NotebookError
         A run failed, or another process measures the same.
     """
-    given = dict(given or {})
-    parsed = {name: notebooks.parse_yaml(name, text) for name, text in given.items()}
     if engine and perturbed:
         raise ParameterError("counts are kept for one change at a time: an engine or perturbation")
-    if "seed" in given:
+    other = parsed(given or {})
+    if "seed" in other:
         raise ParameterError("the seeds of the runs are given by --seeds and --first")
+    lesson = read_notebook(path)
     for seed in seeds:
-        checked = notebooks.check_parameters(notebook, parsed | {"seed": seed})
-        # The runs have another working folder, so the path of one's own data must be whole
-        changed = {name: checked[name] for name, value in parsed.items() if checked[name] != value}
-        given |= {name: notebooks.as_yaml(value) for name, value in changed.items()}
-    setting = "perturbed" if perturbed else engine or "default"
-    code = digest(notebook)
-    kept = folder(notebook, setting, given, code)
+        checked, _ = lesson.check(other | {"seed": seed})
+    # As checked, since the path of one's own data must be whole in another working folder
+    own = Measurement(lesson, {name: checked[name] for name in other}, engine, perturbed)
     try:
-        kept.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ParameterError(f"{kept} cannot be made ({error.strerror})") from error
-    try:
-        with filelock.FileLock(kept / ".lock", timeout=0):
-            commands = [
-                command(notebook, seed, engine, perturbed, given, kept)
-                for seed in seeds
-                if not (kept / f"{seed}.json").exists()
-            ]
-            run_all(notebook, commands, kept, side_by_side)
+        own.folder.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(own.folder / ".lock", timeout=0):
+            own.run(seeds, side_by_side)
     except filelock.Timeout as error:
-        raise NotebookError(f"{notebook.stem} is being measured by another process") from error
-    runs = {seed: json.loads((kept / f"{seed}.json").read_text("utf-8")) for seed in seeds}
-    return [
-        {
-            "notebook": notebook.stem,
-            "setting": setting,
-            "claim": claim,
-            "runs": len(runs),
-            "held": sum(found[claim] for found in runs.values()),
-            "failed_seeds": " ".join(str(seed) for seed in runs if not runs[seed][claim]),
-            "seeds": f"{min(seeds)}-{max(seeds)}",
-            "given": " ".join(f"{name}={value}" for name, value in given.items()),
-            "code": code,
-        }
-        for claim in next(iter(runs.values()))
-    ]
+        raise NotebookError(f"{path.stem} is being measured by another process") from error
+    except OSError as error:
+        raise ParameterError(f"{own.folder} cannot be written ({error.strerror})") from error
+    return own.rows(seeds)
 
 
-def run_all(
-    notebook: Path, commands: Sequence[batch.Command], kept: Path, side_by_side: int
-) -> None:
-    """Run the seeds that are missing, and keep the claims of each.
-
-    Raises
-    ------
-    NotebookError
-        A run failed.
-    """
-    failed = {}
-    for done, reason in batch.run(commands, side_by_side):
-        # The folder of a run that failed stays, since the reason names the notebook in it
-        work = kept / f"{done.name}.work"
-        if reason:
-            failed[done.name] = reason
-            continue
-        try:
-            found = claims.of_notebook(work / "lesson.ipynb")
-        except ValueError as error:
-            failed[done.name] = str(error)
-            continue
-        part = work / "claims.json"
-        part.write_text(json.dumps(found), encoding="utf-8")
-        part.replace(kept / f"{done.name}.json")
-        shutil.rmtree(work, ignore_errors=True)
-    if failed:
-        reasons = "; ".join(f"seed {seed}: {reason}" for seed, reason in failed.items())
-        raise NotebookError(f"{notebook.stem} failed with {reasons}")
-
-
-def command(
-    notebook: Path,
-    seed: int,
-    engine: str | None,
-    perturbed: bool,
-    given: Mapping[str, str],
-    kept: Path,
-) -> batch.Command:
-    """Build the run of one seed; all that it writes lies in a folder of its own."""
-    work = kept / f"{seed}.work"
-    work.mkdir(parents=True, exist_ok=True)
-    words = [word for name, value in given.items() for word in ("-p", name, value)]
-    arguments = ["run", str(notebook.resolve()), "-p", "seed", str(seed), *words]
-    environment = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
-    environment["CFLKIT_ENGINE"] = engine or ""
-    environment["CFLKIT_PERTURB"] = str(seed + 1) if perturbed else ""
-    return batch.Command(str(seed), [*arguments, "-o", str(work / "lesson.ipynb")], environment)
-
-
-def digest(notebook: Path) -> str:
-    """Return 12 digits that differ when the package's code or the notebook's differs."""
-    both = _project.DIGEST + notebooks.code_digest(notebook)
-    return hashlib.sha256(both.encode()).hexdigest()[:12]
-
-
-def folder(notebook: Path, setting: str, given: Mapping[str, str], code: str) -> Path:
-    """Return where the claims of finished runs are kept, one file per seed."""
-    options = hashlib.sha256(json.dumps(dict(given), sort_keys=True).encode()).hexdigest()[:8]
-    return records.cache().resolve() / "robustness" / notebook.stem / f"{setting}-{options}-{code}"
-
-
-def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write rows into a table; rows of the same notebook and setting give way to them.
-
-    Raises
-    ------
-    ParameterError
-        The file cannot be written.
-    """
-    measured = {(row["notebook"], row["setting"]) for row in rows}
+def write_counts(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write rows into a table; rows of the same notebook and setting give way to them."""
+    measured, order = {(r["notebook"], r["setting"]) for r in rows}, list(claims.SETTINGS)
     lock = filelock.FileLock(records.cache() / "robustness" / ".table.lock")
     try:
         Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
         with lock:  # two lessons may end together
-            kept = [r for r in claims.table(path) if (r["notebook"], r["setting"]) not in measured]
-            order = list(claims.SETTINGS)
+            kept = [r for r in claims.counts(path) if (r["notebook"], r["setting"]) not in measured]
             both = sorted([*kept, *rows], key=lambda r: (r["notebook"], order.index(r["setting"])))
-            path.parent.mkdir(parents=True, exist_ok=True)
             text = io.StringIO(newline="")
             writer = csv.DictWriter(text, claims.COLUMNS, lineterminator="\n")
             writer.writeheader()
@@ -202,9 +188,7 @@ def listing(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the counts as text, one line per claim."""
     lines = []
     for row in rows:
-        failed = f"  (not with seed {row['failed_seeds'].replace(' ', ', ')})"
-        lines.append(
-            f"held in {row['held']} of {row['runs']}  {row['claim']}"
-            f"{failed if row['failed_seeds'] else ''}"
-        )
+        failed = row["failed_seeds"].replace(" ", ", ")
+        lines.append(f"held in {row['held']} of {row['runs']}  {row['claim']}")
+        lines[-1] += f"  (not with seed {failed})" if failed else ""
     return "\n".join(lines)

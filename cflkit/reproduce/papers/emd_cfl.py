@@ -306,7 +306,8 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     options["max_samples"] = run.embedded
     lines = {"EMD-CFL": methods.make("emd-cfl-variant", **options)}
     if run.published_distances:
-        published = as_published("emd-cfl-variant", methods.METHODS["emd-cfl-variant"], options, OF_EMD_CFL)
+        home = methods.METHODS["emd-cfl-variant"]
+        published = as_published("emd-cfl-variant", home, options, OF_EMD_CFL)
         lines["EMD-CFL" + AS_PUBLISHED] = methods.make("emd-cfl-variant", **published)
     lines |= {
         # Where clients come later, the oracle of a scene knows all clusters from the first round

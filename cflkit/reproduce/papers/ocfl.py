@@ -44,6 +44,7 @@ from cflkit.reproduce.papers.base import (
     selected,
 )
 from cflkit.reproduce.parameters import FederatedRun, Seed, Selection
+from cflkit.reproduce.perturbation import Perturbation
 from cflkit.simulation.history import History
 
 # --- Parameters ----------------------------------------------------------------------------------
@@ -210,7 +211,10 @@ def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
 def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federation:
     """Build the federation of clients."""
     engine = run.engine if isinstance(run, Parameters) else None
-    return Federation(images, split, run.model, run.training(), seed=run.seed, engine=engine)
+    made = Federation(images, split, run.model, run.training(), seed=run.seed, engine=engine)
+    if isinstance(run, Parameters) and run.perturbation is not None:
+        return made.with_hooks(Perturbation(run.perturbation))
+    return made
 
 
 def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, Method]:

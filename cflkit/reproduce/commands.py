@@ -1,0 +1,328 @@
+"""The commands of ``python -m cflkit``.
+
+Each command imports what it needs when it is called, so that help does not wait for torch. It
+returns the exit status if that is not 0.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+import cflkit
+from cflkit.reproduce import grid, notebooks, records
+from cflkit.reproduce.notebooks import RUNS, NotebookError
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.values import parsed
+
+# The exit status of a process that Ctrl-C has ended, as shells have it
+INTERRUPTED = 130
+# The commands of which the same call goes on where an interrupted one stopped
+RESUME = ("run", "grid", "robust", "federate")
+
+
+class Commands(click.Group):
+    """All commands; a mistake of the user and Ctrl-C are one line each."""
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the command that was asked for, and return its exit status."""
+        try:
+            return super().invoke(ctx) or 0
+        except KeyboardInterrupt:
+            resumes = ctx.invoked_subcommand in RESUME
+            what = "; the same command goes on from the last checkpoint" if resumes else ""
+            print(f"interrupted{what}", file=sys.stderr)
+            return INTERRUPTED
+        except mistakes() as error:
+            print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+            return 2
+
+
+def mistakes() -> tuple[type[Exception], ...]:
+    """Return the errors that a user can correct; asked for once there is an error."""
+    from cflkit.datasets import DatasetError
+    from cflkit.partition import PartitionError
+
+    return ParameterError, NotebookError, DatasetError, PartitionError
+
+
+def pairs(short: str, long: str, text: str) -> Callable[[Any], Any]:
+    """Build an option that takes a name and a value, and may be repeated for another name."""
+
+    def by_name(ctx: click.Context, option: click.Parameter, given: Any) -> dict[str, str]:
+        if len(dict(given)) < len(given):
+            raise ParameterError(f"{long} takes one value of a name")
+        return dict(given)
+
+    form: Any = {"type": (str, str), "metavar": "NAME VALUE", "multiple": True}
+    return click.option(short, long, help=f"{text}; again for another.", callback=by_name, **form)
+
+
+def in_the_clone(ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Read a path, which may be given as in a clone."""
+    return None if path is None else notebooks.in_the_clone(path)
+
+
+COUNT = click.IntRange(min=1)
+FILE: dict[str, Any] = {"type": click.Path(path_type=Path), "callback": in_the_clone}
+
+
+@click.group(cls=Commands, no_args_is_help=False, context_settings={"show_default": True})
+@click.version_option(cflkit.__version__, prog_name="cflkit", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Clustered federated learning, notebook first."""
+
+
+@cli.command()
+@click.argument("notebook", **FILE)
+@click.option("--list", "listed", is_flag=True, help="Print its parameters; run nothing.")
+@pairs("-p", "--parameter", "One parameter, as in YAML, which wins over -f")
+@click.option("-f", "--file", **FILE, help="A YAML file of parameters.")
+@click.option("-o", "--output", type=Path, help="The executed notebook (default: data/runs/ID).")
+@click.option("--missing", is_flag=True, help="Do nothing if the notebook's record is there.")
+@click.option("--record-only", is_flag=True, help="Run only the cells that the record needs.")
+def run(notebook: Path, listed: bool, parameter: dict[str, str], **options: Any) -> None:
+    """Run a notebook with other parameters.
+
+    Unknown names, wrong types and values out of bounds end it before a kernel starts.
+    """
+    if listed:
+        print(notebooks.read_notebook(notebook).parameters_cell)
+    elif done := notebooks.run(notebook, parameter, **options):
+        print(f"{done[0]}notebook  {records.display_path(done[1])}")
+    else:
+        print("the record is there already")
+
+
+@cli.command("grid", epilog=f"The tables are {', '.join(grid.tables())}.")
+@click.argument("action", type=click.Choice(["list", "run"]))
+@click.argument("table")
+@pairs("-w", "--where", "Only runs with this value, as 'scale reduced'")
+@click.option("-j", "--jobs", type=COUNT, default=1, help="Runs at a time.")
+@click.option("-n", "--dry-run", is_flag=True, help="Print the commands of what is not done.")
+def walk_grid(action: str, table: str, where: dict[str, str], jobs: int, dry_run: bool) -> int:
+    """List or run all that a paper's table needs.
+
+    'list' says which runs of a grid under notebooks/params are done, begun (interrupted, with a
+    checkpoint) or missing. 'run' runs the rest on this machine, and may be given again at any time.
+    """
+    every = grid.jobs_of(table, where)
+    runs = action == "run" and not dry_run
+    failed = grid.run_jobs(every, jobs) if runs else {}
+    left = [job for job in every if job.status != "done"]
+    for job in every if action == "list" else left if dry_run else ():
+        command = f"{shlex.join(['python', '-m', 'cflkit', *job.command()])}  # {job.run}"
+        print(f"{job.status:8s}{job.run}" if action == "list" else command)
+    for name, reason in failed.items():
+        print(f"{name}: {reason}", file=sys.stderr)
+    told = f", {len(failed)} failed" if runs else ""
+    print(f"{len(every) - len(left)} of {len(every)} done{told}", file=sys.stderr)
+    return int(runs and bool(left))
+
+
+@cli.command("data")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def show_data(names: tuple[str, ...]) -> None:
+    """List the data sets, or load some; download what is missing."""
+    from cflkit import datasets
+
+    if not names:
+        print("searched, in order:", ", ".join(map(str, datasets.roots())))
+        print("known:", ", ".join(datasets.names()))
+    for name in names:
+        images = datasets.load(name)
+        held = f"{len(images.images)} images in the pool, {len(images.test_images)} in the central"
+        print(f"{name}: {held} test set, {images.shape}, {images.classes} classes")
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=RUNS / "federation")
+@click.option("-m", "--methods", multiple=True, default=("fedavg", "ifca:k=2"), help="Each by -m.")
+@click.option("--clients", type=COUNT, default=4, help="How many clients.")
+@click.option("--rounds", type=COUNT, default=3, help="How many rounds.")
+@click.option("--dataset", default="digits-8x8", help="The data.")
+@click.option("--version", default="quarter-turn", help="How clients differ, see partition.shifts.")
+@click.option("--samples", type=COUNT, default=200, help="Samples per client.")
+def federate(folder: Path, methods: tuple[str, ...], rounds: int, **given: Any) -> int:
+    """Run methods on processes, through Flower.
+
+    A server and one node per client start on this machine, and their models are compared with those
+    of the simulation. Data, keys, logs and results go into FOLDER. notebooks/a_real_federation.md
+    tells how to do it on several machines. Needs the extra 'flower'.
+    """
+    try:
+        from cflkit.flower import demo
+    except ImportError as error:
+        raise ParameterError(f"{error}; install the extra: pip install 'cflkit[flower]'") from error
+    folder = folder.resolve()
+    try:
+        config = {"rounds": rounds, "methods": demo.line_up_text(methods)}
+        own = demo.Demo(folder, **given, config=config)
+        prepared = demo.prepare(own)
+    except OSError as error:
+        raise ParameterError(f"{folder} cannot be written ({error.strerror})") from error
+    except (demo.DemoError, ValueError) as error:
+        raise ParameterError(str(error)) from error
+    print(f"starting a server and {given['clients']} nodes; their logs are in {folder}")
+    try:
+        table = demo.conduct(own, *prepared)
+    except demo.DemoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    for row in table.itertuples():
+        told = "equal to those of the simulation, bit for bit"
+        told = told if row.equal else "NOT equal to those of the simulation"
+        print(f"{row.method}: accuracy {row.accuracy:.3f}; the models are {told}")
+    print(f"every message: {own.output / 'messages.csv'}")
+    return 0 if table["equal"].all() else 1
+
+
+@cli.command("ledger")
+@click.option("--paper", help="This paper alone, by its name in data/published.")
+@click.option("--table", help="This table alone.")
+@click.option("--all", "everything", is_flag=True, help="Print also what was not run.")
+@click.option("-o", "--output", type=Path, default=RUNS / "ledger.csv", help="The CSV file.")
+def show_ledger(paper: str | None, table: str | None, everything: bool, output: Path) -> None:
+    """Show the papers' numbers beside ours.
+
+    Each published number stands beside our mean ± half of its 90 % t-interval, and the smallest and
+    the largest value over seeds. Runs at the paper's scale and at a reduced one are kept apart. A
+    dash stands for one cluster in all rounds. Notebook 90 explains the answers.
+    """
+    from cflkit.reproduce import ledger, papers
+
+    if paper not in (None, *papers.PAPERS):
+        raise ParameterError(f"no paper {paper!r}; there are {', '.join(papers.PAPERS)}")
+    printed = ledger.published()
+    of_paper = printed["paper"].eq(paper) | (paper is None)
+    tables = sorted(printed.loc[of_paper, "table"].unique())
+    if table not in (None, *tables):
+        raise ParameterError(f"no table {table!r}; there are {', '.join(tables)}")
+    ledger.check_place(output)  # what cannot be written is refused before the work
+    notebooks.check_writable(output.parent)
+    book = ledger.ledger()
+    try:
+        path = ledger.write(book, output)
+    except OSError as error:
+        raise ParameterError(f"{output} cannot be written ({error.strerror})") from error
+    asked = book[of_paper & (book["table"].eq(table) | (table is None))]
+    run = (asked["status"] != "not run") | (asked["reduced_status"] != "not run")
+    if everything or run.any():
+        print(ledger.formatted(asked[run | everything]).to_string(index=False), end="\n\n")
+    print(ledger.counts(asked).to_string(), end="\n\n")
+    print(f"ledger    {records.display_path(path.resolve())}")
+
+
+@cli.command("records")
+@click.argument("ids", nargs=-1, metavar="[ID [ID]]")
+@pairs("-w", "--where", "Only records with this parameter, as 'dataset mnist'")
+def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
+    """List records, show one, or put two side by side.
+
+    The list has the paper and scale that a record counts for, its seed, its minutes, and the age of
+    its code in commits. Stale is a record whose code has changed since. Of two records, the
+    parameters in which they differ are shown beside their measures.
+    """
+    from cflkit.reproduce import catalogue
+
+    if len(ids) > 2:
+        raise ParameterError(f"one record is shown, or two side by side, not {len(ids)}")
+    if ids and where:
+        raise ParameterError("--where selects from the list of records, and an ID is given")
+    if ids:
+        print(catalogue.side_by_side([catalogue.named(run) for run in ids]))
+        return
+    wanted = parsed(where)
+    names = {name for record in records.find() for name in record.parameters}
+    if unknown := sorted(wanted.keys() - names):
+        told = f"{', '.join(unknown)}; they have {', '.join(sorted(names))}"
+        raise ParameterError(f"no record has a parameter {told}")
+    if not (found := records.find(**wanted)):
+        raise ParameterError(f"no record has {wanted}")
+    table = catalogue.listing(found)
+    print(table.to_string(index=False))
+    if table["stale"].any():
+        print("\nstale: made by other code; `python -m cflkit replay ID` tells if numbers change")
+
+
+@cli.command("replay")
+@click.argument("id")
+@click.option("--rounds", type=COUNT, help="How many rounds (default: 2).")
+def replay_record(id: str, rounds: int | None) -> int:
+    """Run the first rounds of a record again and compare.
+
+    Each round comes out the same, the same to rounding (as on another processor), or different. The
+    exit status is 1 if a round is different. Nothing is written.
+    """
+    from cflkit.reproduce import catalogue, replay
+
+    verdicts = replay.replay(catalogue.named(id), rounds)
+    for verdict in verdicts:
+        some = f"  ({', '.join(verdict.where[:3])}{', …' if len(verdict.where) > 3 else ''})"
+        print(f"round {verdict.round}: {verdict.outcome}{some if verdict.where else ''}")
+    return int(any(verdict.outcome == replay.DIFFERENT for verdict in verdicts))
+
+
+@cli.command()
+@click.argument("notebook", **FILE)
+@click.option("--seeds", type=COUNT, default=20, help="How many seeds.")
+@click.option("--first", type=int, default=0, help="The first seed.")
+@click.option("--engine", type=click.Choice(["threads", "stacked"]), help="Not the lesson's own.")
+@click.option("--perturbed", is_flag=True, help="Perturb the last bit, as another processor might.")
+@pairs("-p", "--parameter", "Another value of a parameter, as in YAML")
+@click.option("-j", "--jobs", type=COUNT, default=2, help="Runs at a time.")
+@click.option("-o", "--output", type=Path, default=RUNS / "robustness.csv", help="The table.")
+def robust(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **given: Any) -> None:
+    """Count how often a lesson's claims hold over seeds.
+
+    Each run is a process of its own. An interrupted measurement goes on where it stopped. The
+    counts are printed and written into a table; data/robustness.csv is the committed one.
+    """
+    from cflkit.reproduce import claims, robust
+
+    claims.counts(output)  # another file is refused before hours of work
+    notebooks.check_writable(output.parent)
+    given["given"] = given.pop("parameter")
+    rows = robust.measure(notebook, range(first, first + seeds), side_by_side=jobs, **given)
+    robust.write_counts(rows, output)
+    print(robust.listing(rows), end="\n\n")
+    print(f"table     {records.display_path(output.resolve())}")
+
+
+@cli.command("course")
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--without-solutions", is_flag=True, help="Only what students may have.")
+def write_course(out: Path, without_solutions: bool) -> None:
+    """Write the exercises into a new folder OUT.
+
+    'student' has the exercises without solutions, 'solutions' has them with solutions and rubrics,
+    'nbgrader' is a course that nbgrader takes as it is, 'quizzes' has the quizzes for Moodle, and
+    'instructor' has the plan of the course and the key of the quizzes.
+    """
+    from cflkit.course import versions
+
+    try:
+        for path in versions.write(out, not without_solutions):
+            print(records.display_path(path.resolve()))
+    except versions.CourseError as error:
+        raise ParameterError(str(error)) from error
+    except OSError as error:
+        raise ParameterError(f"{out} cannot be written ({error.strerror})") from error
+
+
+@cli.command("readme")
+def write_readme() -> None:
+    """Write the README's tables and data/ledger.csv.
+
+    The tables of README.md and notebooks/results.md come from the notebooks and the records that
+    git tracks: add new ones before. No notebook is run.
+    """
+    from cflkit.reproduce import readme
+
+    for path in readme.write():
+        print(records.display_path(path))

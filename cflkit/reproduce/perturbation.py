@@ -1,0 +1,56 @@
+"""The last bit of what was trained, perturbed as another processor might round it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cflkit.federation import Hook, Jobs
+from cflkit.federation.seeds import PERTURBATION, integer
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """A hook after training: parameters move by one unit in the last place, or not at all.
+
+    This stands for another processor, whose sums round in another order. A client's perturbation
+    depends on the seed, the client and the round alone, so equal trainings stay equal. Parameters
+    that training did not change stay as they are, and so do buffers.
+    """
+
+    models_only: ClassVar[bool] = False
+
+    seed: int
+
+    def __call__(self, trained: Tensor, jobs: Jobs, round: int, reported: bool) -> None:
+        """Perturb the rows of ``trained`` in place, see `Hook`."""
+        starts, clients = jobs.model_of.tolist(), jobs.client_of.tolist()
+        for row, start, client in zip(trained, starts, clients, strict=True):
+            generator = torch.Generator()
+            generator.manual_seed(integer(self.seed, PERTURBATION, client, round))
+            towards = torch.randint(-1, 2, (len(row),), generator=generator).to(row)
+            moved = row != jobs.models[start, : len(row)]
+            row.copy_(torch.nextafter(row, row + towards * moved))
+
+
+def seed_of(hooks: Iterable[Hook]) -> int | None:
+    """Return the seed of the perturbation among some hooks, for a record; None without one."""
+    return next((hook.seed for hook in hooks if isinstance(hook, Perturbation)), None)
+
+
+def first_cell(engine: str | None = None, seed: int | None = None) -> str:
+    """Return code that gives all federations of a process an engine, or perturbs what they train.
+
+    `robust` runs a lesson with it as the first cell.
+    """
+    hooks = "()" if seed is None else f"({Perturbation(seed)!r},)"
+    return (
+        "from cflkit.federation import Federation\n"
+        "from cflkit.reproduce.perturbation import Perturbation\n"
+        f"Federation.forced_engine = {engine!r}\n"
+        f"Federation.after_training = {hooks}\n"
+    )
