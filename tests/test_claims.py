@@ -15,7 +15,7 @@ from cflkit.__main__ import main
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.reproduce import claims, notebooks, perturbation, records, robust
 from cflkit.reproduce.parameters import ParameterError
-from cflkit.simulation import loop
+from cflkit.simulation.checkpoints import fingerprint
 
 # A lesson that trains nothing: its claim is true of even seeds, on the default engine alone
 LESSON = """
@@ -199,9 +199,9 @@ def test_a_perturbation_is_of_the_last_bit_and_the_same_each_time(federate, pert
     up, down = (torch.nextafter(plain, plain + sign) for sign in (1, -1))
     assert ((first == plain) | (first == up) | (first == down)).all()
     line = {"FedAvg": methods.make("fedavg")}
-    identity = loop.fingerprint(line, federate(), "")
+    identity = fingerprint(line, federate(), "")
     perturb(2)
-    assert loop.fingerprint(line, federate(), "") != identity
+    assert fingerprint(line, federate(), "") != identity
     assert not torch.equal(first, trained(federate(training=training)))
     assert perturbation.seed_of(federate().after_training) == 2
 
