@@ -105,43 +105,22 @@ class FederationLike(Protocol):
     server: Server
 
     @property
-    def identity(self) -> str:
-        """Return the identity of the clients' data, for checkpoints."""
-
+    def identity(self) -> str: ...
     @property
-    def per_round(self) -> int:
-        """Return how many clients take part in a round."""
-
+    def per_round(self) -> int: ...
     @property
-    def partial(self) -> bool:
-        """Return whether a round can leave out clients."""
-
-    def initial(self) -> Tensor:
-        """Return the model ``[P + Q]`` that all clients start from."""
-
-    def reachable(self, round: int) -> Tensor:
-        """Return the clients that answer in a round, ascending."""
-
-    def participants(self, round: int) -> Tensor:
-        """Return the clients that take part in a round, ascending."""
-
-    def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
-        """Draw some of the clients, in ascending order; the same for the same seed and key."""
-
-    def num_samples(self, client: int, split: str = "train") -> int:
-        """Return how many samples a client has in a split; 0 if there is no such split."""
-
-    def train(self, jobs: Jobs, round: int, reported: bool = True) -> Tensor:
-        """Train each job's model on its client's training samples; ``[J, P + Q]``."""
-
-    def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
-        """Return the loss of each job's model on each sample of its client; J tensors ``[n]``."""
-
-    def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
-        """Let each job's client answer a question; J answers."""
-
-    def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
-        """Return macro-F1 and accuracy of mixtures of models, by mixture and client."""
+    def partial(self) -> bool: ...
+    def initial(self) -> Tensor: ...
+    def reachable(self, round: int) -> Tensor: ...
+    def participants(self, round: int) -> Tensor: ...
+    def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor: ...
+    def num_samples(self, client: int, split: str = "train") -> int: ...
+    def train(self, jobs: Jobs, round: int, reported: bool = True) -> Tensor: ...
+    def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]: ...
+    def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]: ...
+    def scores(
+        self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str
+    ) -> Scores: ...
 
 
 class ClientsAbsent(Exception):
