@@ -149,6 +149,11 @@ def test_parameters_cells_that_papermill_would_take_silently(capsys, tmp_path, c
     assert message in refuse(capsys, "run", notebook(tmp_path, *cells), "-p", "x", "2")
 
 
+def test_a_record_needs_cells_that_are_tagged_for_it():
+    with pytest.raises(NotebookError, match="no cells tagged 'record'"):
+        notebooks.skip_the_rest([nbformat.v4.new_code_cell("1")])
+
+
 def test_without_a_model_the_defaults_give_the_types(capsys, tmp_path):
     made = notebook(tmp_path, ("x = 1\nname = 'a'", ["parameters"]))
     assert "x: Input should be a valid integer" in refuse(capsys, "run", made, "-p", "x", "one")

@@ -168,6 +168,25 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
     assert len(listed()) == 3
 
 
+def test_a_grid_tells_what_failed_and_sweeps_up_after_what_is_done(small_grid, monkeypatch, capsys):
+    done, fails, *_ = [job.run for job in grid.jobs_of("own/tiny")]
+    (records.results() / done).mkdir(parents=True)
+    (records.results() / done / "record.json").write_text("{}")
+    records.checkpoint(done).parent.mkdir(parents=True)
+    records.checkpoint(done).touch()
+    swept = []
+    monkeypatch.setattr(records, "remove_leftovers", swept.append)
+    monkeypatch.setattr(grid, "run_all", lambda runs, _: [(runs[0].name, "no memory")])
+    assert main(["grid", "run", "own/tiny"]) == 1
+    assert capsys.readouterr().err == f"{fails}: no memory\n1 of 4 done, 1 failed\n"
+    assert swept == [done]
+    monkeypatch.undo()
+    monkeypatch.setattr(grid, "PARAMS", small_grid)
+    monkeypatch.setenv("CFLKIT_THREADS", "0")
+    assert main(["grid", "run", "own/tiny"]) == 2
+    assert "CFLKIT_THREADS must be a positive integer" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

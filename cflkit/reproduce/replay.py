@@ -70,7 +70,8 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     rows, line_up = record.rows(), paper.line_up(run, images, split)
     # The line-up may have methods that are newer than the record. Rows of no method in the line-up,
     # such as those of all data in one place, are not made again
-    methods = {n: line_up[n] for n in line_up if n in {row["method"] for row in rows}}
+    known = {row["method"] for row in rows}
+    methods = {name: method for name, method in line_up.items() if name in known}
     history = paper.play(run, federation, methods, count)
     text = history.table().to_csv(index=False, float_format="%.9g")
     recorded = [row for row in rows if row["method"] in methods]
