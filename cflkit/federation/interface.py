@@ -7,7 +7,7 @@ clients, and `cflkit.flower.remote.RemoteFederation` talks to clients that are e
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ class Hook(Protocol):
         Whether clients answer no other requests, since these would tell what the hook hides.
     """
 
-    models_only: bool
+    models_only: ClassVar[bool]
 
     def __call__(self, trained: Tensor, jobs: Jobs, round: int, reported: bool) -> None:
         """Change the trained parameters ``[J, P]`` in place."""

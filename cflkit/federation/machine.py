@@ -51,7 +51,7 @@ def engine_to_use(engine: str | None, device: torch.device) -> str:
         raise ValueError(f"unknown engine {chosen!r}; choose from {', '.join(ENGINES)}")
     if chosen == "stacked" and device.type == "cpu":
         warnings.warn(
-            "the engine 'stacked' is made for GPUs: on a CPU, it took 2.4 times as long as 'threads'",
+            "the engine 'stacked' is made for GPUs: on a CPU, it took 2.4 times as long as threads",
             stacklevel=3,
         )
     return chosen
