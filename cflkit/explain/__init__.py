@@ -200,9 +200,8 @@ def curves(
             with torch.inference_mode():
                 # A quarter less time on a CPU than without channels last
                 mixed = torch.where(changed, inside, outside)
-                outputs = network(mixed.contiguous(memory_format=torch.channels_last)).softmax(
-                    dim=1
-                )
+                mixed = mixed.contiguous(memory_format=torch.channels_last)
+                outputs = network(mixed).softmax(dim=1)
             chosen = outputs.gather(1, classes[image][:, None])[:, 0]
             found[image.cpu(), place.cpu()] = chosen.cpu()
     return Curves(insertion, deletion)
