@@ -54,7 +54,7 @@ def listing(found: list[Record]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "record": record.id,
-            "paper": record.paper or "",
+            "paper": record.paper,
             "scale": scale_of(record),
             "seed": record.parameters.get("seed", ""),
             "minutes": record.provenance.get("minutes", ""),
@@ -72,15 +72,8 @@ def scale_of(record: Record) -> str:
 
 
 def is_stale(record: Record) -> bool:
-    """Return whether other code than the present one made a record, as far as the record tells.
-
-    A record of a revision that git does not know, as in a shallow clone, counts as stale.
-    """
-    known = record.provenance.get("code")
-    if known is not None:
-        return bool(known != _project.DIGEST)
-    since = commits_since(record.provenance.get("git_revision"))
-    return record.provenance.get("git_clean") is not True or since != 0
+    """Return whether other code than the present one made a record, or the record cannot tell."""
+    return bool(record.provenance["code"] != _project.DIGEST)
 
 
 def age(record: Record) -> str:
@@ -104,7 +97,7 @@ def side_by_side(found: list[Record]) -> str:
     that makes it again.
     """
     lines = [f"{number}: {record.id}" for number, record in enumerate(found, 1)]
-    paper = papers.by_record(found[0].id)
+    paper = papers.by_folder(found[0].paper)
     if len(found) == 1 and paper is not None:
         lines += ["", ledger.command(found[0], paper.name), ""]
     parameters = pd.DataFrame([record.parameters for record in found]).T.astype(object)

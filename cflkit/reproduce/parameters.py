@@ -108,12 +108,6 @@ class Parameters(BaseModel):
         """
 
     @classmethod
-    def added_later(cls) -> dict[str, Any]:
-        """Return the defaults of fields that older records do not have; those runs used them."""
-        fields = cls.model_fields.items()
-        return {name: field.default for name, field in fields if not field.is_required()}
-
-    @classmethod
     def checked(cls, values: dict[str, Any]) -> Self:
         """Validate ``values``; report an error in one line.
 
@@ -224,7 +218,7 @@ class Training(Parameters):
     local_epochs: Count
     rounds: Count
     seed: Seed
-    # Fields that are newer than some records have a default: the value with which these were run
+    # A field with a default is no part of a record's name while it has this value
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
 
     @field_validator("model")
@@ -273,7 +267,6 @@ class Selection(Parameters):
 
     line_up: ClassVar[tuple[str, ...]]
 
-    # These fields are newer than some records, see `Training.precision`
     only: Annotated[list[str], Field(min_length=1)] | None = None
     until: Literal["rounds", "clusters"] = "rounds"
 

@@ -232,7 +232,7 @@ def paper_runs(committed: Sequence[Record]) -> str:
         if not any(ledger.scale(record, paper) == "paper" for paper in PAPERS):
             continue
         cost = record.provenance
-        memory = cost.get("peak_memory_gib")  # older records do not have it
+        memory = cost["peak_memory_gib"]
         rows.append(
             (
                 f"[{record.id}](../data/results/{record.id})",

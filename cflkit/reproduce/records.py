@@ -54,17 +54,16 @@ class Record:
     ----------
     folder : Path
         The record's folder, whose name is the run's id.
-    paper : str or None
-        The folder of the paper's parameter files (`parameters.Recorded`); None if the record
-        belongs to no paper of the kit.
+    paper : str
+        The folder of the paper's parameter files (`parameters.Recorded`).
     parameters, summary, provenance : dict
         The contents of ``record.json``.
     claims : dict of str to bool
-        What the notebook claimed of the run, and whether it was true; empty in older records.
+        What the notebook claimed of the run, and whether it was true; empty if it claimed nothing.
     """
 
     folder: Path
-    paper: str | None
+    paper: str
     parameters: dict[str, Any]
     summary: dict[str, dict[str, Any]]
     provenance: dict[str, Any]
@@ -306,24 +305,17 @@ def display_path(path: Path) -> str:
 
 
 def read(folder: str | Path) -> Record:
-    """Read a record; parameters that are newer than the record get their defaults.
+    """Read a record.
 
     Raises
     ------
     ParameterError
         The record is damaged.
     """
-    from cflkit.reproduce import papers
-
     folder = Path(folder)
     path = folder / "record.json"
     try:
-        contents = json.loads(path.read_text(encoding="utf-8"))
-        if (paper := papers.by_record(folder.name)) is not None:
-            # Older records do not state their paper
-            contents = {"paper": paper.folder} | contents
-            contents["parameters"] = paper.parameters.added_later() | contents["parameters"]
-        return Record(folder, **{"paper": None} | contents)
+        return Record(folder, **json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ParameterError(f"{display_path(path)} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -68,7 +68,7 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     DatasetError
         The data are missing or damaged.
     """
-    paper = papers.by_record(record.id)
+    paper = papers.by_folder(record.paper)
     if paper is None:
         raise ParameterError(f"{record.id} is not a record of a paper of the kit")
     for name, value in records.variables(record.id).items():
@@ -81,9 +81,9 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
         needed = "needs all of them, not" if paper.after_the_last else "cannot be run for"
         raise ParameterError(f"{record.id} has {every} rounds and {needed} {count}")
     images, split = paper.data(run)
-    if not split.matches(record.provenance["partition_hash"]):
+    if split.hash != record.provenance["partition_hash"]:
         raise ParameterError(f"{record.id}: its clients would get other samples now than then")
-    then = record.provenance.get("data_files", {})  # older records do not have it
+    then = record.provenance["data_files"]
     if changed := [n for n, md5 in images.files.items() if then.get(n, md5) != md5]:
         raise ParameterError(f"{record.id}: these files have other contents now: {changed}")
     try:

@@ -23,10 +23,9 @@ def by_notebook(notebook: str) -> Paper | None:
     return next((paper for paper in PAPERS.values() if paper.notebook == notebook), None)
 
 
-def by_record(run: str) -> Paper | None:
-    """Find the paper of a record by the record's id, which begins with the paper's folder."""
-    found = [paper for paper in PAPERS.values() if run.startswith(f"{paper.folder}-")]
-    return max(found, key=lambda paper: len(paper.folder), default=None)
+def by_folder(folder: str) -> Paper | None:
+    """Find a paper by its folder, which its records state; of two that share it, the first."""
+    return next((paper for paper in PAPERS.values() if paper.folder == folder), None)
 
 
 def parameters_of(notebook: str) -> type[Parameters] | None:
@@ -37,8 +36,8 @@ def parameters_of(notebook: str) -> type[Parameters] | None:
 
 __all__ = [
     "PAPERS",
+    "by_folder",
     "by_notebook",
-    "by_record",
     "emd_cfl",
     "explanations",
     "fedcref",

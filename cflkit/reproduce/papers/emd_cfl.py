@@ -110,7 +110,6 @@ class Parameters(Run, Selection):
     clusters: Clusters
     train_mode: bool
     mu: NonNegative
-    # These fields are newer than some records, see `Training.precision`
     range_epochs: list[Count] = Field(default=[])
     repeats: Repeats = 1
     k: Count | None = None

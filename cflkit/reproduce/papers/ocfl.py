@@ -83,7 +83,6 @@ class Parameters(OCFLMethods, Selection):
 
     central_every: Count
     repeats: Repeats = 1
-    # These fields are newer than some records, see `Training.precision`
     engine: Literal["threads", "stacked"] | None = None
     perturbation: Seed | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -355,8 +354,8 @@ def until_divergence(rounds: pd.DataFrame) -> pd.DataFrame | None:
 
 
 def is_settled(rounds: pd.DataFrame) -> bool:
-    """Return whether a method's clusters are final after its last row; older records do not say."""
-    return "settled" in rounds and bool(rounds["settled"].eq(True).iloc[-1])
+    """Return whether a method's clusters are final after its last row."""
+    return bool(rounds["settled"].eq(True).iloc[-1])
 
 
 def round_as_in_the_tables(rounds: pd.DataFrame) -> float | None:
@@ -371,22 +370,15 @@ def round_as_in_the_tables(rounds: pd.DataFrame) -> float | None:
     -------
     float or None
         For a method that clusters once, by a temperature or a dendrogram, the round in which it
-        did so, even if it found a single cluster. It is the first round after which the clusters
-        are final; records that do not say so have a column that only this round fills, or a
-        temperature that nobody watches afterwards. For other methods, the last round that changed
-        the clusters, since the table has Sattler's last split. None if there is no such round, and
-        NaN if the method diverged before its clusters were final.
+        did so, even if it found a single cluster: the first round after which the clusters are
+        final. For other methods, the last round that changed the clusters, since the table has
+        Sattler's last split. None if there is no such round, and NaN if the method diverged before
+        its clusters were final.
     """
     if (rounds := until_divergence(rounds)) is None:
         return float("nan")
     if is_settled(rounds):
         return int(rounds.loc[rounds["settled"].eq(True), "round"].iloc[0])
-    cut = rounds.get("merge_heights")
-    if cut is not None and cut.notna().any():
-        return int(rounds.loc[cut.notna(), "round"].iloc[0])
-    watched = rounds.get("temperature")
-    if watched is not None and watched.notna().any() and pd.isna(watched.iloc[-1]):
-        return int(rounds.loc[watched.notna(), "round"].iloc[-1])
     changed = rounds["clusters"].ne(rounds["clusters"].shift()) & (rounds["round"] > 1)
     return int(rounds.loc[changed, "round"].iloc[-1]) if changed.any() else None
 
