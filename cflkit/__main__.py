@@ -352,14 +352,18 @@ def show_ledger(options: argparse.Namespace) -> int:
 
 def show_records(options: argparse.Namespace) -> int:
     """Do ``records``: list records, show one, or compare two."""
-    from cflkit.reproduce import catalogue
+    from cflkit.reproduce import ledger, papers
 
     if len(options.id) > 2:
         raise ParameterError(f"one record is shown, or two side by side, not {len(options.id)}")
     if options.id and options.where:
         raise ParameterError("--where selects from the list of records, and an ID is given")
     if options.id:
-        print(catalogue.side_by_side([catalogue.named(run) for run in options.id]))
+        chosen = [records.named(run) for run in options.id]
+        print(records.side_by_side(chosen))
+        paper = papers.by_folder(chosen[0].paper)
+        if len(chosen) == 1 and paper is not None:
+            print(f"\n{ledger.command(chosen[0], paper.name)}")
         return 0
     wanted = {
         name: notebooks.parse_yaml(name, text)
@@ -372,7 +376,7 @@ def show_records(options: argparse.Namespace) -> int:
     found = records.find(**wanted)
     if not found:
         raise ParameterError(f"no record has {wanted}")
-    table = catalogue.listing(found)
+    table = records.listing(found, ledger.any_scale)
     print(table.to_string(index=False))
     if table["stale"].any():
         print(
@@ -384,9 +388,9 @@ def show_records(options: argparse.Namespace) -> int:
 
 def replay_record(options: argparse.Namespace) -> int:
     """Do ``replay``: compare round by round; return 1 if a round is different."""
-    from cflkit.reproduce import catalogue, replay
+    from cflkit.reproduce import replay
 
-    verdicts = replay.replay(catalogue.named(options.id), options.rounds)
+    verdicts = replay.replay(records.named(options.id), options.rounds)
     for verdict in verdicts:
         some = f"  ({', '.join(verdict.where[:3])}{', …' if len(verdict.where) > 3 else ''})"
         print(f"round {verdict.round}: {verdict.outcome}{some if verdict.where else ''}")

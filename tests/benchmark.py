@@ -39,6 +39,7 @@ from cflkit import (
 from cflkit.datasets import ImageSet
 from cflkit.divergence import cosine_divergence, earth_movers_distance
 from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation.machine import peak_memory
 from cflkit.partition import shifts
 from cflkit.reproduce import notebooks, papers, records, sample_clustering
 from cflkit.reproduce.records import PROJECT
@@ -197,17 +198,7 @@ def peak(model, clients):
     _, federation = federate(model, int(clients), 32, 1, 32, (1, 28, 28))
     line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans", before=-np.inf)}
     simulation.run(line_up, federation, 2, progress=False)
-    print(peak_gib())
-
-
-def peak_gib():
-    """Return the largest memory that this process has had, in GiB."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return records.peak_memory(torch.device("cpu"))
-    # On Linux, getrusage would be wrong: a process inherits its maximum from the parent
-    [line] = [x for x in status.read_text().splitlines() if "VmHWM" in x]
-    return float(line.split()[1]) / 2**20
+    print(peak_memory(torch.device("cpu")))
 
 
 def transport():
@@ -378,7 +369,7 @@ def one_of_many(clients, sample):
     method.aggregate(0, jobs, trained)
     end = perf_counter()
     found = metrics.agreement(truth, method.labels)["ari"]
-    print(clients, sample, middle - begin, end - middle, peak_gib(), found)
+    print(clients, sample, middle - begin, end - middle, peak_memory(torch.device("cpu")), found)
 
 
 def real_federation():

@@ -209,43 +209,6 @@ def history(turned):
 
 
 @pytest.mark.slow
-def test_parameter_distances_are_those_of_two_nested_loops(turned):
-    federation = federate(turned)
-    jobs = Jobs(federation.initial()[None], torch.zeros(6, dtype=torch.int64), torch.arange(6))
-    trained = federation.train(jobs, 0)
-    alone = {"EMD-CFL": methods.make("emd-cfl", epsilon=EPSILON)}
-    row = simulation.run(alone, federation, 1, progress=False).rows[0]
-    labels = row["clusters"].split("|")
-
-    def of(*layers):
-        parts = [at for n, at in federation.layout.items() if n.startswith(layers)]
-        return [place for at in parts for place in range(at.start, at.stop)]
-
-    for name, places in {
-        "last_layer": of("classifier."),
-        "linear_layers": of("hidden.", "classifier."),
-        "parameters": list(range(federation.parameters)),
-    }.items():
-        part = trained[:, places].double().numpy()
-        gaps = {
-            (i, j): np.sqrt(((part[i] - part[j]) ** 2).sum()) for i in range(6) for j in range(i)
-        }
-        near = [gap for (i, j), gap in gaps.items() if labels[i] == labels[j]]
-        assert row[f"{name}_within"] == pytest.approx(np.mean(near), rel=1e-6)
-        assert row[f"{name}_overall"] == pytest.approx(np.mean(list(gaps.values())), rel=1e-6)
-    assert row["last_layer_within"] < row["last_layer_overall"] < row["parameters_overall"]
-
-
-@pytest.mark.slow
-def test_parameter_distances_need_models_that_started_together(turned):
-    federation = federate(turned, clients_per_round=3)
-    line_up = {"EMD-CFL": methods.make("emd-cfl", epsilon=EPSILON)}
-    rows = simulation.run(line_up, federation, 2, progress=False).rows
-    assert "scores" in rows[0]
-    assert not any("last_layer_within" in row for row in rows)
-
-
-@pytest.mark.slow
 def test_it_finds_the_turned_clients_and_shares_the_oracles_training(history):
     line_up, federation, run = history
     assert line_up["EMD-CFL"].labels.tolist() == federation.clusters.tolist()

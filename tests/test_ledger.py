@@ -30,7 +30,7 @@ def parameters(reduced=False, **changes):
 
 def made(name, paper, parameters, rows):
     """Build a record without files."""
-    run = Record(PROJECT / name, paper, parameters, {}, {})
+    run = Record(PROJECT / name, paper, parameters, {}, {}, {})
     vars(run)["rounds"] = rows  # the place where the cached property stores the table
     return run
 
@@ -472,7 +472,7 @@ def test_explanations_are_means_over_clusters_of_gradcams_scores():
 
 def archived_explanations():
     """Build a record per scenario of Figure 8, with the scores of the authors' archive."""
-    scores = pd.read_csv(ledger.PUBLISHED / "ocfl-explanations_per-cluster.csv")
+    scores = pd.read_csv(records.PUBLISHED / "ocfl-explanations_per-cluster.csv")
     scores["method"] = scores["method"].replace(PAPERS["ocfl-explanations"].methods)
     names = list(PAPERS["ocfl-explanations"].scenario)
     return [

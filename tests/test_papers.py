@@ -145,7 +145,7 @@ def test_the_line_up_of_emd_cfl():
     rest += "weighting='samples'"
     found = emd_cfl.line_up(run, *emd_cfl.data(run))
     assert {name: repr(method) for name, method in found.items()} == {
-        "EMD-CFL": f"EMDCFL(epsilon=0.08, projection=0.9, {rest})",
+        "EMD-CFL": f"MeasuredEMDCFL(epsilon=0.08, projection=0.9, {rest})",
         "Oracle": f"EMDOracle(epsilon=0.1, projection=0.9, {rest}, truth=(0, 0, 0, 0, 1, 1, 1, 1))",
         "FedAvg": FEDAVG.format("samples"),
         "FedProx": FEDAVG.format("samples").replace("FedAvg", "FedProx")[:-1] + ", mu=0.01)",
@@ -201,9 +201,8 @@ def test_baselines_are_in_the_line_up_of_emd_cfl_if_they_are_named():
     assert "angle=12.0" in found["PACFL as published"]
     assert "threshold=5.0" in found["FedClust"]
     at_paper = {"dataset": "cifar10", "version": "backdoor", "only": ["PACFL", "FedClust"]}
-    _, split = emd_cfl.data(run)
-    options = emd_cfl.more_options(emd_cfl.Parameters.checked(usual | at_paper), split)
-    assert (options["PACFL"]["angle"], options["FedClust"]["threshold"]) == (10.5, 28.0)
+    lines = emd_cfl.line_up(emd_cfl.Parameters.checked(usual | at_paper), *emd_cfl.data(run))
+    assert (lines["PACFL"].angle, lines["FedClust"].threshold) == (10.5, 28.0)
     more = emd_cfl.Parameters.checked(usual | {"only": ["IFCA"], "k": 5})
     assert emd_cfl.line_up(more, *emd_cfl.data(more))["IFCA"].k == 5
 
@@ -264,7 +263,7 @@ def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():
     record = records.write(records.run_id(run), run, history, federation)
     assert "diverged" not in record.rounds
     for name in names:
-        rows = ledger.rows_as_published(record, name)
+        rows = records.rows_as_published(record, name)
         assert rows["method"].tolist() == [f"{name} as published"] * 2
 
 

@@ -127,7 +127,7 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
 
 def test_a_kill_while_claims_are_written_leaves_nothing(finished):
     kept = records.write("run", *finished)
-    half = kept.folder / f"record.{2**22 + 1}.part"
+    half = kept.folder / f".record.json.{2**22 + 1}.part"
     half.write_text("{")
     records.remove_leftovers("run")
     assert not half.exists()
@@ -213,7 +213,7 @@ def test_a_run_killed_while_writing_leaves_no_record(finished, monkeypatch):
     monkeypatch.setattr(records, "provenance", lambda *a: {"unwritable": die})
     with pytest.raises(TypeError):
         records.write("run", parameters, history, federation)
-    monkeypatch.setattr(records.Path, "write_text", die)
+    monkeypatch.setattr(records, "write_synced", die)
     monkeypatch.setattr(records, "provenance", lambda *a: {})
     with pytest.raises(KeyboardInterrupt):
         records.write("run", parameters, history, federation)

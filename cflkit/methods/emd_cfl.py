@@ -14,18 +14,17 @@ import dataclasses
 import math
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from cflkit._bounds import STRICT, NonNegative, Positive
-from cflkit.divergence import earth_movers_distance, pairwise
+from cflkit._bounds import STRICT, Clusters, NonNegative, Positive, PositiveShare, Sample
+from cflkit.divergence import earth_movers_distance
 from cflkit.federation import Ask, Client, Jobs, Request, Server, Train, question, usable_cores
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import is_finite
@@ -41,10 +40,7 @@ from cflkit.methods.base import (
 )
 
 Draws = Literal["per client", "per distance"]
-Clusters = Literal["neighbourhoods", "components"]
 CLUSTERS = get_args(Clusters)
-KeptShare = Annotated[float, Field(gt=0, le=1)]
-Sample = Annotated[int, Field(ge=2)]
 
 Embeddings = NDArray[np.float64]
 SPLITS = ("train", "validation")
@@ -102,7 +98,7 @@ class EMDCFL(Method):
     partial: ClassVar[bool] = True
 
     epsilon: NonNegative = 0.1
-    projection: KeptShare = 0.9
+    projection: PositiveShare = 0.9
     sinkhorn: Positive | None = None
     max_samples: Sample = 512
     draws: Draws = "per client"
@@ -161,8 +157,6 @@ class EMDCFL(Method):
         self.cluster()
         # Row by row, with the number of digits to which the authors round
         self.scalars["scores"] = "|".join(f"{s:.4f}" for s in self.scores.flatten().tolist())
-        if new.all() and len(present) == self.server.clients:
-            self.scalars |= self.parameter_distances(trained)
         if self.settled:
             self.embedders = None
 
@@ -219,36 +213,6 @@ class EMDCFL(Method):
             found = list(pool.map(score, range(len(pairs))))
         for (owner, other), value in zip(pairs, found, strict=True):
             self.scores[owner, other] = value
-
-    def parameter_distances(self, trained: Tensor) -> dict[str, float]:
-        """Compute whether models that start from one model end nearer within clusters (Table 9).
-
-        Parameters
-        ----------
-        trained : Tensor
-            ``[m, P + Q]``, the models that all clients have trained from the same model.
-
-        Returns
-        -------
-        dict of str to float
-            Mean Euclidean distances over pairs of clients, for the last layer, for all linear
-            layers and for all parameters: over the pairs within the clusters found (NaN if there
-            are none), and over all pairs.
-        """
-        first, second = torch.triu_indices(len(trained), len(trained), offset=1)
-        within = self.labels[first] == self.labels[second]
-        linear = self.server.places(self.server.linear_layers)
-        parts = {
-            "last_layer": trained[:, self.server.last_layer().to(trained.device)],
-            "linear_layers": trained[:, linear.to(trained.device)],
-            "parameters": trained[:, : self.server.parameters],
-        }
-        found = {}
-        for name, part in parts.items():
-            distances = torch.from_numpy(pairwise(part, "euclidean"))[first, second]
-            found[f"{name}_within"] = float(distances[within].mean())
-            found[f"{name}_overall"] = float(distances.mean())
-        return found
 
     def average(self, present: Tensor, trained: Tensor) -> None:
         """Average the models of each neighbourhood (lines 18 to 21)."""

@@ -25,13 +25,13 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass as validated
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cflkit import metrics
-from cflkit._bounds import STRICT, Count, Share
+from cflkit._bounds import STRICT, Count, Match, Normalisation, Percent, PositiveShare, Share, Stop
 from cflkit.federation import Jobs, LocalTraining, Losses, Request, Server, Train
 from cflkit.methods.base import Method, average_updates, local_updates, whole_numbers
 
@@ -42,12 +42,7 @@ Labels = NDArray[np.int64]
 Matrix = NDArray[np.float64]
 Edges = NDArray[np.bool_]
 
-Percent = Annotated[float, Field(gt=0, le=100)]
-Accuracy = Annotated[float, Field(gt=0, le=1)]
-Normalisation = Literal["min-max", "absolute"]
 NORMALISATIONS = get_args(Normalisation)
-Match = Literal["all", "first", "best"]
-Stop = Literal["paper", "code"]
 # One label per sample of each client
 Clusterings = Sequence[ArrayLike]
 
@@ -154,7 +149,7 @@ class FedCRef(Method):
     start: PerSample
     alpha: Percent = 75.0
     theta: Share = 0.2
-    tau: Accuracy = 0.8
+    tau: PositiveShare = 0.8
     normalisation: Normalisation = "min-max"
     match: Match = "all"
     stop: Stop = "paper"

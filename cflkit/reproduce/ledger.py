@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import t
+from scipy.special import stdtrit
 
-from cflkit.datasets.files import write_whole
 from cflkit.reproduce import grid, notebooks, records, stats
 from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.papers.base import AS_PUBLISHED, SCORES, Margin, Protocol, Ranks
+from cflkit.reproduce.papers.base import SCORES, Margin, Protocol, Ranks
 from cflkit.reproduce.parameters import ParameterError
-from cflkit.reproduce.records import PROJECT, Record
+from cflkit.reproduce.records import AS_PUBLISHED, PROJECT, PUBLISHED, Record
 
-PUBLISHED = PROJECT / "data" / "published"
 # The ledger of the committed records, which `readme` writes
 LEDGER = PROJECT / "data" / "ledger.csv"
 ANSWERS = ("reproduced", "close", "differs", "inconclusive", "single run")
@@ -38,13 +37,14 @@ REDUCED_STATUS = tuple(
     f"{word} (reduced)".replace("reproduced", "agrees") if word in ANSWERS else word
     for word in STATUS
 )
-# The runs of one paper at one scale, by their scenario
-ByScenario = Mapping[tuple[Any, ...], list[Record]]
-# The columns of each scale that summarise our runs of a cell
-OURS = ("ours", "half_width", "low", "high", "seeds", "never")
+# The prefixes of the two scales' columns, and their words for `STATUS`
+SCALES = {"paper": ("", STATUS), "reduced": ("reduced_", REDUCED_STATUS)}
 
-# The protocol of numbers that no record has, such as hours
-UNRECORDED = Protocol(lambda rounds: None, SCORES)
+Cell = Mapping[Hashable, Any]
+Scenario = tuple[Any, ...]
+
+
+# --- Published numbers ---------------------------------------------------------------------------
 
 
 def scenario_columns() -> dict[str, type]:
@@ -71,12 +71,142 @@ def published() -> pd.DataFrame:
     return counted(cells[cells["value"].notna() | cells["dash"].notna()].reset_index(drop=True))
 
 
+def printed_before(cells: pd.DataFrame) -> pd.Series:
+    """Name the earlier table that has the same number of the same system; empty if none has."""
+    key = ["folder", *scenario_columns(), "method", "protocol", "value"]
+    folders = cells["paper"].map(lambda paper: PAPERS[paper].folder)
+    tables = cells["paper"] + " " + cells["table"]
+    # Dashes equal each other, too
+    named = cells.assign(folder=folders, tables=tables).fillna({"value": np.inf})
+    first = named.groupby(key, dropna=False)["tables"].transform("first")
+    # Numbers without a protocol may be of different quantities
+    return first.where(named.duplicated(key) & cells["protocol"].notna(), "")
+
+
+def is_fixed(cell: Cell) -> bool:
+    """Return whether a run cannot miss a published number (`Paper.fixed`)."""
+    fixed = PAPERS[cell["paper"]].fixed
+    return any(all(cell[name] == value for name, value in one.items()) for one in fixed)
+
+
+# --- Scales and scenarios ------------------------------------------------------------------------
+
+
+def scale(record: Record, paper: str) -> str | None:
+    """Return the scale of a record, ``paper`` or ``reduced``, by comparison with parameter files.
+
+    Parameters in `Paper.free` are not compared. If the parameters match neither file, the run
+    belongs to no table, and the result is None. It is also None for a run of another paper, and for
+    a run that ``CFLKIT_PERTURB`` perturbed or whose engine ``CFLKIT_ENGINE`` named, which its
+    parameters do not say.
+    """
+    known = PAPERS[paper]
+    perturbation = record.provenance.get("perturbation")
+    if record.paper != known.folder or perturbation != record.parameters.get("perturbation"):
+        return None
+    if records.variables(record.id):
+        return None
+    fields = known.parameters.model_fields
+    # Records have no parameters of the demonstrations, such as `repeats`
+    not_compared = {*known.free, *(name for name, field in fields.items() if field.exclude)}
+    partial = any(record.parameters.get(name) is not None for name in known.whole_only)
+    for name in ("paper",) if partial else ("paper", "reduced"):
+        full = scale_parameters(paper, name, scenario_of(record, paper))
+        if full is not None and all(
+            record.parameters.get(k) == full[k] for k in full if k not in not_compared
+        ):
+            return name
+    return None
+
+
+def any_scale(record: Record) -> str:
+    """Return the scale at which some paper's tables count a record; empty if none does."""
+    return next(filter(None, (scale(record, paper) for paper in PAPERS)), "")
+
+
+def scenario_of(record: Record, paper: str) -> Scenario:
+    """Return the scenario of a run in the order of `Paper.scenario`."""
+    return tuple(record.parameters.get(name) for name in PAPERS[paper].scenario)
+
+
+def scenario_in(cell: Cell) -> Scenario:
+    """Return the scenario of a published number in the order of `Paper.scenario`."""
+    names = PAPERS[cell["paper"]].scenario
+    return tuple(None if pd.isna(cell[name]) else cell[name] for name in names)
+
+
+@cache
+def scenarios(paper: str, scale: str) -> list[Scenario]:
+    """Return the scenarios of a paper's tables that have parameters for one of the two scales."""
+    cells = published().query("paper == @paper").to_dict("records")
+    found = dict.fromkeys(scenario_in(cell) for cell in cells)
+    return [named for named in found if scale_parameters(paper, scale, named) is not None]
+
+
+@cache
+def scale_parameters(paper: str, scale: str, scenario: Scenario) -> dict[str, Any] | None:
+    """Return all parameters of a scenario at one of the two scales, or None if it has no file."""
+    known = PAPERS[paper]
+    named = dict(zip(known.scenario, scenario, strict=True))
+    path = grid.PARAMS / known.folder / scale / known.file.format(**named)
+    if not path.exists():
+        return None
+    return defaults(known.notebook) | notebooks.read_yaml(path) | named
+
+
+@cache
+def defaults(notebook: str) -> dict[str, Any]:
+    """Read the parameters of a committed notebook."""
+    return notebooks.defaults(notebooks.read(grid.NOTEBOOKS / f"{notebook}.ipynb"))
+
+
+def reduction(paper: str, scenario: Scenario) -> str:
+    """List how the reduced scale differs from the paper's, as ``"name value, name value"``."""
+    full, less = (scale_parameters(paper, name, scenario) or {} for name in SCALES)
+    free = PAPERS[paper].free
+    return ", ".join(f"{n} {less[n]}" for n in less if n not in free and less[n] != full.get(n))
+
+
+def command(record: Record, paper: str) -> str:
+    """Build the command that makes a record again."""
+    notebook = PAPERS[paper].notebook
+    usual = defaults(notebook)
+    given = [
+        ("-p", name, notebooks.as_yaml(value))
+        for name, value in record.parameters.items()
+        if name in usual and usual[name] != value
+    ]
+    words = [f"{name}={value}" for name, value in records.variables(record.id).items()]
+    words += ["python", "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
+    return shlex.join([*words, *itertools.chain.from_iterable(given)])
+
+
+def one_per_seed(
+    runs: Sequence[Record], rows: Callable[[Record], int] = lambda run: len(run.rounds)
+) -> list[Record]:
+    """Return one run per seed, sorted by id: that with most rows, and among these the newest."""
+    found: dict[tuple[Any, ...], Record] = {}
+    finished = sorted(runs, key=lambda run: run.provenance.get("finished", ""), reverse=True)
+    for run in sorted(finished, key=rows, reverse=True):
+        # The seeds of the training and of the partition
+        found.setdefault(seeds_of(run), run)
+    return sorted(found.values(), key=lambda run: run.id)
+
+
+def seeds_of(run: Record) -> tuple[Any, ...]:
+    """Return the seeds of a run: of its training and of its partition."""
+    return run.parameters.get("seed"), run.parameters.get("partition_seed")
+
+
+# --- The rule ------------------------------------------------------------------------------------
+
+
 def half_width(ours: ArrayLike) -> float:
     """Return half the width of the 90 % t-interval of a mean over seeds; NaN for a single value."""
     values = np.asarray(ours, dtype=float)
     if len(values) < 2:
         return np.nan
-    return float(t.ppf(0.95, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    return float(stdtrit(len(values) - 1, 0.95) * values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def status(value: float, ours: ArrayLike, margin: Margin = SCORES) -> str:
@@ -136,97 +266,35 @@ def answer(
     return "differs" if distance - half_width > margin.far + slack else "inconclusive"
 
 
-def scale(record: Record, paper: str) -> str | None:
-    """Return the scale of a record, ``paper`` or ``reduced``, by comparison with parameter files.
+# --- The ledger ----------------------------------------------------------------------------------
 
-    Parameters in `Paper.free` are not compared. If the parameters match neither file, the run
-    belongs to no table, and the result is None. It is also None for a run of another paper, and for
-    a run that ``CFLKIT_PERTURB`` perturbed or whose engine ``CFLKIT_ENGINE`` named, which its
-    parameters do not say.
-    """
-    known = PAPERS[paper]
-    perturbation = record.provenance.get("perturbation")
-    if record.paper != known.folder or perturbation != record.parameters.get("perturbation"):
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run has for a published number; NaN for what a method never did."""
+
+    value: float
+    rows: int  # of the method
+    whole: bool  # whether the table has a dash, since all clients stayed one cluster
+    intended: float  # the value of the method as intended where it differs from the code
+
+
+def measured(run: Record, name: str, protocol: Protocol) -> Measured | None:
+    """Compute a protocol's value for a method as published; None if the run did not measure it."""
+    known = run.by_method
+    own = [known[one] for one in (name + AS_PUBLISHED, name) if one in known]
+    values = [protocol.value(rows) for rows in own]
+    if not own or (values[0] is not None and np.isnan(values[0])):
         return None
-    if records.variables(record.id):
-        return None
-    fields = known.parameters.model_fields
-    # Records have no parameters of the demonstrations, such as `repeats`
-    not_compared = {*known.free, *(name for name, field in fields.items() if field.exclude)}
-    partial = any(record.parameters.get(name) is not None for name in known.whole_only)
-    for name in ("paper",) if partial else ("paper", "reduced"):
-        full = scale_parameters(paper, name, scenario_of(record, paper))
-        if full is not None and all(
-            record.parameters.get(k) == full[k] for k in full if k not in not_compared
-        ):
-            return name
-    return None
+    value, *intended = [np.nan if value is None else value for value in values]
+    whole = protocol.dash_is_one_cluster and bool((own[0]["n_clusters"] == 1).all())
+    return Measured(value, len(own[0]), whole, intended[0] if intended else np.nan)
 
 
-def scenario_of(record: Record, paper: str) -> tuple[Any, ...]:
-    """Return the scenario of a run in the order of `Paper.scenario`."""
-    return tuple(record.parameters.get(name) for name in PAPERS[paper].scenario)
-
-
-def scenario_in(cell: Mapping[Hashable, Any]) -> tuple[Any, ...]:
-    """Return the scenario of a published number in the order of `Paper.scenario`."""
-    names = PAPERS[cell["paper"]].scenario
-    return tuple(None if pd.isna(cell[name]) else cell[name] for name in names)
-
-
-def reduced_scale(cell: Mapping[Hashable, Any]) -> str:
-    """Describe the reduced scale of a published cell; for an average rank, by its scenarios."""
-    paper = PAPERS[cell["paper"]]
-    if isinstance(paper.protocols.get(cell["protocol"]), Ranks):
-        there, wanted = (len(scenarios(paper.name, name)) for name in ("reduced", "paper"))
-        return f"{there} of {wanted} scenarios"
-    return reduction(paper.name, scenario_in(cell))
-
-
-def reduction(paper: str, scenario: tuple[Any, ...]) -> str:
-    """List how the reduced scale differs from the paper's, as ``"name value, name value"``."""
-    full, less = (scale_parameters(paper, name, scenario) or {} for name in ("paper", "reduced"))
-    free = PAPERS[paper].free
-    return ", ".join(f"{n} {less[n]}" for n in less if n not in free and less[n] != full.get(n))
-
-
-@cache
-def scenarios(paper: str, scale: str) -> list[tuple[Any, ...]]:
-    """Return the scenarios of a paper's tables that have parameters for one of the two scales."""
-    cells = published().query("paper == @paper").to_dict("records")
-    found = dict.fromkeys(scenario_in(cell) for cell in cells)
-    return [named for named in found if scale_parameters(paper, scale, named) is not None]
-
-
-@cache
-def scale_parameters(paper: str, scale: str, scenario: tuple[Any, ...]) -> dict[str, Any] | None:
-    """Return all parameters of a scenario at one of the two scales, or None if it has no file."""
-    known = PAPERS[paper]
-    named = dict(zip(known.scenario, scenario, strict=True))
-    path = grid.PARAMS / known.folder / scale / known.file.format(**named)
-    if not path.exists():
-        return None
-    return defaults(known.notebook) | notebooks.read_yaml(path) | named
-
-
-@cache
-def defaults(notebook: str) -> dict[str, Any]:
-    """Read the parameters of a committed notebook."""
-    return notebooks.defaults(notebooks.read(grid.NOTEBOOKS / f"{notebook}.ipynb"))
-
-
-def command(record: Record, paper: str) -> str:
-    """Build the command that makes a record again."""
-    notebook = PAPERS[paper].notebook
-    usual = defaults(notebook)
-    given = [
-        ("-p", name, notebooks.as_yaml(value))
-        for name, value in record.parameters.items()
-        if name in usual and usual[name] != value
-    ]
-    words = [f"{name}={value}" for name, value in records.variables(record.id).items()]
-    words += ["python", "-m", "cflkit", "run", f"notebooks/{notebook}.ipynb"]
-    return shlex.join([*words, *itertools.chain.from_iterable(given)])
+# `measured`, which remembers what it has computed
+Measure = Callable[[Record, str, Protocol], Measured | None]
+# The runs of one paper at one scale, by their scenario
+ByScenario = Mapping[Scenario, list[Record]]
 
 
 def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
@@ -249,58 +317,46 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
         - ``reduced_scale``: how this scale differs from the paper's.
     """
     cells = published()
-    grouped: dict[tuple[str, str], dict[tuple[Any, ...], list[Record]]] = {}
+    grouped: dict[tuple[str, str], dict[Scenario, list[Record]]] = {}
     for run in records.find() if runs is None else runs:
         for paper in cells["paper"].unique():
             if (of := scale(run, paper)) is not None:
                 known = grouped.setdefault((paper, of), {})
                 known.setdefault(scenario_of(run, paper), []).append(run)
+    measure = cache(measured)
+
+    @cache
+    def ranks(paper: str, protocol: str, of: str) -> list[tuple[list[Record], pd.Series]]:
+        return list(ranked(paper, protocol, of, grouped.get((paper, of), {}), measure))
+
+    def compared(cell: Cell, of: str) -> dict[str, object]:
+        paper = PAPERS[cell["paper"]]
+        protocol, name = paper.protocols.get(cell["protocol"]), paper.methods.get(cell["method"])
+        if isinstance(protocol, Ranks):
+            found = ranks(paper.name, cell["protocol"], of)
+            values = np.array([ranks_of_seed[name] for _, ranks_of_seed in found], dtype=float)
+            used = [run for own, _ in found for run in own]
+            return summarised(cell, protocol.margin, values, values, used)
+        own = grouped.get((paper.name, of), {}).get(scenario_in(cell), [])
+        if protocol is None or name is None:  # no record has such a number
+            return summarised(cell, SCORES, np.array([]), np.array([]), [])
+        return compare_cell(cell, name, protocol, own, measure)
+
     rows = []
     for cell in cells.to_dict("records"):
-        full, less = (
-            compare(cell, grouped.get((cell["paper"], of), {}), of) for of in ("paper", "reduced")
-        )
-        reduced = {f"reduced_{name}": value for name, value in less.items()}
-        reduced["reduced_status"] = REDUCED_STATUS[STATUS.index(reduced["reduced_status"])]
-        differs = reduced_scale(cell) if less["seeds"] else ""
-        fixed = {"fixed": is_fixed(cell)}
-        rows.append(cell | fixed | full | reduced | {"reduced_scale": differs})
+        row = cell | {"fixed": is_fixed(cell)}
+        for of, (prefix, words) in SCALES.items():
+            found = compared(cell, of)
+            found["status"] = words[STATUS.index(str(found["status"]))]
+            row |= {prefix + name: value for name, value in found.items()}
+        rows.append(row | {"reduced_scale": reduced_scale(cell) if row["reduced_seeds"] else ""})
     table = pd.DataFrame(rows)
     table.insert(table.columns.get_loc("fixed"), "again", printed_before(table))
     return counted(table)
 
 
-def is_fixed(cell: Mapping[Hashable, Any]) -> bool:
-    """Return whether a run cannot miss a published number (`Paper.fixed`)."""
-    fixed = PAPERS[cell["paper"]].fixed
-    return any(all(cell[name] == value for name, value in one.items()) for one in fixed)
-
-
-def printed_before(cells: pd.DataFrame) -> pd.Series:
-    """Name the earlier table that has the same number of the same system; empty if none has."""
-    key = [*scenario_columns(), "method", "protocol", "value"]
-    folders = cells["paper"].map(lambda paper: PAPERS[paper].folder)
-    tables = cells["paper"] + " " + cells["table"]
-    # Dashes equal each other, too
-    named = cells.assign(folder=folders, tables=tables).fillna({"value": np.inf})
-    first = named.groupby(["folder", *key], dropna=False)["tables"].transform("first")
-    # Numbers without a protocol may be of different quantities
-    repeated = named.duplicated(["folder", *key]) & cells["protocol"].notna()
-    return first.where(repeated, "")
-
-
-def compare(cell: Mapping[Hashable, Any], runs: ByScenario, scale: str) -> dict[str, object]:
-    """Compare one published cell with all runs of its paper at one scale; see `summarised`."""
-    protocol = PAPERS[cell["paper"]].protocols.get(cell["protocol"], UNRECORDED)
-    if isinstance(protocol, Ranks):
-        return compare_rank(
-            cell, protocol, [runs.get(s, []) for s in scenarios(cell["paper"], scale)]
-        )
-    return compare_cell(cell, protocol, runs.get(scenario_in(cell), []))
-
-
 def compare_cell(
-    cell: Mapping[Hashable, Any], protocol: Protocol, runs: list[Record]
+    cell: Cell, name: str, protocol: Protocol, runs: list[Record], measure: Measure
 ) -> dict[str, object]:
     """Compare one published cell with the runs of its scenario; see `summarised`.
 
@@ -308,62 +364,54 @@ def compare_cell(
     newest. The method is that of the paper's code: if some of the runs have it as published, only
     these count.
     """
-    paper = PAPERS[cell["paper"]]
-    name = paper.methods.get(cell["method"], "")
     with_twin = [run for run in runs if name + AS_PUBLISHED in run.by_method]
-    runs = [] if protocol is UNRECORDED else with_twin or runs
-    found = {run.id: rows for run in runs if len(rows := rows_as_published(run, name))}
-    values = {id: protocol.value(rows) for id, rows in found.items()}
-    measured = {id for id, value in values.items() if value is None or not np.isnan(value)}
-    runs = one_per_seed([run for run in runs if run.id in measured], lambda run: len(found[run.id]))
-    rows = [found[run.id] for run in runs]
-    ours = np.array([values[run.id] for run in runs], dtype=float)
+    found = {run: own for run in with_twin or runs if (own := measure(run, name, protocol))}
+    used = one_per_seed(list(found), lambda run: found[run].rows)
+    ours = np.array([found[run].value for run in used], dtype=float)
     # A printed dash stands for a run that stayed one cluster in all rounds; a printed 0 does not
-    against_print = ours
-    if protocol.dash_is_one_cluster:
-        whole = np.array([(method["n_clusters"] == 1).all() for method in rows], dtype=bool)
-        against_print = np.where(whole, np.nan, ours)
-    own_rows = [run.by_method[name] for run in runs if name in run.by_method]
-    intended = (protocol.value(own) for own in own_rows if with_twin)
-    known = [value for value in intended if value is not None and not np.isnan(value)]
-    return summarised(cell, protocol.margin, ours, against_print, runs) | {
-        "intended": np.mean(known) if known else np.nan
+    against_print = np.where([found[run].whole for run in used], np.nan, ours)
+    intended = np.array([found[run].intended for run in used], dtype=float)
+    known = intended[~np.isnan(intended)]
+    return summarised(cell, protocol.margin, ours, against_print, used) | {
+        "intended": known.mean() if len(known) else np.nan
     }
 
 
-def compare_rank(
-    cell: Mapping[Hashable, Any], ranks: Ranks, runs: Sequence[Sequence[Record]]
-) -> dict[str, object]:
-    """Compare a printed average rank with ours over ``runs``, one sequence per scenario.
+def ranked(
+    paper: str, protocol: str, of: str, runs: ByScenario, measure: Measure
+) -> Iterator[tuple[list[Record], pd.Series]]:
+    """Yield the runs of each seed, and the methods' average ranks over all scenarios.
 
     A seed counts if it has a run of every scenario, with a score of every method in it.
     """
-    methods = PAPERS[cell["paper"]].methods
+    ranks = PAPERS[paper].protocols[protocol]
+    assert isinstance(ranks, Ranks)
+    wanted = scenarios(paper, of)
     by_seed: dict[tuple[Any, ...], list[Record]] = {}
-    for run in itertools.chain.from_iterable(one_per_seed(own) for own in runs):
-        by_seed.setdefault(seeds_of(run), []).append(run)
-    values: list[float] = []
-    used: list[Record] = []
+    for scenario in wanted:
+        for run in one_per_seed(runs.get(scenario, [])):
+            by_seed.setdefault(seeds_of(run), []).append(run)
     for own in by_seed.values():
-        scores = pd.DataFrame(
-            {name: score_in(rows_as_published(run, name), ranks.score) for name in methods.values()}
+        found = [
+            {name: measure(run, name, ranks.score) for name in PAPERS[paper].methods.values()}
             for run in own
-        )
-        if len(own) == len(runs) and scores.notna().all(axis=None):
-            found = stats.average_ranks(scores, higher_is_better=True)
-            values.append(found[methods[cell["method"]]])
-            used += own
-    ours = np.array(values, dtype=float)
-    return summarised(cell, ranks.margin, ours, ours, used)
+        ]
+        if len(own) == len(wanted) and all(all(row.values()) for row in found):
+            scores = pd.DataFrame({n: one.value for n, one in row.items() if one} for row in found)
+            yield own, stats.average_ranks(scores, higher_is_better=True)
 
 
-def score_in(rows: pd.DataFrame, protocol: Protocol) -> float | None:
-    """Return the value of a protocol; NaN for a method that a run does not have."""
-    return protocol.value(rows) if len(rows) else np.nan
+def reduced_scale(cell: Cell) -> str:
+    """Describe the reduced scale of a published cell; for an average rank, by its scenarios."""
+    paper = PAPERS[cell["paper"]]
+    if isinstance(paper.protocols.get(cell["protocol"]), Ranks):
+        whole, there = (len(scenarios(paper.name, name)) for name in SCALES)
+        return f"{there} of {whole} scenarios"
+    return reduction(paper.name, scenario_in(cell))
 
 
 def summarised(
-    cell: Mapping[Hashable, Any],
+    cell: Cell,
     margin: Margin,
     ours: NDArray[np.float64],
     against_print: NDArray[np.float64],
@@ -373,15 +421,9 @@ def summarised(
 
     Parameters
     ----------
-    cell : mapping
-        The cell, a row of `published`.
-    margin : Margin
-        The distances that count.
     ours, against_print : ndarray
         The values; NaN where a run has none, such as a clustering round. In the second, also NaN
         where all clients stayed one cluster and the table would have a dash.
-    runs : sequence of Record
-        The runs.
 
     Returns
     -------
@@ -412,26 +454,7 @@ def summarised(
     }
 
 
-def one_per_seed(
-    runs: Sequence[Record], rows: Callable[[Record], int] = lambda run: len(run.rounds)
-) -> list[Record]:
-    """Return one run per seed, sorted by id: that with most rows, and among these the newest."""
-    found: dict[tuple[Any, ...], Record] = {}
-    finished = sorted(runs, key=lambda run: run.provenance.get("finished", ""), reverse=True)
-    for run in sorted(finished, key=rows, reverse=True):
-        found.setdefault(seeds_of(run), run)
-    return sorted(found.values(), key=lambda run: run.id)
-
-
-def seeds_of(run: Record) -> tuple[Any, ...]:
-    """Return the seeds of a run: of its training and of its partition."""
-    return run.parameters.get("seed"), run.parameters.get("partition_seed")
-
-
-def rows_as_published(run: Record, name: str) -> pd.DataFrame:
-    """Return the rows of a method in a run; if the run has it as published, the rows of that."""
-    known = run.by_method
-    return known.get(name + AS_PUBLISHED, known.get(name, run.rounds.iloc[:0]))
+# --- Counts, and the ledger for readers ----------------------------------------------------------
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
@@ -449,16 +472,13 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
           scenarios, see `placebo`.
     """
     parts = {}
-    for name, (prefix, words) in {
-        "paper's": ("", STATUS),
-        "reduced": ("reduced_", REDUCED_STATUS),
-    }.items():
+    for of, (prefix, words) in SCALES.items():
         found = table[f"{prefix}status"].map(dict(zip(words, STATUS, strict=True)))
         run = found.isin(ANSWERS)
         own = table["again"].eq("") & ~table["fixed"] & run
         by = [table["paper"], table["table"]]
         part = pd.crosstab(by, found).reindex(columns=STATUS, fill_value=0)
-        parts[name] = part.assign(
+        parts["paper's" if of == "paper" else of] = part.assign(
             run=run.groupby(by).sum(),
             distinct=own.groupby(by).sum(),
             **{"distinct reproduced": (own & found.eq("reproduced")).groupby(by).sum()},
@@ -486,7 +506,7 @@ def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
     Series
         The share per paper and table. NaN if no cell has runs of two seeds.
     """
-    facts = [prefix + name for name in OURS if name not in ("low", "high")]
+    facts = [prefix + name for name in ("ours", "half_width", "seeds", "never")]
     run = table[(table[f"{prefix}seeds"] > 1) & ~table["fixed"]]
     run = run.assign(number=range(len(run)))
     key = ["paper", "table", "method", "measure"]
@@ -496,46 +516,37 @@ def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
     passes = [
         answer(value, mean, width, seeds, never, PAPERS[paper].protocols[protocol].margin)
         == "reproduced"
-        for paper, protocol, value, mean, width, seeds, never in pairs[columns].itertuples(
-            index=False
-        )
+        for paper, protocol, value, mean, width, seeds, never in pairs[columns].to_numpy()
     ]
     return pairs.assign(passes=passes).groupby(["paper", "table"])["passes"].mean()
 
 
 def formatted(table: pd.DataFrame) -> pd.DataFrame:
     """Format a ledger for readers, with our numbers as ``mean ± half width [low, high]``."""
-    scales = {"paper's scale": "", "reduced scale": "reduced_"}
+    names = [name for name in cell_columns() if table[name].notna().any()]
+    shown = table[names].astype(object).where(table[names].notna(), "")
+    shown["published"] = ["–" if pd.isna(value) else f"{value:g}" for value in table["value"]]
+    for title, (prefix, _) in zip(("paper's scale", "reduced scale"), SCALES.values(), strict=True):
+        own = table[[c for c in table if c.startswith(prefix)]].rename(
+            columns=lambda name, prefix=prefix: name.removeprefix(prefix)
+        )
+        shown[title] = [as_text(row) for row in own.to_dict("records")]
+        meant = own["intended"]
+        shown[f"as meant, {title}"] = ["" if pd.isna(v) else f"{v:.2f}" for v in meant]
+    return shown
 
-    def ours(row: pd.Series, prefix: str) -> str:
-        if not row[f"{prefix}seeds"]:
-            return str(row[f"{prefix}status"])
-        mean, half, low, high, seeds, never = (row[f"{prefix}{name}"] for name in OURS)
-        number = [] if pd.isna(mean) else [f"{mean:.2f} [{low:.2f}, {high:.2f}]"]
-        number = number if pd.isna(half) else [f"{mean:.2f} ± {half:.2f} [{low:.2f}, {high:.2f}]"]
-        absent = [f"never in {never}"] if never else []
-        return f"{', '.join(number + absent)} n={seeds} {row[f'{prefix}status']}"
 
-    return pd.DataFrame(
-        {
-            **{
-                name: table[name].astype(object).where(table[name].notna(), "")
-                for name in cell_columns()
-                if table[name].notna().any()
-            },
-            "published": ["–" if pd.isna(v) else f"{v:g}" for v in table["value"]],
-            **{
-                name: [ours(row, prefix) for _, row in table.iterrows()]
-                for name, prefix in scales.items()
-            },
-            **{
-                f"as meant, {name}": [
-                    "" if pd.isna(v) else f"{v:.2f}" for v in table[f"{prefix}intended"]
-                ]
-                for name, prefix in scales.items()
-            },
-        }
-    )
+def as_text(row: Mapping[Hashable, Any]) -> str:
+    """Format our numbers of a published cell at one scale."""
+    if not row["seeds"]:
+        return str(row["status"])
+    parts = []
+    if not pd.isna(row["ours"]):
+        width = "" if pd.isna(row["half_width"]) else f" ± {row['half_width']:.2f}"
+        parts.append(f"{row['ours']:.2f}{width} [{row['low']:.2f}, {row['high']:.2f}]")
+    if row["never"]:
+        parts.append(f"never in {row['never']}")
+    return f"{', '.join(parts)} n={row['seeds']} {row['status']}"
 
 
 def check_place(path: Path) -> None:
@@ -545,13 +556,8 @@ def check_place(path: Path) -> None:
 
 
 def write(table: pd.DataFrame, path: Path) -> Path:
-    """Write the ledger as CSV with numbers of four significant digits.
-
-    Raises
-    ------
-    ParameterError
-        The file is there, and is no ledger.
-    """
+    """Write the ledger as CSV with numbers of four significant digits (see `check_place`)."""
     check_place(path)
-    write_whole(path, table.to_csv(index=False, float_format="%.4g", lineterminator="\n"))
+    text = table.to_csv(index=False, float_format="%.4g", lineterminator="\n")
+    records.write_whole(path, text)
     return path

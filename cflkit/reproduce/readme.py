@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 
 from cflkit._project import IS_CLONE
-from cflkit.datasets.files import write_whole
 from cflkit.reproduce import grid, ledger, notebooks, records
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import Results, Runs
@@ -62,7 +61,7 @@ def write() -> list[Path]:
     # Nothing is written before all markers have been found
     ledger.write(table, ledger.LEDGER)
     for page, text in pages.items():
-        write_whole(page, text)
+        records.write_whole(page, text)
     return [ledger.LEDGER, *PAGES]
 
 
@@ -232,13 +231,13 @@ def paper_runs(committed: Sequence[Record]) -> str:
         if not any(ledger.scale(record, paper) == "paper" for paper in PAPERS):
             continue
         cost = record.provenance
-        memory = cost["peak_memory_gib"]
         rows.append(
             (
                 f"[{record.id}](../data/results/{record.id})",
                 record.rounds["round"].max(),
                 f"{cost['minutes']:.{0 if cost['minutes'] >= 10 else 1}f}",
-                "–" if memory is None else f"{memory:.1f}",
+                # Unknown if the run was interrupted before the maximum was kept
+                "–" if cost["peak_memory_gib"] is None else f"{cost['peak_memory_gib']:.1f}",
                 device(cost),
                 cost["resumed"],
             )

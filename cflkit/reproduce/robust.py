@@ -20,7 +20,6 @@ from typing import Any
 import filelock
 
 from cflkit import _project
-from cflkit.datasets.files import write_whole
 from cflkit.reproduce import batch, claims, notebooks, records
 from cflkit.reproduce.notebooks import NotebookError
 from cflkit.reproduce.parameters import ParameterError
@@ -193,7 +192,7 @@ def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             writer = csv.DictWriter(text, claims.COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(both)
-            write_whole(path, text.getvalue())
+            records.write_whole(path, text.getvalue())
     except OSError as error:
         raise ParameterError(f"{path} cannot be written ({error.strerror})") from error
 

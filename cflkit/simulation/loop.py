@@ -21,6 +21,7 @@ import torch
 
 from cflkit._project import revision
 from cflkit.federation import FederationLike
+from cflkit.federation.machine import peak_memory
 from cflkit.federation.rows import digests
 from cflkit.methods.base import Method
 from cflkit.simulation import checkpoints, evaluation
@@ -184,6 +185,7 @@ def run(
                 cost = {"bytes_down": exchanged.down, "bytes_up": exchanged.up}
                 history.rows.append(row | cost | {"trainings": exchanged.trainings})
             history.minutes += (perf_counter() - begin) / 60
+            history.peak_memory = max(history.peak_memory, peak_memory(federation.device))
             shown.step(t, progress_text(running))
             running = unfinished(methods, history, until_settled)
             keeper.keep(history, t + 1, methods, last=t + 1 == rounds or not running)

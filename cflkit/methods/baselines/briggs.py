@@ -6,10 +6,10 @@ improve training on non-IID data. IJCNN 2020.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -27,7 +27,6 @@ from cflkit.methods.base import (
 
 # The largest cosine distance
 OPPOSITE = 2.0
-CosineThreshold = Annotated[float, Field(gt=0, le=OPPOSITE)]
 
 
 @dataclass(config=STRICT)

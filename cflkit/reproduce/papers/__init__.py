@@ -1,6 +1,6 @@
 """The papers: one file holds all that the kit knows about one paper.
 
-To add a paper, write its file here and add it to `PAPERS`. It also needs its methods in `methods`,
+To add a paper, write its file here and name it in `PAPERS`. It also needs its methods in `methods`,
 a notebook, a folder of parameter files under ``notebooks/params``, and its tables under
 ``data/published``.
 """

@@ -10,33 +10,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator, model_validator
 
-from cflkit import datasets, methods, simulation
-from cflkit._bounds import Count, Natural, NonNegative, Positive, Repeats
-from cflkit.datasets import ImageSet
-from cflkit.federation import Federation
-from cflkit.methods import Method
-from cflkit.methods.baselines.pacfl import Angle
-from cflkit.methods.emd_cfl import Clusters, KeptShare, Sample
-from cflkit.methods.oracle import Oracle
-from cflkit.partition import Partition, shifts
+from cflkit._bounds import (
+    Angle,
+    Clusters,
+    Count,
+    Natural,
+    NonNegative,
+    Positive,
+    PositiveShare,
+    Repeats,
+    Sample,
+)
 from cflkit.reproduce import changes
 from cflkit.reproduce.papers.base import (
-    AS_PUBLISHED,
     PERCENT,
     SCALE,
     SCORES,
     SEEDS,
     Column,
+    Line,
     Paper,
     Results,
     Runs,
     Switch,
-    as_published,
     at,
+    both_ways,
     given,
     mean,
     minutes,
@@ -45,46 +46,57 @@ from cflkit.reproduce.papers.base import (
 )
 from cflkit.reproduce.papers.ocfl import CLUSTERERS
 from cflkit.reproduce.parameters import Run, Seed, Selection
-from cflkit.simulation.history import History
+from cflkit.reproduce.records import Record
 
 if TYPE_CHECKING:
-    from cflkit.reproduce.records import Record
+    from cflkit.datasets import ImageSet
+    from cflkit.federation import Federation
+    from cflkit.methods import Method
+    from cflkit.partition import Partition
+    from cflkit.simulation.history import History
 
+# --- The line-up ---------------------------------------------------------------------------------
 
 METHODS = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
-# Baselines of the paper's tables that find clusters, by their names there. A run has these only if
-# it names them
-BASELINES = {
-    "CFL": "sattler",
-    "IFCA": "ifca",
-    "PACFL": "pacfl",
-    "FedClust": "fedclust",
-    "FlexCFL": "flexcfl",
-    "FeSEM": "fesem",
-    "CFLGP": "cfl-gp",
+# By our names, a method in `methods.make` and its options, for those that a run has only if it
+# names them. An option that is a function is computed from the parameters and the partition.
+SAMPLES: dict[str, Any] = {"weighting": "samples"}  # as in all averages of EMD-CFL's comparison
+TOLD_K: dict[str, Any] = {"k": lambda run, split: run.k or len(np.unique(split.truth))}
+ANGLE: dict[str, Any] = {"angle": lambda run, split: run.pacfl_angle or thresholds(run)[0]}
+DISTANCE: dict[str, Any] = {
+    "threshold": lambda run, split: run.fedclust_distance or thresholds(run)[1]
 }
-# Its baselines that find no clusters of clients. A run has these, too, only if it names them
-SOFT = {
-    "FedEM": "fedem",
-    "FedSoft": "fedsoft",
-    "FedRC": "fedrc",
-    "FedCE": "fedce",
-    "pFedGraph": "pfedgraph",
-    "FedSaC": "fedsac",
+# Baselines of the paper's tables that find clusters
+BASELINES: dict[str, Line] = {
+    "CFL": ("sattler", {"eps1": 0.4, "eps2": 1.6}),
+    "IFCA": ("ifca", TOLD_K | SAMPLES),
+    "PACFL": ("pacfl", ANGLE | SAMPLES),
+    "FedClust": ("fedclust", DISTANCE | SAMPLES),
+    "FlexCFL": ("flexcfl", TOLD_K | {"weighting": "authors"}),
+    "FeSEM": ("fesem", TOLD_K | SAMPLES),
+    "CFLGP": ("cfl-gp", TOLD_K | SAMPLES),
 }
-# Methods that the paper does not compare. A run has these only if it names them
-OTHERS = {
-    "Briggs": "briggs",
-    **dict.fromkeys(CLUSTERERS, "ocfl"),
-    "OCFL-HDB again": "ocfl",
-    "Local": "local",
-    "SCAFFOLD": "scaffold",
-    "Ditto": "ditto",
+# Its baselines that find no clusters of clients
+SOFT: dict[str, Line] = {
+    "FedEM": ("fedem", TOLD_K),
+    "FedSoft": ("fedsoft", TOLD_K),
+    "FedRC": ("fedrc", TOLD_K),
+    "FedCE": ("fedce", TOLD_K),
+    "pFedGraph": ("pfedgraph", {}),
+    "FedSaC": ("fedsac", {}),
 }
-
-
 # The rounds after which `OCFL-HDB again` finds its clusters anew
 AGAIN = 3
+# Methods that it does not compare. Briggs clusters in the second round, like OCFL at the earliest
+OTHERS: dict[str, Line] = {
+    "Briggs": ("briggs", {"rounds": 1, "threshold": 0.5, **SAMPLES}),
+    **{name: ("ocfl", {"clusterer": clusterer}) for name, clusterer in CLUSTERERS.items()},
+    "OCFL-HDB again": ("ocfl", {"clusterer": CLUSTERERS["OCFL-HDB"], "again": AGAIN}),
+    "Local": ("local", {}),
+    "SCAFFOLD": ("scaffold", {}),
+    "Ditto": ("ditto", {}),
+}
+
 # The thresholds of PACFL (degrees) and FedClust (units of the parameters), from appendix D.3
 THRESHOLDS = {"mnist": (12.0, 5.0), "cifar10": (12.0, 45.0), "pacs": (11.0, 8.0)}
 BACKDOOR_THRESHOLDS = {"mnist": (2.5, 4.0), "cifar10": (10.5, 28.0)}
@@ -104,7 +116,7 @@ class Parameters(Run, Selection):
     weights: Literal["imagenet"] | None
     participants: Count | None
     epsilon: NonNegative
-    projection: KeptShare
+    projection: PositiveShare
     sinkhorn: Positive | None
     embedded: Sample
     clusters: Clusters
@@ -124,6 +136,8 @@ class Parameters(Run, Selection):
     @classmethod
     def known_version(cls, name: str) -> str:
         """Accept only names that `shifts.make` knows."""
+        from cflkit.partition import shifts
+
         if name not in shifts.VERSIONS:
             raise ValueError(f"unknown version; choose from {', '.join(shifts.VERSIONS)}")
         return name
@@ -163,22 +177,14 @@ SCENARIO = {"dataset": str, "version": str, "participants": int}
 # The line-up has EMD-CFL as published only if the run asks for it: its distances cost as much again
 OF_EMD_CFL = (
     Switch(
-        "emd-cfl",
-        "train_mode",
-        published=True,
-        intended=False,
-        by="code",
-        what="embeddings with the network in training mode: batch statistics, dropout",
-        source="EMD-CFL: evaluation leaves the copied network in training mode",
+        *("emd-cfl", "train_mode", True, False, "code"),
+        "embeddings with the network in training mode: batch statistics, dropout",
+        "EMD-CFL: evaluation leaves the copied network in training mode",
     ),
     Switch(
-        "emd-cfl",
-        "draws",
-        published="per distance",
-        intended="per client",
-        by="code",
-        what="each distance has its own samples and projection, also the reference",
-        source="EMD-CFL: one function computes all distances",
+        *("emd-cfl", "draws", "per distance", "per client", "code"),
+        "each distance has its own samples and projection, also the reference",
+        "EMD-CFL: one function computes all distances",
     ),
 )
 # What pFedGraph and FedSaC have in common
@@ -228,8 +234,14 @@ OF_BASELINES = tuple(
 SWITCHES = (*OF_EMD_CFL, *OF_BASELINES)
 
 
+# --- A run ---------------------------------------------------------------------------------------
+
+
 def data(run: Parameters) -> tuple[ImageSet, Partition]:
     """Load the images, shift a copy for each group, and split it among the group's clients."""
+    from cflkit import datasets
+    from cflkit.partition import shifts
+
     return shifts.make(
         datasets.load(run.dataset),
         run.version,
@@ -242,6 +254,8 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
     """Build the federation of clients, who come and go as the run's scene says."""
+    from cflkit.federation import Federation
+
     changes.check(run.scene, split.truth)
     presence = changes.presence(run.scene, split.truth, run.rounds, run.change, run.partition_seed)
     return Federation(
@@ -272,6 +286,11 @@ def play(
     """
     if run.scene != "drift" or rounds <= run.change:
         return play_rounds(run, home, lines, rounds, checkpoint, **options)
+    import torch
+
+    from cflkit import simulation
+    from cflkit.methods.oracle import Oracle
+
     history = play_rounds(run, home, lines, run.change, checkpoint, **options)
     images, split = data(run)
     clients = list(range(split.clients))
@@ -287,96 +306,51 @@ def play(
 def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
     """Make EMD-CFL and the three methods beside it, or those that the run names.
 
-    A baseline has a twin as published if options of its method make what the comparison's code
-    does. The twin has the paper's threshold. Report 95 lists what has no option. EMD-CFL has a twin
-    if ``run.published_distances`` says so.
-
-    Parameters
-    ----------
-    run : Parameters
-        The parameters of the notebook.
-    images : ImageSet
-        The clients' images, which no method needs.
-    split : Partition
-        The partition, whose true clusters the oracle is given.
+    A method has a twin as published if options make what the comparison's code does. Report 95
+    lists what has no option. The twins of PACFL and FedClust have the paper's thresholds. EMD-CFL
+    has a twin if ``run.published_distances`` says so.
     """
-    options = run.model_dump(
-        include={"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
-    )
-    options["max_samples"] = run.embedded
-    lines = {"EMD-CFL": methods.make("emd-cfl", **options)}
-    if run.published_distances:
-        published = as_published("emd-cfl", methods.METHODS["emd-cfl"], options, OF_EMD_CFL)
-        lines["EMD-CFL" + AS_PUBLISHED] = methods.make("emd-cfl", **published)
-    lines |= {
+    from cflkit.reproduce.distances import MeasuredEMDCFL
+
+    truth = {"truth": split.truth}
+    names = {"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
+    lines: dict[str, Line] = {
+        "EMD-CFL": ("emd-cfl", run.model_dump(include=names) | {"max_samples": run.embedded}),
         # Where clients come later, the oracle of a scene knows all clusters from the first round
-        "Oracle": methods.make(
-            "emd-cfl-oracle" if run.scene == "none" else "oracle", truth=split.truth
-        ),
-        "FedAvg": methods.make("fedavg"),
-        "FedProx": methods.make("fedprox", mu=run.mu),
+        "Oracle": ("emd-cfl-oracle" if run.scene == "none" else "oracle", truth),
+        "FedAvg": ("fedavg", {}),
+        "FedProx": ("fedprox", {"mu": run.mu}),
     }
-    paper = thresholds(run)
-    for name, options in more_options(run, split).items():
-        where = (BASELINES | SOFT | OTHERS)[name]
-        lines[name] = methods.make(where, **options)
-        published = as_published(where, methods.METHODS[where], options, OF_BASELINES)
-        published |= paper.get(name, {})
-        if published != options:
-            lines[name + AS_PUBLISHED] = methods.make(where, **published)
-    return selected(lines, METHODS if run.only is None else run.only)
+    for name, (where, options) in (BASELINES | SOFT | OTHERS).items():
+        own = {n: value(run, split) if callable(value) else value for n, value in options.items()}
+        lines[name] = where, own
+    angle, distance = thresholds(run)
+    switches = (
+        *OF_BASELINES,
+        *(OF_EMD_CFL if run.published_distances else ()),
+        Switch("pacfl", "angle", angle, None, "code", "the paper's threshold", "appendix D.3"),
+        Switch("fedclust", "threshold", distance, None, "code", "the same", "appendix D.3"),
+    )
+    made = both_ways(lines, switches, {"emd-cfl": MeasuredEMDCFL})
+    return selected(made, METHODS if run.only is None else run.only)
 
 
-def more_options(run: Parameters, split: Partition) -> dict[str, dict[str, Any]]:
-    """Return the options of the baselines and the other methods.
-
-    Averages have the weights of EMD-CFL's comparison. Methods that are told the number of clusters
-    get the true one, unless the run has another. Those with a threshold get the paper's, unless the
-    run has another. Briggs clusters in the second round, like OCFL at the earliest.
-    """
-    paper = thresholds(run)
-    angle, distance = run.pacfl_angle, run.fedclust_distance
-    k = {"k": run.k or len(np.unique(split.truth))}
-    samples = {"weighting": "samples"}
-    return {
-        "CFL": {"eps1": 0.4, "eps2": 1.6},
-        "IFCA": k | samples,
-        "PACFL": (paper["PACFL"] if angle is None else {"angle": angle}) | samples,
-        "FedClust": (paper["FedClust"] if distance is None else {"threshold": distance}) | samples,
-        "FlexCFL": k | {"weighting": "authors"},
-        "FeSEM": k | samples,
-        "CFLGP": k | samples,
-        "Briggs": {"rounds": 1, "threshold": 0.5} | samples,
-        **{name: {"clusterer": clusterer} for name, clusterer in CLUSTERERS.items()},
-        "OCFL-HDB again": {"clusterer": CLUSTERERS["OCFL-HDB"], "again": AGAIN},
-        "Local": {},
-        "FedEM": k,
-        "FedSoft": k,
-        "FedRC": k,
-        "FedCE": k,
-        "pFedGraph": {},
-        "FedSaC": {},
-        "SCAFFOLD": {},
-        "Ditto": {},
-    }
-
-
-def thresholds(run: Parameters) -> dict[str, dict[str, float]]:
+def thresholds(run: Parameters) -> tuple[float, float]:
     """Return the paper's thresholds for the run's data, or those of MNIST for data of no table."""
     known = BACKDOOR_THRESHOLDS if run.version == "backdoor" else THRESHOLDS
-    angle, distance = known.get(run.dataset.split("-")[0], known["mnist"])
-    return {"PACFL": {"angle": angle}, "FedClust": {"threshold": distance}}
+    return known.get(run.dataset.split("-")[0], known["mnist"])
+
+
+# --- What records say ----------------------------------------------------------------------------
 
 
 def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[float, float]:
-    """Compute between which values ε finds exactly the true clusters.
+    """Compute between which values ε finds exactly the true clusters ``[m]``.
 
     Parameters
     ----------
     scores : ndarray
-        ``[m, m]``, the scores of all pairs of clients.
-    clusters : array_like
-        ``[m]``, the true clusters.
+        ``[m, m]``, the scores of all pairs of clients, or distances of other methods.
 
     Returns
     -------
@@ -384,7 +358,7 @@ def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[flo
         The largest score within a true cluster and the smallest between two, each the larger of
         the pair's two directions. Each ε above the first and up to the second finds the true
         clusters, by either rule. With one true cluster ``between`` is 2, the largest cosine
-        distance. The scores may also be distances of other methods, in their own units.
+        distance.
     """
     truth = np.asarray(clusters)
     pair = np.maximum(scores, scores.T)
@@ -402,6 +376,8 @@ def recorded_scores(
     round, pairs that had not met then are NaN. The true clusters are those of the version of the
     data, or for ``domains`` those of the oracle.
     """
+    from cflkit.partition import shifts
+
     rows = record.rounds[record.rounds["method"] == method]
     matrix = np.array(rows["scores"].iloc[0].split("|"), dtype=float)
     run = record.parameters
@@ -422,6 +398,8 @@ def agreement(runs: Runs) -> str:
     """Format the ARI of EMD-CFL's clusters, one number per seed."""
     return ", ".join(f"{value:.2f}" for value in runs.values("EMD-CFL", "ari"))
 
+
+# --- The table of results, and the paper ---------------------------------------------------------
 
 PAPERS = (
     Paper(

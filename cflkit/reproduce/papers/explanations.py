@@ -10,16 +10,11 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
+import numpy as np
 import pandas as pd
-import torch
 from pydantic import model_validator
 
-from cflkit import datasets, models, simulation
 from cflkit._bounds import Count, Repeats
-from cflkit.datasets import ImageSet
-from cflkit.federation import Federation
-from cflkit.methods import Method
-from cflkit.partition import Partition
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.papers.base import (
     SCORES,
@@ -29,17 +24,23 @@ from cflkit.reproduce.papers.base import (
     Protocol,
     Ranks,
     Results,
+    Rows,
     Runs,
+    column,
     given,
     mean,
     minutes,
 )
 from cflkit.reproduce.parameters import ParameterError
-from cflkit.simulation.history import History
+from cflkit.reproduce.records import PUBLISHED, Record, rows_as_published
 
 if TYPE_CHECKING:
+    from cflkit.datasets import ImageSet
     from cflkit.explain.assessment import Assessment
-    from cflkit.reproduce.records import Record
+    from cflkit.federation import Federation
+    from cflkit.methods import Method
+    from cflkit.partition import Partition
+    from cflkit.simulation.history import History
 
 
 class Parameters(ocfl.OCFLMethods):
@@ -57,17 +58,22 @@ class Parameters(ocfl.OCFLMethods):
     @model_validator(mode="after")
     def some_layer(self) -> Self:
         """Check that the model has a default layer where none is named."""
+        from cflkit import models
+
         if self.layer is None and self.model not in models.LAST_FEATURES:
             raise ValueError(f"{self.model} has no default layer to explain; name a layer")
         return self
 
     def check_against_data(self) -> None:
         """Refuse a layer that GradCAM cannot use."""
+        from cflkit import datasets
+
         check_layer(self, datasets.load(self.dataset))
 
     def assessment(self) -> Assessment:
         """Build the options with which models are explained."""
-        from cflkit.explain.assessment import Assessment  # loads Captum, which takes seconds
+        from cflkit import models
+        from cflkit.explain.assessment import Assessment
 
         return Assessment(
             layer=self.layer or models.LAST_FEATURES[self.model],
@@ -80,13 +86,7 @@ class Parameters(ocfl.OCFLMethods):
 
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
-    """Build the federation of clients, if the maps can be made and scored.
-
-    Raises
-    ------
-    ParameterError
-        They cannot be, see `check_layer`.
-    """
+    """Build the federation of clients, if the maps can be made and scored (`check_layer`)."""
     check_layer(run, images)
     return ocfl.federation(run, images, split)
 
@@ -102,7 +102,10 @@ def check_layer(run: Parameters, images: ImageSet) -> None:
         The model has no such layer, or its output has no height and width for these images. Or the
         images are too small to be blurred, and ``run.baseline`` is ``blur``.
     """
-    from cflkit.explain import SMALLEST_BLURRED, spatial_layer  # loads Captum, as above
+    import torch
+
+    from cflkit import models
+    from cflkit.explain import SMALLEST_BLURRED, spatial_layer
 
     if run.baseline == "blur" and min(images.shape[1:]) < SMALLEST_BLURRED:
         raise ParameterError(f"baseline: blur needs images of {SMALLEST_BLURRED} pixels or more")
@@ -125,21 +128,21 @@ def play(
     run: Parameters, federation: Federation, methods: Mapping[str, Method], rounds: int
 ) -> History:
     """Run the methods, and explain the models that they end with."""
-    from cflkit.explain.assessment import assess  # Captum, as above
+    from cflkit import simulation
+    from cflkit.explain.assessment import assess
 
     trained = simulation.run(methods, federation, rounds, central_every=rounds)
     return assess(methods, federation, trained, run.assessment())
 
 
 def explained(measure: str, source: str) -> Protocol:
-    """Build the protocol of a score of GradCAM's maps on samples from a source.
+    """Build the protocol of the mean over clusters of a score of GradCAM's maps on some samples."""
 
-    The number is the mean over clusters.
-    """
-
-    def value(rows: pd.DataFrame) -> float:
-        chosen = (rows["map"] == "GradCAM") & (rows["source"] == source)
-        return float(rows.loc[chosen, measure].mean())
+    def value(rows: Rows) -> float:
+        chosen = (np.asarray(rows["map"]) == "GradCAM") & (np.asarray(rows["source"]) == source)
+        values = column(rows, measure)[chosen]
+        values = values[~np.isnan(values)]
+        return float(values.mean()) if len(values) else float("nan")
 
     return Protocol(value, SCORES)
 
@@ -160,8 +163,6 @@ def archived() -> pd.DataFrame:
 
     Methods have our names, and the orchestrator's samples are called central.
     """
-    from cflkit.reproduce.ledger import PUBLISHED  # which imports this package
-
     table = pd.read_csv(PUBLISHED / "ocfl-explanations_per-cluster.csv")
     table["method"] = table["method"].replace(METHODS)
     table["source"] = table["source"].replace("orchestrator", "central")
@@ -170,22 +171,14 @@ def archived() -> pd.DataFrame:
 
 
 def scores(runs: Sequence[Record]) -> pd.DataFrame:
-    """Collect the in-cluster scores of runs, each method as the authors' code had it.
-
-    Parameters
-    ----------
-    runs : sequence of Record
-        Records of this paper.
+    """Collect the in-cluster scores of this paper's runs, each method as the authors' code had it.
 
     Returns
     -------
     DataFrame
         One row per run, method, cluster and kind of map: the columns of `assessment.assess`, the
-        columns of `SCENARIO`, ``seed``, and ``difference``, which is insertion minus deletion. It
-        has no rows if there are no runs.
+        columns of `SCENARIO`, ``seed``, and ``difference``, which is insertion minus deletion.
     """
-    from cflkit.reproduce.ledger import rows_as_published  # as above
-
     parts = [
         rows_as_published(run, name).assign(
             method=name, **{column: run.parameters[column] for column in (*SCENARIO, "seed")}
@@ -217,20 +210,7 @@ def gains(table: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 
 def same_clusters(explained: Record, trained: Record) -> dict[str, bool]:
-    """Find out whether an OCFL run and a run of this paper end with the same clusters of clients.
-
-    Parameters
-    ----------
-    explained : Record
-        A run of this paper.
-    trained : Record
-        A run of `papers.ocfl` with the same data and training.
-
-    Returns
-    -------
-    dict of str to bool
-        Whether the two agree, for each method that both runs have.
-    """
+    """Find out with which methods a run of this paper and an OCFL run end in the same clusters."""
     members = explained.rounds.drop_duplicates(["method", "cluster"]).groupby("method")["clients"]
     last = trained.rounds.dropna(subset="clusters").groupby("method").tail(1)
     found = {}

@@ -7,29 +7,23 @@ differ, the class `methods.fedcref.FedCRef` has both choices as options.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-import pandas as pd
 from pydantic import model_validator
 
-from cflkit import datasets, partition
-from cflkit._bounds import Count, Natural, Positive, Share
-from cflkit.datasets import ImageSet
-from cflkit.federation import Federation, LocalTraining
-from cflkit.methods import Method
-from cflkit.methods.fedcref import (
-    Accuracy,
-    Clusterings,
-    FedCRef,
+from cflkit._bounds import (
+    Count,
     Match,
+    Natural,
     Normalisation,
     Percent,
+    Positive,
+    PositiveShare,
+    Share,
     Stop,
-    per_sample,
 )
-from cflkit.partition import Partition
-from cflkit.reproduce import sample_clustering
 from cflkit.reproduce.papers.base import (
     CLUSTERS,
     PERCENT,
@@ -39,15 +33,22 @@ from cflkit.reproduce.papers.base import (
     Paper,
     Protocol,
     Results,
+    Rows,
     Runs,
     at,
+    column,
     given,
     mean,
     minutes,
-    play_rounds,
 )
 from cflkit.reproduce.parameters import Images, Seed
-from cflkit.reproduce.sample_clustering import DEC, Labels
+
+if TYPE_CHECKING:
+    from cflkit.datasets import ImageSet
+    from cflkit.federation import Federation, LocalTraining
+    from cflkit.methods import FedCRef, Method
+    from cflkit.partition import Partition
+    from cflkit.reproduce.sample_clustering import DEC, Labels
 
 
 class Parameters(Images):
@@ -67,7 +68,7 @@ class Parameters(Images):
     dec_steps: Count
     alpha: Percent
     theta: Share
-    tau: Accuracy
+    tau: PositiveShare
     normalisation: Normalisation
     match: Match
     stop: Stop
@@ -96,14 +97,20 @@ class Parameters(Images):
 
     def training(self, epochs: int) -> LocalTraining:
         """Build the local training of autoencoders for a number of epochs."""
+        from cflkit.federation import LocalTraining
+
         return LocalTraining(epochs, self.batch_size, optimizer="adam", lr=self.lr)
 
     def dec(self) -> DEC:
         """Build deep embedded clustering with the parameters' options."""
+        from cflkit.reproduce.sample_clustering import DEC
+
         return DEC(tuple(self.dec_widths), self.dec_steps, 2 * self.dec_steps)
 
-    def method(self, start: Clusterings) -> FedCRef:
+    def method(self, start: Sequence[Any]) -> FedCRef:
         """Make the method that begins with these local clusters."""
+        from cflkit.methods.fedcref import FedCRef, per_sample
+
         chosen = self.model_dump(
             include={"alpha", "theta", "tau", "normalisation", "match", "stop", "rounds"}
         )
@@ -126,6 +133,8 @@ SCENARIO = {
 
 def data(run: Parameters) -> tuple[ImageSet, Partition]:
     """Load the images and give each client samples of a few classes."""
+    from cflkit import datasets, partition
+
     return partition.class_mixtures(
         datasets.load(run.dataset),
         clients=run.clients,
@@ -139,6 +148,8 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
     """Build the federation, which trains all clients' small networks as one stack."""
+    from cflkit.federation import Federation
+
     return Federation(
         images, split, "autoencoder", task="reconstruction", engine="stacked", seed=run.seed
     )
@@ -146,27 +157,23 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
 
 def first_clusters(run: Parameters, images: ImageSet, split: Partition) -> list[Labels]:
     """Compute each client's initial local clusters."""
+    from cflkit.reproduce import sample_clustering
+
     return sample_clustering.first_clusters(
         run.clustering, images, split, dirtiness=run.dirtiness, dec=run.dec(), seed=run.seed
     )
 
 
-def variants(run: Parameters, start: Clusterings, truth: Clusterings) -> dict[str, Method]:
+def variants(run: Parameters, start: Sequence[Any], truth: Sequence[Any]) -> dict[str, Method]:
     """Make FedCRef, its upper bound, and a variant without associations.
 
     The upper bound is given the true associations. The variant without associations is ours, and
     shows how much of the gain is due to the federation. Its clients refine with their own networks.
-    It stops after three iterations at most, since its graph never changes.
-
-    Parameters
-    ----------
-    run : Parameters
-        The parameters of the notebook.
-    start : sequence of array_like
-        For each client, the initial local cluster of each of its samples.
-    truth : sequence of array_like
-        For each client, the class of each of its samples, for the upper bound.
+    It stops after three iterations at most, since its graph never changes. ``start`` and ``truth``
+    have the initial local cluster and the class of each sample, one sequence per client.
     """
+    from cflkit.methods.fedcref import per_sample
+
     method = run.method(start)
     return {
         "FedCRef": method,
@@ -181,10 +188,10 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     return variants(run, first_clusters(run, images, split), truth)
 
 
-def percent_gained(rounds: pd.DataFrame) -> float:
+def percent_gained(rows: Rows) -> float:
     """Compute by how many per cent the accuracy of a clustering increased."""
-    first, last = rounds["accuracy"].iloc[0], rounds["accuracy"].iloc[-1]
-    return float(100 * (last - first) / first)
+    accuracy = column(rows, "accuracy")
+    return float(100 * (accuracy[-1] - accuracy[0]) / accuracy[0])
 
 
 def start(runs: Runs) -> str:
@@ -216,7 +223,6 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
-        play=play_rounds,
         rounds=lambda run: int(run.iterations),
         results=Results(
             "fedcref-results",

@@ -5,18 +5,11 @@ O. Y. Laitinen Imanov and contributors, 2026.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from cflkit import methods
-from cflkit._bounds import Count, Natural, Positive, Repeats
-from cflkit.datasets import ImageSet
-from cflkit.federation import Federation
-from cflkit.methods import Method
-from cflkit.methods.baselines.signatures import Signatures
-from cflkit.partition import Partition
-from cflkit.reproduce import features
+from cflkit._bounds import Count, Natural, Positive, PositiveShare, Repeats
 from cflkit.reproduce.papers.base import (
     AS_PUBLISHED,
     PERCENT,
@@ -28,13 +21,19 @@ from cflkit.reproduce.papers.base import (
     Switch,
     as_published,
     at,
+    both_ways,
     given,
     mean,
     minutes,
-    play_rounds,
     selected,
 )
 from cflkit.reproduce.parameters import Selection, Training
+
+if TYPE_CHECKING:
+    from cflkit.datasets import ImageSet
+    from cflkit.federation import Federation
+    from cflkit.methods import Method
+    from cflkit.partition import Partition
 
 SWITCHES = tuple(
     Switch("signatures", option, published, intended, "code", what, f"Tutorial 022, {source}")
@@ -81,15 +80,15 @@ class Parameters(Training, Selection):
     height: Positive
     warm_up: Natural
     k: Count
-    fraction: Annotated[float, Field(gt=0, le=1)]
+    fraction: PositiveShare
     repeats: Repeats = 1  # no part of a record, see `bounds.Repeats`
 
     @field_validator("clients")
     @classmethod
     def three_clusters(cls, clients: int) -> int:
         """Accept only numbers of clients that three equal clusters can have."""
-        if clients % features.CLUSTERS:
-            raise ValueError(f"must be a multiple of {features.CLUSTERS}, the number of clusters")
+        if clients % 3:
+            raise ValueError("must be a multiple of 3, the number of clusters")
         return clients
 
     @property
@@ -100,42 +99,27 @@ class Parameters(Training, Selection):
 
 def data(run: Parameters) -> tuple[ImageSet, Partition]:
     """Make the clients' samples and the partition."""
+    from cflkit.reproduce import features
+
     return features.class_bumps(clients=run.clients, height=run.height, seed=run.seed)
 
 
 def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
-    """Build the federation of clients.
+    """Build the federation of clients, stacked also on a CPU, since their steps are short."""
+    from cflkit.federation import Federation
 
-    Clients are stacked also on a CPU, since steps of such a small network are short.
-    """
-    return Federation(
-        images,
-        split,
-        run.model,
-        run.training(),
-        seed=run.seed,
-        precision=run.precision,
-        engine="stacked",
-    )
+    options = run.model_dump(include={"seed", "precision"})
+    return Federation(images, split, run.model, run.training(), engine="stacked", **options)
 
 
 def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
-    """Make the tutorial's method, its variants with one change each, and those of its table.
+    """Make the tutorial's method, its variants with one change each, and those of its table."""
+    from cflkit import methods
 
-    Parameters
-    ----------
-    run : Parameters
-        The parameters of the notebook.
-    images : ImageSet
-        The clients' samples, which no method needs.
-    split : Partition
-        The partition, whose true clusters the oracle is given.
-    """
     options = run.model_dump(include={"warm_up", "k", "fraction"})
-    published = as_published("signatures", Signatures, options, SWITCHES)
+    published = as_published("signatures", options, SWITCHES)
     lines = {
-        "Signatures": methods.make("signatures", **options),
-        "Signatures" + AS_PUBLISHED: methods.make("signatures", **published),
+        **both_ways({"Signatures": ("signatures", options)}, SWITCHES),
         **{
             name: methods.make("signatures", **published | change)
             for name, change in CHANGES.items()
@@ -164,7 +148,6 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
-        play=play_rounds,
         switches=SWITCHES,
         results=Results(
             "tutorial-results",
