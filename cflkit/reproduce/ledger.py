@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from cflkit.reproduce import grid, notebooks, records, stats
@@ -188,7 +188,6 @@ def one_per_seed(
     found: dict[tuple[Any, ...], Record] = {}
     finished = sorted(runs, key=lambda run: run.provenance.get("finished", ""), reverse=True)
     for run in sorted(finished, key=rows, reverse=True):
-        # The seeds of the training and of the partition
         found.setdefault(seeds_of(run), run)
     return sorted(found.values(), key=lambda run: run.id)
 
@@ -239,17 +238,10 @@ def answer(
     Returns
     -------
     str
-        One of these answers:
-
-        - ``reproduced``: the interval lies within ``far`` of the value, and the mean within
-          ``near``;
-        - ``close``: the interval does, but not the mean;
-        - ``differs``: no value of the interval lies within ``far``;
-        - ``inconclusive``: the interval is too wide to say so;
-        - ``single run``: one seed has no interval;
-        - ``not run``.
-
-        A dash is reproduced if no seed clustered, differs if each did, and is inconclusive if some
+        ``reproduced`` if the interval lies within ``far`` of the value and the mean within
+        ``near``, ``close`` if only the interval does, ``differs`` if no value of the interval lies
+        within ``far``, and otherwise ``inconclusive``. One seed has no interval (``single run``). A
+        dash is reproduced if no seed clustered, differs if each did, and is inconclusive if some
         did. A printed number differs if no seed clustered, and is inconclusive if some did not.
     """
     if seeds < 2:
@@ -270,135 +262,115 @@ def answer(
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What a run has for a published number; NaN for what a method never did."""
+class Sample:
+    """What one seed has for a published number; NaN for what a method never did."""
 
     value: float
-    rows: int  # of the method
-    whole: bool  # whether the table has a dash, since all clients stayed one cluster
-    intended: float  # the value of the method as intended where it differs from the code
+    runs: list[Record]  # one run, or those of all scenarios for an average rank
+    rows: int = 0  # of the method
+    dash: bool = False  # whether the table would have a dash, since clients stayed one cluster
+    intended: float = np.nan  # the value of the method as intended where it differs from the code
 
 
-def measured(run: Record, name: str, protocol: Protocol) -> Measured | None:
+def sample(run: Record, name: str, protocol: Protocol) -> Sample | None:
     """Compute a protocol's value for a method as published; None if the run did not measure it."""
     known = run.by_method
     own = [known[one] for one in (name + AS_PUBLISHED, name) if one in known]
     values = [protocol.value(rows) for rows in own]
     if not own or (values[0] is not None and np.isnan(values[0])):
         return None
-    value, *intended = [np.nan if value is None else value for value in values]
-    whole = protocol.dash_is_one_cluster and bool((own[0]["n_clusters"] == 1).all())
-    return Measured(value, len(own[0]), whole, intended[0] if intended else np.nan)
+    value, intended = [np.nan if value is None else value for value in (*values, None)][:2]
+    # A printed dash stands for a run that stayed one cluster in all rounds; a printed 0 does not
+    dash = protocol.dash_is_one_cluster and bool((own[0]["n_clusters"] == 1).all())
+    return Sample(value, [run], len(own[0]), dash, intended)
 
 
-# `measured`, which remembers what it has computed
-Measure = Callable[[Record, str, Protocol], Measured | None]
-# The runs of one paper at one scale, by their scenario
-ByScenario = Mapping[Scenario, list[Record]]
+class Evidence:
+    """The runs of one paper at one scale, and what they have for its numbers.
+
+    ``sample`` is the function `sample`, which papers with the same runs share, and which remembers
+    its results.
+    """
+
+    def __init__(self, paper: str, of: str, sample: Callable[..., Sample | None]) -> None:
+        self.paper, self.scale, self.sample = PAPERS[paper], of, sample
+        self.runs: dict[Scenario, list[Record]] = {}
+        self.ranks = cache(self.ranks_of)
+
+    def samples(self, cell: Cell) -> tuple[list[Sample], Margin]:
+        """Return the samples for a published cell, and the margin of its protocol.
+
+        Of several runs of one seed, that with most rows of the method counts, and among these the
+        newest. The method is that of the paper's code: if some of the runs have it as published,
+        only these count.
+        """
+        name = self.paper.methods.get(cell["method"])
+        protocol = self.paper.protocols.get(cell["protocol"])
+        if name is None or protocol is None:  # no record has such a number, such as hours
+            return [], SCORES
+        if isinstance(protocol, Ranks):
+            return [found[name] for found in self.ranks(protocol)], protocol.margin
+        runs = self.runs.get(scenario_in(cell), [])
+        with_twin = [run for run in runs if name + AS_PUBLISHED in run.by_method]
+        found = {r: own for r in with_twin or runs if (own := self.sample(r, name, protocol))}
+        used = one_per_seed(list(found), lambda run: found[run].rows)
+        return [found[run] for run in used], protocol.margin
+
+    def ranks_of(self, ranks: Ranks) -> list[dict[str, Sample]]:
+        """Return the methods' average ranks over all scenarios, for each seed.
+
+        A seed counts if it has a run of every scenario, with a score of every method in it.
+        """
+        wanted = scenarios(self.paper.name, self.scale)
+        by_seed: dict[tuple[Any, ...], list[Record]] = {}
+        for scenario in wanted:
+            for run in one_per_seed(self.runs.get(scenario, [])):
+                by_seed.setdefault(seeds_of(run), []).append(run)
+        found = []
+        for own in by_seed.values():
+            scores = pd.DataFrame(
+                {
+                    name: one.value if (one := self.sample(run, name, ranks.score)) else np.nan
+                    for name in self.paper.methods.values()
+                }
+                for run in own
+            )
+            if len(own) == len(wanted) and scores.notna().all(axis=None):
+                average = stats.average_ranks(scores, higher_is_better=True)
+                found.append({str(name): Sample(rank, own) for name, rank in average.items()})
+        return found
 
 
 def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
-    """Join the published cells with our runs of their scenarios.
-
-    Parameters
-    ----------
-    runs : list of Record, optional
-        The records to join; by default all of `records.find`.
+    """Join the published cells with our runs of their scenarios, by default all of `records.find`.
 
     Returns
     -------
     DataFrame
-        The columns of `published`, and these:
-
-        - ``again``: the earlier table that has the same number of the same system, if any;
-        - ``fixed``: whether a run cannot miss the number (`Paper.fixed`);
-        - the columns of `summarised` for runs at the paper's scale;
-        - the same columns with the prefix ``reduced_`` for runs at the reduced scale;
-        - ``reduced_scale``: how this scale differs from the paper's.
+        The columns of `published`; ``again``, the earlier table that has the same number of the
+        same system; ``fixed``, whether a run cannot miss the number; the columns of `summarised`
+        for the paper's scale, and with the prefix ``reduced_`` for the reduced scale; and
+        ``reduced_scale``, how this scale differs from the paper's.
     """
     cells = published()
-    grouped: dict[tuple[str, str], dict[Scenario, list[Record]]] = {}
+    once, known = cache(sample), cells["paper"].unique()
+    evidence = {(paper, of): Evidence(paper, of, once) for paper in known for of in SCALES}
     for run in records.find() if runs is None else runs:
-        for paper in cells["paper"].unique():
+        for paper in known:
             if (of := scale(run, paper)) is not None:
-                known = grouped.setdefault((paper, of), {})
-                known.setdefault(scenario_of(run, paper), []).append(run)
-    measure = cache(measured)
-
-    @cache
-    def ranks(paper: str, protocol: str, of: str) -> list[tuple[list[Record], pd.Series]]:
-        return list(ranked(paper, protocol, of, grouped.get((paper, of), {}), measure))
-
-    def compared(cell: Cell, of: str) -> dict[str, object]:
-        paper = PAPERS[cell["paper"]]
-        protocol, name = paper.protocols.get(cell["protocol"]), paper.methods.get(cell["method"])
-        if isinstance(protocol, Ranks):
-            found = ranks(paper.name, cell["protocol"], of)
-            values = np.array([ranks_of_seed[name] for _, ranks_of_seed in found], dtype=float)
-            used = [run for own, _ in found for run in own]
-            return summarised(cell, protocol.margin, values, values, used)
-        own = grouped.get((paper.name, of), {}).get(scenario_in(cell), [])
-        if protocol is None or name is None:  # no record has such a number
-            return summarised(cell, SCORES, np.array([]), np.array([]), [])
-        return compare_cell(cell, name, protocol, own, measure)
-
+                own = evidence[paper, of].runs
+                own.setdefault(scenario_of(run, paper), []).append(run)
     rows = []
     for cell in cells.to_dict("records"):
         row = cell | {"fixed": is_fixed(cell)}
         for of, (prefix, words) in SCALES.items():
-            found = compared(cell, of)
+            found = summarised(cell, *evidence[cell["paper"], of].samples(cell))
             found["status"] = words[STATUS.index(str(found["status"]))]
             row |= {prefix + name: value for name, value in found.items()}
         rows.append(row | {"reduced_scale": reduced_scale(cell) if row["reduced_seeds"] else ""})
     table = pd.DataFrame(rows)
     table.insert(table.columns.get_loc("fixed"), "again", printed_before(table))
     return counted(table)
-
-
-def compare_cell(
-    cell: Cell, name: str, protocol: Protocol, runs: list[Record], measure: Measure
-) -> dict[str, object]:
-    """Compare one published cell with the runs of its scenario; see `summarised`.
-
-    Of several runs of one seed, that with most rows of the method counts, and among these the
-    newest. The method is that of the paper's code: if some of the runs have it as published, only
-    these count.
-    """
-    with_twin = [run for run in runs if name + AS_PUBLISHED in run.by_method]
-    found = {run: own for run in with_twin or runs if (own := measure(run, name, protocol))}
-    used = one_per_seed(list(found), lambda run: found[run].rows)
-    ours = np.array([found[run].value for run in used], dtype=float)
-    # A printed dash stands for a run that stayed one cluster in all rounds; a printed 0 does not
-    against_print = np.where([found[run].whole for run in used], np.nan, ours)
-    intended = np.array([found[run].intended for run in used], dtype=float)
-    known = intended[~np.isnan(intended)]
-    return summarised(cell, protocol.margin, ours, against_print, used) | {
-        "intended": known.mean() if len(known) else np.nan
-    }
-
-
-def ranked(
-    paper: str, protocol: str, of: str, runs: ByScenario, measure: Measure
-) -> Iterator[tuple[list[Record], pd.Series]]:
-    """Yield the runs of each seed, and the methods' average ranks over all scenarios.
-
-    A seed counts if it has a run of every scenario, with a score of every method in it.
-    """
-    ranks = PAPERS[paper].protocols[protocol]
-    assert isinstance(ranks, Ranks)
-    wanted = scenarios(paper, of)
-    by_seed: dict[tuple[Any, ...], list[Record]] = {}
-    for scenario in wanted:
-        for run in one_per_seed(runs.get(scenario, [])):
-            by_seed.setdefault(seeds_of(run), []).append(run)
-    for own in by_seed.values():
-        found = [
-            {name: measure(run, name, ranks.score) for name in PAPERS[paper].methods.values()}
-            for run in own
-        ]
-        if len(own) == len(wanted) and all(all(row.values()) for row in found):
-            scores = pd.DataFrame({n: one.value for n, one in row.items() if one} for row in found)
-            yield own, stats.average_ranks(scores, higher_is_better=True)
 
 
 def reduced_scale(cell: Cell) -> str:
@@ -410,47 +382,32 @@ def reduced_scale(cell: Cell) -> str:
     return reduction(paper.name, scenario_in(cell))
 
 
-def summarised(
-    cell: Cell,
-    margin: Margin,
-    ours: NDArray[np.float64],
-    against_print: NDArray[np.float64],
-    runs: Sequence[Record],
-) -> dict[str, object]:
+def summarised(cell: Cell, samples: Sequence[Sample], margin: Margin) -> dict[str, object]:
     """Summarise our values of a published cell, one per seed.
-
-    Parameters
-    ----------
-    ours, against_print : ndarray
-        The values; NaN where a run has none, such as a clustering round. In the second, also NaN
-        where all clients stayed one cluster and the table would have a dash.
 
     Returns
     -------
     dict of str to object
-        The columns of the ledger:
-
-        - ``ours``, ``half_width``, ``low`` and ``high``: the mean over seeds, half the width of its
-          90 % t-interval, the smallest and the largest value, without seeds that have no value;
-        - ``seeds``: the number of seeds;
-        - ``never``: the number of seeds with which all clients stayed one cluster;
-        - ``status``: one of `STATUS`; a number with the source "no code" is compared with nothing;
-        - ``intended``: the mean of the method as intended where it differs from the code, which is
-          set by `compare_cell`;
-        - ``runs``: the ids of the records.
+        The mean over seeds ``ours``, half the width of its 90 % t-interval, the smallest and the
+        largest value; the numbers of ``seeds`` and of those that ``never`` clustered; ``status``,
+        where a number with the source "no code" is compared with nothing; ``intended``, the mean of
+        the method as intended where it differs from the code; and the ids of the ``runs``.
     """
-    some = ours[~np.isnan(ours)]
+    ours = np.array([one.value for one in samples], dtype=float)
+    against_print = np.where([one.dash for one in samples], np.nan, ours)
+    intended = np.array([one.intended for one in samples], dtype=float)
+    ours, intended = ours[~np.isnan(ours)], intended[~np.isnan(intended)]
     no_code = cell.get("source") == "no code"
     return {
-        "ours": some.mean() if len(some) else np.nan,
-        "half_width": half_width(some),
-        "low": some.min() if len(some) else np.nan,
-        "high": some.max() if len(some) else np.nan,
-        "seeds": len(ours),
+        "ours": ours.mean() if len(ours) else np.nan,
+        "half_width": half_width(ours),
+        "low": ours.min() if len(ours) else np.nan,
+        "high": ours.max() if len(ours) else np.nan,
+        "seeds": len(samples),
         "never": int(np.isnan(against_print).sum()),
         "status": NO_CODE if no_code else status(cell["value"], against_print, margin),
-        "intended": np.nan,
-        "runs": " ".join(run.id for run in runs),
+        "intended": intended.mean() if len(intended) else np.nan,
+        "runs": " ".join(run.id for one in samples for run in one.runs),
     }
 
 
@@ -460,16 +417,10 @@ def summarised(
 def counts(table: pd.DataFrame) -> pd.DataFrame:
     """Count the cells of each table by answer, at the paper's scale and at the reduced scale.
 
-    Returns
-    -------
-    DataFrame
-        One row per scale, paper and table, with the columns `STATUS` and these:
-
-        - ``run``: the number of cells that are compared with runs, those with `ANSWERS`;
-        - ``distinct``: those that no earlier table has, and that a run can miss;
-        - ``distinct reproduced``: those of these that are reproduced;
-        - ``placebo``: the share of reproduced cells if each is compared with our runs of the other
-          scenarios, see `placebo`.
+    Beside `STATUS`, the columns are ``run`` (cells that are compared with runs), ``distinct``
+    (those that no earlier table has, and that a run can miss), ``distinct reproduced``, and
+    ``placebo`` (the share of reproduced cells if each is compared with our runs of the other
+    scenarios). The rows are scale, paper and table.
     """
     parts = {}
     for of, (prefix, words) in SCALES.items():
@@ -488,23 +439,12 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
-    """Compute how often the rule says "reproduced" of a wrong scenario.
+    """Compute how often the rule says "reproduced" of a wrong scenario, per paper and table.
 
     Each published number is compared with our runs of every other scenario of the same table, for
     the same method and measure. A rule that can tell scenarios apart rarely says "reproduced".
-    Numbers that a run cannot miss (`Paper.fixed`) are left out.
-
-    Parameters
-    ----------
-    table : DataFrame
-        A ledger.
-    prefix : str
-        The prefix of the scale's columns.
-
-    Returns
-    -------
-    Series
-        The share per paper and table. NaN if no cell has runs of two seeds.
+    Numbers that a run cannot miss (`Paper.fixed`) are left out. The share is NaN if no cell has
+    runs of two seeds at the scale, whose columns have the prefix.
     """
     facts = [prefix + name for name in ("ours", "half_width", "seeds", "never")]
     run = table[(table[f"{prefix}seeds"] > 1) & ~table["fixed"]]
@@ -526,27 +466,23 @@ def formatted(table: pd.DataFrame) -> pd.DataFrame:
     names = [name for name in cell_columns() if table[name].notna().any()]
     shown = table[names].astype(object).where(table[names].notna(), "")
     shown["published"] = ["–" if pd.isna(value) else f"{value:g}" for value in table["value"]]
-    for title, (prefix, _) in zip(("paper's scale", "reduced scale"), SCALES.values(), strict=True):
-        own = table[[c for c in table if c.startswith(prefix)]].rename(
-            columns=lambda name, prefix=prefix: name.removeprefix(prefix)
-        )
-        shown[title] = [as_text(row) for row in own.to_dict("records")]
-        meant = own["intended"]
-        shown[f"as meant, {title}"] = ["" if pd.isna(v) else f"{v:.2f}" for v in meant]
+    for title, prefix in (("paper's scale", ""), ("reduced scale", "reduced_")):
+        shown[title] = [as_text(row, prefix) for row in table.to_dict("records")]
+        meant = table[f"{prefix}intended"]
+        shown[f"as meant, {title}"] = ["" if pd.isna(value) else f"{value:.2f}" for value in meant]
     return shown
 
 
-def as_text(row: Mapping[Hashable, Any]) -> str:
+def as_text(row: Mapping[Hashable, Any], prefix: str) -> str:
     """Format our numbers of a published cell at one scale."""
-    if not row["seeds"]:
-        return str(row["status"])
-    parts = []
-    if not pd.isna(row["ours"]):
-        width = "" if pd.isna(row["half_width"]) else f" ± {row['half_width']:.2f}"
-        parts.append(f"{row['ours']:.2f}{width} [{row['low']:.2f}, {row['high']:.2f}]")
-    if row["never"]:
-        parts.append(f"never in {row['never']}")
-    return f"{', '.join(parts)} n={row['seeds']} {row['status']}"
+    names = ("ours", "half_width", "low", "high", "seeds", "never", "status")
+    mean, half, low, high, seeds, never, status = (row[prefix + name] for name in names)
+    if not seeds:
+        return str(status)
+    width = "" if pd.isna(half) else f" ± {half:.2f}"
+    parts = [] if pd.isna(mean) else [f"{mean:.2f}{width} [{low:.2f}, {high:.2f}]"]
+    parts += [f"never in {never}"] if never else []
+    return f"{', '.join(parts)} n={seeds} {status}"
 
 
 def check_place(path: Path) -> None:

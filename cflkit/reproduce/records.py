@@ -10,7 +10,6 @@ Imports that take seconds are inside functions, since the command line often nee
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import math
@@ -66,7 +65,15 @@ class Record:
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """Return the table in ``rounds.csv``, which is read only when it is first needed.
+        """Return the table in ``rounds.csv``, which is read only when it is first needed."""
+        return self.table(dtype={"clusters": str})
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return the rows of ``rounds.csv`` as texts, with every digit."""
+        return self.table(dtype=str, keep_default_na=False).to_dict("records")
+
+    def table(self, **options: Any) -> pd.DataFrame:
+        """Read ``rounds.csv`` with options of pandas.
 
         Raises
         ------
@@ -77,23 +84,8 @@ class Record:
 
         path = self.folder / "rounds.csv"
         try:
-            return pd.read_csv(path, dtype={"clusters": str})
+            return pd.read_csv(path, **options)
         except (OSError, ValueError) as error:
-            raise ParameterError(f"{display_path(path)} is missing or damaged ({error})") from error
-
-    def rows(self) -> list[dict[str, str]]:
-        """Return the rows of ``rounds.csv`` as texts, with every digit.
-
-        Raises
-        ------
-        ParameterError
-            The file is missing or damaged.
-        """
-        path = self.folder / "rounds.csv"
-        try:
-            with path.open(encoding="utf-8", newline="") as file:
-                return list(csv.DictReader(file))
-        except (OSError, ValueError, csv.Error) as error:
             raise ParameterError(f"{display_path(path)} is missing or damaged ({error})") from error
 
     @cached_property

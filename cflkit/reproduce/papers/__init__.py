@@ -32,17 +32,3 @@ def parameters_of(notebook: str) -> type[Parameters] | None:
     """Find the model of a notebook's parameters, by the notebook's name without its extension."""
     paper = by_notebook(notebook)
     return lessons.LESSONS.get(notebook) if paper is None else paper.parameters
-
-
-__all__ = [
-    "PAPERS",
-    "by_folder",
-    "by_notebook",
-    "emd_cfl",
-    "explanations",
-    "fedcref",
-    "lessons",
-    "ocfl",
-    "parameters_of",
-    "tutorial",
-]

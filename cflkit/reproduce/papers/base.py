@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from cflkit.partition import Partition
     from cflkit.simulation.history import History
 
+    Methods = dict[str, Method]  # by our names
+
 # A method's rows of a record: a DataFrame, or arrays by the names of columns
 Rows = Any
 
@@ -134,7 +136,7 @@ def both_ways(
     lines: Mapping[str, Line],
     switches: Sequence[Switch],
     classes: Mapping[str, type[Method]] | None = None,
-) -> dict[str, Method]:
+) -> Methods:
     """Make methods by our names, each followed by a twin where the authors' code differs.
 
     ``classes`` has classes that stand in for those of `methods.make`.
@@ -150,7 +152,7 @@ def both_ways(
     return made
 
 
-def selected(lines: Mapping[str, Method], only: Sequence[str] | None) -> dict[str, Method]:
+def selected(lines: Mapping[str, Method], only: Sequence[str] | None) -> Methods:
     """Return the methods with these names and their twins as published; None for all methods."""
     wanted = lines if only is None else only
     return {name: lines[name] for name in lines if name.removesuffix(AS_PUBLISHED) in wanted}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,35 +25,10 @@ from cflkit._bounds import (
     Sample,
 )
 from cflkit.reproduce import changes
-from cflkit.reproduce.papers.base import (
-    PERCENT,
-    SCALE,
-    SCORES,
-    SEEDS,
-    Column,
-    Line,
-    Paper,
-    Results,
-    Runs,
-    Switch,
-    at,
-    both_ways,
-    given,
-    mean,
-    minutes,
-    play_rounds,
-    selected,
-)
+from cflkit.reproduce.papers import base
 from cflkit.reproduce.papers.ocfl import CLUSTERERS
 from cflkit.reproduce.parameters import Run, Seed, Selection
 from cflkit.reproduce.records import Record
-
-if TYPE_CHECKING:
-    from cflkit.datasets import ImageSet
-    from cflkit.federation import Federation
-    from cflkit.methods import Method
-    from cflkit.partition import Partition
-    from cflkit.simulation.history import History
 
 # --- The line-up ---------------------------------------------------------------------------------
 
@@ -67,7 +42,7 @@ DISTANCE: dict[str, Any] = {
     "threshold": lambda run, split: run.fedclust_distance or thresholds(run)[1]
 }
 # Baselines of the paper's tables that find clusters
-BASELINES: dict[str, Line] = {
+BASELINES: dict[str, base.Line] = {
     "CFL": ("sattler", {"eps1": 0.4, "eps2": 1.6}),
     "IFCA": ("ifca", TOLD_K | SAMPLES),
     "PACFL": ("pacfl", ANGLE | SAMPLES),
@@ -77,7 +52,7 @@ BASELINES: dict[str, Line] = {
     "CFLGP": ("cfl-gp", TOLD_K | SAMPLES),
 }
 # Its baselines that find no clusters of clients
-SOFT: dict[str, Line] = {
+SOFT: dict[str, base.Line] = {
     "FedEM": ("fedem", TOLD_K),
     "FedSoft": ("fedsoft", TOLD_K),
     "FedRC": ("fedrc", TOLD_K),
@@ -88,7 +63,7 @@ SOFT: dict[str, Line] = {
 # The rounds after which `OCFL-HDB again` finds its clusters anew
 AGAIN = 3
 # Methods that it does not compare. Briggs clusters in the second round, like OCFL at the earliest
-OTHERS: dict[str, Line] = {
+OTHERS: dict[str, base.Line] = {
     "Briggs": ("briggs", {"rounds": 1, "threshold": 0.5, **SAMPLES}),
     **{name: ("ocfl", {"clusterer": clusterer}) for name, clusterer in CLUSTERERS.items()},
     "OCFL-HDB again": ("ocfl", {"clusterer": CLUSTERERS["OCFL-HDB"], "again": AGAIN}),
@@ -176,12 +151,12 @@ SCENARIO = {"dataset": str, "version": str, "participants": int}
 
 # The line-up has EMD-CFL as published only if the run asks for it: its distances cost as much again
 OF_EMD_CFL = (
-    Switch(
+    base.Switch(
         *("emd-cfl", "train_mode", True, False, "code"),
         "embeddings with the network in training mode: batch statistics, dropout",
         "EMD-CFL: evaluation leaves the copied network in training mode",
     ),
-    Switch(
+    base.Switch(
         *("emd-cfl", "draws", "per distance", "per client", "code"),
         "each distance has its own samples and projection, also the reference",
         "EMD-CFL: one function computes all distances",
@@ -197,7 +172,7 @@ OF_GRAPHS = (
 LAST_COMPONENT = "a client predicts with its own last component, without the mixture"
 # Baselines that the comparison's code runs otherwise than their own authors
 OF_BASELINES = tuple(
-    Switch(where, option, published, intended, "code", what, "EMD-CFL: code of the comparison")
+    base.Switch(where, option, published, intended, "code", what, "EMD-CFL: code of the comparison")
     for where, option, published, intended, what in (
         ("sattler", "min_rounds", 1, 20, "splits are allowed from the second round on"),
         ("sattler", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
@@ -237,7 +212,7 @@ SWITCHES = (*OF_EMD_CFL, *OF_BASELINES)
 # --- A run ---------------------------------------------------------------------------------------
 
 
-def data(run: Parameters) -> tuple[ImageSet, Partition]:
+def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
     """Load the images, shift a copy for each group, and split it among the group's clients."""
     from cflkit import datasets
     from cflkit.partition import shifts
@@ -252,7 +227,7 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
     )
 
 
-def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:
     """Build the federation of clients, who come and go as the run's scene says."""
     from cflkit.federation import Federation
 
@@ -273,25 +248,25 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
 
 def play(
     run: Parameters,
-    home: Federation,
-    lines: Mapping[str, Method],
+    home: base.Federation,
+    lines: Mapping[str, base.Method],
     rounds: int,
     checkpoint: Path | None = None,
     **options: Any,
-) -> History:
+) -> base.History:
     """Run the methods, as `base.play_rounds` does. In the scene ``drift``, two clients change.
 
     They exchange their data after ``run.change`` rounds, and the oracle is told so. A checkpoint
     has the rounds before. After an interruption, the others begin anew.
     """
     if run.scene != "drift" or rounds <= run.change:
-        return play_rounds(run, home, lines, rounds, checkpoint, **options)
+        return base.play_rounds(run, home, lines, rounds, checkpoint, **options)
     import torch
 
     from cflkit import simulation
     from cflkit.methods.oracle import Oracle
 
-    history = play_rounds(run, home, lines, run.change, checkpoint, **options)
+    history = base.play_rounds(run, home, lines, run.change, checkpoint, **options)
     images, split = data(run)
     clients = list(range(split.clients))
     one, other = changes.affected("drift", split.truth)
@@ -303,7 +278,7 @@ def play(
     return simulation.run(lines, federation(run, images, moved), rounds, after=history, **options)
 
 
-def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make EMD-CFL and the three methods beside it, or those that the run names.
 
     A method has a twin as published if options make what the comparison's code does. Report 95
@@ -314,7 +289,7 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
 
     truth = {"truth": split.truth}
     names = {"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
-    lines: dict[str, Line] = {
+    lines: dict[str, base.Line] = {
         "EMD-CFL": ("emd-cfl", run.model_dump(include=names) | {"max_samples": run.embedded}),
         # Where clients come later, the oracle of a scene knows all clusters from the first round
         "Oracle": ("emd-cfl-oracle" if run.scene == "none" else "oracle", truth),
@@ -328,11 +303,11 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
     switches = (
         *OF_BASELINES,
         *(OF_EMD_CFL if run.published_distances else ()),
-        Switch("pacfl", "angle", angle, None, "code", "the paper's threshold", "appendix D.3"),
-        Switch("fedclust", "threshold", distance, None, "code", "the same", "appendix D.3"),
+        base.Switch("pacfl", "angle", angle, None, "code", "the paper's threshold", "appendix D.3"),
+        base.Switch("fedclust", "threshold", distance, None, "code", "the same", "appendix D.3"),
     )
-    made = both_ways(lines, switches, {"emd-cfl": MeasuredEMDCFL})
-    return selected(made, METHODS if run.only is None else run.only)
+    made = base.both_ways(lines, switches, {"emd-cfl": MeasuredEMDCFL})
+    return base.selected(made, METHODS if run.only is None else run.only)
 
 
 def thresholds(run: Parameters) -> tuple[float, float]:
@@ -394,7 +369,7 @@ def recorded_range(record: Record) -> tuple[float, float]:
     return working_range(*recorded_scores(record))
 
 
-def agreement(runs: Runs) -> str:
+def agreement(runs: base.Runs) -> str:
     """Format the ARI of EMD-CFL's clusters, one number per seed."""
     return ", ".join(f"{value:.2f}" for value in runs.values("EMD-CFL", "ari"))
 
@@ -402,7 +377,7 @@ def agreement(runs: Runs) -> str:
 # --- The table of results, and the paper ---------------------------------------------------------
 
 PAPERS = (
-    Paper(
+    base.Paper(
         name="emd-cfl",
         notebook="05_emd_cfl",
         parameters=Parameters,
@@ -410,13 +385,13 @@ PAPERS = (
         file="{dataset}_{version}.yaml",
         methods={name: name for name in (*METHODS, *BASELINES, *SOFT)},
         protocols={
-            "last-accuracy": at(-1, "accuracy", PERCENT, 100),
-            "last-worst-accuracy": at(-1, "worst_accuracy", PERCENT, 100),
-            "last-clean-accuracy": at(-1, "clean_accuracy", PERCENT, 100),
-            "last-backdoor-accuracy": at(-1, "backdoor_accuracy", PERCENT, 100),
-            "last-ari": at(-1, "ari", SCORES),
+            "last-accuracy": base.at(-1, "accuracy", base.PERCENT, 100),
+            "last-worst-accuracy": base.at(-1, "worst_accuracy", base.PERCENT, 100),
+            "last-clean-accuracy": base.at(-1, "clean_accuracy", base.PERCENT, 100),
+            "last-backdoor-accuracy": base.at(-1, "backdoor_accuracy", base.PERCENT, 100),
+            "last-ari": base.at(-1, "ari", base.SCORES),
             **{
-                f"{name}-{pairs}": at(0, f"{name.replace('-', '_')}_{pairs}", SCORES)
+                f"{name}-{pairs}": base.at(0, f"{name.replace('-', '_')}_{pairs}", base.SCORES)
                 for name in ("linear-layers", "parameters")
                 for pairs in ("within", "overall")
             },
@@ -426,16 +401,16 @@ PAPERS = (
         line_up=line_up,
         play=play,
         switches=SWITCHES,
-        results=Results(
+        results=base.Results(
             "emd-results",
             (
-                given("data", "dataset", "version"),
-                given("clients", "clients"),
-                SCALE,
-                SEEDS,
-                Column("ARI of EMD-CFL", agreement),
-                *(mean(name, name, "accuracy", digits=1, factor=100) for name in METHODS),
-                minutes(),
+                base.given("data", "dataset", "version"),
+                base.given("clients", "clients"),
+                base.SCALE,
+                base.SEEDS,
+                base.Column("ARI of EMD-CFL", agreement),
+                *(base.mean(name, name, "accuracy", digits=1, factor=100) for name in METHODS),
+                base.minutes(),
             ),
             method="EMD-CFL",
         ),

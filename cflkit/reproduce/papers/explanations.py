@@ -15,32 +15,12 @@ import pandas as pd
 from pydantic import model_validator
 
 from cflkit._bounds import Count, Repeats
-from cflkit.reproduce.papers import ocfl
-from cflkit.reproduce.papers.base import (
-    SCORES,
-    SEEDS,
-    Column,
-    Paper,
-    Protocol,
-    Ranks,
-    Results,
-    Rows,
-    Runs,
-    column,
-    given,
-    mean,
-    minutes,
-)
+from cflkit.reproduce.papers import base, ocfl
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PUBLISHED, Record, rows_as_published
 
 if TYPE_CHECKING:
-    from cflkit.datasets import ImageSet
     from cflkit.explain.assessment import Assessment
-    from cflkit.federation import Federation
-    from cflkit.methods import Method
-    from cflkit.partition import Partition
-    from cflkit.simulation.history import History
 
 
 class Parameters(ocfl.OCFLMethods):
@@ -85,13 +65,13 @@ class Parameters(ocfl.OCFLMethods):
         )
 
 
-def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:
     """Build the federation of clients, if the maps can be made and scored (`check_layer`)."""
     check_layer(run, images)
     return ocfl.federation(run, images, split)
 
 
-def check_layer(run: Parameters, images: ImageSet) -> None:
+def check_layer(run: Parameters, images: base.ImageSet) -> None:
     """Refuse a layer without spatial outputs, and images that are too small for the blur.
 
     Only shapes are computed.
@@ -118,15 +98,15 @@ def check_layer(run: Parameters, images: ImageSet) -> None:
         raise ParameterError(f"layer: {error}") from error
 
 
-def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the methods, except the reference methods, which the paper does not explain either."""
     lines = ocfl.line_up(run, images, split)
     return {name: method for name, method in lines.items() if name not in ocfl.REFERENCE_METHODS}
 
 
 def play(
-    run: Parameters, federation: Federation, methods: Mapping[str, Method], rounds: int
-) -> History:
+    run: Parameters, federation: base.Federation, methods: Mapping[str, base.Method], rounds: int
+) -> base.History:
     """Run the methods, and explain the models that they end with."""
     from cflkit import simulation
     from cflkit.explain.assessment import assess
@@ -135,27 +115,27 @@ def play(
     return assess(methods, federation, trained, run.assessment())
 
 
-def explained(measure: str, source: str) -> Protocol:
+def explained(measure: str, source: str) -> base.Protocol:
     """Build the protocol of the mean over clusters of a score of GradCAM's maps on some samples."""
 
-    def value(rows: Rows) -> float:
+    def value(rows: base.Rows) -> float:
         chosen = (np.asarray(rows["map"]) == "GradCAM") & (np.asarray(rows["source"]) == source)
-        values = column(rows, measure)[chosen]
+        values = base.column(rows, measure)[chosen]
         values = values[~np.isnan(values)]
         return float(values.mean()) if len(values) else float("nan")
 
-    return Protocol(value, SCORES)
+    return base.Protocol(value, base.SCORES)
 
 
-def gained(head: str, method: str) -> Column:
+def gained(head: str, method: str) -> base.Column:
     """Build the column of insertion scores minus deletion scores."""
     measures = ("insertion_in-cluster", "deletion_in-cluster")
 
-    def cell(runs: Runs) -> str:
+    def cell(runs: base.Runs) -> str:
         found = [runs.values(method, measure) for measure in measures]
         return f"{fmean(found[0]) - fmean(found[1]):z.2f}" if all(found) else "–"
 
-    return Column(head, cell)
+    return base.Column(head, cell)
 
 
 def archived() -> pd.DataFrame:
@@ -180,11 +160,12 @@ def scores(runs: Sequence[Record]) -> pd.DataFrame:
         columns of `SCENARIO`, ``seed``, and ``difference``, which is insertion minus deletion.
     """
     parts = [
-        rows_as_published(run, name).assign(
-            method=name, **{column: run.parameters[column] for column in (*SCENARIO, "seed")}
+        rows_as_published(run, method).assign(
+            method=method,
+            **{name: run.parameters[name] for name in (*SCENARIO, "seed")},
         )
         for run in runs
-        for name in METHODS.values()
+        for method in METHODS.values()
     ]
     columns = [*SCENARIO, "seed", "method", "map", "source", "insertion", "deletion"]
     table = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
@@ -234,14 +215,14 @@ SCORES_OF_MAPS = {
 }
 # The average ranks of Figure 8, which has the highest first, also for deletion
 AVERAGE_RANKS = {
-    f"{measure}-rank": Ranks(SCORES_OF_MAPS[f"{measure}-in-cluster"])
+    f"{measure}-rank": base.Ranks(SCORES_OF_MAPS[f"{measure}-in-cluster"])
     for measure in ("insertion", "deletion")
 }
 # Our names for two methods, by their names in the README
 BESIDE = {"no clustering": "FedAvg", "OCFL-HDB": "OCFL-HDB"}
 
 PAPERS = (
-    Paper(
+    base.Paper(
         name="ocfl-explanations",
         notebook="07_explaining_cluster_models",
         parameters=Parameters,
@@ -255,19 +236,19 @@ PAPERS = (
         play=play,
         after_the_last=True,
         switches=ocfl.SWITCHES,
-        results=Results(
+        results=base.Results(
             "explanations-results",
             (
-                given("data", "dataset"),
-                given("split", "overlap", "balance"),
-                SEEDS,
+                base.given("data", "dataset"),
+                base.given("split", "overlap", "balance"),
+                base.SEEDS,
                 *(
-                    mean(f"{measure}, {name}", ours, f"{measure}_in-cluster")
+                    base.mean(f"{measure}, {name}", ours, f"{measure}_in-cluster")
                     for measure in ("insertion", "deletion")
                     for name, ours in BESIDE.items()
                 ),
                 *(gained(f"insertion − deletion, {name}", ours) for name, ours in BESIDE.items()),
-                minutes(),
+                base.minutes(),
             ),
             scales=("reduced",),
         ),

@@ -24,30 +24,12 @@ from cflkit._bounds import (
     Share,
     Stop,
 )
-from cflkit.reproduce.papers.base import (
-    CLUSTERS,
-    PERCENT,
-    SCORES,
-    SEEDS,
-    Column,
-    Paper,
-    Protocol,
-    Results,
-    Rows,
-    Runs,
-    at,
-    column,
-    given,
-    mean,
-    minutes,
-)
+from cflkit.reproduce.papers import base
 from cflkit.reproduce.parameters import Images, Seed
 
 if TYPE_CHECKING:
-    from cflkit.datasets import ImageSet
-    from cflkit.federation import Federation, LocalTraining
-    from cflkit.methods import FedCRef, Method
-    from cflkit.partition import Partition
+    from cflkit.federation import LocalTraining
+    from cflkit.methods import FedCRef
     from cflkit.reproduce.sample_clustering import DEC, Labels
 
 
@@ -131,7 +113,7 @@ SCENARIO = {
 }
 
 
-def data(run: Parameters) -> tuple[ImageSet, Partition]:
+def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
     """Load the images and give each client samples of a few classes."""
     from cflkit import datasets, partition
 
@@ -146,7 +128,7 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
     )
 
 
-def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:
     """Build the federation, which trains all clients' small networks as one stack."""
     from cflkit.federation import Federation
 
@@ -155,7 +137,7 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
     )
 
 
-def first_clusters(run: Parameters, images: ImageSet, split: Partition) -> list[Labels]:
+def first_clusters(run: Parameters, images: base.ImageSet, split: base.Partition) -> list[Labels]:
     """Compute each client's initial local clusters."""
     from cflkit.reproduce import sample_clustering
 
@@ -164,7 +146,7 @@ def first_clusters(run: Parameters, images: ImageSet, split: Partition) -> list[
     )
 
 
-def variants(run: Parameters, start: Sequence[Any], truth: Sequence[Any]) -> dict[str, Method]:
+def variants(run: Parameters, start: Sequence[Any], truth: Sequence[Any]) -> base.Methods:
     """Make FedCRef, its upper bound, and a variant without associations.
 
     The upper bound is given the true associations. The variant without associations is ours, and
@@ -182,19 +164,19 @@ def variants(run: Parameters, start: Sequence[Any], truth: Sequence[Any]) -> dic
     }
 
 
-def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the `variants` that begin with the initial clusters of the parameters."""
     truth = [images.labels[indices].numpy() for indices in split.train]
     return variants(run, first_clusters(run, images, split), truth)
 
 
-def percent_gained(rows: Rows) -> float:
+def percent_gained(rows: base.Rows) -> float:
     """Compute by how many per cent the accuracy of a clustering increased."""
-    accuracy = column(rows, "accuracy")
+    accuracy = base.column(rows, "accuracy")
     return float(100 * (accuracy[-1] - accuracy[0]) / accuracy[0])
 
 
-def start(runs: Runs) -> str:
+def start(runs: base.Runs) -> str:
     """Format the initial clustering as its dirtiness if it is simulated, and else as its name."""
     of = runs.parameters
     simulated = of["clustering"] == "dirty-uniform"
@@ -202,7 +184,7 @@ def start(runs: Runs) -> str:
 
 
 PAPERS = (
-    Paper(
+    base.Paper(
         name="fedcref",
         notebook="06_fedcref",
         parameters=Parameters,
@@ -210,13 +192,13 @@ PAPERS = (
         file="{dataset}.yaml",
         methods={name: name for name in ("FedCRef", "Perfect associations", "Global DEC")},
         protocols={
-            "first-clustering-accuracy": at(0, "accuracy", SCORES),
-            "last-clustering-accuracy": at(-1, "accuracy", SCORES),
-            "clustering-improvement": Protocol(percent_gained, PERCENT),
-            "last-communities": at(-1, "communities", CLUSTERS),
-            "last-wrong-associations": at(-1, "wrong", PERCENT, 100),
-            "first-isolated": at(0, "isolated", CLUSTERS),
-            "last-isolated": at(-1, "isolated", CLUSTERS),
+            "first-clustering-accuracy": base.at(0, "accuracy", base.SCORES),
+            "last-clustering-accuracy": base.at(-1, "accuracy", base.SCORES),
+            "clustering-improvement": base.Protocol(percent_gained, base.PERCENT),
+            "last-communities": base.at(-1, "communities", base.CLUSTERS),
+            "last-wrong-associations": base.at(-1, "wrong", base.PERCENT, 100),
+            "first-isolated": base.at(0, "isolated", base.CLUSTERS),
+            "last-isolated": base.at(-1, "isolated", base.CLUSTERS),
         },
         # Simulated dirt moves a given share of the images, so this accuracy is one minus the share
         fixed=({"protocol": "first-clustering-accuracy", "clustering": "dirty-uniform"},),
@@ -224,23 +206,23 @@ PAPERS = (
         federation=federation,
         line_up=line_up,
         rounds=lambda run: int(run.iterations),
-        results=Results(
+        results=base.Results(
             "fedcref-results",
             (
-                given("data", "dataset"),
-                given("clients", "clients"),
-                Column("dirtiness", start),
-                Column("overlap", lambda runs: f"{runs.parameters['overlap_fraction']:g}"),
-                SEEDS,
-                mean("ACC at the start", "FedCRef", "accuracy_start"),
+                base.given("data", "dataset"),
+                base.given("clients", "clients"),
+                base.Column("dirtiness", start),
+                base.Column("overlap", lambda runs: f"{runs.parameters['overlap_fraction']:g}"),
+                base.SEEDS,
+                base.mean("ACC at the start", "FedCRef", "accuracy_start"),
                 *(
-                    mean(name, name, "accuracy", digits=3)
+                    base.mean(name, name, "accuracy", digits=3)
                     for name in ("FedCRef", "Perfect associations", "Alone")
                 ),
-                mean("communities", "FedCRef", "communities", digits=1),
-                mean("isolated", "FedCRef", "isolated", digits=1),
-                mean("wrong, %", "FedCRef", "wrong", digits=1, factor=100),
-                minutes(),
+                base.mean("communities", "FedCRef", "communities", digits=1),
+                base.mean("isolated", "FedCRef", "isolated", digits=1),
+                base.mean("wrong, %", "FedCRef", "wrong", digits=1, factor=100),
+                base.minutes(),
             ),
             scales=("reduced",),
         ),

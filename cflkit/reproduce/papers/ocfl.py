@@ -9,42 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from cflkit._bounds import CosineThreshold, Count, Natural, NonNegative, Positive, Repeats
-from cflkit.reproduce.papers.base import (
-    ROUNDS,
-    SCALE,
-    SCORES,
-    SEEDS,
-    Column,
-    Line,
-    Paper,
-    Protocol,
-    Results,
-    Rows,
-    Runs,
-    Switch,
-    both_ways,
-    column,
-    given,
-    mean,
-    mean_of_all,
-    minutes,
-    play_rounds,
-    selected,
-)
+from cflkit.reproduce.papers import base
 from cflkit.reproduce.parameters import FederatedRun, Seed, Selection
-
-if TYPE_CHECKING:
-    from cflkit.datasets import ImageSet
-    from cflkit.federation import Federation
-    from cflkit.methods import Method
-    from cflkit.partition import Partition
-    from cflkit.simulation.history import History
 
 
 class OCFLMethods(FederatedRun):
@@ -111,7 +83,7 @@ EQUAL_WEIGHTS = (
     "as in OCFL's own Algorithm 1; this method's authors weight by samples",
 )
 SWITCHES = tuple(
-    Switch(*switch)
+    base.Switch(*switch)
     for switch in (
         (
             *("affinity", "wrong_sign", True, False, "code"),
@@ -155,7 +127,7 @@ SWITCHES = tuple(
 # --- A run ---------------------------------------------------------------------------------------
 
 
-def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
+def data(run: FederatedRun) -> tuple[base.ImageSet, base.Partition]:
     """Load the images and give each cluster of clients its classes."""
     from cflkit import datasets, partition
 
@@ -172,7 +144,7 @@ def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
     return images, split
 
 
-def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federation:
+def federation(run: FederatedRun, images: base.ImageSet, split: base.Partition) -> base.Federation:
     """Build the federation of clients."""
     from cflkit.federation import Federation
 
@@ -180,7 +152,7 @@ def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federat
     return Federation(images, split, run.model, run.training(), seed=run.seed, **rounding)
 
 
-def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, Method]:
+def line_up(run: OCFLMethods, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the methods of the papers' tables and figures, and two reference methods.
 
     There are two exceptions from twins "as published". The switch ``include_buffers`` is used only
@@ -188,7 +160,7 @@ def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, M
     as noise is one more cluster, as published, since no paper intends anything else.
     """
     equal = {"weighting": "equal"}
-    intended: dict[str, Line] = {
+    intended: dict[str, base.Line] = {
         "FedAvg": ("fedavg", equal),
         "Sattler": (
             "sattler",
@@ -210,10 +182,12 @@ def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, M
         "local": ("local", {}),
     }
     buffers = run.include_buffers
-    return both_ways(intended, [s for s in SWITCHES if buffers or s.option != "include_buffers"])
+    return base.both_ways(
+        intended, [s for s in SWITCHES if buffers or s.option != "include_buffers"]
+    )
 
 
-def chosen(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+def chosen(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the methods of the `line_up` that the run asks for, with their twins as published.
 
     EMD-CFL joins them if the run names it. Clients have equal weights in its averages, too.
@@ -224,18 +198,18 @@ def chosen(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Met
     if run.only is None:
         return lines
     lines["EMD-CFL"] = MeasuredEMDCFL(epsilon=run.epsilon, weighting="equal")
-    return selected(lines, run.only)
+    return base.selected(lines, run.only)
 
 
 def play(
     run: Parameters,
-    federation: Federation,
-    methods: Mapping[str, Method],
+    federation: base.Federation,
+    methods: Mapping[str, base.Method],
     rounds: int,
     checkpoint: Path | None = None,
-) -> History:
+) -> base.History:
     """Run the methods, see `play_rounds`, with tests on the central data as often as asked."""
-    return play_rounds(
+    return base.play_rounds(
         run, federation, methods, rounds, checkpoint, central_every=run.central_every
     )
 
@@ -248,7 +222,7 @@ TABLE_ROUNDS = 50
 TABLE_MEASURES = {"RAND": "ari", "AMI": "ami", "COM": "homogeneity"}
 
 
-def as_in_the_tables(rounds: Rows) -> dict[str, float]:
+def as_in_the_tables(rounds: base.Rows) -> dict[str, float]:
     """Compute RAND, AMI and COM of a run by the protocol behind Table I and Table 1.
 
     Parameters
@@ -281,12 +255,12 @@ def as_in_the_tables(rounds: Rows) -> dict[str, float]:
     # Rounds that are missing have the clusters of the last one
     places = np.arange(TABLE_ROUNDS).clip(max=count - 1)
     return {
-        name: float(column(rounds, measure)[places].mean())
+        name: float(base.column(rounds, measure)[places].mean())
         for name, measure in TABLE_MEASURES.items()
     }
 
 
-def until_divergence(rounds: Rows) -> tuple[int, int | None]:
+def until_divergence(rounds: base.Rows) -> tuple[int, int | None]:
     """Return the number of rows before a method diverged, and where its clusters become final.
 
     The number is 0 if it diverged with clusters that were not final. The place is that of the first
@@ -301,7 +275,7 @@ def until_divergence(rounds: Rows) -> tuple[int, int | None]:
     return 0 if diverged else count, None
 
 
-def round_as_in_the_tables(rounds: Rows) -> float | None:
+def round_as_in_the_tables(rounds: base.Rows) -> float | None:
     """Find the round (from 1) in which a method clustered, by the extended paper's Table 2.
 
     Parameters
@@ -328,48 +302,50 @@ def round_as_in_the_tables(rounds: Rows) -> float | None:
     return int(numbers[changed[-1] + 1]) if len(changed) else None
 
 
-def table_measure(name: str) -> Protocol:
+def table_measure(name: str) -> base.Protocol:
     """Build the protocol of a measure with this name in Table I and Table 1."""
-    return Protocol(lambda rounds: as_in_the_tables(rounds)[name], SCORES, dash_is_one_cluster=True)
+    return base.Protocol(
+        lambda rounds: as_in_the_tables(rounds)[name], base.SCORES, dash_is_one_cluster=True
+    )
 
 
 PROTOCOLS = {
     **{f"mean-50-{measure}": table_measure(name) for name, measure in TABLE_MEASURES.items()},
-    "clustering-round": Protocol(round_as_in_the_tables, ROUNDS),
+    "clustering-round": base.Protocol(round_as_in_the_tables, base.ROUNDS),
     # Figure 2 of both papers averages over all rounds. The authors' code measures GF1 before the
     # aggregation, so its last value is that of the last round but one; its first value, of the
     # initial model, is left out
-    "mean-pf1": mean_of_all("pf1", SCORES),
-    "mean-gf1-before-last": mean_of_all("gf1", SCORES, slice(None, -1)),
+    "mean-pf1": base.mean_of_all("pf1", base.SCORES),
+    "mean-gf1-before-last": base.mean_of_all("gf1", base.SCORES, slice(None, -1)),
 }
 
 # --- The table of results, and the papers --------------------------------------------------------
 
 
-def fired(runs: Runs) -> str:
+def fired(runs: base.Runs) -> str:
     """Format the rounds in which the runs clustered, one per seed."""
     rounds = runs.values("OCFL-HDB", "clustering_round")
     return ", ".join("never" if number is None else str(number) for number in rounds)
 
 
-RESULTS = Results(
+RESULTS = base.Results(
     "results",
     (
-        given("data", "dataset"),
-        given("clients", "clients"),
-        given("split", "overlap", "balance"),
-        SCALE,
-        SEEDS,
-        Column("clusters in round", fired),
-        mean("ARI", "OCFL-HDB", "ari"),
-        mean("PF1", "OCFL-HDB", "pf1"),
-        mean("PF1 of FedAvg", "FedAvg", "pf1"),
-        minutes("minutes per run"),
+        base.given("data", "dataset"),
+        base.given("clients", "clients"),
+        base.given("split", "overlap", "balance"),
+        base.SCALE,
+        base.SEEDS,
+        base.Column("clusters in round", fired),
+        base.mean("ARI", "OCFL-HDB", "ari"),
+        base.mean("PF1", "OCFL-HDB", "pf1"),
+        base.mean("PF1 of FedAvg", "FedAvg", "pf1"),
+        base.minutes("minutes per run"),
     ),
     method="OCFL-HDB",
 )
 PAPERS = tuple(
-    Paper(
+    base.Paper(
         name=name,
         notebook="03_ocfl_temperature",
         parameters=Parameters,

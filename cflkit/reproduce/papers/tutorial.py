@@ -5,38 +5,16 @@ O. Y. Laitinen Imanov and contributors, 2026.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
 from cflkit._bounds import Count, Natural, Positive, PositiveShare, Repeats
-from cflkit.reproduce.papers.base import (
-    AS_PUBLISHED,
-    PERCENT,
-    SCALE,
-    SEEDS,
-    Column,
-    Paper,
-    Results,
-    Switch,
-    as_published,
-    at,
-    both_ways,
-    given,
-    mean,
-    minutes,
-    selected,
-)
+from cflkit.reproduce.papers import base
 from cflkit.reproduce.parameters import Selection, Training
 
-if TYPE_CHECKING:
-    from cflkit.datasets import ImageSet
-    from cflkit.federation import Federation
-    from cflkit.methods import Method
-    from cflkit.partition import Partition
-
 SWITCHES = tuple(
-    Switch("signatures", option, published, intended, "code", what, f"Tutorial 022, {source}")
+    base.Switch("signatures", option, published, intended, "code", what, f"Tutorial 022, {source}")
     for option, published, intended, what, source in (
         (
             "linkage",
@@ -97,14 +75,14 @@ class Parameters(Training, Selection):
         return f"bumps-m{self.clients}"
 
 
-def data(run: Parameters) -> tuple[ImageSet, Partition]:
+def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
     """Make the clients' samples and the partition."""
     from cflkit.reproduce import features
 
     return features.class_bumps(clients=run.clients, height=run.height, seed=run.seed)
 
 
-def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:
     """Build the federation of clients, stacked also on a CPU, since their steps are short."""
     from cflkit.federation import Federation
 
@@ -112,14 +90,14 @@ def federation(run: Parameters, images: ImageSet, split: Partition) -> Federatio
     return Federation(images, split, run.model, run.training(), engine="stacked", **options)
 
 
-def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the tutorial's method, its variants with one change each, and those of its table."""
     from cflkit import methods
 
     options = run.model_dump(include={"warm_up", "k", "fraction"})
-    published = as_published("signatures", options, SWITCHES)
+    published = base.as_published("signatures", options, SWITCHES)
     lines = {
-        **both_ways({"Signatures": ("signatures", options)}, SWITCHES),
+        **base.both_ways({"Signatures": ("signatures", options)}, SWITCHES),
         **{
             name: methods.make("signatures", **published | change)
             for name, change in CHANGES.items()
@@ -128,37 +106,37 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
         "FedAvg": methods.make("fedavg", watch_temperature=False),
         "Local": methods.make("local"),
     }
-    return selected(lines, run.only)
+    return base.selected(lines, run.only)
 
 
-def percent(head: str, method: str) -> Column:
+def percent(head: str, method: str) -> base.Column:
     """Build the column of a method's accuracy on new samples, in percent."""
-    return mean(head, method, "accuracy", digits=1, factor=100)
+    return base.mean(head, method, "accuracy", digits=1, factor=100)
 
 
 PAPERS = (
-    Paper(
+    base.Paper(
         name="tutorial-022",
         notebook="08_tutorial_022",
         parameters=Parameters,
         scenario={"clients": int},
         file="m{clients}.yaml",
         methods={"Clustered": "Signatures", "Single Model": "FedAvg", "Per-Client": "Local"},
-        protocols={"last-accuracy": at(-1, "accuracy", PERCENT, 100)},
+        protocols={"last-accuracy": base.at(-1, "accuracy", base.PERCENT, 100)},
         data=data,
         federation=federation,
         line_up=line_up,
         switches=SWITCHES,
-        results=Results(
+        results=base.Results(
             "tutorial-results",
             (
-                given("clients", "clients"),
-                SCALE,
-                SEEDS,
-                mean("ARI as published", "Signatures" + AS_PUBLISHED, "ari"),
-                percent("as published", "Signatures" + AS_PUBLISHED),
+                base.given("clients", "clients"),
+                base.SCALE,
+                base.SEEDS,
+                base.mean("ARI as published", "Signatures" + base.AS_PUBLISHED, "ari"),
+                percent("as published", "Signatures" + base.AS_PUBLISHED),
                 *(percent(name, name) for name in ("Signatures", "Oracle", "FedAvg", "Local")),
-                minutes(digits=1),
+                base.minutes(digits=1),
             ),
         ),
         free=frozenset({"seed", "only", "until"}),
