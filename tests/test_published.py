@@ -13,7 +13,7 @@ import torch
 from cflkit import clustering, methods, metrics, partition
 from cflkit.methods.ocfl import attribute
 from cflkit.reproduce import ledger, records, stats
-from cflkit.reproduce.papers import PAPERS, emd_cfl, explanations, fedcref, ocfl, tutorial
+from cflkit.reproduce.papers import PAPERS, emd_cfl, fedcref, ocfl, tutorial
 from cflkit.reproduce.papers.base import AS_PUBLISHED
 from cflkit.reproduce.parameters import ParameterError
 
@@ -87,49 +87,48 @@ def key(cell):
     return (*(cell[name] for name in ocfl.SCENARIO), cell["method"])
 
 
+# The numbers of cells of the papers that came with the kit. Others are checked, but not counted
+CELLS = {
+    "ocfl": {"I": 432},
+    "ocfl-extended": {"1": 720, "2": 240, "figure 2": 36 * 7 * 2},
+    "emd-cfl": {
+        # Seventeen methods (nine in Tables 2 and 3), minus the ARI of the eight without an ARI
+        **dict.fromkeys(("1", "8"), 17 * 6 - 16),
+        **dict.fromkeys(("10", "11"), 17 * 9 - 24),
+        **{"2": 27, "3": 54, "4": 2, "6": 24, "7": 17 * 3 - 8, "9": 20},
+    },
+    # Twenty scenarios and seven methods, insertion and deletion; a method that never clustered has
+    # no images outside a cluster
+    "ocfl-explanations": {
+        **{f"figure {number}": 20 * 7 * 2 for number in "67"},
+        **{"figure 17": 196, "figure 8": 7 * 2},
+    },
+    "fedcref": {
+        **{"1": 6, "2": 4},
+        **{table: count * 4 for table, count in zip("345678", (9, 9, 3, 3, 4, 4), strict=True)},
+    },
+    "tutorial-022": {"metrics": 6},
+}
+# Protocols of shared runs, of which these papers have no number
+UNUSED = {"ocfl": {"clustering-round", "mean-pf1", "mean-gf1-before-last"}}
+
+
 def test_the_tables_are_whole():
     rows = ledger.published()
-    assert rows.groupby(["paper", "table"]).size().to_dict() == {
-        ("ocfl", "I"): 432,
-        ("ocfl-extended", "1"): 720,
-        ("ocfl-extended", "2"): 240,
-        ("ocfl-extended", "figure 2"): 36 * 7 * 2,
-        # Seventeen methods (nine in Tables 2 and 3), minus the ARI of the eight without an ARI
-        **{("emd-cfl", table): 17 * 6 - 16 for table in ("1", "8")},
-        **{("emd-cfl", table): 17 * 9 - 24 for table in ("10", "11")},
-        ("emd-cfl", "2"): 27,
-        ("emd-cfl", "3"): 54,
-        ("emd-cfl", "4"): 2,
-        ("emd-cfl", "6"): 24,
-        ("emd-cfl", "7"): 17 * 3 - 8,
-        ("emd-cfl", "9"): 20,
-        # Twenty scenarios and seven methods, insertion and deletion; a method that never clustered
-        # has no images outside a cluster
-        **{("ocfl-explanations", f"figure {number}"): 20 * 7 * 2 for number in "67"},
-        ("ocfl-explanations", "figure 17"): 196,
-        ("ocfl-explanations", "figure 8"): 7 * 2,
-        **{("fedcref", table): count for table, count in zip("12", (6, 4), strict=True)},
-        **{("fedcref", table): 9 * 4 for table in "34"},
-        **{("fedcref", table): 3 * 4 for table in "56"},
-        **{("fedcref", table): 4 * 4 for table in "78"},
-        ("tutorial-022", "metrics"): 6,
-    }
     assert not rows.duplicated(ledger.cell_columns()).any()
-    for paper, own in rows.groupby("paper"):
-        extended = {"clustering-round", "mean-pf1", "mean-gf1-before-last"}
-        unused = extended if paper == "ocfl" else set()
-        assert set(own["protocol"].dropna()) == set(PAPERS[paper].protocols) - unused
-    unlike = rows[rows["protocol"].isna()]
-    assert set(unlike["paper"] + unlike["table"]) == {"emd-cfl4", "tutorial-022metrics"}
-    methods = rows["method"].groupby(rows["paper"]).agg(set)
-    assert methods["ocfl"] == set(ocfl.METHODS) == methods["ocfl-extended"] - {"BNC"}
-    assert methods["emd-cfl"] == set(PAPERS["emd-cfl"].methods)
-    assert methods["ocfl-explanations"] == set(explanations.METHODS)
-    assert methods["fedcref"] == set(PAPERS["fedcref"].methods)
+    assert set(rows["source"]) <= {"printed", "archive", "no code"}
     assert (rows["value"].isna() == rows["dash"].notna()).all()
-    assert set(rows["source"]) == {"printed", "archive", "no code"}
+    assert set(rows["paper"]) == set(PAPERS) >= set(CELLS)
+    for paper, own in rows.groupby("paper"):
+        known = PAPERS[paper]
+        assert set(own["protocol"].dropna()) == set(known.protocols) - UNUSED.get(paper, set())
+        # Methods of another paper that shares the runs may be missing
+        assert set(own["method"]) == set(known.methods) - ({"BNC"} if paper == "ocfl" else set())
+        if paper in CELLS:
+            assert own.groupby("table").size().to_dict() == CELLS[paper]
+    unlike = rows[rows["protocol"].isna() & rows["paper"].isin(CELLS)]
+    assert set(unlike["paper"] + unlike["table"]) == {"emd-cfl4", "tutorial-022metrics"}
     assert set(rows.loc[rows["source"] == "no code", "paper"]) == {"tutorial-022"}
-    assert methods["tutorial-022"] == set(PAPERS["tutorial-022"].methods)
 
 
 def test_fedcrefs_improvements_follow_from_its_accuracies():

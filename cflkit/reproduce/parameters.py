@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
@@ -261,11 +261,11 @@ class Selection(Parameters):
 
     Attributes
     ----------
-    line_up : tuple of str
+    line_up : collection of str
         The names of all methods, except those "as published".
     """
 
-    line_up: ClassVar[tuple[str, ...]]
+    line_up: ClassVar[Collection[str]]
 
     only: Annotated[list[str], Field(min_length=1)] | None = None
     until: Literal["rounds", "clusters"] = "rounds"

@@ -1,20 +1,27 @@
-"""The papers: one file holds all that the kit knows about one paper.
+"""The papers: one file of this folder holds all that the kit knows about one paper.
 
-To add a paper, write its file here and name it in `PAPERS`. It also needs its methods in `methods`,
-a notebook, a folder of parameter files under ``notebooks/params``, and its tables under
+A file with a tuple ``PAPERS`` is found by itself. A paper also needs its methods in `methods`, a
+notebook, a folder of parameter files under ``notebooks/params``, and its tables under
 ``data/published``.
 """
 
 from __future__ import annotations
 
-from cflkit.reproduce.papers import emd_cfl, explanations, fedcref, lessons, ocfl, tutorial
+from importlib import import_module
+from pkgutil import iter_modules
+
+from cflkit.reproduce.papers import lessons
 from cflkit.reproduce.papers.base import Paper
 from cflkit.reproduce.parameters import Parameters
 
+MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+# By their names, in the order of their lessons
 PAPERS: dict[str, Paper] = {
     paper.name: paper
-    for module in (ocfl, explanations, emd_cfl, fedcref, tutorial)
-    for paper in module.PAPERS
+    for paper in sorted(
+        (paper for module in MODULES for paper in getattr(module, "PAPERS", ())),
+        key=lambda paper: (paper.notebook, paper.name),
+    )
 }
 
 

@@ -5,7 +5,7 @@ D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -32,9 +32,14 @@ from cflkit.reproduce.records import Record
 
 # --- The line-up ---------------------------------------------------------------------------------
 
-METHODS = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
-# By our names, a method in `methods.make` and its options, for those that a run has only if it
-# names them. An option that is a function is computed from the parameters and the partition.
+# By our names, a method in `methods.make` and its options. An option that is a function is computed
+# from the parameters and the partition. A run has these four, or those that it names
+METHODS: dict[str, base.Line] = {
+    "EMD-CFL": ("emd-cfl", {}),  # with the parameters of the run
+    "Oracle": ("emd-cfl-oracle", {"truth": lambda run, split: split.truth}),
+    "FedAvg": ("fedavg", {}),
+    "FedProx": ("fedprox", {"mu": lambda run, split: run.mu}),
+}
 SAMPLES: dict[str, Any] = {"weighting": "samples"}  # as in all averages of EMD-CFL's comparison
 TOLD_K: dict[str, Any] = {"k": lambda run, split: run.k or len(np.unique(split.truth))}
 ANGLE: dict[str, Any] = {"angle": lambda run, split: run.pacfl_angle or thresholds(run)[0]}
@@ -71,6 +76,7 @@ OTHERS: dict[str, base.Line] = {
     "SCAFFOLD": ("scaffold", {}),
     "Ditto": ("ditto", {}),
 }
+LINE_UP = METHODS | BASELINES | SOFT | OTHERS
 
 # The thresholds of PACFL (degrees) and FedClust (units of the parameters), from appendix D.3
 THRESHOLDS = {"mnist": (12.0, 5.0), "cifar10": (12.0, 45.0), "pacs": (11.0, 8.0)}
@@ -81,7 +87,7 @@ class Parameters(Run, Selection):
     """Parameters of ``05_emd_cfl``."""
 
     folder: ClassVar[str] = "emd-cfl"
-    line_up: ClassVar[tuple[str, ...]] = (*METHODS, *BASELINES, *SOFT, *OTHERS)
+    line_up: ClassVar[Collection[str]] = LINE_UP
 
     version: str
     clients: Annotated[int, Field(ge=2)] | None
@@ -287,18 +293,15 @@ def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> ba
     """
     from cflkit.reproduce.distances import MeasuredEMDCFL
 
-    truth = {"truth": split.truth}
-    names = {"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
-    lines: dict[str, base.Line] = {
-        "EMD-CFL": ("emd-cfl", run.model_dump(include=names) | {"max_samples": run.embedded}),
-        # Where clients come later, the oracle of a scene knows all clusters from the first round
-        "Oracle": ("emd-cfl-oracle" if run.scene == "none" else "oracle", truth),
-        "FedAvg": ("fedavg", {}),
-        "FedProx": ("fedprox", {"mu": run.mu}),
+    lines = {
+        name: (where, {n: v(run, split) if callable(v) else v for n, v in options.items()})
+        for name, (where, options) in LINE_UP.items()
     }
-    for name, (where, options) in (BASELINES | SOFT | OTHERS).items():
-        own = {n: value(run, split) if callable(value) else value for n, value in options.items()}
-        lines[name] = where, own
+    names = {"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
+    lines["EMD-CFL"][1].update(run.model_dump(include=names), max_samples=run.embedded)
+    if run.scene != "none":
+        # Where clients come later, the oracle knows all clusters from the first round
+        lines["Oracle"] = "oracle", {"truth": split.truth}
     angle, distance = thresholds(run)
     switches = (
         *OF_BASELINES,
@@ -307,7 +310,7 @@ def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> ba
         base.Switch("fedclust", "threshold", distance, None, "code", "the same", "appendix D.3"),
     )
     made = base.both_ways(lines, switches, {"emd-cfl": MeasuredEMDCFL})
-    return base.selected(made, METHODS if run.only is None else run.only)
+    return base.selected(made, tuple(METHODS) if run.only is None else run.only)
 
 
 def thresholds(run: Parameters) -> tuple[float, float]:
