@@ -138,18 +138,95 @@ def test_the_line_up_follows_from_the_switches(paper, notebook, references, incl
     assert [*found] == [*expected]
 
 
-def test_the_line_up_of_emd_cfl():
-    run = emd_cfl.Parameters.checked(ledger.defaults("05_emd_cfl"))
-    rest = "sinkhorn=None, max_samples=512, draws='per client', "
-    rest += "clusters='neighbourhoods', train_mode=False, "
-    rest += "weighting='samples'"
-    found = emd_cfl.line_up(run, *emd_cfl.data(run))
-    assert {name: repr(method) for name, method in found.items()} == {
-        "EMD-CFL": f"MeasuredEMDCFL(epsilon=0.08, projection=0.9, {rest})",
-        "Oracle": f"EMDOracle(epsilon=0.1, projection=0.9, {rest}, truth=(0, 0, 0, 0, 1, 1, 1, 1))",
-        "FedAvg": FEDAVG.format("samples"),
-        "FedProx": FEDAVG.format("samples").replace("FedAvg", "FedProx")[:-1] + ", mu=0.01)",
-    }
+SCORED = "sinkhorn=None, max_samples=512, draws='per {}', clusters='neighbourhoods', "
+SCORED += "train_mode={}, weighting='samples'"
+EMD = "MeasuredEMDCFL(epsilon=0.08, projection=0.9, " + SCORED + ")"
+ORACLE = "EMDOracle(epsilon=0.1, projection=0.9, " + SCORED.format("client", False)
+FLEXCFL = "FlexCFL(k=2, mixing={}, divided={}, include_buffers={}, weighting='authors')"
+
+
+def both(names):
+    """Return the names, each followed by that of its twin."""
+    return [twin for name in names for twin in (name, name + AS_PUBLISHED)]
+
+
+@pytest.fixture(scope="module")
+def turned_digits():
+    return emd_cfl.data(emd_cfl.Parameters.checked(ledger.defaults("05_emd_cfl")))
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "parts"),
+    [
+        (
+            {},
+            [*emd_cfl.METHODS],
+            {
+                "EMD-CFL": EMD.format("client", False),
+                "Oracle": ORACLE + ", truth=(0, 0, 0, 0, 1, 1, 1, 1))",
+                "FedAvg": FEDAVG.format("samples"),
+                "FedProx": "mu=0.01",
+            },
+        ),
+        ({"only": ["EMD-CFL"]}, ["EMD-CFL"], {}),
+        (
+            {"only": ["EMD-CFL"], "published_distances": True},
+            both(["EMD-CFL"]),
+            {"EMD-CFL as published": EMD.format("distance", True)},
+        ),
+        (
+            {"only": ["EMD-CFL", *emd_cfl.BASELINES], "pacfl_angle": 20.0},
+            ["EMD-CFL", *both(emd_cfl.BASELINES)],
+            {
+                "IFCA": "IFCA(k=2, chosen_by='train', weighting='samples')",
+                "FlexCFL": FLEXCFL.format(0.1, True, False),
+                "FlexCFL as published": FLEXCFL.format(5.0, False, True),
+                "CFLGP as published": "report='own update', samples=None, period=1",
+                "PACFL": "angle=20.0",
+                "PACFL as published": "angle=12.0",
+                "FedClust": "threshold=5.0",
+                "FeSEM": "=False",
+                "FeSEM as published": "=True",
+            },
+        ),
+        (
+            {"dataset": "cifar10", "version": "backdoor", "only": ["PACFL", "FedClust"]},
+            both(["PACFL", "FedClust"]),
+            {"PACFL": "angle=10.5", "FedClust": "threshold=28.0"},
+        ),
+        ({"only": ["IFCA"], "k": 5}, both(["IFCA"]), {"IFCA": "k=5"}),
+        (
+            {"only": [*emd_cfl.SOFT, "SCAFFOLD", "Ditto"]},
+            [*both(emd_cfl.SOFT), "SCAFFOLD", "Ditto"],
+            {
+                "FedEM": "FedEM(k=2, predicts='mixture')",
+                "FedRC as published": "FedRC(k=2, predicts='last component')",
+                "FedSoft": "mu=0.1, interval=2",
+                "FedSoft as published": "mu=0.0, interval=1, smoother=0.001, split='validation'",
+                "FedCE as published": "delta=0.5, split='validation', counted='prefixes'",
+                "pFedGraph as published": "anchor='own', since='received', clipped=False",
+                "FedSaC as published": "mu=1.0",
+            },
+        ),
+        ({"only": [*emd_cfl.OTHERS]}, [*emd_cfl.OTHERS], {"OCFL-MS": "clusterer='meanshift'"}),
+    ],
+)
+def test_the_line_up_of_emd_cfl(turned_digits, given, names, parts):
+    """A run has the four methods of the tables, or those that it names, with their twins."""
+    run = emd_cfl.Parameters.checked(ledger.defaults("05_emd_cfl") | given)
+    found = {name: repr(one) for name, one in emd_cfl.line_up(run, *turned_digits).items()}
+    assert [*found] == names
+    for name, part in parts.items():
+        assert part in found[name]
+
+
+@pytest.mark.parametrize("field", ["only", "compared"])
+def test_methods_of_emd_cfls_lesson_are_of_its_line_up(field):
+    usual, names = ledger.defaults("05_emd_cfl"), [*emd_cfl.OTHERS]
+    run = emd_cfl.Parameters.checked(usual | {field: names})
+    assert getattr(run, field) == names
+    with pytest.raises(ParameterError, match="unknown method 'OCFL'"):
+        emd_cfl.Parameters.checked(usual | {field: ["OCFL"]})
 
 
 def test_emd_cfl_joins_ocfls_line_up_if_it_is_named_and_clients_have_validation_samples():
@@ -182,71 +259,6 @@ def test_the_line_up_of_the_tutorial():
         assert found[name] != published
     assert found["no warm-up"] == published.replace("warm_up=10", "warm_up=0")
     assert [*found] == ["Signatures", "Signatures as published", *tutorial.METHODS[1:]]
-
-
-def test_baselines_are_in_the_line_up_of_emd_cfl_if_they_are_named():
-    usual = ledger.defaults("05_emd_cfl")
-    names = [*emd_cfl.BASELINES]
-    run = emd_cfl.Parameters.checked(usual | {"only": ["EMD-CFL", *names], "pacfl_angle": 20.0})
-    found = {n: repr(line) for n, line in emd_cfl.line_up(run, *emd_cfl.data(run)).items()}
-    twins = [f"{name} as published" for name in names]
-    assert [*found] == ["EMD-CFL", *[n for pair in zip(names, twins, strict=True) for n in pair]]
-    assert found["IFCA"] == "IFCA(k=2, chosen_by='train', weighting='samples')"
-    assert found["FeSEM as published"].replace("True", "False") == found["FeSEM"]
-    options = "FlexCFL(k=2, mixing={}, divided={}, include_buffers={}, weighting='authors')"
-    assert found["FlexCFL"] == options.format(0.1, True, False)
-    assert found["FlexCFL as published"] == options.format(5.0, False, True)
-    assert "report='own update', samples=None, period=1" in found["CFLGP as published"]
-    assert "angle=20.0" in found["PACFL"]
-    assert "angle=12.0" in found["PACFL as published"]
-    assert "threshold=5.0" in found["FedClust"]
-    at_paper = {"dataset": "cifar10", "version": "backdoor", "only": ["PACFL", "FedClust"]}
-    lines = emd_cfl.line_up(emd_cfl.Parameters.checked(usual | at_paper), *emd_cfl.data(run))
-    assert (lines["PACFL"].angle, lines["FedClust"].threshold) == (10.5, 28.0)
-    more = emd_cfl.Parameters.checked(usual | {"only": ["IFCA"], "k": 5})
-    assert emd_cfl.line_up(more, *emd_cfl.data(more))["IFCA"].k == 5
-
-
-def test_emd_cfl_is_in_its_line_up_as_published_if_the_run_asks_for_it():
-    usual = ledger.defaults("05_emd_cfl") | {"only": ["EMD-CFL"]}
-    run = emd_cfl.Parameters.checked(usual)
-    assert [*emd_cfl.line_up(run, *emd_cfl.data(run))] == ["EMD-CFL"]
-    run = emd_cfl.Parameters.checked(usual | {"published_distances": True})
-    found = {n: repr(line) for n, line in emd_cfl.line_up(run, *emd_cfl.data(run)).items()}
-    assert [*found] == ["EMD-CFL", "EMD-CFL as published"]
-    changed = found["EMD-CFL"].replace("'per client'", "'per distance'")
-    changed = changed.replace("train_mode=False", "train_mode=True")
-    assert found["EMD-CFL as published"] == changed
-
-
-def test_the_baselines_without_clusters_are_in_the_line_up_if_they_are_named():
-    run = emd_cfl.Parameters.checked(
-        ledger.defaults("05_emd_cfl") | {"only": [*emd_cfl.SOFT, "SCAFFOLD", "Ditto"]}
-    )
-    found = {n: repr(line) for n, line in emd_cfl.line_up(run, *emd_cfl.data(run)).items()}
-    twins = [f"{name} as published" for name in emd_cfl.SOFT]
-    pairs = [n for pair in zip(emd_cfl.SOFT, twins, strict=True) for n in pair]
-    assert [*found] == [*pairs, "SCAFFOLD", "Ditto"]
-    assert found["FedEM"] == "FedEM(k=2, predicts='mixture')"
-    assert found["FedRC as published"] == "FedRC(k=2, predicts='last component')"
-    assert "mu=0.1, interval=2" in found["FedSoft"]
-    assert "mu=0.0, interval=1, smoother=0.001, split='validation'" in found["FedSoft as published"]
-    assert "delta=0.5, split='validation', counted='prefixes'" in found["FedCE as published"]
-    assert "anchor='own', since='received', clipped=False" in found["pFedGraph as published"]
-    assert "mu=1.0" in found["FedSaC as published"]
-
-
-def test_methods_that_the_paper_does_not_compare_are_in_the_line_up_if_they_are_named():
-    others = [*emd_cfl.OTHERS]
-    usual = ledger.defaults("05_emd_cfl")
-    run = emd_cfl.Parameters.checked(usual | {"only": others})
-    found = {n: repr(line) for n, line in emd_cfl.line_up(run, *emd_cfl.data(run)).items()}
-    assert [*found] == others
-    assert "clusterer='meanshift'" in found["OCFL-MS"]
-    assert emd_cfl.Parameters.checked(usual | {"compared": others}).compared == others
-    for field in ("only", "compared"):
-        with pytest.raises(ParameterError, match="unknown method 'OCFL'"):
-            emd_cfl.Parameters.checked(usual | {field: ["OCFL"]})
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from cflkit import clustering, methods, metrics, partition
 from cflkit.methods.ocfl import attribute
 from cflkit.reproduce import ledger, records, stats
 from cflkit.reproduce.papers import PAPERS, emd_cfl, fedcref, ocfl, tutorial
-from cflkit.reproduce.papers.base import AS_PUBLISHED
 from cflkit.reproduce.parameters import ParameterError
 
 ARCHIVED = {
@@ -466,28 +465,6 @@ def test_the_first_papers_first_temperature_clusters_at_once(federate):
         method.aggregate(0, jobs, federation.train(jobs, 0))
         assert method.clustered is clustered
     assert method.labels.tolist() == federation.clusters.tolist()
-
-
-def test_the_line_up_has_what_the_tables_have_both_ways():
-    run = ocfl.Parameters.checked(
-        ledger.defaults("03_ocfl_temperature") | {"window": 2, "include_buffers": True}
-    )
-    given = ocfl.data(run)
-    names = ocfl.line_up(run, *given)
-    assert {"FedAvg", "oracle", "local", *ocfl.METHODS.values()} <= set(names)
-    assert names["Briggs as published"].threshold == 0.05
-    assert names["Briggs as published"].wrong_sign
-    assert not names["Briggs"].wrong_sign
-    assert names["OCFL-AFF as published"].options == {"wrong_sign": True}
-    for name in ocfl.METHODS.values():
-        assert not names[name].include_buffers
-        assert names[name + AS_PUBLISHED].include_buffers
-    assert names["OCFL-AFF"].options == names["OCFL-HDB"].options == {}
-    assert names["OCFL-HDB as published"].options == {"implementation": "scikit-learn"}
-    assert names["OCFL-MS"].window == names["OCFL-MS as published"].window == 2
-    without = ocfl.line_up(run.model_copy(update={"include_buffers": False}), *given)
-    twins = {name for name in without if name.endswith(AS_PUBLISHED)}
-    assert twins == {f"{name} as published" for name in ("Briggs", "OCFL-AFF", "OCFL-HDB")}
 
 
 def test_a_newcomer_joins_the_cluster_that_pulls_its_way():

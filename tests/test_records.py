@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cflkit import methods, simulation
-from cflkit.reproduce import records
+from cflkit.reproduce import ledger, records
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 
@@ -17,31 +17,8 @@ def finished(federate):
     federation = federate()
     line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans"), "local": methods.make("local")}
     history = simulation.run(line_up, federation, 3, progress=False)
-    parameters = ocfl.Parameters(
-        dataset="digits-8x8",
-        overlap="nonoverlapping",
-        balance="imbalanced",
-        clients=6,
-        draws=120,
-        partition_seed=0,
-        model="compact-cnn",
-        optimizer="sgd",
-        lr=0.1,
-        momentum=0.0,
-        weight_decay=0.0,
-        batch_size=16,
-        local_epochs=2,
-        rounds=3,
-        seed=0,
-        window=1,
-        sattler_eps1=None,
-        sattler_eps2=None,
-        sattler_rounds=10,
-        briggs_rounds=10,
-        briggs_threshold=0.95,
-        include_buffers=False,
-        central_every=1,
-    )
+    same = {"dataset": "digits-8x8", "balance": "imbalanced", "clients": 6, "draws": 120}
+    parameters = ocfl.Parameters.checked(ledger.defaults("03_ocfl_temperature") | same)
     return parameters, history, federation
 
 
@@ -184,40 +161,30 @@ def test_files_are_synced_with_the_right_to_write(finished, monkeypatch):
     assert len(synced) == 2
 
 
-def test_a_written_record_drops_the_checkpoint_and_a_failed_one_keeps_it(
-    finished, monkeypatch, tmp_path
+def test_a_written_record_drops_the_checkpoint_and_a_failed_one_leaves_nothing(
+    finished, monkeypatch
 ):
-    parameters, history, federation = finished
-    state = tmp_path / "state.pt"
+    def die(*arguments, **options):
+        raise KeyboardInterrupt
+
+    state = records.checkpoint("run")
+    state.parent.mkdir(parents=True)
     state.write_text("")
-    monkeypatch.setattr(records, "checkpoint", lambda run: state)
-    with monkeypatch.context() as broken:
-        broken.setattr(records, "provenance", lambda *a: {"unwritable": object()})
-        with pytest.raises(TypeError):
-            records.write("run", parameters, history, federation)
-    assert state.exists()
-    records.write("run", parameters, history, federation)
+    for name, failing, error in (
+        ("provenance", lambda *a: {"unwritable": object()}, TypeError),
+        ("write_synced", die, KeyboardInterrupt),
+    ):
+        with monkeypatch.context() as broken, pytest.raises(error):
+            broken.setattr(records, name, failing)
+            records.write("run", *finished)
+        assert state.exists()
+        assert list(records.results().iterdir()) == []
+    records.write("run", *finished)
     assert not state.exists()
 
 
 def test_nan_is_null_in_a_record():
     assert records.finite({"a": {"b": float("nan"), "c": 1.0}}) == {"a": {"b": None, "c": 1.0}}
-
-
-def test_a_run_killed_while_writing_leaves_no_record(finished, monkeypatch):
-    parameters, history, federation = finished
-
-    def die(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(records, "provenance", lambda *a: {"unwritable": die})
-    with pytest.raises(TypeError):
-        records.write("run", parameters, history, federation)
-    monkeypatch.setattr(records, "write_synced", die)
-    monkeypatch.setattr(records, "provenance", lambda *a: {})
-    with pytest.raises(KeyboardInterrupt):
-        records.write("run", parameters, history, federation)
-    assert list(records.results().iterdir()) == []
 
 
 def test_the_id_differs_when_any_parameter_does(finished):

@@ -1,8 +1,7 @@
 """The mixing matrix of a round: which clients' trained models are in each client's next model.
 
-After local training, most methods of federated learning only average models. A round is then a
-matrix W with one row per client. Row i has the weights with which the models that clients have just
-trained enter the model that client i predicts with.
+After local training, most methods only average models. A round is then a matrix W. Row i has the
+weights with which the models just trained enter the model that client i predicts with.
 """
 
 from __future__ import annotations

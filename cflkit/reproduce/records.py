@@ -60,7 +60,7 @@ class Record:
 
     @property
     def id(self) -> str:
-        """Return the run's id, which is the name of the record's folder."""
+        """Return the run's id."""
         return self.folder.name
 
     @cached_property
@@ -73,13 +73,7 @@ class Record:
         return self.table(dtype=str, keep_default_na=False).to_dict("records")
 
     def table(self, **options: Any) -> pd.DataFrame:
-        """Read ``rounds.csv`` with options of pandas.
-
-        Raises
-        ------
-        ParameterError
-            The file is missing or damaged.
-        """
+        """Read ``rounds.csv`` with options of pandas; a `ParameterError` says what is wrong."""
         import pandas as pd
 
         path = self.folder / "rounds.csv"
@@ -159,12 +153,8 @@ def display_path(path: Path) -> str:
 def write(run: str, parameters: Recorded, history: History, federation: Federation) -> Record:
     """Write the record of a finished run, and delete the run's checkpoint.
 
-    A record with the same id (`run_id`) is replaced as a whole.
-
-    Raises
-    ------
-    OSError
-        The record cannot be written.
+    A record with the same id (`run_id`) is replaced as a whole. An `OSError` says what cannot be
+    written.
     """
     root = results()
     contents = {
@@ -179,7 +169,7 @@ def write(run: str, parameters: Recorded, history: History, federation: Federati
         draft.mkdir(parents=True, exist_ok=True)
         table = history.table().to_csv(index=False, float_format="%.9g", lineterminator="\n")
         write_synced(draft / "rounds.csv", table)
-        write_synced(draft / "record.json", as_text(contents))
+        write_synced(draft / "record.json", json.dumps(contents, indent=2) + "\n")
         replace(draft, root / run)
     except OSError as error:
         raise OSError(f"{root / run} cannot be written; is the disk full? ({error})") from error
@@ -190,16 +180,10 @@ def write(run: str, parameters: Recorded, history: History, federation: Federati
 
 
 def add_claims(record: Record, claims: Mapping[str, bool]) -> None:
-    """Write into a record what the lesson claims of the run, see `claims.check`.
-
-    Raises
-    ------
-    OSError
-        The record cannot be written.
-    """
+    """Write into a record what the lesson claims of the run, see `claims.check`."""
     path = record.folder / "record.json"
     contents = json.loads(path.read_text(encoding="utf-8")) | {"claims": dict(claims)}
-    write_whole(path, as_text(contents))
+    write_whole(path, json.dumps(contents, indent=2) + "\n")
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -219,11 +203,6 @@ def write_synced(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def as_text(contents: dict[str, Any]) -> str:
-    """Write the contents of ``record.json``."""
-    return json.dumps(contents, indent=2) + "\n"
 
 
 def finite(value: Any) -> Any:
@@ -336,13 +315,7 @@ def processor() -> str:
 
 
 def read(folder: str | Path) -> Record:
-    """Read a record.
-
-    Raises
-    ------
-    ParameterError
-        The record is damaged.
-    """
+    """Read a record; a `ParameterError` says what is damaged."""
     folder = Path(folder)
     path = folder / "record.json"
     try:
@@ -374,9 +347,7 @@ def names() -> list[str]:
 
 
 def named(run: str) -> Record:
-    """Read the record of this name, or the only one whose name begins or ends so.
-
-    The path of its folder, which a run prints, is a name, too.
+    """Read the record of this name or path, or the only one whose name begins or ends so.
 
     Raises
     ------
@@ -421,14 +392,10 @@ def committed(**parameters: Any) -> list[Record]:
 
 
 def listing(found: list[Record], scale_of: Callable[[Record], str]) -> pd.DataFrame:
-    """List records in a table, one row per record.
+    """List records in a table: id, paper, scale, seed, minutes, and the age of their code.
 
-    Returns
-    -------
-    DataFrame
-        ``record`` (its id), ``paper``, ``scale`` (what ``scale_of`` returns), ``seed``,
-        ``minutes``, ``code`` (how many commits have changed the package since) and ``stale``
-        (whether other code than the present one made it, or the record cannot tell).
+    ``code`` says how many commits have changed the package since. ``stale`` says whether other code
+    than the present one made the record, or the record cannot tell.
     """
     import pandas as pd
 

@@ -1,8 +1,7 @@
 """Initial local clusterings of each client's samples, the starting point of FedCRef.
 
-`dirty_uniform` simulates a clustering: it starts from the true classes and moves a given share of
-the samples to wrong clusters. `kmeans` on pixels and `DEC` are real clusterings. They return labels
-``[n]``, numbered from 0.
+All return labels ``[n]``, numbered from 0. `dirty_uniform` simulates a clustering by the true
+classes. `kmeans` on pixels and `DEC` are real clusterings.
 """
 
 from __future__ import annotations
@@ -38,16 +37,8 @@ def first_clusters(
 ) -> list[Labels]:
     """Cluster each client's training samples into as many local clusters as it has classes.
 
-    Parameters
-    ----------
-    name : {"dirty-uniform", "k-means", "dec"}
-        The clustering, whose option is ``dirtiness`` or ``dec``.
-    images : ImageSet
-        The images to whose pool the partition refers.
-    partition : Partition
-        The samples that each client holds.
-    seed : int
-        The seed from which each client's seed is derived.
+    The ``name`` is one of `CLUSTERINGS`, which have the options ``dirtiness`` and ``dec``. Each
+    client's seed is derived from ``seed``.
 
     Returns
     -------
@@ -105,13 +96,7 @@ def kmeans(samples: ArrayLike, k: int, seed: int) -> Labels:
 
 
 def checked(samples: ArrayLike, k: int) -> NDArray[np.float32]:
-    """Return ``samples`` as an array, if they can form k clusters.
-
-    Raises
-    ------
-    ValueError
-        k is below 1, there are fewer than k samples, or a value is not finite.
-    """
+    """Return ``samples`` as an array; refuse with a `ValueError` what cannot form k clusters."""
     values = np.asarray(samples, dtype=np.float32)
     if k < 1 or len(values) < k:
         raise ValueError(f"{len(values)} samples cannot be put into {k} clusters")
@@ -141,13 +126,7 @@ class DEC:
         return self.fit_each(samples, [k], seed)[k]
 
     def fit_each(self, samples: ArrayLike, numbers: Sequence[int], seed: int) -> dict[int, Labels]:
-        """Compute the labels for each of several numbers of clusters, with one pre-training.
-
-        Raises
-        ------
-        ValueError
-            The samples cannot form so many clusters, see `checked`.
-        """
+        """Compute the labels for each of several numbers of clusters, with one pre-training."""
         x = torch.from_numpy(checked(samples, max(numbers)))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -230,17 +209,8 @@ def target_distribution(q: Tensor) -> Tensor:
 def best_by_silhouette(plane: ArrayLike, labels: Mapping[int, Labels]) -> tuple[int, dict]:
     """Find the number of clusters with the largest silhouette in a plane.
 
-    Parameters
-    ----------
-    plane : array_like
-        ``[n, 2]``, the samples' positions by t-SNE (the FedCRef paper's choice).
-    labels : mapping of int to ndarray
-        The labels for each number of clusters tried.
-
-    Returns
-    -------
-    tuple of int and dict
-        The best number of clusters, and the silhouette of each.
+    ``plane`` has the samples' positions ``[n, 2]`` by t-SNE (the FedCRef paper's choice), and
+    ``labels`` the labels for each number tried. Returned are the best number and all silhouettes.
     """
     scores = {k: float(silhouette_score(plane, found)) for k, found in labels.items()}
     return max(scores, key=lambda k: scores[k]), scores

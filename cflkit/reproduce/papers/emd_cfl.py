@@ -325,18 +325,10 @@ def thresholds(run: Parameters) -> tuple[float, float]:
 def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[float, float]:
     """Compute between which values ε finds exactly the true clusters ``[m]``.
 
-    Parameters
-    ----------
-    scores : ndarray
-        ``[m, m]``, the scores of all pairs of clients, or distances of other methods.
-
-    Returns
-    -------
-    within, between : float
-        The largest score within a true cluster and the smallest between two, each the larger of
-        the pair's two directions. Each ε above the first and up to the second finds the true
-        clusters, by either rule. With one true cluster ``between`` is 2, the largest cosine
-        distance.
+    Returned are the largest score (of ``[m, m]``) within a true cluster and the smallest between
+    two, each the larger of the pair's two directions. Each ε above the first and up to the second
+    finds the true clusters, by either rule. With one true cluster, the second is 2, the largest
+    cosine distance. The scores may also be distances of other methods, in their own units.
     """
     truth = np.asarray(clusters)
     pair = np.maximum(scores, scores.T)

@@ -225,26 +225,16 @@ TABLE_MEASURES = {"RAND": "ari", "AMI": "ami", "COM": "homogeneity"}
 def as_in_the_tables(rounds: base.Rows) -> dict[str, float]:
     """Compute RAND, AMI and COM of a run by the protocol behind Table I and Table 1.
 
-    Parameters
-    ----------
-    rounds : mapping
-        A method's rows of a history in order of rounds, with ``ari``, ``ami`` and ``homogeneity``.
+    They are means over rounds 1 to 50, including the rounds before clustering. A single cluster
+    scores zero, so a method that clusters in round r gets at most (51 − r) / 50. If a run ended, or
+    the method diverged, when the clusters were final, they count for the missing rounds, too.
+    Otherwise the values are NaN if there are fewer rounds.
 
-    Returns
-    -------
-    dict of str to float
-        Means over rounds 1 to 50, including the rounds before clustering. A single cluster scores
-        zero, so a method that clusters in round r gets at most (51 − r) / 50. If a run ended, or
-        the method diverged, when the clusters were final, they count for the missing rounds, too.
-        Otherwise the values are NaN if there are fewer rounds.
+    - ``RAND``: the *adjusted* Rand index.
+    - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB, the tables have RAND again.
+    - ``COM``: *homogeneity*. The authors call scikit-learn's completeness with its arguments
+      swapped. The true completeness of a single cluster would be 1.
 
-        - ``RAND``: the *adjusted* Rand index.
-        - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB, the tables have RAND again.
-        - ``COM``: *homogeneity*. The authors call scikit-learn's completeness with its arguments
-          swapped. The true completeness of a single cluster would be 1.
-
-    Notes
-    -----
     From the authors' archived labels, these rules give every number of the extended paper's Table 1
     that can be read and checked; a golden test counts them. The correct measures of a whole run are
     the means of `metrics.agreement`. Those of its outcome are the values of the last round.
@@ -278,19 +268,10 @@ def until_divergence(rounds: base.Rows) -> tuple[int, int | None]:
 def round_as_in_the_tables(rounds: base.Rows) -> float | None:
     """Find the round (from 1) in which a method clustered, by the extended paper's Table 2.
 
-    Parameters
-    ----------
-    rounds : mapping
-        A method's rows of a history in order of rounds.
-
-    Returns
-    -------
-    float or None
-        For a method that clusters once, by a temperature or a dendrogram, the round in which it
-        did so, even if it found a single cluster: the first round after which the clusters are
-        final. For other methods, the last round that changed the clusters, since the table has
-        Sattler's last split. None if there is no such round, and NaN if the method diverged before
-        its clusters were final.
+    For a method that clusters once, by a temperature or a dendrogram, it is the first round after
+    which the clusters are final, even if there is a single one. For other methods, it is the last
+    round that changed the clusters, since the table has Sattler's last split. It is None if there
+    is no such round, and NaN if the method diverged before its clusters were final.
     """
     count, final = until_divergence(rounds)
     if count == 0:
