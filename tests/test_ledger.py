@@ -30,7 +30,7 @@ def parameters(reduced=False, **changes):
 
 def made(name, paper, parameters, rows):
     """Build a record without files."""
-    run = Record(PROJECT / name, paper, parameters, {}, {}, {})
+    run = Record(PROJECT / name, paper, parameters, {}, {})
     vars(run)["rounds"] = rows  # the place where the cached property stores the table
     return run
 

@@ -39,6 +39,8 @@ REDUCED_STATUS = tuple(
 )
 # The prefixes of the two scales' columns, and their words for `STATUS`
 SCALES = {"paper": ("", STATUS), "reduced": ("reduced_", REDUCED_STATUS)}
+# The columns of each scale that summarise our runs of a cell
+OURS = ("ours", "half_width", "low", "high", "seeds", "never")
 
 Cell = Mapping[Hashable, Any]
 Scenario = tuple[Any, ...]
@@ -475,8 +477,8 @@ def formatted(table: pd.DataFrame) -> pd.DataFrame:
 
 def as_text(row: Mapping[Hashable, Any], prefix: str) -> str:
     """Format our numbers of a published cell at one scale."""
-    names = ("ours", "half_width", "low", "high", "seeds", "never", "status")
-    mean, half, low, high, seeds, never, status = (row[prefix + name] for name in names)
+    mean, half, low, high, seeds, never = (row[prefix + name] for name in OURS)
+    status = row[f"{prefix}status"]
     if not seeds:
         return str(status)
     width = "" if pd.isna(half) else f" ± {half:.2f}"

@@ -62,12 +62,13 @@ def write() -> list[Path]:
 
 def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
     """Build all tables from the committed records and their ledger, by the names in the markers."""
+    counts = ledger.counts(table)
     parts = {
         "lessons": notebook_table(range(FIRST_REPORT)),
         "reports": notebook_table(range(FIRST_REPORT, 100)),
         "true-groups": true_groups(committed),
-        "summary": summary(table),
-        "ledger": headline(table),
+        "summary": summary(counts),
+        "ledger": headline(counts),
         "paper-runs": paper_runs(committed),
         "overhead": overhead(pd.read_csv(BENCHMARK)),
     }
@@ -176,10 +177,9 @@ def named(heads: Sequence[str]) -> list[str]:
     return [re.sub("reproduced$", "reproduced or agrees", name) for name in heads]
 
 
-def summary(table: pd.DataFrame) -> str:
+def summary(counts: pd.DataFrame) -> str:
     """Build the table of how many of each paper's numbers have runs, and of the answers."""
-    counts = ledger.counts(table)
-    counts["numbers"] = counts[list(ledger.STATUS)].sum(axis=1)
+    counts = counts.assign(numbers=counts[list(ledger.STATUS)].sum(axis=1))
     counts = counts.groupby(level=["scale", "paper"], sort=False).sum(numeric_only=True)
     heads = ["numbers", "run", "single run", "reproduced", "close", "differs", "inconclusive"]
     rows = [
@@ -189,9 +189,8 @@ def summary(table: pd.DataFrame) -> str:
     return markdown(("scale", "paper", *named(heads)), rows)
 
 
-def headline(table: pd.DataFrame) -> str:
+def headline(counts: pd.DataFrame) -> str:
     """Build the table of how many of the papers' numbers committed runs have reproduced."""
-    counts = ledger.counts(table)
     whole = ["run", *ledger.ANSWERS, "distinct", "distinct reproduced"]
     numbers = counts[list(ledger.STATUS)].sum(axis=1)
     rows = [

@@ -18,7 +18,7 @@ import platform
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache as cached
 from functools import cached_property
@@ -55,8 +55,9 @@ class Record:
     paper: str  # the folder of the paper's parameter files (`parameters.Recorded`)
     parameters: dict[str, Any]
     summary: dict[str, dict[str, Any]]
-    claims: dict[str, bool]  # what the notebook claimed of the run, and whether it was true
     provenance: dict[str, Any]
+    # What the notebook claimed of the run, and whether it was true
+    claims: dict[str, bool] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -328,16 +329,13 @@ def read(folder: str | Path) -> Record:
 
 def find(**parameters: Any) -> list[Record]:
     """Return the records with these parameters, in the project and in `results`, sorted by id."""
-    return with_parameters([place for name in names() if (place := folder(name))], parameters)
+    found = [read(place) for name in names() if (place := folder(name))]
+    return [record for record in found if has(record, parameters)]
 
 
-def with_parameters(places: list[Path], parameters: Mapping[str, Any]) -> list[Record]:
-    """Read the records in these folders; return those that have the parameters."""
-    return [
-        record
-        for record in map(read, places)
-        if all(record.parameters.get(name) == value for name, value in parameters.items())
-    ]
+def has(record: Record, parameters: Mapping[str, Any]) -> bool:
+    """Return whether a record has these parameters."""
+    return all(record.parameters.get(name) == value for name, value in parameters.items())
 
 
 def names() -> list[str]:
@@ -385,7 +383,8 @@ def committed(**parameters: Any) -> list[Record]:
         if listed is None:
             raise ParameterError(f"git cannot list the records in {PROJECT}")
         found = [PROJECT / line for line in sorted(filter(None, listed.split("\0")))]
-    return with_parameters([path.parent for path in found], parameters)
+    every = [read(path.parent) for path in found]
+    return [record for record in every if has(record, parameters)]
 
 
 # --- Lists ---------------------------------------------------------------------------------------
