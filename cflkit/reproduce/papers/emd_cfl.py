@@ -76,7 +76,7 @@ OTHERS: dict[str, base.Line] = {
     "SCAFFOLD": ("scaffold", {}),
     "Ditto": ("ditto", {}),
 }
-LINE_UP = METHODS | BASELINES | SOFT | OTHERS
+LINE_UP = METHODS | BASELINES | OTHERS | SOFT
 
 # The thresholds of PACFL (degrees) and FedClust (units of the parameters), from appendix D.3
 THRESHOLDS = {"mnist": (12.0, 5.0), "cifar10": (12.0, 45.0), "pacs": (11.0, 8.0)}
