@@ -20,12 +20,20 @@ NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
 Percent = Annotated[float, Field(gt=0, le=100)]
+Angle = Annotated[float, Field(gt=0, le=180)]
+CosineThreshold = Annotated[float, Field(gt=0, le=2)]  # 2 is the largest cosine distance
 # The number of training seeds that a lesson's figures show. The record is of the first seed alone,
 # so this is no part of the record or of its name
 Repeats = Annotated[int, Field(ge=1, exclude=True)]
 # Options of local training
 Optimizer = Literal["sgd", "adam"]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
+# Options of EMD-CFL and of FedCRef
+Clusters = Literal["neighbourhoods", "components"]
+Sample = Annotated[int, Field(ge=2)]
+Normalisation = Literal["min-max", "absolute"]
+Match = Literal["all", "first", "best"]
+Stop = Literal["paper", "code"]
 
 
 def one_line(error: ValidationError) -> str:

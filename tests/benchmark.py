@@ -39,6 +39,7 @@ from cflkit import (
 from cflkit.datasets import ImageSet
 from cflkit.divergence import cosine_divergence, earth_movers_distance
 from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation.machine import peak_memory
 from cflkit.partition import shifts
 from cflkit.reproduce import notebooks, papers, records, sample_clustering
 from cflkit.reproduce.records import PROJECT
@@ -197,17 +198,7 @@ def peak(model, clients):
     _, federation = federate(model, int(clients), 32, 1, 32, (1, 28, 28))
     line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans", before=-np.inf)}
     simulation.run(line_up, federation, 2, progress=False)
-    print(peak_gib())
-
-
-def peak_gib():
-    """Return the largest memory that this process has had, in GiB."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return records.peak_memory(torch.device("cpu"))
-    # On Linux, getrusage would be wrong: a process inherits its maximum from the parent
-    [line] = [x for x in status.read_text().splitlines() if "VmHWM" in x]
-    return float(line.split()[1]) / 2**20
+    print(peak_memory(torch.device("cpu")))
 
 
 def transport():
@@ -255,9 +246,7 @@ def autoencoders():
     """
     adam = LocalTraining(epochs=1, optimizer="adam", lr=1e-3)
     images, threads = federate("autoencoder", 90, 500, 1, 32, (1, 28, 28))
-    _, stacked = federate(
-        "autoencoder", 90, 500, 1, 32, (1, 28, 28), engine="stacked"
-    )
+    _, stacked = federate("autoencoder", 90, 500, 1, 32, (1, 28, 28), engine="stacked")
     pixels, network = images.images.float() / 255, models.make("autoencoder", (1, 28, 28), 10)
 
     def one_after_the_other():
@@ -282,9 +271,7 @@ def autoencoders():
     table["ratio"] = table["seconds"] / table["seconds"].iloc[-1]
     many = noise((1, 28, 28), count=60_000)
     _, split = partition.class_mixtures(many, clients=25, samples_per_class=500)
-    federation = Federation(
-        many, split, "autoencoder", engine=stacked.engine
-    )
+    federation = Federation(many, split, "autoencoder", engine=stacked.engine)
     labels = sample_clustering.first_clusters("dirty-uniform", many, split)
     truth = [many.labels[indices] for indices in split.train]
     method = methods.make("fedcref", start=labels, associations="true", truth=truth)
@@ -378,7 +365,7 @@ def one_of_many(clients, sample):
     method.aggregate(0, jobs, trained)
     end = perf_counter()
     found = metrics.agreement(truth, method.labels)["ari"]
-    print(clients, sample, middle - begin, end - middle, peak_gib(), found)
+    print(clients, sample, middle - begin, end - middle, peak_memory(torch.device("cpu")), found)
 
 
 def real_federation():

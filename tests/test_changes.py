@@ -6,37 +6,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cflkit.reproduce import changes
+from cflkit import simulation
+from cflkit.reproduce import changes, ledger
 from cflkit.reproduce.papers import emd_cfl
 from cflkit.reproduce.parameters import ParameterError
 
 TRUTH = [0, 0, 0, 1, 1, 1, 2, 2]
-SMALL = {
-    "dataset": "digits-8x8",
-    "version": "quarter-turn",
+SMALL = ledger.defaults("05_emd_cfl") | {
     "clients": 6,
     "samples": 80,
-    "published_split": False,
-    "partition_seed": 0,
     "model": "perceptron",
-    "weights": None,
-    "optimizer": "sgd",
     "lr": 0.05,
-    "momentum": 0.9,
-    "weight_decay": 0.0,
     "batch_size": 16,
     "local_epochs": 2,
     "rounds": 5,
-    "participants": None,
-    "epsilon": 0.08,
-    "projection": 0.9,
-    "sinkhorn": None,
     "embedded": 64,
-    "clusters": "neighbourhoods",
-    "train_mode": False,
-    "mu": 0.01,
-    "seed": 0,
-    "until": "rounds",
     "only": ["EMD-CFL", "Oracle", "FedAvg", "IFCA", "OCFL-HDB", "OCFL-HDB again"],
 }
 
@@ -117,7 +101,7 @@ def test_a_scene_that_needs_two_groups_is_refused_before_the_training(scene):
 
 def last(scene, tmp_path=None, **options):
     """Play a small run of this scene; return its table."""
-    run = emd_cfl.Parameters(**SMALL, scene=scene, **options)
+    run = emd_cfl.Parameters(**SMALL | {"scene": scene, **options})
     images, split = emd_cfl.data(run)
     home, lines = emd_cfl.federation(run, images, split), emd_cfl.line_up(run, images, split)
     checkpoint = None if tmp_path is None else tmp_path / "state.pt"
@@ -138,14 +122,14 @@ def test_in_drift_the_truth_changes_and_only_some_methods_follow(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_with_drift_that_is_interrupted_ends_as_if_it_was_not(tmp_path, monkeypatch):
-    whole, going_on = last("drift", change=3), emd_cfl.simulation.run
+    whole, going_on = last("drift", change=3), simulation.run
 
     def killed(*arguments, after=None, **options):
         if after is not None:
             raise KeyboardInterrupt
         return going_on(*arguments, **options)
 
-    monkeypatch.setattr(emd_cfl.simulation, "run", killed)
+    monkeypatch.setattr(simulation, "run", killed)
     with pytest.raises(KeyboardInterrupt):
         last("drift", tmp_path, change=3)
     monkeypatch.undo()

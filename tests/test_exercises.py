@@ -226,9 +226,9 @@ OTHERWISE = {
     "05.3": lambda scores, epsilon: emd_cfl_variants.clusters_of(scores, epsilon, "components")[0],
     "05.4": working_range,
     "05.6": scores_of_emd_cfl,
-    "06.1": lambda own, others: (
-        fedcref.FedCRef(start=()).differences(np.vstack([own, others]), 0)[1:]
-    ),
+    "06.1": lambda own, others: fedcref.FedCRef(start=()).differences(np.vstack([own, others]), 0)[
+        1:
+    ],
     "06.2": associated_by_fedcref,
     "06.3": metrics.clustering_accuracy,
     "06.4": communities_of_fedcref,

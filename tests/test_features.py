@@ -9,7 +9,7 @@ from torch import nn
 from cflkit import models
 from cflkit.federation import Federation
 from cflkit.partition import PartitionError
-from cflkit.reproduce import features
+from cflkit.reproduce import features, ledger
 from cflkit.reproduce.papers import tutorial
 from cflkit.reproduce.parameters import ParameterError
 
@@ -86,9 +86,7 @@ def test_height_and_seed_change_the_samples_and_clients_their_number():
 
 
 def test_parameters_refuse_unequal_clusters():
-    usual = {"model": "perceptron", "optimizer": "sgd", "lr": 0.01, "momentum": 0.0}
-    usual |= {"weight_decay": 0.0, "batch_size": 32, "local_epochs": 5, "rounds": 60, "seed": 42}
-    usual |= {"height": 2.0, "warm_up": 10, "k": 3, "fraction": 0.3, "repeats": 1}
+    usual = ledger.defaults("08_tutorial_022")
     run = tutorial.Parameters.checked(usual | {"clients": 6})
     assert run.scenario == "bumps-m6"
     with pytest.raises(ParameterError, match="must be a multiple of 3"):

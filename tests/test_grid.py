@@ -246,7 +246,13 @@ def test_what_a_killed_process_left_is_swept(small_grid):
     assert being_written.exists(), "its process is there"
     (records.results() / run).mkdir()
     provenance = {"finished": datetime.now(UTC).isoformat(timespec="seconds")}
-    contents = {"parameters": {}, "summary": {}, "claims": {}, "provenance": provenance}
+    contents = {
+        "paper": "ocfl",
+        "parameters": {},
+        "summary": {},
+        "claims": {},
+        "provenance": provenance,
+    }
     (records.results() / run / "record.json").write_text(json.dumps(contents))
     records.remove_leftovers(run)  # as after a kill before the checkpoint is deleted
     assert not state.exists()

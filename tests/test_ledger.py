@@ -40,7 +40,6 @@ def record(number=0, fired=3, **options):
     given = parameters(**options) | {"seed": number, "partition_seed": number}
     number_of_round = np.arange(1, given["rounds"] + 1)
     after = (number_of_round >= fired).astype(float)
-    watched = np.where(number_of_round <= fired, 0.5, np.nan)
     rows = [
         pd.DataFrame(
             {
@@ -48,7 +47,7 @@ def record(number=0, fired=3, **options):
                 "round": number_of_round,
                 "clusters": np.where(after == 1, "0|1|2", "0|0|0"),
                 "n_clusters": np.where(after == 1, 3, 1),
-                "temperature": watched if method.startswith("OCFL") else np.nan,
+                "settled": (after == 1) & method.startswith("OCFL"),
                 "ari": after,
                 "ami": after,
                 "homogeneity": after,
@@ -466,7 +465,7 @@ def test_explanations_are_means_over_clusters_of_gradcams_scores():
 
 def archived_explanations():
     """Build a record per scenario of Figure 8, with the scores of the authors' archive."""
-    scores = pd.read_csv(ledger.PUBLISHED / "ocfl-explanations_per-cluster.csv")
+    scores = pd.read_csv(records.PUBLISHED / "ocfl-explanations_per-cluster.csv")
     scores["method"] = scores["method"].replace(PAPERS["ocfl-explanations"].methods)
     names = list(PAPERS["ocfl-explanations"].scenario)
     return [

@@ -115,20 +115,6 @@ def test_a_watched_method_does_what_the_bare_one_does(federation):
     pd.testing.assert_frame_equal(bare, watched)
 
 
-def test_a_run_that_goes_on_keeps_what_was_measured(federation, tmp_path):
-    def run(rounds, **options):
-        watched = mixing.watched({"ifca": methods.make("ifca", k=2)})
-        simulation.run(watched, federation, rounds, progress=False, **options)
-        return watched["ifca"]
-
-    whole = run(2)
-    run(1, checkpoint=tmp_path / "run.pt")
-    again = run(2, checkpoint=tmp_path / "run.pt")
-    np.testing.assert_array_equal(again.matrices, whole.matrices)
-    assert again.residuals == whole.residuals
-    assert torch.equal(again.models, whole.models)
-
-
 def test_a_watched_method_is_described_like_the_bare_one():
     method = methods.make("ifca", k=3)
     watched = mixing.Watched(method)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cflkit import methods, simulation
-from cflkit.reproduce import records
+from cflkit.reproduce import ledger, records
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 
@@ -17,31 +17,8 @@ def finished(federate):
     federation = federate()
     line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans"), "local": methods.make("local")}
     history = simulation.run(line_up, federation, 3, progress=False)
-    parameters = ocfl.Parameters(
-        dataset="digits-8x8",
-        overlap="nonoverlapping",
-        balance="imbalanced",
-        clients=6,
-        draws=120,
-        partition_seed=0,
-        model="compact-cnn",
-        optimizer="sgd",
-        lr=0.1,
-        momentum=0.0,
-        weight_decay=0.0,
-        batch_size=16,
-        local_epochs=2,
-        rounds=3,
-        seed=0,
-        window=1,
-        sattler_eps1=None,
-        sattler_eps2=None,
-        sattler_rounds=10,
-        briggs_rounds=10,
-        briggs_threshold=0.95,
-        include_buffers=False,
-        central_every=1,
-    )
+    same = {"dataset": "digits-8x8", "balance": "imbalanced", "clients": 6, "draws": 120}
+    parameters = ocfl.Parameters.checked(ledger.defaults("03_ocfl_temperature") | same)
     return parameters, history, federation
 
 
@@ -55,9 +32,9 @@ def test_a_record_says_what_how_and_where(finished):
     assert (
         record.paper == json.loads((record.folder / "record.json").read_text())["paper"] == "ocfl"
     )
-    # What belongs to no record, the seeds that figures show, is read as its default
-    assert record.parameters == parameters.model_dump() | {"repeats": 1}
-    assert "repeats" not in json.loads((record.folder / "record.json").read_text())["parameters"]
+    # The number of seeds that figures show is no part of a record
+    assert record.parameters == parameters.model_dump()
+    assert "repeats" not in record.parameters
     assert record.summary == json.loads(json.dumps(history.summary()))
     assert record.provenance["partition_hash"] == federation.partition.hash
     assert record.provenance["seed"] == 0
@@ -127,7 +104,7 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
 
 def test_a_kill_while_claims_are_written_leaves_nothing(finished):
     kept = records.write("run", *finished)
-    half = kept.folder / f"record.{2**22 + 1}.part"
+    half = kept.folder / f".record.json.{2**22 + 1}.part"
     half.write_text("{")
     records.remove_leftovers("run")
     assert not half.exists()
@@ -184,40 +161,30 @@ def test_files_are_synced_with_the_right_to_write(finished, monkeypatch):
     assert len(synced) == 2
 
 
-def test_a_written_record_drops_the_checkpoint_and_a_failed_one_keeps_it(
-    finished, monkeypatch, tmp_path
+def test_a_written_record_drops_the_checkpoint_and_a_failed_one_leaves_nothing(
+    finished, monkeypatch
 ):
-    parameters, history, federation = finished
-    state = tmp_path / "state.pt"
+    def die(*arguments, **options):
+        raise KeyboardInterrupt
+
+    state = records.checkpoint("run")
+    state.parent.mkdir(parents=True)
     state.write_text("")
-    monkeypatch.setattr(records, "checkpoint", lambda run: state)
-    with monkeypatch.context() as broken:
-        broken.setattr(records, "provenance", lambda *a: {"unwritable": object()})
-        with pytest.raises(TypeError):
-            records.write("run", parameters, history, federation)
-    assert state.exists()
-    records.write("run", parameters, history, federation)
+    for name, failing, error in (
+        ("provenance", lambda *a: {"unwritable": object()}, TypeError),
+        ("write_synced", die, KeyboardInterrupt),
+    ):
+        with monkeypatch.context() as broken, pytest.raises(error):
+            broken.setattr(records, name, failing)
+            records.write("run", *finished)
+        assert state.exists()
+        assert list(records.results().iterdir()) == []
+    records.write("run", *finished)
     assert not state.exists()
 
 
 def test_nan_is_null_in_a_record():
     assert records.finite({"a": {"b": float("nan"), "c": 1.0}}) == {"a": {"b": None, "c": 1.0}}
-
-
-def test_a_run_killed_while_writing_leaves_no_record(finished, monkeypatch):
-    parameters, history, federation = finished
-
-    def die(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(records, "provenance", lambda *a: {"unwritable": die})
-    with pytest.raises(TypeError):
-        records.write("run", parameters, history, federation)
-    monkeypatch.setattr(records.Path, "write_text", die)
-    monkeypatch.setattr(records, "provenance", lambda *a: {})
-    with pytest.raises(KeyboardInterrupt):
-        records.write("run", parameters, history, federation)
-    assert list(records.results().iterdir()) == []
 
 
 def test_the_id_differs_when_any_parameter_does(finished):

@@ -1,6 +1,7 @@
 """Tests of the commands that replay, list and compare records."""
 
 import csv
+import dataclasses
 import json
 import shutil
 
@@ -8,7 +9,7 @@ import pytest
 
 from cflkit import _project
 from cflkit.__main__ import main
-from cflkit.reproduce import catalogue, ledger, papers, records, replay
+from cflkit.reproduce import ledger, papers, records, replay
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 
@@ -152,10 +153,8 @@ def test_what_cannot_be_replayed_is_said(made, monkeypatch):
     made.provenance["partition_hash"] = "0" * 64
     with pytest.raises(ParameterError, match="its clients would get other samples now"):
         replay.replay(made)
-    elsewhere = made.folder.with_name("mine")
-    shutil.copytree(made.folder, elsewhere)
     with pytest.raises(ParameterError, match="is not a record of a paper of the kit"):
-        replay.replay(records.read(elsewhere))
+        replay.replay(dataclasses.replace(made, paper="mine"))
 
 
 SMALL = {
@@ -200,9 +199,9 @@ def test_records_are_listed_with_scale_and_age(made, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["record", "paper", "scale", "seed", "minutes", "code", "stale"]
     [line] = [line for line in lines if made.id in line]
-    assert "stale" not in line
+    assert "stale" not in line  # the code of a committed record, below, is another
     committed = records.committed()
-    table = catalogue.listing(committed).set_index("record")
+    table = records.listing(committed, ledger.any_scale).set_index("record")
     if committed:
         assert table.loc[SMALL["ocfl"], "scale"] == "reduced"
         assert table.loc[SMALL["ocfl"], "stale"] == "stale"
@@ -212,22 +211,13 @@ def test_records_are_listed_with_scale_and_age(made, capsys):
         assert age.endswith("commits ago") if known else age == "of an unknown revision"
 
 
-def test_a_record_of_other_code_is_stale(made, monkeypatch):
-    assert not catalogue.is_stale(made)
-    monkeypatch.setattr(_project, "DIGEST", "another")
-    assert catalogue.is_stale(made)
-
-
-def test_a_record_of_an_unknown_revision_is_stale(made):
-    """Older records have no digest of their code, and a shallow clone lacks their revision."""
-    del made.provenance["code"]
-    made.provenance.update(git_clean=True, git_revision="0" * 40)
-    assert catalogue.is_stale(made)
-    assert catalogue.age(made) == "of an unknown revision"
+def test_the_age_of_a_record_is_counted_in_commits(made):
+    """A shallow clone lacks the revision of an older record."""
+    made.provenance["git_revision"] = "0" * 40
+    assert records.age(made) == "of an unknown revision"
     if (head := _project.git("rev-parse", "HEAD")) is not None:
         made.provenance["git_revision"] = head
-        assert not catalogue.is_stale(made)
-        assert catalogue.age(made) == "0 commits ago"
+        assert records.age(made) == "0 commits ago"
 
 
 def test_two_records_side_by_side(made, capsys):

@@ -177,6 +177,14 @@ def test_the_minutes_are_those_of_all_rounds(federate, monkeypatch):
     assert history.minutes == pytest.approx(3)
 
 
+def test_an_interruption_does_not_hide_the_largest_memory(federate, tmp_path, monkeypatch):
+    options = {"checkpoint": tmp_path / "run.pt"}
+    for rounds, memory in ((1, 9.0), (2, 3.0)):
+        monkeypatch.setattr(loop, "peak_memory", lambda device, memory=memory: memory)
+        history = run({"FedAvg": methods.make("fedavg")}, federate("linear"), rounds, **options)
+        assert history.peak_memory == 9
+
+
 def test_the_progress_shows_the_number_of_clusters(federate):
     oracle = methods.make("oracle", truth=[0, 0, 1, 1, 2, 2])
     federation = federate("linear")

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import rankdata, wilcoxon
 
 from cflkit import plots
-from cflkit.reproduce import ledger, stats
+from cflkit.reproduce import records, stats
 
 SCORES = arrays(float, (6, 4), elements=st.integers(0, 5).map(float))
 
@@ -20,7 +20,7 @@ def explained():
 
     `test_published` checks these scores.
     """
-    rows = pd.read_csv(ledger.PUBLISHED / "ocfl-explanations_per-cluster.csv")
+    rows = pd.read_csv(records.PUBLISHED / "ocfl-explanations_per-cluster.csv")
     rows = rows.query("source == 'in-cluster'")
     return lambda measure: rows.pivot_table(
         index=["dataset", "overlap", "balance"], columns="method", values=measure

@@ -48,17 +48,6 @@ def roots() -> list[Path]:
     return [folder, CACHE]
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file such that a killed process leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        draft.write_text(text, encoding="utf-8", newline="")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Read all arrays of an ``.npz`` file without unpickling anything.
 

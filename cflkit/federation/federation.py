@@ -118,6 +118,8 @@ class Federation:
         self.task = "reconstruction" if model in models.AUTOENCODERS else "classification"
         self.blueprint = Blueprint(model, images.shape, images.classes, seed, self.device)
         self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
+        if self.engine == "stacked" and self.device.type == "cpu":
+            machine.warn_of_stacks(self.blueprint.first.network)
         cores = min(machine.usable_cores(), self.clients) if self.device.type == "cpu" else 1
         networks = [self.blueprint.first, *(self.blueprint.row_model() for _ in range(cores - 1))]
         self.data = Clients(

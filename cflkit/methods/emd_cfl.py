@@ -13,23 +13,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from cflkit._bounds import STRICT, NonNegative, Positive, PositiveShare
+from cflkit._bounds import STRICT, NonNegative, Positive, PositiveShare, Sample
 from cflkit.divergence import earth_movers_distance
 from cflkit.federation import Ask, Jobs, Request, Server, Train, usable_cores
 from cflkit.federation.training import blas_libraries
 from cflkit.methods.base import Method, Weighting, average_updates, client_weights
 from cflkit.methods.emd_cfl_clients import Embeddings, other_sends, owner_sends
-
-Sample = Annotated[int, Field(ge=2)]
 
 
 @dataclass(config=STRICT)

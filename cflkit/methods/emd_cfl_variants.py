@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from cflkit._bounds import STRICT
+from cflkit._bounds import STRICT, Clusters
 from cflkit.divergence import earth_movers_distance
 from cflkit.federation import Client, Request
 from cflkit.federation.seeds import PROJECTION, SAMPLES
@@ -22,7 +22,6 @@ from cflkit.methods.emd_cfl import EMDCFL, agreements, neighbourhoods_of
 from cflkit.methods.emd_cfl_clients import Embeddings, shared_projection
 
 Draws = Literal["per client", "per distance"]
-Clusters = Literal["neighbourhoods", "components"]
 CLUSTERS = get_args(Clusters)
 SPLITS = ("train", "validation")
 # Stands for the other client where a client's training and validation samples are compared

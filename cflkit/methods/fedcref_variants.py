@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from cflkit._bounds import STRICT
+from cflkit._bounds import STRICT, Match, Normalisation, Stop
 from cflkit.federation import Server
 from cflkit.methods.fedcref import FedCRef, stable
 from cflkit.methods.fedcref_clusters import (
@@ -21,10 +21,7 @@ from cflkit.methods.fedcref_clusters import (
     true_classes,
 )
 
-Normalisation = Literal["min-max", "absolute"]
 NORMALISATIONS = get_args(Normalisation)
-Match = Literal["all", "first", "best"]
-Stop = Literal["paper", "code"]
 
 
 @dataclass(config=STRICT)

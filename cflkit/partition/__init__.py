@@ -136,25 +136,6 @@ class Partition:
                 digest.update(framed(integers(indices)))
         return f"2:{digest.hexdigest()}"
 
-    def matches(self, stated: str) -> bool:
-        """Return whether ``stated`` is this partition's hash in its current or first version."""
-        if ":" in stated or self.clusters is None:
-            return stated == self.hash
-        return stated == self.first_hash()
-
-    def first_hash(self) -> str:
-        """Return the hash of version 1: 64 digits without a prefix, as in older manifests.
-
-        Version 1 leaves out the number of clients and the names of further splits. Some different
-        partitions therefore share it; `hash` distinguishes them. All of its partitions have true
-        clusters.
-        """
-        digest = hashlib.sha256(self.dataset.encode())
-        further = [indices for name in sorted(self.more) for indices in self.more[name]]
-        for indices in (*self.train, *self.test, self.truth, *further):
-            digest.update(integers([len(indices), *indices]))
-        return digest.hexdigest()
-
     def save(self, path: str | Path) -> Path:
         """Write the manifest as JSON and return its path."""
         manifest = {
@@ -200,7 +181,7 @@ class Partition:
             stated = manifest["hash"]
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise PartitionError(f"{path} is not a partition manifest ({error!r})") from error
-        if not isinstance(stated, str) or not partition.matches(stated):
+        if stated != partition.hash:
             raise PartitionError(
                 f"{path} was altered: its clients have the hash {partition.hash}, but it states "
                 f"{stated}"

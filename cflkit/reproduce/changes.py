@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Scene = Literal["none", "join", "random", "late group", "drift"]
 
 
 def affected(scene: Scene, clusters: ArrayLike) -> list[int]:
-    """Return the clients that a scene is about.
+    """Return the clients that a scene is about, in ascending order.
 
-    Parameters
-    ----------
-    scene : Scene
-        ``join``: the last client of each cluster. ``late group``: all clients of the last cluster.
-        ``drift``: the last client of the first cluster and the first client of the second one.
-        ``random`` and ``none``: all clients.
-    clusters : array_like
-        ``[m]``, the true clusters, numbered from 0.
-
-    Returns
-    -------
-    list of int
-        The clients in ascending order.
+    ``join``: the last client of each cluster. ``late group``: all clients of the last cluster.
+    ``drift``: the last client of the first cluster and the first client of the second one.
+    ``random`` and ``none``: all clients. The true clusters ``[m]`` are numbered from 0.
     """
     of = members(clusters)
     if scene == "join":
@@ -46,28 +37,14 @@ def check(scene: Scene, clusters: ArrayLike) -> None:
 
 
 def presence(scene: Scene, clusters: ArrayLike, rounds: int, change: int, seed: int) -> Tensor:
-    """Return who is there in which round, for `Federation(presence=...)`.
+    """Return who is there in which round (``[rounds, m]``, bool) for `Federation(presence=...)`.
 
     In ``join`` and ``late group``, the `affected` clients come after ``change`` rounds. In
     ``random``, each client is there with probability 1/2 in each round, and so is at least one
-    client of each cluster, which is drawn. Otherwise, all clients are always there.
-
-    Parameters
-    ----------
-    scene : Scene
-        The scene.
-    clusters : array_like
-        ``[m]``, the true clusters, numbered from 0.
-    rounds, change : int
-        The number of rounds, and of those before the clients come.
-    seed : int
-        The seed of ``random``.
-
-    Returns
-    -------
-    Tensor
-        ``[rounds, m]``, bool.
+    client of each cluster, which is drawn (``seed``). Otherwise, all clients are always there.
     """
+    import torch
+
     m = len(np.asarray(clusters))
     there = np.ones((rounds, m), dtype=bool)
     if scene in ("join", "late group"):

@@ -228,14 +228,18 @@ def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
     its code in commits. Stale is a record whose code has changed since. Of two records, the
     parameters in which they differ are shown beside their measures.
     """
-    from cflkit.reproduce import catalogue
+    from cflkit.reproduce import ledger, papers
 
     if len(ids) > 2:
         raise ParameterError(f"one record is shown, or two side by side, not {len(ids)}")
     if ids and where:
         raise ParameterError("--where selects from the list of records, and an ID is given")
     if ids:
-        print(catalogue.side_by_side([catalogue.named(run) for run in ids]))
+        chosen = [records.named(run) for run in ids]
+        print(records.side_by_side(chosen))
+        paper = papers.by_folder(chosen[0].paper)
+        if len(chosen) == 1 and paper is not None:
+            print(f"\n{ledger.command(chosen[0], paper.name)}")
         return
     wanted = parsed(where)
     names = {name for record in records.find() for name in record.parameters}
@@ -244,7 +248,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
         raise ParameterError(f"no record has a parameter {told}")
     if not (found := records.find(**wanted)):
         raise ParameterError(f"no record has {wanted}")
-    table = catalogue.listing(found)
+    table = records.listing(found, ledger.any_scale)
     print(table.to_string(index=False))
     if table["stale"].any():
         print("\nstale: made by other code; `python -m cflkit replay ID` tells if numbers change")
@@ -259,9 +263,9 @@ def replay_record(id: str, rounds: int | None) -> int:
     Each round comes out the same, the same to rounding (as on another processor), or different. The
     exit status is 1 if a round is different. Nothing is written.
     """
-    from cflkit.reproduce import catalogue, replay
+    from cflkit.reproduce import replay
 
-    verdicts = replay.replay(catalogue.named(id), rounds)
+    verdicts = replay.replay(records.named(id), rounds)
     for verdict in verdicts:
         some = f"  ({', '.join(verdict.where[:3])}{', …' if len(verdict.where) > 3 else ''})"
         print(f"round {verdict.round}: {verdict.outcome}{some if verdict.where else ''}")

@@ -23,20 +23,12 @@ def class_bumps(
 ) -> tuple[ImageSet, Partition]:
     """Make the federation of Tutorial 022: three clusters of clients, each with four classes.
 
-    The tutorial has 32 features with a standard normal distribution. In a sample of class ``c``,
-    the feature number ``c`` is raised by 2. Cluster ``k`` has the classes ``3k`` to ``3k + 3``, so
-    that neighbouring clusters share one class. The tutorial has no test samples. Here, each client
-    also gets new samples from its own distribution, and these are its test set.
-
-    Parameters
-    ----------
-    clients : int
-        The number of clients m, a multiple of 3; the tutorial has 30.
-    height : float
-        The height of the bump.
-    seed : int
-        The seed. The training samples are drawn in the tutorial's order from the generator that the
-        tutorial uses. With its seed 42, they are the tutorial's own samples.
+    There are 32 features with a standard normal distribution. In a sample of class ``c``, the
+    feature number ``c`` is raised by ``height`` (the tutorial: 2). Cluster ``k`` has the classes
+    ``3k`` to ``3k + 3``, so that neighbouring clusters share one class. A client has 50 to 149
+    training samples, which are drawn in the tutorial's order from its generator: with its seed 42,
+    they are its own samples. The tutorial has no test samples. Here, each client also gets 100 new
+    ones from its own distribution, which are its test set.
 
     Returns
     -------
@@ -44,7 +36,7 @@ def class_bumps(
         The samples as features ``[N, 32, 1, 1]``. The central test set has the new samples of all
         clients.
     Partition
-        The clients, each with 50 to 149 training samples and 100 new ones for the test.
+        The clients, a multiple of 3 (the tutorial: 30).
 
     Raises
     ------

@@ -1,8 +1,7 @@
 """The mixing matrix of a round: which clients' trained models are in each client's next model.
 
-After local training, most methods of federated learning only average models. A round is then a
-matrix W with one row per client. Row i has the weights with which the models that clients have just
-trained enter the model that client i predicts with.
+After local training, most methods only average models. A round is then a matrix W. Row i has the
+weights with which the models just trained enter the model that client i predicts with.
 """
 
 from __future__ import annotations
@@ -25,20 +24,13 @@ SMALLEST = 1e-10
 
 
 class Watched:
-    """A method whose mixing matrices are measured while it runs.
-
-    It behaves like the method itself. It reads the trained models that the method receives, and the
-    models that the method has afterwards.
+    """A method whose mixing matrices are measured while it runs; it behaves like the method itself.
 
     Attributes
     ----------
-    method : Method
-        The method.
-    matrices : list of ndarray
-        ``[m, m]``, the mixing matrix of each round in which clients have trained.
-    residuals : list of float
-        For each of these rounds, how much of the clients' models the matrix does not explain (see
-        `mixing_matrix`).
+    matrices, residuals : list
+        What `mixing_matrix` returns for each round in which clients have trained. A checkpoint does
+        not keep them.
     """
 
     def __init__(self, method: Method) -> None:
@@ -54,39 +46,34 @@ class Watched:
     def __repr__(self) -> str:
         return repr(self.method)
 
-    def state(self) -> dict[str, Any]:
-        """Return the contents of a checkpoint: those of the method, and what was measured."""
-        matrices = [torch.from_numpy(matrix) for matrix in self.matrices]
-        residuals = list(self.residuals)
-        return {"method": self.method.state(), "matrices": matrices, "residuals": residuals}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        self.method.restore(state["method"])
-        self.matrices = [matrix.numpy() for matrix in state["matrices"]]
-        self.residuals = list(state["residuals"])
-
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of the method, and measure its mixing matrix."""
-        conversation, answer = self.method.round(t), None
-        trained: list[Tensor] = []
-        owners: list[Tensor] = []
-        while True:
-            try:
-                request = conversation.send(answer)
-            except StopIteration:
-                break
-            answer = yield request
-            if isinstance(request, Train):
-                trained.append(answer.clone())  # methods may change answers in place
-                owners.append(request.jobs.client_of)
-        if not trained:  # this round mixes nothing
+        trained = yield from trainings(self.method.round(t))
+        if trained is None:  # this round mixes nothing
             return
         models, mixture = self.method.client_models()
         predicting = mixture.to(models) @ models
-        matrix, residual = mixing_matrix(torch.cat(trained), torch.cat(owners), predicting)
+        matrix, residual = mixing_matrix(*trained, predicting)
         self.matrices.append(matrix)
         self.residuals.append(residual)
+
+
+def trainings(
+    conversation: Generator[Request, Any, None],
+) -> Generator[Request, Any, tuple[Tensor, Tensor] | None]:
+    """Pass a conversation on; return the models ``[J, D]`` trained in it and their clients."""
+    trained: list[Tensor] = []
+    owners: list[Tensor] = []
+    answer = None
+    while True:
+        try:
+            request = conversation.send(answer)
+        except StopIteration:
+            return (torch.cat(trained), torch.cat(owners)) if trained else None
+        answer = yield request
+        if isinstance(request, Train):
+            trained.append(answer.clone())  # methods may change answers in place
+            owners.append(request.jobs.client_of)
 
 
 def watched(methods: Mapping[str, Method]) -> dict[str, Method]:
@@ -97,15 +84,12 @@ def watched(methods: Mapping[str, Method]) -> dict[str, Method]:
 def mixing_matrix(trained: Tensor, owners: Tensor, predicting: Tensor) -> tuple[Matrix, float]:
     """Compute with which weights trained models enter the models that clients predict with.
 
-    The weights are the solution of a least-squares problem, since the models are known and the
-    weights are not. They are unique if the trained models are in general position.
+    They solve a least-squares problem, and are unique if the models are in general position.
 
     Parameters
     ----------
-    trained : Tensor
-        ``[J, D]``, the models that clients have trained in the round.
-    owners : Tensor
-        ``[J]``, the client that trained each of them.
+    trained, owners : Tensor
+        ``[J, D]`` and ``[J]``, the models trained in the round, and the client of each.
     predicting : Tensor
         ``[m, D]``, the model that each client predicts with after the round. For a mixture of
         predictions this is the mean of the models.

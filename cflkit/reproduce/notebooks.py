@@ -192,8 +192,8 @@ def check_own_data(record: records.Record, parameters: Recorded) -> None:
     from cflkit.datasets import own_data  # PyTorch takes seconds to load
 
     name = str(getattr(parameters, "dataset", ""))
-    then = record.provenance.get("data_files")
-    if then and own_data.is_own(name) and own_data.load(name).files != then:
+    then = record.provenance["data_files"]
+    if own_data.is_own(name) and own_data.load(name).files != then:
         raise NotebookError(
             f"{record.id} has a record of other contents of {name}; run it again without --missing"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
@@ -90,12 +90,6 @@ class Parameters(BaseModel):
 
     def check_against_data(self) -> None:
         """Load the data, and refuse parameters that do not fit them, before a kernel starts."""
-
-    @classmethod
-    def added_later(cls) -> dict[str, Any]:
-        """Return the defaults of fields that older records do not have; those runs used them."""
-        fields = cls.model_fields.items()
-        return {name: field.default for name, field in fields if not field.is_required()}
 
     @classmethod
     def checked(cls, values: dict[str, Any]) -> Self:
@@ -209,7 +203,7 @@ class Training(Parameters):
     local_epochs: Count
     rounds: Count
     seed: Seed
-    # Fields that are newer than some records have a default: the value with which these were run
+    # A field with a default is no part of a record's name while it has this value
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
 
     @field_validator("model")
@@ -252,8 +246,8 @@ class Selection(Parameters):
     """The methods of a line-up that a run has, and when it ends."""
 
     # The names of all methods, except those "as published"
-    line_up: ClassVar[tuple[str, ...]]
-    # These fields are newer than some records, see `Training.precision`
+    line_up: ClassVar[Collection[str]]
+
     only: Annotated[list[str], Field(min_length=1)] | None = None
     until: Literal["rounds", "clusters"] = "rounds"
 

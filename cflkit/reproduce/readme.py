@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 
 from cflkit._project import IS_CLONE
-from cflkit.datasets.files import write_whole
 from cflkit.reproduce import grid, ledger, notebooks, records
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import Results, Runs
@@ -35,12 +34,7 @@ FIRST_REPORT = 90
 
 
 def write() -> list[Path]:
-    """Write the ledger of the records that git tracks, and the tables of the pages.
-
-    Returns
-    -------
-    list of Path
-        The files written.
+    """Write the ledger of the records that git tracks and the pages' tables; return the files.
 
     Raises
     ------
@@ -62,26 +56,19 @@ def write() -> list[Path]:
     # Nothing is written before all markers have been found
     ledger.write(table, ledger.LEDGER)
     for page, text in pages.items():
-        write_whole(page, text)
+        records.write_whole(page, text)
     return [ledger.LEDGER, *PAGES]
 
 
 def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
-    """Build all tables, by the names in their markers.
-
-    Parameters
-    ----------
-    committed : sequence of Record
-        The records that git tracks.
-    table : DataFrame
-        The ledger of these records.
-    """
+    """Build all tables from the committed records and their ledger, by the names in the markers."""
+    counts = ledger.counts(table)
     parts = {
         "lessons": notebook_table(range(FIRST_REPORT)),
         "reports": notebook_table(range(FIRST_REPORT, 100)),
         "true-groups": true_groups(committed),
-        "summary": summary(table),
-        "ledger": headline(table),
+        "summary": summary(counts),
+        "ledger": headline(counts),
         "paper-runs": paper_runs(committed),
         "overhead": overhead(pd.read_csv(BENCHMARK)),
     }
@@ -136,8 +123,7 @@ def notebook_table(numbers: range) -> str:
             continue
         cells = notebooks.read_notebook(path).tree["cells"]
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-        title = re.search(r"^# (.+)$", text, re.M)
-        minutes = MINUTES.search(text)
+        title, minutes = re.search(r"^# (.+)$", text, re.M), MINUTES.search(text)
         if title is None or (minutes is None and any(c["cell_type"] == "code" for c in cells)):
             raise ValueError(f"{path.name} does not state its title and its minutes")
         link = f"[{path.stem}](notebooks/{path.name})"
@@ -151,8 +137,8 @@ def results_table(paper: str, results: Results, committed: Sequence[Record]) -> 
     for record in committed:
         scale = ledger.scale(record, paper)
         if scale in results.scales and results.method in (None, *record.summary):
-            scenario = ledger.scenario_of(record, paper)
             # None cannot be compared with other values, and is sorted first
+            scenario = ledger.scenario_of(record, paper)
             key = tuple((value is not None, value) for value in (scale, *scenario))
             found.setdefault(key, []).append(record)
     runs = [Runs(key[0][1], ledger.one_per_seed(found[key])) for key in sorted(found)]
@@ -167,11 +153,10 @@ def true_groups(committed: Sequence[Record]) -> str:
     and the same seeds count once.
     """
     found: dict[tuple[str, str], dict[tuple[Any, ...], list[Record]]] = {}
+    whose = [paper for paper in PAPERS.values() if paper.results is not None]
     for record in committed:
-        if record.parameters.get("until") != "clusters":
-            continue
-        for paper in PAPERS.values():
-            if paper.results is not None and ledger.scale(record, paper.name) == "paper":
+        for paper in whose if record.parameters.get("until") == "clusters" else ():
+            if ledger.scale(record, paper.name) == "paper":
                 scenario = ledger.scenario_of(record, paper.name)
                 for method, measures in record.summary.items():
                     if "ari" in measures:  # not if it diverged, or has mixtures and no clusters
@@ -187,24 +172,25 @@ def true_groups(committed: Sequence[Record]) -> str:
     return markdown(heads, rows)
 
 
-def summary(table: pd.DataFrame) -> str:
+def named(heads: Sequence[str]) -> list[str]:
+    """Return headings of counts at both scales; at the reduced scale, nothing is reproduced."""
+    return [re.sub("reproduced$", "reproduced or agrees", name) for name in heads]
+
+
+def summary(counts: pd.DataFrame) -> str:
     """Build the table of how many of each paper's numbers have runs, and of the answers."""
-    counts = ledger.counts(table)
-    counts["numbers"] = counts[list(ledger.STATUS)].sum(axis=1)
+    counts = counts.assign(numbers=counts[list(ledger.STATUS)].sum(axis=1))
     counts = counts.groupby(level=["scale", "paper"], sort=False).sum(numeric_only=True)
     heads = ["numbers", "run", "single run", "reproduced", "close", "differs", "inconclusive"]
     rows = [
         (scale, paper, *(f"{row[name]:.0f}" for name in heads))
         for (scale, paper), row in counts[counts["run"] > 0].iterrows()
     ]
-    # At the reduced scale, nothing is reproduced
-    heads[heads.index("reproduced")] = "reproduced or agrees"
-    return markdown(("scale", "paper", *heads), rows)
+    return markdown(("scale", "paper", *named(heads)), rows)
 
 
-def headline(table: pd.DataFrame) -> str:
+def headline(counts: pd.DataFrame) -> str:
     """Build the table of how many of the papers' numbers committed runs have reproduced."""
-    counts = ledger.counts(table)
     whole = ["run", *ledger.ANSWERS, "distinct", "distinct reproduced"]
     numbers = counts[list(ledger.STATUS)].sum(axis=1)
     rows = [
@@ -220,9 +206,7 @@ def headline(table: pd.DataFrame) -> str:
     without = counts[counts["run"].eq(0)].index.get_level_values("scale").value_counts()
     blank = [""] * len(whole)
     rows += [(f"{count} others", scale, "", 0, *blank) for scale, count in without.items()]
-    # At the reduced scale, nothing is reproduced
-    heads = [name.replace("reproduced", "reproduced or agrees") for name in whole]
-    return markdown(("paper, table", "scale", "numbers", *heads, "placebo"), rows)
+    return markdown(("paper, table", "scale", "numbers", *named(whole), "placebo"), rows)
 
 
 def paper_runs(committed: Sequence[Record]) -> str:
@@ -232,14 +216,15 @@ def paper_runs(committed: Sequence[Record]) -> str:
         if not any(ledger.scale(record, paper) == "paper" for paper in PAPERS):
             continue
         cost = record.provenance
-        memory = cost.get("peak_memory_gib")  # older records do not have it
+        minutes, memory, threads = cost["minutes"], cost["peak_memory_gib"], cost["threads"]
+        on_cpu = f"CPU, {threads} thread{'' if threads == 1 else 's'}"
         rows.append(
             (
                 f"[{record.id}](../data/results/{record.id})",
                 record.rounds["round"].max(),
-                f"{cost['minutes']:.{0 if cost['minutes'] >= 10 else 1}f}",
+                f"{minutes:.{0 if minutes >= 10 else 1}f}",
                 "–" if memory is None else f"{memory:.1f}",
-                device(cost),
+                on_cpu if cost["device"] == "cpu" else cost["device"],
                 cost["resumed"],
             )
         )
@@ -247,22 +232,11 @@ def paper_runs(committed: Sequence[Record]) -> str:
     return markdown(heads, rows)
 
 
-def device(cost: Mapping[str, Any]) -> str:
-    """Name what a run was computed on: the GPU, or the threads of a CPU."""
-    if cost["device"] != "cpu":
-        return cost["device"]
-    return f"CPU, {cost['threads']} thread{'s' if cost['threads'] > 1 else ''}"
-
-
 def overhead(measured: pd.DataFrame) -> str:
     """Build the table of what a federation over a network costs, beside the simulation."""
-    rows = measured[measured["part"] == "real federation"]
-    columns = ["way", "seconds", "seconds with start and end", "MB down", "MB up"]
-    cells = [
-        [
-            row["way"],
-            *("–" if pd.isna(row[name]) else f"{row[name]:.3g}" for name in columns[1:]),
-        ]
-        for _, row in rows.iterrows()
+    columns = ["seconds", "seconds with start and end", "MB down", "MB up"]
+    rows = [
+        (row["way"], *("–" if pd.isna(row[name]) else f"{row[name]:.3g}" for name in columns))
+        for _, row in measured[measured["part"] == "real federation"].iterrows()
     ]
-    return markdown(columns, cells)
+    return markdown(["way", *columns], rows)

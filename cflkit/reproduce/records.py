@@ -1,24 +1,25 @@
 """Run records: parameters, results and provenance.
 
 A record is a folder in ``data/results/``, or in the folder that ``CFLKIT_RESULTS`` names. It has
-``record.json`` with paper, parameters, summary and provenance, and ``rounds.csv`` with one row per
-method and round. A record is first written under a temporary name and then renamed. A killed
-process therefore never leaves an incomplete record.
+``record.json`` with paper, parameters, summary, claims and provenance, and ``rounds.csv`` with one
+row per method and round. A record is first written under a temporary name and then renamed. A
+killed process therefore never leaves an incomplete record. What an old record cannot tell is null.
+
+Imports that take seconds are inside functions, since the command line often needs none of them.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import math
 import os
 import platform
 import shutil
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache as cached
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -32,84 +33,68 @@ from cflkit.reproduce.parameters import ParameterError, Recorded
 
 if TYPE_CHECKING:
     import pandas as pd
-    import torch
 
     from cflkit.federation import Federation
     from cflkit.simulation.history import History
 
-# Imports that take seconds are inside functions, since the command line often needs none of them
-
+PUBLISHED = PROJECT / "data" / "published"
+# What the name of a method ends with that is made as the authors' code has it
+AS_PUBLISHED = " as published"
 # The variable in which `notebooks.execute` tells the digest of the notebook that runs
 NOTEBOOK = "CFLKIT_NOTEBOOK_DIGEST"
 # The packages whose versions a record states, beside ours
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Record:
-    """A record that was read from its folder.
-
-    Attributes
-    ----------
-    folder : Path
-        The record's folder, whose name is the run's id.
-    paper : str or None
-        The folder of the paper's parameter files (`parameters.Recorded`); None if the record
-        belongs to no paper of the kit.
-    parameters, summary, provenance : dict
-        The contents of ``record.json``.
-    claims : dict of str to bool
-        What the notebook claimed of the run, and whether it was true; empty in older records.
-    """
+    """A record that was read from its folder."""
 
     folder: Path
-    paper: str | None
+    paper: str  # the folder of the paper's parameter files (`parameters.Recorded`)
     parameters: dict[str, Any]
     summary: dict[str, dict[str, Any]]
     provenance: dict[str, Any]
+    # What the notebook claimed of the run, and whether it was true
     claims: dict[str, bool] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
-        """Return the run's id, which is the name of the record's folder."""
+        """Return the run's id."""
         return self.folder.name
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """Return the table in ``rounds.csv``, which is read only when it is first needed.
+        """Return the table in ``rounds.csv``, which is read only when it is first needed."""
+        return self.table(dtype={"clusters": str})
 
-        Raises
-        ------
-        ParameterError
-            The file is missing or damaged.
-        """
+    def rows(self) -> list[dict[str, str]]:
+        """Return the rows of ``rounds.csv`` as texts, with every digit."""
+        return self.table(dtype=str, keep_default_na=False).to_dict("records")
+
+    def table(self, **options: Any) -> pd.DataFrame:
+        """Read ``rounds.csv`` with options of pandas; a `ParameterError` says what is wrong."""
         import pandas as pd
 
         path = self.folder / "rounds.csv"
         try:
-            return pd.read_csv(path, dtype={"clusters": str})
+            return pd.read_csv(path, **options)
         except (OSError, ValueError) as error:
-            raise ParameterError(f"{display_path(path)} is missing or damaged ({error})") from error
-
-    def rows(self) -> list[dict[str, str]]:
-        """Return the rows of ``rounds.csv`` as texts, with every digit.
-
-        Raises
-        ------
-        ParameterError
-            The file is missing or damaged.
-        """
-        path = self.folder / "rounds.csv"
-        try:
-            with path.open(encoding="utf-8", newline="") as file:
-                return list(csv.DictReader(file))
-        except (OSError, ValueError, csv.Error) as error:
             raise ParameterError(f"{display_path(path)} is missing or damaged ({error})") from error
 
     @cached_property
     def by_method(self) -> dict[str, pd.DataFrame]:
         """Return the rows of each method in `rounds`."""
         return {str(name): rows for name, rows in self.rounds.groupby("method", sort=False)}
+
+
+def rows_as_published(run: Record, name: str) -> pd.DataFrame:
+    """Return the rows of a method in a run; if the run has it as published, the rows of that."""
+    known = run.by_method
+    return known.get(name + AS_PUBLISHED, known.get(name, run.rounds.iloc[:0]))
+
+
+# --- Names and places ----------------------------------------------------------------------------
 
 
 def results() -> Path:
@@ -142,34 +127,19 @@ def checkpoint(run: str) -> Path:
     return cache() / "checkpoints" / f"{run}.pt"
 
 
-def write(
-    run: str,
-    parameters: Recorded,
-    history: History,
-    federation: Federation,
-) -> Record:
+def display_path(path: Path) -> str:
+    """Return a path for readers, relative to the folder of all outputs if it is inside it."""
+    return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
+
+
+# --- Writing -------------------------------------------------------------------------------------
+
+
+def write(run: str, parameters: Recorded, history: History, federation: Federation) -> Record:
     """Write the record of a finished run, and delete the run's checkpoint.
 
-    Parameters
-    ----------
-    run : str
-        The run's id, see `run_id`. A record with the same id is replaced as a whole.
-    parameters : Recorded
-        The validated parameters.
-    history : History
-        The results that the simulation returned.
-    federation : Federation
-        The federation of the run.
-
-    Returns
-    -------
-    Record
-        The record as it was written.
-
-    Raises
-    ------
-    OSError
-        The record cannot be written.
+    A record with the same id (`run_id`) is replaced as a whole. An `OSError` says what cannot be
+    written.
     """
     root = results()
     contents = {
@@ -182,10 +152,9 @@ def write(
     draft = root / f".{run}.{os.getpid()}"
     try:
         draft.mkdir(parents=True, exist_ok=True)
-        history.table().to_csv(draft / "rounds.csv", index=False, float_format="%.9g")
-        (draft / "record.json").write_text(as_text(contents), encoding="utf-8")
-        for path in draft.iterdir():
-            sync(path)
+        table = history.table().to_csv(index=False, float_format="%.9g", lineterminator="\n")
+        write_synced(draft / "rounds.csv", table)
+        write_synced(draft / "record.json", json.dumps(contents, indent=2) + "\n")
         replace(draft, root / run)
     except OSError as error:
         raise OSError(f"{root / run} cannot be written; is the disk full? ({error})") from error
@@ -196,30 +165,36 @@ def write(
 
 
 def add_claims(record: Record, claims: Mapping[str, bool]) -> None:
-    """Write into a record what the lesson claims of the run, see `claims.check`.
-
-    Raises
-    ------
-    OSError
-        The record cannot be written.
-    """
+    """Write into a record what the lesson claims of the run, see `claims.check`."""
     path = record.folder / "record.json"
     contents = json.loads(path.read_text(encoding="utf-8")) | {"claims": dict(claims)}
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(as_text(contents), encoding="utf-8")
-    sync(part)
-    part.replace(path)
+    write_whole(path, json.dumps(contents, indent=2) + "\n")
 
 
-def sync(path: Path) -> None:
-    """Wait until a file is on the disk; else a power cut could leave its name without contents."""
-    with path.open("rb+") as file:  # Windows syncs only files that are open for writing
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file such that a killed process leaves the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write_synced(part, text)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_synced(path: Path, text: str) -> None:
+    """Write a file and wait until it is on the disk, so that no power cut can leave it empty."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
         os.fsync(file.fileno())
 
 
-def as_text(contents: dict[str, Any]) -> str:
-    """Write the contents of ``record.json``."""
-    return json.dumps(contents, indent=2) + "\n"
+def finite(value: Any) -> Any:
+    """Return ``value`` with None in place of NaN and infinity, which JSON cannot represent."""
+    if isinstance(value, dict):
+        return {name: finite(member) for name, member in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def replace(draft: Path, place: Path) -> None:
@@ -237,27 +212,22 @@ def replace(draft: Path, place: Path) -> None:
     shutil.rmtree(old)
 
 
-def restore(run: str) -> None:
-    """Put a run's record in place if a process was killed while it was replacing the record."""
-    place = results() / run
+def remove_leftovers(run: str) -> None:
+    """Remove the files that killed processes left of a run.
+
+    If a process was killed while it was replacing the record, the record is put in place. A
+    checkpoint that is newer than the run's record is kept: it belongs to a run that began after
+    the record was made, and was interrupted. When a record was made stands in it, since git changes
+    the times of files. The caller must hold `notebooks.run_lock`. A lesson that is open in
+    JupyterLab does not hold it, so that drafts of living processes stay.
+    """
+    place, state = results() / run, checkpoint(run)
     for old in results().glob(f".{run}.*.old"):
         if not place.exists():
             # The new record is complete, since `write` syncs it before the first of the two renames
             draft = old.with_suffix("")
             (draft if draft.exists() else old).replace(place)
-
-
-def remove_leftovers(run: str) -> None:
-    """Remove the files that killed processes left of a run.
-
-    A checkpoint that is newer than the run's record is kept: it belongs to a run that began after
-    the record was made, and was interrupted. When a record was made stands in it, since git changes
-    the times of files. The caller must hold `notebooks.run_lock`. A lesson
-    that is open in JupyterLab does not hold it, so that drafts of living processes stay.
-    """
-    restore(run)
-    state = checkpoint(run)
-    for part in [*state.parent.glob(f"{run}.*.part"), *(results() / run).glob("*.part")]:
+    for part in [*state.parent.glob(f"{run}.*.part"), *place.glob(".*.part")]:
         if not written_by_a_living_process(part):
             part.unlink(missing_ok=True)
     for draft in results().glob(f".{run}.*"):
@@ -277,90 +247,11 @@ def written_by_a_living_process(draft: Path) -> bool:
     return any(number != os.getpid() and psutil.pid_exists(number) for number in numbers)
 
 
-def finite(value: Any) -> Any:
-    """Return ``value`` with None in place of NaN and infinity, which JSON cannot represent."""
-    if isinstance(value, dict):
-        return {name: finite(member) for name, member in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def display_path(path: Path) -> str:
-    """Return a path for readers, relative to the folder of all outputs if it is inside it."""
-    return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
-
-
-def read(folder: str | Path) -> Record:
-    """Read a record; parameters that are newer than the record get their defaults.
-
-    Raises
-    ------
-    ParameterError
-        The record is damaged.
-    """
-    from cflkit.reproduce import papers
-
-    folder = Path(folder)
-    path = folder / "record.json"
-    try:
-        contents = json.loads(path.read_text(encoding="utf-8"))
-        if (paper := papers.by_record(folder.name)) is not None:
-            # Older records do not state their paper
-            contents = {"paper": paper.folder} | contents
-            contents["parameters"] = paper.parameters.added_later() | contents["parameters"]
-        return Record(folder, **{"paper": None} | contents)
-    except OSError as error:
-        raise ParameterError(f"{display_path(path)} cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ParameterError(f"{display_path(path)} is damaged ({error!r})") from error
-
-
-def find(**parameters: Any) -> list[Record]:
-    """Return every record with these parameters, sorted by id.
-
-    The records are those in the project and those in `results`.
-    """
-    found = (folder(name) for name in names())
-    every = [read(place) for place in found if place is not None]
-    return [record for record in every if has(record, parameters)]
-
-
-def has(record: Record, parameters: Mapping[str, Any]) -> bool:
-    """Return whether a record has these parameters."""
-    return all(record.parameters.get(name) == value for name, value in parameters.items())
-
-
-def names() -> list[str]:
-    """Return the ids of all records, in the project and in `results`, sorted."""
-    places = PROJECT / "data" / "results", results()
-    return sorted({path.parent.name for p in places for path in p.glob("[!.]*/record.json")})
-
-
-def committed(**parameters: Any) -> list[Record]:
-    """Return the records with these parameters that the project publishes, sorted by id.
-
-    In a clone, they are those that git tracks. A wheel or an archive of the project has copies.
-
-    Raises
-    ------
-    ParameterError
-        This is a clone, and git cannot list its files.
-    """
-    if not (PROJECT / ".git").exists():
-        found = sorted((PROJECT / "data" / "results").glob("[!.]*/record.json"))
-    else:
-        listed = git("ls-files", "-z", "--", "data/results/*/record.json")
-        if listed is None:
-            raise ParameterError(f"git cannot list the records in {PROJECT}")
-        found = [PROJECT / line for line in sorted(filter(None, listed.split("\0")))]
-    every = [read(path.parent) for path in found]
-    return [record for record in every if has(record, parameters)]
-
-
 def provenance(federation: Federation, history: History) -> dict[str, Any]:
     """Return the circumstances of a run: code, versions, machine, cost, seed and data."""
     import torch
 
-    from cflkit.federation import usable_cores
+    from cflkit.federation.machine import peak_memory, usable_cores
     from cflkit.reproduce.perturbation import seed_of
 
     device = federation.device
@@ -386,7 +277,7 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
         "engine": federation.engine,
         "perturbation": seed_of(federation.after_training),
         "minutes": round(history.minutes, 2),
-        "peak_memory_gib": peak_memory(device),
+        "peak_memory_gib": round(max(history.peak_memory, peak_memory(device)), 2),
         "seed": federation.seed,
         "partition_hash": federation.partition.hash,
         "data_files": dict(federation.data.files),
@@ -406,18 +297,148 @@ def processor() -> str:
     return names[0] if names else platform.processor()
 
 
-def peak_memory(device: torch.device) -> float | None:
-    """Return the largest memory used so far, in GiB; None on Windows without CUDA.
+# --- Reading -------------------------------------------------------------------------------------
 
-    On CUDA, it is the memory of the GPU; otherwise, it is that of this process.
-    """
-    if device.type == "cuda":
-        import torch
 
-        return round(torch.cuda.max_memory_allocated(device) / 2**30, 2)
+def read(folder: str | Path) -> Record:
+    """Read a record; a `ParameterError` says what is damaged."""
+    folder = Path(folder)
+    path = folder / "record.json"
     try:
-        import resource
-    except ImportError:
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 2)
+        return Record(folder, **json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ParameterError(f"{display_path(path)} cannot be read ({error.strerror})") from error
+    except (ValueError, TypeError) as error:
+        raise ParameterError(f"{display_path(path)} is damaged ({error!r})") from error
+
+
+def find(**parameters: Any) -> list[Record]:
+    """Return the records with these parameters, in the project and in `results`, sorted by id."""
+    found = [read(place) for name in names() if (place := folder(name))]
+    return [record for record in found if has(record, parameters)]
+
+
+def has(record: Record, parameters: Mapping[str, Any]) -> bool:
+    """Return whether a record has these parameters."""
+    return all(record.parameters.get(name) == value for name, value in parameters.items())
+
+
+def names() -> list[str]:
+    """Return the ids of all records, in the project and in `results`, sorted."""
+    places = PROJECT / "data" / "results", results()
+    return sorted({path.parent.name for p in places for path in p.glob("[!.]*/record.json")})
+
+
+def named(run: str) -> Record:
+    """Read the record of this name or path, or the only one whose name begins or ends so.
+
+    Raises
+    ------
+    ParameterError
+        There is no such record, or there are several.
+    """
+    run = Path(run).name
+    if (place := folder(run)) is not None:
+        return read(place)
+    found = [name for name in names() if run and (name.startswith(run) or name.endswith(run))]
+    if not found:
+        raise ParameterError(f"no record {run!r}; `python -m cflkit records` lists all records")
+    if len(found) > 1:
+        more = ", …" if len(found) > 3 else ""
+        raise ParameterError(
+            f"{len(found)} records are called {run!r}: {', '.join(found[:3])}{more}"
+        )
+    return named(found[0])
+
+
+def committed(**parameters: Any) -> list[Record]:
+    """Return the records with these parameters that the project publishes, sorted by id.
+
+    In a clone, they are those that git tracks. An archive of the project has copies.
+
+    Raises
+    ------
+    ParameterError
+        This is a clone, and git cannot list its files.
+    """
+    if not (PROJECT / ".git").exists():
+        found = sorted((PROJECT / "data" / "results").glob("[!.]*/record.json"))
+    else:
+        listed = git("ls-files", "-z", "--", "data/results/*/record.json")
+        if listed is None:
+            raise ParameterError(f"git cannot list the records in {PROJECT}")
+        found = [PROJECT / line for line in sorted(filter(None, listed.split("\0")))]
+    every = [read(path.parent) for path in found]
+    return [record for record in every if has(record, parameters)]
+
+
+# --- Lists ---------------------------------------------------------------------------------------
+
+
+def listing(found: list[Record], scale_of: Callable[[Record], str]) -> pd.DataFrame:
+    """List records in a table: id, paper, scale, seed, minutes, and the age of their code.
+
+    ``code`` says how many commits have changed the package since. ``stale`` says whether other code
+    than the present one made the record, or the record cannot tell.
+    """
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            "record": record.id,
+            "paper": record.paper,
+            "scale": scale_of(record),
+            "seed": record.parameters["seed"],
+            "minutes": record.provenance["minutes"],
+            "code": age(record),
+            "stale": "" if record.provenance["code"] == _project.DIGEST else "stale",
+        }
+        for record in found
+    )
+
+
+def age(record: Record) -> str:
+    """Return the age of a record's code: how many commits have changed the package since then."""
+    since = commits_since(record.provenance["git_revision"])
+    return "of an unknown revision" if since is None else f"{since} commits ago"
+
+
+@cached
+def commits_since(commit: str | None) -> int | None:
+    """Count the commits since ``commit`` that changed the package; None if git does not know it."""
+    counted = commit and git("rev-list", "--count", f"{commit}..HEAD", "--", "cflkit")
+    return int(counted) if counted else None
+
+
+def side_by_side(found: list[Record]) -> str:
+    """Return the parameters and the measures of one or two records as text.
+
+    For two records, only the parameters in which they differ are listed. The measures are those of
+    the summaries, in one line per method and measure.
+    """
+    import pandas as pd
+
+    numbered = dict(enumerate(found, 1))
+    parameters = pd.DataFrame(
+        {n: record.parameters for n, record in numbered.items()}, dtype=object
+    )
+    title = []
+    if len(found) == 2:
+        parameters = parameters[parameters[1].astype(str) != parameters[2].astype(str)]
+        title = ["parameters in which they differ" if len(parameters) else "equal parameters"]
+    measures = pd.DataFrame(
+        {
+            n: {(m, name): v for m, own in record.summary.items() for name, v in own.items()}
+            for n, record in numbered.items()
+        }
+    )
+    return "\n".join(
+        [
+            *(f"{n}: {record.id}" for n, record in numbered.items()),
+            "",
+            *title,
+            *([parameters.to_string()] if len(parameters) else []),
+            "",
+            measures.to_string(float_format=lambda value: f"{value:.4g}", na_rep="–"),
+        ]
+    )

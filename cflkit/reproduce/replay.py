@@ -57,7 +57,7 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     DatasetError
         The data are missing or damaged.
     """
-    paper = papers.by_record(record.id)
+    paper = papers.by_folder(record.paper)
     if paper is None:
         raise ParameterError(f"{record.id} is not a record of a paper of the kit")
     run = paper.parameters.checked(record.parameters)
@@ -91,9 +91,9 @@ def rounds_of(record: Record, paper: Paper, run: Any, asked: int | None) -> int:
 def data_of(record: Record, paper: Paper, run: Any) -> tuple[ImageSet, Partition]:
     """Load the data of a record; raise a `ParameterError` if they are not as they were."""
     images, split = paper.data(run)
-    if not split.matches(record.provenance["partition_hash"]):
+    if split.hash != record.provenance["partition_hash"]:
         raise ParameterError(f"{record.id}: its clients would get other samples now than then")
-    then = record.provenance.get("data_files", {})
+    then = record.provenance["data_files"]
     if changed := [n for n, md5 in images.files.items() if then.get(n, md5) != md5]:
         raise ParameterError(f"{record.id}: these files have other contents now: {changed}")
     return images, split

@@ -22,7 +22,6 @@ from typing import Any
 import filelock
 
 from cflkit import _project
-from cflkit.datasets.files import write_whole
 from cflkit.reproduce import claims, records
 from cflkit.reproduce.grid import Process, run_all
 from cflkit.reproduce.notebooks import Notebook, NotebookError, read_notebook
@@ -99,7 +98,7 @@ class Measurement:
             except ValueError as error:
                 failed.append(f"seed {seed}: {error}")
                 continue
-            write_whole(self.folder / f"{seed}.json", json.dumps(found))
+            records.write_whole(self.folder / f"{seed}.json", json.dumps(found))
             shutil.rmtree(work, ignore_errors=True)
         if failed:
             raise NotebookError(f"{self.lesson.path.stem} failed with {'; '.join(failed)}")
@@ -179,7 +178,7 @@ def write_counts(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             writer = csv.DictWriter(text, claims.COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(both)
-            write_whole(path, text.getvalue())
+            records.write_whole(path, text.getvalue())
     except OSError as error:
         raise ParameterError(f"{path} cannot be written ({error.strerror})") from error
 

@@ -1,8 +1,7 @@
 """Initial local clusterings of each client's samples, the starting point of FedCRef.
 
-`dirty_uniform` simulates a clustering: it starts from the true classes and moves a given share of
-the samples to wrong clusters. `kmeans` on pixels and `DEC` are real clusterings. They return labels
-``[n]``, numbered from 0.
+All return labels ``[n]``, numbered from 0. `dirty_uniform` simulates a clustering by the true
+classes. `kmeans` on pixels and `DEC` are real clusterings.
 """
 
 from __future__ import annotations
@@ -39,20 +38,8 @@ def first_clusters(
 ) -> list[Labels]:
     """Cluster each client's training samples into as many local clusters as it has classes.
 
-    Parameters
-    ----------
-    name : {"dirty-uniform", "k-means", "dec"}
-        The clustering.
-    images : ImageSet
-        The images to whose pool the partition refers.
-    partition : Partition
-        The samples that each client holds.
-    dirtiness : float
-        The option of ``dirty-uniform``.
-    dec : DEC, optional
-        The clusterer of ``dec``; by default one with default options.
-    seed : int
-        The seed from which each client's seed is derived.
+    The ``name`` is one of `CLUSTERINGS`, which have the options ``dirtiness`` and ``dec``. Each
+    client's seed is derived from ``seed``.
 
     Returns
     -------
@@ -82,18 +69,10 @@ def first_clusters(
 
 
 def dirty_uniform(classes: ArrayLike, dirtiness: float, seed: int) -> Labels:
-    """Label each sample by its class or, with a given probability, by another class of the client.
+    """Label samples by their classes ``[n]``, except for a share (in [0, 1]) that has wrong labels.
 
-    All other classes are equally likely (FedCRef, section 5.2).
-
-    Parameters
-    ----------
-    classes : array_like
-        ``[n]``, the true classes.
-    dirtiness : float
-        The probability that a sample lies in a wrong cluster, in [0, 1].
-    seed : int
-        The seed of the choice of samples and of their wrong clusters.
+    A sample is mislabelled with the probability ``dirtiness``. All other classes of the client are
+    then equally likely (FedCRef, section 5.2).
 
     Raises
     ------
@@ -118,13 +97,7 @@ def kmeans(samples: ArrayLike, k: int, seed: int) -> Labels:
 
 
 def checked(samples: ArrayLike, k: int) -> NDArray[np.float32]:
-    """Return ``samples`` as an array, if they can form k clusters.
-
-    Raises
-    ------
-    ValueError
-        k is below 1, there are fewer than k samples, or a value is not finite.
-    """
+    """Return ``samples`` as an array; refuse with a `ValueError` what cannot form k clusters."""
     values = np.asarray(samples, dtype=np.float32)
     if k < 1 or len(values) < k:
         raise ValueError(f"{len(values)} samples cannot be put into {k} clusters")
@@ -137,56 +110,24 @@ def checked(samples: ArrayLike, k: int) -> NDArray[np.float32]:
 class DEC:
     """Deep embedded clustering (Xie, Girshick and Farhadi, ICML 2016).
 
-    Attributes
-    ----------
-    widths : tuple of int
-        The widths of the encoder's layers, the last of which is the embedding. The decoder mirrors
-        them.
-    layer_steps, whole_steps : int
-        The numbers of batches in the pre-training of each layer, which learns to undo dropout, and
-        in the pre-training of the whole autoencoder. The paper uses 50,000 and 100,000 steps of
-        SGD; Adam, which we use, needs fewer.
-    batch_size : int
-        The batch size of all three phases.
-    lr : float
-        The learning rate of Adam in the pre-training. The last phase uses a tenth of it.
-    dropout : float
-        The dropout probability in the pre-training of layers.
-    updates : int
-        The largest number of updates of the target distribution.
-    tolerance : float
-        A share of the labels. Clustering ends when an update changes at most this share.
+    The paper pre-trains with 50,000 and 100,000 steps of SGD; Adam, which we use, needs fewer.
     """
 
-    widths: tuple[int, ...] = (500, 500, 2000, 10)
-    layer_steps: int = 2_000
-    whole_steps: int = 4_000
+    widths: tuple[int, ...] = (500, 500, 2000, 10)  # of the encoder; the decoder mirrors them
+    layer_steps: int = 2_000  # batches in the pre-training of each layer
+    whole_steps: int = 4_000  # batches in the pre-training of the whole autoencoder
     batch_size: int = 256
-    lr: float = 1e-3
-    dropout: float = 0.2
-    updates: int = 40
-    tolerance: float = 0.001
+    lr: float = 1e-3  # of Adam in the pre-training; the last phase uses a tenth of it
+    dropout: float = 0.2  # what the pre-training of a layer learns to undo
+    updates: int = 40  # the largest number of updates of the target distribution
+    tolerance: float = 0.001  # clustering ends when an update changes this share of labels or less
 
     def fit_predict(self, samples: ArrayLike, k: int, seed: int) -> Labels:
-        """Cluster samples ``[n, d]`` with values in [0, 1] into k clusters; return their labels.
-
-        Raises
-        ------
-        ValueError
-            The samples cannot form k clusters, see `checked`.
-        """
+        """Cluster samples ``[n, d]`` with values in [0, 1] into k clusters; return their labels."""
         return self.fit_each(samples, [k], seed)[k]
 
     def fit_each(self, samples: ArrayLike, numbers: Sequence[int], seed: int) -> dict[int, Labels]:
-        """Compute the labels of `fit_predict` for each of several numbers of clusters.
-
-        All numbers share one pre-training.
-
-        Raises
-        ------
-        ValueError
-            The samples cannot form so many clusters, see `checked`.
-        """
+        """Compute the labels for each of several numbers of clusters, with one pre-training."""
         x = torch.from_numpy(checked(samples, max(numbers)))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -199,10 +140,7 @@ class DEC:
             return labels
 
     def pretrained(self, x: Tensor) -> nn.Sequential:
-        """Pre-train a stacked denoising autoencoder, layer by layer and then as a whole.
-
-        This is section 3.2 of the paper.
-        """
+        """Pre-train a stacked denoising autoencoder, by layers and as a whole (section 3.2)."""
         widths = (x.shape[1], *self.widths)
         encoder: list[nn.Module] = []
         decoder: list[nn.Module] = []
@@ -230,11 +168,10 @@ class DEC:
             optimizer.step()
 
     def refined(self, encoder: nn.Sequential, x: Tensor, k: int, seed: int) -> Labels:
-        """Train the encoder and the centres of k-means towards more certain assignments.
+        """Train encoder and centres of k-means towards more certain assignments (section 3.1).
 
-        This is section 3.1 of the paper. The target is computed once per pass over the samples. The
-        loop ends when few labels *changed*. The FedCRef authors compare the share of labels that
-        did not change.
+        The target is computed once per pass over the samples. The loop ends when few labels
+        *changed*; the FedCRef authors compare the share of labels that did not change.
         """
         with torch.no_grad():
             start = KMeans(k, n_init=20, random_state=seed).fit(encoder(x).numpy())
@@ -259,19 +196,13 @@ class DEC:
 
 
 def soft_assignment(embeddings: Tensor, centres: Tensor) -> Tensor:
-    """Compute soft assignments ``[n, k]`` by Student's t with one degree of freedom (equation 1).
-
-    Each row sums to one.
-    """
+    """Compute soft assignments ``[n, k]``, whose rows sum to one, by Student's t (equation 1)."""
     q = 1 / (1 + torch.cdist(embeddings, centres).square())
     return q / q.sum(dim=1, keepdim=True)
 
 
 def target_distribution(q: Tensor) -> Tensor:
-    """Compute the target ``[n, k]`` (equation 3).
-
-    The target is more certain than ``q``, and gives small clusters more weight.
-    """
+    """Compute the more certain target ``[n, k]``, which favours small clusters (equation 3)."""
     p = q.square() / q.sum(dim=0)
     return p / p.sum(dim=1, keepdim=True)
 
@@ -279,19 +210,8 @@ def target_distribution(q: Tensor) -> Tensor:
 def best_by_silhouette(plane: ArrayLike, labels: Mapping[int, Labels]) -> tuple[int, dict]:
     """Find the number of clusters with the largest silhouette in a plane.
 
-    Parameters
-    ----------
-    plane : array_like
-        ``[n, 2]``, the samples' positions by t-SNE (the FedCRef paper's choice).
-    labels : mapping of int to ndarray
-        The labels for each number of clusters tried.
-
-    Returns
-    -------
-    int
-        The best number of clusters.
-    dict
-        The silhouette of each number of clusters.
+    ``plane`` has the samples' positions ``[n, 2]`` by t-SNE (the FedCRef paper's choice), and
+    ``labels`` the labels for each number tried. Returned are the best number and all silhouettes.
     """
     scores = {k: float(silhouette_score(plane, found)) for k, found in labels.items()}
     return max(scores, key=lambda k: scores[k]), scores

@@ -11,37 +11,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
-import networkx
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import friedmanchisquare, wilcoxon
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `compare`.
+    """The result of `compare`."""
 
-    Attributes
-    ----------
-    ranks : Series
-        The average rank of each method, best (smallest) first.
-    friedman : float
-        The p-value of Friedman's test, whose null hypothesis is that all methods are equal.
-    pairs : DataFrame
-        ``[k, k]`` by method, in the order of ``ranks``: p-values of the pairs after Holm's
-        correction; 1 on the diagonal.
-    alike : list of list of str
-        Groups of methods of which no two differ significantly. They are the maximal cliques of two
-        methods or more, in order of rank. If Friedman's test is not significant, there is one group
-        with all methods.
-    """
-
-    ranks: pd.Series
-    friedman: float
-    pairs: pd.DataFrame
+    ranks: pd.Series  # the average rank of each method, best (smallest) first
+    friedman: float  # the p-value of Friedman's test, by whose hypothesis all methods are equal
+    pairs: pd.DataFrame  # by method: p-values of the pairs after Holm's correction; 1 for itself
+    # The maximal groups of two methods or more of which no two differ significantly, in order of
+    # rank; one group with all methods if Friedman's test is not significant
     alike: list[list[str]]
 
 
@@ -98,6 +81,8 @@ def compare(scores: pd.DataFrame, higher_is_better: bool, level: float = 0.05) -
     ValueError
         There are fewer than three methods or two blocks, or a score is missing.
     """
+    from scipy.stats import friedmanchisquare
+
     if scores.shape[1] < 3 or len(scores) < 2:
         raise ValueError(
             "the tests need three methods and two blocks or more, not "
@@ -120,12 +105,14 @@ def pair_test(a: pd.Series, b: pd.Series) -> float:
 
     Zero differences are ranked (Pratt); if all differences are zero, the p-value is 1.
     """
+    from scipy.stats import wilcoxon
+
     return 1.0 if (a == b).all() else float(wilcoxon(a, b, zero_method="pratt").pvalue)
 
 
 def cliques(alike: NDArray[np.bool_]) -> list[list[int]]:
     """Find the maximal sets of two or more members whose pairs are all alike, in sorted order."""
-    found = networkx.find_cliques(
-        networkx.from_numpy_array(alike & ~np.eye(len(alike), dtype=bool))
-    )
-    return sorted(sorted(clique) for clique in found if len(clique) > 1)
+    import networkx
+
+    graph = networkx.from_numpy_array(alike & ~np.eye(len(alike), dtype=bool))
+    return sorted(sorted(clique) for clique in networkx.find_cliques(graph) if len(clique) > 1)

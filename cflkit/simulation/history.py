@@ -26,6 +26,9 @@ class History:
         The numbers of local trainings that the methods asked for, and that were run.
     minutes : float
         The wall-clock minutes of all rounds, including those before an interruption.
+    peak_memory : float
+        The largest memory in GiB after a round, including those before an interruption (see
+        `machine.peak_memory`).
     revisions : list of str
         The git revision of the code at the start, and at each time that the run continued from a
         checkpoint.
@@ -37,6 +40,7 @@ class History:
     requested: int = 0
     trained: int = 0
     minutes: float = 0.0
+    peak_memory: float = 0.0
     revisions: list[str] = field(default_factory=list)
     summarise: Callable[[pd.DataFrame], Summary] = field(default=lambda table: {})
 

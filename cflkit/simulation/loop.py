@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 from cflkit import metrics
 from cflkit._project import revision
 from cflkit.federation import Diverged, FederationLike, Server
+from cflkit.federation.machine import peak_memory
 from cflkit.methods.base import Measuring, Method
 from cflkit.simulation.checkpoints import Keeper
 from cflkit.simulation.history import History
@@ -114,6 +115,7 @@ def run(
             rows = measuring.rows(running, federation, t, test_sets)
             history.rows += [row | traffic[row["method"]].cost for row in rows]
             history.minutes += (perf_counter() - began) / 60
+            history.peak_memory = max(history.peak_memory, peak_memory(federation.device))
             shown.step(t, running)
             running = unfinished(methods, history, until_settled)
             if keeper:

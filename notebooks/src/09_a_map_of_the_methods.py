@@ -42,7 +42,7 @@ from cflkit import datasets, methods, plots, simulation
 from cflkit.divergence import class_directions, pairwise, principal_angles
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.partition import shifts
-from cflkit.reproduce import claims, mixing, papers, records
+from cflkit.reproduce import claims, mixing, papers
 from cflkit.reproduce.papers.emd_cfl import working_range
 
 plots.style()
@@ -287,7 +287,7 @@ result = simulation.run(watched, federation, run.rounds, progress=False)
 saved = 1 - result.trained / result.requested
 print(f"{len(watched)} methods and variants, {run.rounds} rounds, {result.minutes:.1f} minutes")
 print(f"{result.requested} trainings asked for, {result.trained} run: {saved:.0%} saved")
-print(f"peak memory of this notebook so far: {records.peak_memory(federation.device)} GiB")
+print(f"peak memory of this notebook so far: {result.peak_memory:.2f} GiB")
 print(f"largest residual of all matrices: {max(max(w.residuals) for w in watched.values()):.0e}")
 
 # %% [markdown]

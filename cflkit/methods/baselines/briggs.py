@@ -6,10 +6,10 @@ improve training on non-IID data. IJCNN 2020.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -21,7 +21,6 @@ from cflkit.methods.base import Method, Weighting, average_updates, client_weigh
 
 # The largest cosine distance
 OPPOSITE = 2.0
-CosineThreshold = Annotated[float, Field(gt=0, le=OPPOSITE)]
 
 
 @dataclass(config=STRICT)

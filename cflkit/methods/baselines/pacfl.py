@@ -8,23 +8,20 @@ subspaces. AAAI 2023, Algorithm 1.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from cflkit import clustering
-from cflkit._bounds import STRICT, Count
+from cflkit._bounds import STRICT, Angle, Count
 from cflkit.divergence import Matrix, class_directions, principal_angles
 from cflkit.federation import Client, Request, ask_clients
 from cflkit.methods.base import (
     Method,
     Weighting,
 )
-
-Angle = Annotated[float, Field(gt=0, le=180)]
 
 
 @dataclass(config=STRICT)

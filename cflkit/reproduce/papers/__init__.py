@@ -1,20 +1,27 @@
-"""The papers: one file holds all that the kit knows about one paper.
+"""The papers: one file of this folder holds all that the kit knows about one paper.
 
-To add a paper, write its file here and add it to `PAPERS`. It also needs its methods in `methods`,
-a notebook, a folder of parameter files under ``notebooks/params``, and its tables under
+A file with a tuple ``PAPERS`` is found by itself. A paper also needs its methods in `methods`, a
+notebook, a folder of parameter files under ``notebooks/params``, and its tables under
 ``data/published``.
 """
 
 from __future__ import annotations
 
-from cflkit.reproduce.papers import emd_cfl, explanations, fedcref, lessons, ocfl, tutorial
+from importlib import import_module
+from pkgutil import iter_modules
+
+from cflkit.reproduce.papers import lessons
 from cflkit.reproduce.papers.base import Paper
 from cflkit.reproduce.parameters import Parameters
 
+MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+# By their names, in the order of their lessons
 PAPERS: dict[str, Paper] = {
     paper.name: paper
-    for module in (ocfl, explanations, emd_cfl, fedcref, tutorial)
-    for paper in module.PAPERS
+    for paper in sorted(
+        (paper for module in MODULES for paper in getattr(module, "PAPERS", ())),
+        key=lambda paper: (paper.notebook, paper.name),
+    )
 }
 
 
@@ -23,27 +30,12 @@ def by_notebook(notebook: str) -> Paper | None:
     return next((paper for paper in PAPERS.values() if paper.notebook == notebook), None)
 
 
-def by_record(run: str) -> Paper | None:
-    """Find the paper of a record by the record's id, which begins with the paper's folder."""
-    found = [paper for paper in PAPERS.values() if run.startswith(f"{paper.folder}-")]
-    return max(found, key=lambda paper: len(paper.folder), default=None)
+def by_folder(folder: str) -> Paper | None:
+    """Find a paper by its folder, which its records state; of two that share it, the first."""
+    return next((paper for paper in PAPERS.values() if paper.folder == folder), None)
 
 
 def parameters_of(notebook: str) -> type[Parameters] | None:
     """Find the model of a notebook's parameters, by the notebook's name without its extension."""
     paper = by_notebook(notebook)
     return lessons.LESSONS.get(notebook) if paper is None else paper.parameters
-
-
-__all__ = [
-    "PAPERS",
-    "by_notebook",
-    "by_record",
-    "emd_cfl",
-    "explanations",
-    "fedcref",
-    "lessons",
-    "ocfl",
-    "parameters_of",
-    "tutorial",
-]

@@ -5,87 +5,79 @@ D. Zhang, F. Toni, M. Williams, arXiv 2506.07769, and their code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator, model_validator
 
-from cflkit import datasets, methods, simulation
-from cflkit._bounds import Count, Natural, NonNegative, Positive, PositiveShare, Repeats
-from cflkit.datasets import ImageSet
-from cflkit.federation import Federation
-from cflkit.methods import Method
-from cflkit.methods.baselines.pacfl import Angle
-from cflkit.methods.emd_cfl import Sample
-from cflkit.methods.emd_cfl_variants import Clusters
-from cflkit.methods.oracle import Oracle
-from cflkit.partition import Partition, shifts
-from cflkit.reproduce import changes
-from cflkit.reproduce.papers.base import (
-    AS_PUBLISHED,
-    PERCENT,
-    SCALE,
-    SCORES,
-    SEEDS,
-    Column,
-    Paper,
-    Results,
-    Runs,
-    Switch,
-    as_published,
-    at,
-    given,
-    mean,
-    minutes,
-    play_rounds,
-    selected,
+from cflkit._bounds import (
+    Angle,
+    Clusters,
+    Count,
+    Natural,
+    NonNegative,
+    Positive,
+    PositiveShare,
+    Repeats,
+    Sample,
 )
+from cflkit.reproduce import changes
+from cflkit.reproduce.papers import base
 from cflkit.reproduce.papers.ocfl import CLUSTERERS
 from cflkit.reproduce.parameters import Run, Seed, Selection
-from cflkit.simulation.history import History
+from cflkit.reproduce.records import Record
 
-if TYPE_CHECKING:
-    from cflkit.reproduce.records import Record
+# --- The line-up ---------------------------------------------------------------------------------
 
-
-METHODS = ("EMD-CFL", "Oracle", "FedAvg", "FedProx")
-# Baselines of the paper's tables that find clusters, by their names there. A run has these only if
-# it names them
-BASELINES = {
-    "CFL": "sattler",
-    "IFCA": "ifca",
-    "PACFL": "pacfl",
-    "FedClust": "fedclust",
-    "FlexCFL": "flexcfl",
-    "FeSEM": "fesem",
-    "CFLGP": "cfl-gp",
+# By our names, a method in `methods.make` and its options. An option that is a function is computed
+# from the parameters and the partition. A run has these four, or those that it names
+METHODS: dict[str, base.Line] = {
+    "EMD-CFL": ("emd-cfl-variant", {}),  # with the parameters of the run
+    "Oracle": ("emd-cfl-oracle", {"truth": lambda run, split: split.truth}),
+    "FedAvg": ("fedavg", {}),
+    "FedProx": ("fedprox", {"mu": lambda run, split: run.mu}),
 }
-# Its baselines that find no clusters of clients. A run has these, too, only if it names them
-SOFT = {
-    "FedEM": "fedem",
-    "FedSoft": "fedsoft",
-    "FedRC": "fedrc",
-    "FedCE": "fedce",
-    "pFedGraph": "pfedgraph",
-    "FedSaC": "fedsac",
+SAMPLES: dict[str, Any] = {"weighting": "samples"}  # as in all averages of EMD-CFL's comparison
+TOLD_K: dict[str, Any] = {"k": lambda run, split: run.k or len(np.unique(split.truth))}
+ANGLE: dict[str, Any] = {"angle": lambda run, split: run.pacfl_angle or thresholds(run)[0]}
+DISTANCE: dict[str, Any] = {
+    "threshold": lambda run, split: run.fedclust_distance or thresholds(run)[1]
 }
-# Methods that the paper does not compare. A run has these only if it names them
-OTHERS = {
-    "Briggs": "briggs",
-    **dict.fromkeys(CLUSTERERS, "ocfl-open"),
-    "OCFL-HDB again": "ocfl-open",
-    "Local": "local",
-    "SCAFFOLD": "scaffold",
-    "Ditto": "ditto",
+# Baselines of the paper's tables that find clusters
+BASELINES: dict[str, base.Line] = {
+    "CFL": ("sattler", {"eps1": 0.4, "eps2": 1.6}),
+    "IFCA": ("ifca", TOLD_K | SAMPLES),
+    "PACFL": ("pacfl", ANGLE | SAMPLES),
+    "FedClust": ("fedclust", DISTANCE | SAMPLES),
+    "FlexCFL": ("flexcfl", TOLD_K | {"weighting": "authors"}),
+    "FeSEM": ("fesem", TOLD_K | SAMPLES),
+    "CFLGP": ("cfl-gp", TOLD_K | SAMPLES),
 }
-
-
+# Its baselines that find no clusters of clients
+SOFT: dict[str, base.Line] = {
+    "FedEM": ("fedem", TOLD_K),
+    "FedSoft": ("fedsoft", TOLD_K),
+    "FedRC": ("fedrc", TOLD_K),
+    "FedCE": ("fedce", TOLD_K),
+    "pFedGraph": ("pfedgraph", {}),
+    "FedSaC": ("fedsac", {}),
+}
 # The rounds after which `OCFL-HDB again` finds its clusters anew
 AGAIN = 3
+# Methods that it does not compare. Briggs clusters in the second round, like OCFL at the earliest
+OTHERS: dict[str, base.Line] = {
+    "Briggs": ("briggs", {"rounds": 1, "threshold": 0.5, **SAMPLES}),
+    **{name: ("ocfl-open", {"clusterer": clusterer}) for name, clusterer in CLUSTERERS.items()},
+    "OCFL-HDB again": ("ocfl-open", {"clusterer": CLUSTERERS["OCFL-HDB"], "again": AGAIN}),
+    "Local": ("local", {}),
+    "SCAFFOLD": ("scaffold", {}),
+    "Ditto": ("ditto", {}),
+}
+LINE_UP = METHODS | BASELINES | OTHERS | SOFT
+
 # The thresholds of PACFL (degrees) and FedClust (units of the parameters), from appendix D.3
 THRESHOLDS = {"mnist": (12.0, 5.0), "cifar10": (12.0, 45.0), "pacs": (11.0, 8.0)}
 BACKDOOR_THRESHOLDS = {"mnist": (2.5, 4.0), "cifar10": (10.5, 28.0)}
@@ -95,7 +87,7 @@ class Parameters(Run, Selection):
     """Parameters of ``05_emd_cfl``."""
 
     folder: ClassVar[str] = "emd-cfl"
-    line_up: ClassVar[tuple[str, ...]] = (*METHODS, *BASELINES, *SOFT, *OTHERS)
+    line_up: ClassVar[Collection[str]] = LINE_UP
 
     version: str
     clients: Annotated[int, Field(ge=2)] | None
@@ -111,7 +103,6 @@ class Parameters(Run, Selection):
     clusters: Clusters
     train_mode: bool
     mu: NonNegative
-    # These fields are newer than some records, see `Training.precision`
     range_epochs: list[Count] = Field(default=[])
     repeats: Repeats = 1
     k: Count | None = None
@@ -126,6 +117,8 @@ class Parameters(Run, Selection):
     @classmethod
     def known_version(cls, name: str) -> str:
         """Accept only names that `shifts.make` knows."""
+        from cflkit.partition import shifts
+
         if name not in shifts.VERSIONS:
             raise ValueError(f"unknown version; choose from {', '.join(shifts.VERSIONS)}")
         return name
@@ -164,23 +157,15 @@ SCENARIO = {"dataset": str, "version": str, "participants": int}
 
 # The line-up has EMD-CFL as published only if the run asks for it: its distances cost as much again
 OF_EMD_CFL = (
-    Switch(
-        "emd-cfl-variant",
-        "train_mode",
-        published=True,
-        intended=False,
-        by="code",
-        what="embeddings with the network in training mode: batch statistics, dropout",
-        source="EMD-CFL: evaluation leaves the copied network in training mode",
+    base.Switch(
+        *("emd-cfl-variant", "train_mode", True, False, "code"),
+        "embeddings with the network in training mode: batch statistics, dropout",
+        "EMD-CFL: evaluation leaves the copied network in training mode",
     ),
-    Switch(
-        "emd-cfl-variant",
-        "draws",
-        published="per distance",
-        intended="per client",
-        by="code",
-        what="each distance has its own samples and projection, also the reference",
-        source="EMD-CFL: one function computes all distances",
+    base.Switch(
+        *("emd-cfl-variant", "draws", "per distance", "per client", "code"),
+        "each distance has its own samples and projection, also the reference",
+        "EMD-CFL: one function computes all distances",
     ),
 )
 # What pFedGraph and FedSaC have in common
@@ -193,7 +178,7 @@ OF_GRAPHS = (
 LAST_COMPONENT = "a client predicts with its own last component, without the mixture"
 # Baselines that the comparison's code runs otherwise than their own authors
 OF_BASELINES = tuple(
-    Switch(where, option, published, intended, "code", what, "EMD-CFL: code of the comparison")
+    base.Switch(where, option, published, intended, "code", what, "EMD-CFL: code of the comparison")
     for where, option, published, intended, what in (
         ("sattler", "min_rounds", 1, 20, "splits are allowed from the second round on"),
         ("sattler", "include_buffers", True, False, "updates contain BatchNorm's buffers"),
@@ -230,8 +215,14 @@ OF_BASELINES = tuple(
 SWITCHES = (*OF_EMD_CFL, *OF_BASELINES)
 
 
-def data(run: Parameters) -> tuple[ImageSet, Partition]:
+# --- A run ---------------------------------------------------------------------------------------
+
+
+def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
     """Load the images, shift a copy for each group, and split it among the group's clients."""
+    from cflkit import datasets
+    from cflkit.partition import shifts
+
     return shifts.make(
         datasets.load(run.dataset),
         run.version,
@@ -242,37 +233,41 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
     )
 
 
-def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:
     """Build the federation of clients, who come and go as the run's scene says."""
+    from cflkit.federation import Federation
+
     changes.check(run.scene, split.truth)
     presence = changes.presence(run.scene, split.truth, run.rounds, run.change, run.partition_seed)
     model = run.model if run.weights is None else f"{run.model}-{run.weights}"
-    return Federation(
-        images,
-        split,
-        model,
-        run.training(),
-        clients_per_round=run.participants,
-        seed=run.seed,
-    ).with_presence(presence)
+    per_round = run.participants
+    everyone = Federation(
+        images, split, model, run.training(), seed=run.seed, clients_per_round=per_round
+    )
+    return everyone.with_presence(presence)
 
 
 def play(
     run: Parameters,
-    home: Federation,
-    lines: Mapping[str, Method],
+    home: base.Federation,
+    lines: Mapping[str, base.Method],
     rounds: int,
     checkpoint: Path | None = None,
     **options: Any,
-) -> History:
+) -> base.History:
     """Run the methods, as `base.play_rounds` does. In the scene ``drift``, two clients change.
 
     They exchange their data after ``run.change`` rounds, and the oracle is told so. A checkpoint
     has the rounds before. After an interruption, the others begin anew.
     """
     if run.scene != "drift" or rounds <= run.change:
-        return play_rounds(run, home, lines, rounds, checkpoint, **options)
-    history = play_rounds(run, home, lines, run.change, checkpoint, **options)
+        return base.play_rounds(run, home, lines, rounds, checkpoint, **options)
+    import torch
+
+    from cflkit import simulation
+    from cflkit.methods.oracle import Oracle
+
+    history = base.play_rounds(run, home, lines, run.change, checkpoint, **options)
     images, split = data(run)
     clients = list(range(split.clients))
     one, other = changes.affected("drift", split.truth)
@@ -284,108 +279,51 @@ def play(
     return simulation.run(lines, federation(run, images, moved), rounds, after=history, **options)
 
 
-def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make EMD-CFL and the three methods beside it, or those that the run names.
 
-    A baseline has a twin as published if options of its method make what the comparison's code
-    does. The twin has the paper's threshold. Report 95 lists what has no option. EMD-CFL has a twin
-    if ``run.published_distances`` says so.
-
-    Parameters
-    ----------
-    run : Parameters
-        The parameters of the notebook.
-    images : ImageSet
-        The clients' images, which no method needs.
-    split : Partition
-        The partition, whose true clusters the oracle is given.
+    A method has a twin as published if options make what the comparison's code does. Report 95
+    lists what has no option. The twins of PACFL and FedClust have the paper's thresholds. EMD-CFL
+    has a twin if ``run.published_distances`` says so.
     """
-    options = run.model_dump(
-        include={"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
+    from cflkit.reproduce.distances import MeasuredEMDCFL
+
+    lines = {
+        name: (where, {n: v(run, split) if callable(v) else v for n, v in options.items()})
+        for name, (where, options) in LINE_UP.items()
+    }
+    names = {"epsilon", "projection", "sinkhorn", "clusters", "train_mode"}
+    lines["EMD-CFL"][1].update(run.model_dump(include=names), max_samples=run.embedded)
+    if run.scene != "none":
+        # Where clients come later, the oracle knows all clusters from the first round
+        lines["Oracle"] = "oracle", {"truth": split.truth}
+    angle, distance = thresholds(run)
+    switches = (
+        *OF_BASELINES,
+        *(OF_EMD_CFL if run.published_distances else ()),
+        base.Switch("pacfl", "angle", angle, None, "code", "the paper's threshold", "appendix D.3"),
+        base.Switch("fedclust", "threshold", distance, None, "code", "the same", "appendix D.3"),
     )
-    options["max_samples"] = run.embedded
-    lines = {"EMD-CFL": methods.make("emd-cfl-variant", **options)}
-    if run.published_distances:
-        home = methods.METHODS["emd-cfl-variant"]
-        published = as_published("emd-cfl-variant", home, options, OF_EMD_CFL)
-        lines["EMD-CFL" + AS_PUBLISHED] = methods.make("emd-cfl-variant", **published)
-    lines |= {
-        # Where clients come later, the oracle of a scene knows all clusters from the first round
-        "Oracle": methods.make(
-            "emd-cfl-oracle" if run.scene == "none" else "oracle", truth=split.truth
-        ),
-        "FedAvg": methods.make("fedavg"),
-        "FedProx": methods.make("fedprox", mu=run.mu),
-    }
-    paper = thresholds(run)
-    for name, options in more_options(run, split).items():
-        where = (BASELINES | SOFT | OTHERS)[name]
-        lines[name] = methods.make(where, **options)
-        published = as_published(where, methods.METHODS[where], options, OF_BASELINES)
-        published |= paper.get(name, {})
-        if published != options:
-            lines[name + AS_PUBLISHED] = methods.make(where, **published)
-    return selected(lines, METHODS if run.only is None else run.only)
+    made = base.both_ways(lines, switches, {"emd-cfl-variant": MeasuredEMDCFL})
+    return base.selected(made, tuple(METHODS) if run.only is None else run.only)
 
 
-def more_options(run: Parameters, split: Partition) -> dict[str, dict[str, Any]]:
-    """Return the options of the baselines and the other methods.
-
-    Averages have the weights of EMD-CFL's comparison. Methods that are told the number of clusters
-    get the true one, unless the run has another. Those with a threshold get the paper's, unless the
-    run has another. Briggs clusters in the second round, like OCFL at the earliest.
-    """
-    paper = thresholds(run)
-    angle, distance = run.pacfl_angle, run.fedclust_distance
-    k = {"k": run.k or len(np.unique(split.truth))}
-    samples = {"weighting": "samples"}
-    return {
-        "CFL": {"eps1": 0.4, "eps2": 1.6},
-        "IFCA": k | samples,
-        "PACFL": (paper["PACFL"] if angle is None else {"angle": angle}) | samples,
-        "FedClust": (paper["FedClust"] if distance is None else {"threshold": distance}) | samples,
-        "FlexCFL": k | {"weighting": "authors"},
-        "FeSEM": k | samples,
-        "CFLGP": k | samples,
-        "Briggs": {"rounds": 1, "threshold": 0.5} | samples,
-        **{name: {"clusterer": clusterer} for name, clusterer in CLUSTERERS.items()},
-        "OCFL-HDB again": {"clusterer": CLUSTERERS["OCFL-HDB"], "again": AGAIN},
-        "Local": {},
-        "FedEM": k,
-        "FedSoft": k,
-        "FedRC": k,
-        "FedCE": k,
-        "pFedGraph": {},
-        "FedSaC": {},
-        "SCAFFOLD": {},
-        "Ditto": {},
-    }
-
-
-def thresholds(run: Parameters) -> dict[str, dict[str, float]]:
+def thresholds(run: Parameters) -> tuple[float, float]:
     """Return the paper's thresholds for the run's data, or those of MNIST for data of no table."""
     known = BACKDOOR_THRESHOLDS if run.version == "backdoor" else THRESHOLDS
-    angle, distance = known.get(run.dataset.split("-")[0], known["mnist"])
-    return {"PACFL": {"angle": angle}, "FedClust": {"threshold": distance}}
+    return known.get(run.dataset.split("-")[0], known["mnist"])
+
+
+# --- What records say ----------------------------------------------------------------------------
 
 
 def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[float, float]:
-    """Compute between which values ε finds exactly the true clusters.
+    """Compute between which values ε finds exactly the true clusters ``[m]``.
 
-    Parameters
-    ----------
-    scores : ndarray
-        ``[m, m]``, the scores of all pairs of clients.
-    clusters : array_like
-        ``[m]``, the true clusters.
-
-    Returns
-    -------
-    within, between : float
-        The largest score within a true cluster and the smallest between two, each the larger of
-        the pair's two directions. Each ε above the first and up to the second finds the true
-        clusters, by either rule. With one true cluster ``between`` is 2, the largest cosine
-        distance. The scores may also be distances of other methods, in their own units.
+    Returned are the largest score (of ``[m, m]``) within a true cluster and the smallest between
+    two, each the larger of the pair's two directions. Each ε above the first and up to the second
+    finds the true clusters, by either rule. With one true cluster, the second is 2, the largest
+    cosine distance. The scores may also be distances of other methods, in their own units.
     """
     truth = np.asarray(clusters)
     pair = np.maximum(scores, scores.T)
@@ -403,6 +341,8 @@ def recorded_scores(
     round, pairs that had not met then are NaN. The true clusters are those of the version of the
     data, or for ``domains`` those of the oracle.
     """
+    from cflkit.partition import shifts
+
     rows = record.rounds[record.rounds["method"] == method]
     matrix = np.array(rows["scores"].iloc[0].split("|"), dtype=float)
     run = record.parameters
@@ -419,13 +359,15 @@ def recorded_range(record: Record) -> tuple[float, float]:
     return working_range(*recorded_scores(record))
 
 
-def agreement(runs: Runs) -> str:
+def agreement(runs: base.Runs) -> str:
     """Format the ARI of EMD-CFL's clusters, one number per seed."""
     return ", ".join(f"{value:.2f}" for value in runs.values("EMD-CFL", "ari"))
 
 
+# --- The table of results, and the paper ---------------------------------------------------------
+
 PAPERS = (
-    Paper(
+    base.Paper(
         name="emd-cfl",
         notebook="05_emd_cfl",
         parameters=Parameters,
@@ -433,13 +375,13 @@ PAPERS = (
         file="{dataset}_{version}.yaml",
         methods={name: name for name in (*METHODS, *BASELINES, *SOFT)},
         protocols={
-            "last-accuracy": at(-1, "accuracy", PERCENT, 100),
-            "last-worst-accuracy": at(-1, "worst_accuracy", PERCENT, 100),
-            "last-clean-accuracy": at(-1, "clean_accuracy", PERCENT, 100),
-            "last-backdoor-accuracy": at(-1, "backdoor_accuracy", PERCENT, 100),
-            "last-ari": at(-1, "ari", SCORES),
+            "last-accuracy": base.at(-1, "accuracy", base.PERCENT, 100),
+            "last-worst-accuracy": base.at(-1, "worst_accuracy", base.PERCENT, 100),
+            "last-clean-accuracy": base.at(-1, "clean_accuracy", base.PERCENT, 100),
+            "last-backdoor-accuracy": base.at(-1, "backdoor_accuracy", base.PERCENT, 100),
+            "last-ari": base.at(-1, "ari", base.SCORES),
             **{
-                f"{name}-{pairs}": at(0, f"{name.replace('-', '_')}_{pairs}", SCORES)
+                f"{name}-{pairs}": base.at(0, f"{name.replace('-', '_')}_{pairs}", base.SCORES)
                 for name in ("linear-layers", "parameters")
                 for pairs in ("within", "overall")
             },
@@ -449,16 +391,16 @@ PAPERS = (
         line_up=line_up,
         play=play,
         switches=SWITCHES,
-        results=Results(
+        results=base.Results(
             "emd-results",
             (
-                given("data", "dataset", "version"),
-                given("clients", "clients"),
-                SCALE,
-                SEEDS,
-                Column("ARI of EMD-CFL", agreement),
-                *(mean(name, name, "accuracy", digits=1, factor=100) for name in METHODS),
-                minutes(),
+                base.given("data", "dataset", "version"),
+                base.given("clients", "clients"),
+                base.SCALE,
+                base.SEEDS,
+                base.Column("ARI of EMD-CFL", agreement),
+                *(base.mean(name, name, "accuracy", digits=1, factor=100) for name in METHODS),
+                base.minutes(),
             ),
             method="EMD-CFL",
         ),

@@ -10,36 +10,17 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
+import numpy as np
 import pandas as pd
-import torch
 from pydantic import model_validator
 
-from cflkit import datasets, models, simulation
 from cflkit._bounds import Count, Repeats
-from cflkit.datasets import ImageSet
-from cflkit.federation import Federation
-from cflkit.methods import Method
-from cflkit.partition import Partition
-from cflkit.reproduce.papers import ocfl
-from cflkit.reproduce.papers.base import (
-    SCORES,
-    SEEDS,
-    Column,
-    Paper,
-    Protocol,
-    Ranks,
-    Results,
-    Runs,
-    given,
-    mean,
-    minutes,
-)
+from cflkit.reproduce.papers import base, ocfl
 from cflkit.reproduce.parameters import ParameterError
-from cflkit.simulation.history import History
+from cflkit.reproduce.records import PUBLISHED, Record, rows_as_published
 
 if TYPE_CHECKING:
     from cflkit.explain.assessment import Assessment
-    from cflkit.reproduce.records import Record
 
 
 class Parameters(ocfl.OCFLMethods):
@@ -57,17 +38,22 @@ class Parameters(ocfl.OCFLMethods):
     @model_validator(mode="after")
     def some_layer(self) -> Self:
         """Check that the model has a default layer where none is named."""
+        from cflkit import models
+
         if self.layer is None and self.model not in models.LAST_FEATURES:
             raise ValueError(f"{self.model} has no default layer to explain; name a layer")
         return self
 
     def check_against_data(self) -> None:
         """Refuse a layer that GradCAM cannot use."""
+        from cflkit import datasets
+
         check_layer(self, datasets.load(self.dataset))
 
     def assessment(self) -> Assessment:
         """Build the options with which models are explained."""
-        from cflkit.explain.assessment import Assessment  # loads Captum, which takes seconds
+        from cflkit import models
+        from cflkit.explain.assessment import Assessment
 
         return Assessment(
             layer=self.layer or models.LAST_FEATURES[self.model],
@@ -79,19 +65,13 @@ class Parameters(ocfl.OCFLMethods):
         )
 
 
-def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
-    """Build the federation of clients, if the maps can be made and scored.
-
-    Raises
-    ------
-    ParameterError
-        They cannot be, see `check_layer`.
-    """
+def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:
+    """Build the federation of clients, if the maps can be made and scored (`check_layer`)."""
     check_layer(run, images)
     return ocfl.federation(run, images, split)
 
 
-def check_layer(run: Parameters, images: ImageSet) -> None:
+def check_layer(run: Parameters, images: base.ImageSet) -> None:
     """Refuse a layer without spatial outputs, and images that are too small for the blur.
 
     Only shapes are computed.
@@ -102,7 +82,10 @@ def check_layer(run: Parameters, images: ImageSet) -> None:
         The model has no such layer, or its output has no height and width for these images. Or the
         images are too small to be blurred, and ``run.baseline`` is ``blur``.
     """
-    from cflkit.explain import SMALLEST_BLURRED, spatial_layer  # loads Captum, as above
+    import torch
+
+    from cflkit import models
+    from cflkit.explain import SMALLEST_BLURRED, spatial_layer
 
     if run.baseline == "blur" and min(images.shape[1:]) < SMALLEST_BLURRED:
         raise ParameterError(f"baseline: blur needs images of {SMALLEST_BLURRED} pixels or more")
@@ -115,44 +98,44 @@ def check_layer(run: Parameters, images: ImageSet) -> None:
         raise ParameterError(f"layer: {error}") from error
 
 
-def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the methods, except the reference methods, which the paper does not explain either."""
     lines = ocfl.line_up(run, images, split)
     return {name: method for name, method in lines.items() if name not in ocfl.REFERENCE_METHODS}
 
 
 def play(
-    run: Parameters, federation: Federation, methods: Mapping[str, Method], rounds: int
-) -> History:
+    run: Parameters, federation: base.Federation, methods: Mapping[str, base.Method], rounds: int
+) -> base.History:
     """Run the methods, and explain the models that they end with."""
-    from cflkit.explain.assessment import assess  # Captum, as above
+    from cflkit import simulation
+    from cflkit.explain.assessment import assess
 
     trained = simulation.run(methods, federation, rounds, central_every=rounds)
     return assess(methods, federation, trained, run.assessment())
 
 
-def explained(measure: str, source: str) -> Protocol:
-    """Build the protocol of a score of GradCAM's maps on samples from a source.
+def explained(measure: str, source: str) -> base.Protocol:
+    """Build the protocol of the mean over clusters of a score of GradCAM's maps on some samples."""
 
-    The number is the mean over clusters.
-    """
+    def value(rows: base.Rows) -> float:
+        chosen = (np.asarray(rows["map"]) == "GradCAM") & (np.asarray(rows["source"]) == source)
+        values = base.column(rows, measure)[chosen]
+        values = values[~np.isnan(values)]
+        return float(values.mean()) if len(values) else float("nan")
 
-    def value(rows: pd.DataFrame) -> float:
-        chosen = (rows["map"] == "GradCAM") & (rows["source"] == source)
-        return float(rows.loc[chosen, measure].mean())
-
-    return Protocol(value, SCORES)
+    return base.Protocol(value, base.SCORES)
 
 
-def gained(head: str, method: str) -> Column:
+def gained(head: str, method: str) -> base.Column:
     """Build the column of insertion scores minus deletion scores."""
     measures = ("insertion_in-cluster", "deletion_in-cluster")
 
-    def cell(runs: Runs) -> str:
+    def cell(runs: base.Runs) -> str:
         found = [runs.values(method, measure) for measure in measures]
         return f"{fmean(found[0]) - fmean(found[1]):z.2f}" if all(found) else "–"
 
-    return Column(head, cell)
+    return base.Column(head, cell)
 
 
 def archived() -> pd.DataFrame:
@@ -160,8 +143,6 @@ def archived() -> pd.DataFrame:
 
     Methods have our names, and the orchestrator's samples are called central.
     """
-    from cflkit.reproduce.ledger import PUBLISHED  # which imports this package
-
     table = pd.read_csv(PUBLISHED / "ocfl-explanations_per-cluster.csv")
     table["method"] = table["method"].replace(METHODS)
     table["source"] = table["source"].replace("orchestrator", "central")
@@ -170,28 +151,21 @@ def archived() -> pd.DataFrame:
 
 
 def scores(runs: Sequence[Record]) -> pd.DataFrame:
-    """Collect the in-cluster scores of runs, each method as the authors' code had it.
-
-    Parameters
-    ----------
-    runs : sequence of Record
-        Records of this paper.
+    """Collect the in-cluster scores of this paper's runs, each method as the authors' code had it.
 
     Returns
     -------
     DataFrame
         One row per run, method, cluster and kind of map: the columns of `assessment.assess`, the
-        columns of `SCENARIO`, ``seed``, and ``difference``, which is insertion minus deletion. It
-        has no rows if there are no runs.
+        columns of `SCENARIO`, ``seed``, and ``difference``, which is insertion minus deletion.
     """
-    from cflkit.reproduce.ledger import rows_as_published  # as above
-
     parts = [
-        rows_as_published(run, name).assign(
-            method=name, **{column: run.parameters[column] for column in (*SCENARIO, "seed")}
+        rows_as_published(run, method).assign(
+            method=method,
+            **{name: run.parameters[name] for name in (*SCENARIO, "seed")},
         )
         for run in runs
-        for name in METHODS.values()
+        for method in METHODS.values()
     ]
     columns = [*SCENARIO, "seed", "method", "map", "source", "insertion", "deletion"]
     table = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
@@ -217,20 +191,7 @@ def gains(table: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 
 def same_clusters(explained: Record, trained: Record) -> dict[str, bool]:
-    """Find out whether an OCFL run and a run of this paper end with the same clusters of clients.
-
-    Parameters
-    ----------
-    explained : Record
-        A run of this paper.
-    trained : Record
-        A run of `papers.ocfl` with the same data and training.
-
-    Returns
-    -------
-    dict of str to bool
-        Whether the two agree, for each method that both runs have.
-    """
+    """Find out with which methods a run of this paper and an OCFL run end in the same clusters."""
     members = explained.rounds.drop_duplicates(["method", "cluster"]).groupby("method")["clients"]
     last = trained.rounds.dropna(subset="clusters").groupby("method").tail(1)
     found = {}
@@ -254,14 +215,14 @@ SCORES_OF_MAPS = {
 }
 # The average ranks of Figure 8, which has the highest first, also for deletion
 AVERAGE_RANKS = {
-    f"{measure}-rank": Ranks(SCORES_OF_MAPS[f"{measure}-in-cluster"])
+    f"{measure}-rank": base.Ranks(SCORES_OF_MAPS[f"{measure}-in-cluster"])
     for measure in ("insertion", "deletion")
 }
 # Our names for two methods, by their names in the README
 BESIDE = {"no clustering": "FedAvg", "OCFL-HDB": "OCFL-HDB"}
 
 PAPERS = (
-    Paper(
+    base.Paper(
         name="ocfl-explanations",
         notebook="07_explaining_cluster_models",
         parameters=Parameters,
@@ -275,19 +236,19 @@ PAPERS = (
         play=play,
         after_the_last=True,
         switches=ocfl.SWITCHES,
-        results=Results(
+        results=base.Results(
             "explanations-results",
             (
-                given("data", "dataset"),
-                given("split", "overlap", "balance"),
-                SEEDS,
+                base.given("data", "dataset"),
+                base.given("split", "overlap", "balance"),
+                base.SEEDS,
                 *(
-                    mean(f"{measure}, {name}", ours, f"{measure}_in-cluster")
+                    base.mean(f"{measure}, {name}", ours, f"{measure}_in-cluster")
                     for measure in ("insertion", "deletion")
                     for name, ours in BESIDE.items()
                 ),
                 *(gained(f"insertion − deletion, {name}", ours) for name, ours in BESIDE.items()),
-                minutes(),
+                base.minutes(),
             ),
             scales=("reduced",),
         ),

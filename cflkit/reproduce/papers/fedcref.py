@@ -7,45 +7,29 @@ differ, the class `methods.fedcref.FedCRef` has both choices as options.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-import pandas as pd
 from pydantic import model_validator
 
-from cflkit import datasets, partition
-from cflkit._bounds import Count, Natural, Percent, Positive, PositiveShare, Share
-from cflkit.datasets import ImageSet
-from cflkit.federation import Federation, LocalTraining
-from cflkit.methods import Method
-from cflkit.methods.fedcref_clusters import Clusterings, per_sample
-from cflkit.methods.fedcref_variants import (
-    Alone,
-    FedCRefVariant,
+from cflkit._bounds import (
+    Count,
     Match,
+    Natural,
     Normalisation,
-    PerfectAssociations,
+    Percent,
+    Positive,
+    PositiveShare,
+    Share,
     Stop,
 )
-from cflkit.partition import Partition
-from cflkit.reproduce import sample_clustering
-from cflkit.reproduce.papers.base import (
-    CLUSTERS,
-    PERCENT,
-    SCORES,
-    SEEDS,
-    Column,
-    Paper,
-    Protocol,
-    Results,
-    Runs,
-    at,
-    given,
-    mean,
-    minutes,
-    play_rounds,
-)
+from cflkit.reproduce.papers import base
 from cflkit.reproduce.parameters import Images, Seed
-from cflkit.reproduce.sample_clustering import DEC, Labels
+
+if TYPE_CHECKING:
+    from cflkit.federation import LocalTraining
+    from cflkit.methods.fedcref import FedCRef
+    from cflkit.reproduce.sample_clustering import DEC, Labels
 
 
 class Parameters(Images):
@@ -94,16 +78,22 @@ class Parameters(Images):
 
     def training(self, epochs: int) -> LocalTraining:
         """Build the local training of autoencoders for a number of epochs."""
+        from cflkit.federation import LocalTraining
+
         return LocalTraining(epochs, self.batch_size, optimizer="adam", lr=self.lr)
 
     def dec(self) -> DEC:
         """Build deep embedded clustering with the parameters' options."""
+        from cflkit.reproduce.sample_clustering import DEC
+
         return DEC(tuple(self.dec_widths), self.dec_steps, 2 * self.dec_steps)
 
-    def method(
-        self, start: Clusterings, kind: type[FedCRefVariant] = FedCRefVariant, **more: Any
-    ) -> FedCRefVariant:
-        """Make the method, or a variant of this kind, that begins with these local clusters."""
+    def method(self, start: Sequence[Any], name: str = "FedCRefVariant", **more: Any) -> FedCRef:
+        """Make the method, or another class of `fedcref_variants`, that begins with clusters."""
+        from cflkit.methods import fedcref_variants
+        from cflkit.methods.fedcref_clusters import per_sample
+
+        kind: type[FedCRef] = getattr(fedcref_variants, name)
         chosen = self.model_dump(
             include={"alpha", "theta", "tau", "normalisation", "match", "stop", "rounds"}
         )
@@ -124,8 +114,10 @@ SCENARIO = {
 }
 
 
-def data(run: Parameters) -> tuple[ImageSet, Partition]:
+def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
     """Load the images and give each client samples of a few classes."""
+    from cflkit import datasets, partition
+
     return partition.class_mixtures(
         datasets.load(run.dataset),
         clients=run.clients,
@@ -137,54 +129,53 @@ def data(run: Parameters) -> tuple[ImageSet, Partition]:
     )
 
 
-def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
+def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:
     """Build the federation, which trains all clients' small networks as one stack."""
+    from cflkit.federation import Federation
+
     return Federation(images, split, "autoencoder", engine="stacked", seed=run.seed)
 
 
-def first_clusters(run: Parameters, images: ImageSet, split: Partition) -> list[Labels]:
+def first_clusters(run: Parameters, images: base.ImageSet, split: base.Partition) -> list[Labels]:
     """Compute each client's initial local clusters."""
+    from cflkit.reproduce import sample_clustering
+
     return sample_clustering.first_clusters(
         run.clustering, images, split, dirtiness=run.dirtiness, dec=run.dec(), seed=run.seed
     )
 
 
-def variants(run: Parameters, start: Clusterings, truth: Clusterings) -> dict[str, Method]:
+def variants(run: Parameters, start: Sequence[Any], truth: Sequence[Any]) -> base.Methods:
     """Make FedCRef, its upper bound, and a variant without associations.
 
     The upper bound is given the true associations. The variant without associations is ours, and
     shows how much of the gain is due to the federation. Its clients refine with their own networks.
-    It stops after three iterations at most, since its graph never changes.
-
-    Parameters
-    ----------
-    run : Parameters
-        The parameters of the notebook.
-    start : sequence of array_like
-        For each client, the initial local cluster of each of its samples.
-    truth : sequence of array_like
-        For each client, the class of each of its samples, for the upper bound.
+    It stops after three iterations at most, since its graph never changes. ``start`` and ``truth``
+    have the initial local cluster and the class of each sample, one sequence per client.
     """
+    from cflkit.methods.fedcref_clusters import per_sample
+
+    perfect = run.method(start, "PerfectAssociations", truth=per_sample(truth))
     return {
         "FedCRef": run.method(start),
-        "Perfect associations": run.method(start, PerfectAssociations, truth=per_sample(truth)),
-        "Alone": run.method(start, Alone),
+        "Perfect associations": perfect,
+        "Alone": run.method(start, "Alone"),
     }
 
 
-def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the `variants` that begin with the initial clusters of the parameters."""
     truth = [images.labels[indices].numpy() for indices in split.train]
     return variants(run, first_clusters(run, images, split), truth)
 
 
-def percent_gained(rounds: pd.DataFrame) -> float:
+def percent_gained(rows: base.Rows) -> float:
     """Compute by how many per cent the accuracy of a clustering increased."""
-    first, last = rounds["accuracy"].iloc[0], rounds["accuracy"].iloc[-1]
-    return float(100 * (last - first) / first)
+    accuracy = base.column(rows, "accuracy")
+    return float(100 * (accuracy[-1] - accuracy[0]) / accuracy[0])
 
 
-def start(runs: Runs) -> str:
+def start(runs: base.Runs) -> str:
     """Format the initial clustering as its dirtiness if it is simulated, and else as its name."""
     of = runs.parameters
     simulated = of["clustering"] == "dirty-uniform"
@@ -192,7 +183,7 @@ def start(runs: Runs) -> str:
 
 
 PAPERS = (
-    Paper(
+    base.Paper(
         name="fedcref",
         notebook="06_fedcref",
         parameters=Parameters,
@@ -200,38 +191,37 @@ PAPERS = (
         file="{dataset}.yaml",
         methods={name: name for name in ("FedCRef", "Perfect associations", "Global DEC")},
         protocols={
-            "first-clustering-accuracy": at(0, "accuracy", SCORES),
-            "last-clustering-accuracy": at(-1, "accuracy", SCORES),
-            "clustering-improvement": Protocol(percent_gained, PERCENT),
-            "last-communities": at(-1, "communities", CLUSTERS),
-            "last-wrong-associations": at(-1, "wrong", PERCENT, 100),
-            "first-isolated": at(0, "isolated", CLUSTERS),
-            "last-isolated": at(-1, "isolated", CLUSTERS),
+            "first-clustering-accuracy": base.at(0, "accuracy", base.SCORES),
+            "last-clustering-accuracy": base.at(-1, "accuracy", base.SCORES),
+            "clustering-improvement": base.Protocol(percent_gained, base.PERCENT),
+            "last-communities": base.at(-1, "communities", base.CLUSTERS),
+            "last-wrong-associations": base.at(-1, "wrong", base.PERCENT, 100),
+            "first-isolated": base.at(0, "isolated", base.CLUSTERS),
+            "last-isolated": base.at(-1, "isolated", base.CLUSTERS),
         },
         # Simulated dirt moves a given share of the images, so this accuracy is one minus the share
         fixed=({"protocol": "first-clustering-accuracy", "clustering": "dirty-uniform"},),
         data=data,
         federation=federation,
         line_up=line_up,
-        play=play_rounds,
         rounds=lambda run: int(run.iterations),
-        results=Results(
+        results=base.Results(
             "fedcref-results",
             (
-                given("data", "dataset"),
-                given("clients", "clients"),
-                Column("dirtiness", start),
-                Column("overlap", lambda runs: f"{runs.parameters['overlap_fraction']:g}"),
-                SEEDS,
-                mean("ACC at the start", "FedCRef", "accuracy_start"),
+                base.given("data", "dataset"),
+                base.given("clients", "clients"),
+                base.Column("dirtiness", start),
+                base.Column("overlap", lambda runs: f"{runs.parameters['overlap_fraction']:g}"),
+                base.SEEDS,
+                base.mean("ACC at the start", "FedCRef", "accuracy_start"),
                 *(
-                    mean(name, name, "accuracy", digits=3)
+                    base.mean(name, name, "accuracy", digits=3)
                     for name in ("FedCRef", "Perfect associations", "Alone")
                 ),
-                mean("communities", "FedCRef", "communities", digits=1),
-                mean("isolated", "FedCRef", "isolated", digits=1),
-                mean("wrong, %", "FedCRef", "wrong", digits=1, factor=100),
-                minutes(),
+                base.mean("communities", "FedCRef", "communities", digits=1),
+                base.mean("isolated", "FedCRef", "isolated", digits=1),
+                base.mean("wrong, %", "FedCRef", "wrong", digits=1, factor=100),
+                base.minutes(),
             ),
             scales=("reduced",),
         ),

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from cflkit._bounds import Count, Momentum, NonNegative, Positive, Repeats
 from cflkit.reproduce.parameters import FederatedRun, Images, Parameters, Scenario, Seed
+from cflkit.reproduce.records import PUBLISHED
 
 
 class StartHere(Images):
@@ -101,11 +102,10 @@ class LedgerView(Parameters):
     @field_validator("paper")
     @classmethod
     def known(cls, name: str) -> str:
-        """Accept only names of papers in the registry."""
-        from cflkit.reproduce.papers import PAPERS  # here, since that package imports this module
-
-        if name not in PAPERS:
-            raise ValueError(f"unknown paper; choose from {', '.join(PAPERS)}")
+        """Accept only papers that have tables."""
+        papers = sorted({path.name.split("_")[0] for path in PUBLISHED.glob("*_table-*.csv")})
+        if name not in papers:
+            raise ValueError(f"unknown paper; choose from {', '.join(papers)}")
         return name
 
 

@@ -7,47 +7,16 @@ the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_Bi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-import pandas as pd
 from pydantic import Field, model_validator
 
-from cflkit import clustering, datasets, methods, metrics, partition
-from cflkit._bounds import Count, Natural, NonNegative, Positive, Repeats
-from cflkit.datasets import ImageSet
-from cflkit.federation import Federation
-from cflkit.methods import Method
-from cflkit.methods.baselines.briggs import CosineThreshold
-from cflkit.metrics import diverged_in
-from cflkit.partition import Partition
-from cflkit.reproduce.papers.base import (
-    AS_PUBLISHED,
-    ROUNDS,
-    SCALE,
-    SCORES,
-    SEEDS,
-    Column,
-    Paper,
-    Protocol,
-    Results,
-    Runs,
-    Switch,
-    as_published,
-    given,
-    mean,
-    mean_of_all,
-    minutes,
-    play_rounds,
-    selected,
-)
+from cflkit._bounds import CosineThreshold, Count, Natural, NonNegative, Positive, Repeats
+from cflkit.reproduce.papers import base
 from cflkit.reproduce.parameters import FederatedRun, Seed, Selection
-from cflkit.reproduce.perturbation import Perturbation
-from cflkit.simulation.history import History
-
-# --- Parameters ----------------------------------------------------------------------------------
 
 
 class OCFLMethods(FederatedRun):
@@ -85,7 +54,6 @@ class Parameters(OCFLMethods, Selection):
 
     central_every: Count
     repeats: Repeats = 1
-    # These fields are newer than some records, see `Training.precision`
     engine: Literal["threads", "stacked"] | None = None
     perturbation: Seed | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -102,99 +70,67 @@ class Parameters(OCFLMethods, Selection):
 SCENARIO = {"dataset": str, "overlap": str, "balance": str, "clients": int}
 FILE = "{dataset}_{clients}_{overlap}_{balance}.yaml"
 
-# --- As published, and as intended ---------------------------------------------------------------
-
 # The threshold in the OCFL authors' code, which passes similarities as distances. Section 4.2 of
 # the extended paper gives the range searched, 0.05 to 0.4
 BRIGGS_THRESHOLD = 0.05
 
-SWITCHES = (
-    Switch(
-        "affinity",
-        "wrong_sign",
-        published=True,
-        intended=False,
-        by="code",
-        what="affinity propagation, which takes similarities, is given distances",
-        source="OCFL with affinity propagation",
-    ),
-    Switch(
-        "briggs",
-        "wrong_sign",
-        published=True,
-        intended=False,
-        by="code",
-        what="agglomerative clustering, which takes distances, is given cosine similarities",
-        source="Briggs et al.'s method",
-        alongside={"threshold": BRIGGS_THRESHOLD},
-    ),
-    *(
-        Switch(
-            method,
-            "include_buffers",
-            published=True,
-            intended=False,
-            by="code",
-            what="updates include BatchNorm's statistics and batch counters beside the parameters",
-            source="state after minus state before; the papers speak of parameters",
-        )
-        for method in ("ocfl", "sattler", "briggs")
-    ),
-    Switch(
-        "hdbscan",
-        "noise",
-        published="own cluster",
-        intended="nearest",
-        by="code",
-        what="clients that HDBSCAN leaves out as noise train together as one more cluster",
-        source="labels in sorted order, −1 first; not in the papers; the intended value is ours",
-    ),
-    Switch(
-        "hdbscan",
-        "implementation",
-        published="scikit-learn",
-        intended="hdbscan",
-        by="code",
-        what="HDBSCAN is scikit-learn's, which counts a client among its own neighbours",
-        source="OCFL with HDBSCAN; the two packages agree where clusters are clear",
-    ),
-    Switch(
-        "ocfl",
-        "strict",
-        published=False,
-        intended=True,
-        by="text",
-        what="the trigger also fires where the temperature stays equal",
-        source="Algorithm 1 (the first paper's line 18, the extended one's 20): ≥; the code: >",
-    ),
-    Switch(
-        "ocfl",
-        "before",
-        published=float("-inf"),
-        intended=float("inf"),
-        by="text",
-        what="any first temperature exceeds the one before it, so that round 1 clusters",
-        source="first paper, Algorithm 1; the extended paper (line 6) and the code: +∞",
-    ),
-    *(
-        Switch(
-            method,
-            "weighting",
-            published="equal",
-            intended="samples",
-            by="code",
-            what="all clients have equal weights in an average, whatever their number of samples",
-            source="as in OCFL's own Algorithm 1; this method's authors weight by samples",
-        )
-        for method in ("fedavg", "briggs")
-    ),
+BUFFERS = (
+    "updates include BatchNorm's statistics and batch counters beside the parameters",
+    "state after minus state before; the papers speak of parameters",
+)
+EQUAL_WEIGHTS = (
+    "all clients have equal weights in an average, whatever their number of samples",
+    "as in OCFL's own Algorithm 1; this method's authors weight by samples",
+)
+SWITCHES = tuple(
+    base.Switch(*switch)
+    for switch in (
+        (
+            *("affinity", "wrong_sign", True, False, "code"),
+            "affinity propagation, which takes similarities, is given distances",
+            "OCFL with affinity propagation",
+        ),
+        (
+            *("briggs", "wrong_sign", True, False, "code"),
+            "agglomerative clustering, which takes distances, is given cosine similarities",
+            "Briggs et al.'s method",
+            {"threshold": BRIGGS_THRESHOLD},
+        ),
+        ("ocfl", "include_buffers", True, False, "code", *BUFFERS),
+        ("sattler", "include_buffers", True, False, "code", *BUFFERS),
+        ("briggs", "include_buffers", True, False, "code", *BUFFERS),
+        (
+            *("hdbscan", "noise", "own cluster", "nearest", "code"),
+            "clients that HDBSCAN leaves out as noise train together as one more cluster",
+            "labels in sorted order, −1 first; not in the papers; the intended value is ours",
+        ),
+        (
+            *("hdbscan", "implementation", "scikit-learn", "hdbscan", "code"),
+            "HDBSCAN is scikit-learn's, which counts a client among its own neighbours",
+            "OCFL with HDBSCAN; the two packages agree where clusters are clear",
+        ),
+        (
+            *("ocfl", "strict", False, True, "text"),
+            "the trigger also fires where the temperature stays equal",
+            "Algorithm 1 (the first paper's line 18, the extended one's 20): ≥; the code: >",
+        ),
+        (
+            *("ocfl", "before", float("-inf"), float("inf"), "text"),
+            "any first temperature exceeds the one before it, so that round 1 clusters",
+            "first paper, Algorithm 1; the extended paper (line 6) and the code: +∞",
+        ),
+        ("fedavg", "weighting", "equal", "samples", "code", *EQUAL_WEIGHTS),
+        ("briggs", "weighting", "equal", "samples", "code", *EQUAL_WEIGHTS),
+    )
 )
 
-# --- Methods -------------------------------------------------------------------------------------
+# --- A run ---------------------------------------------------------------------------------------
 
 
-def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
+def data(run: FederatedRun) -> tuple[base.ImageSet, base.Partition]:
     """Load the images and give each cluster of clients its classes."""
+    from cflkit import datasets, partition
+
     images, split = partition.ocfl(
         datasets.load(run.dataset),
         overlap=run.overlap,
@@ -208,8 +144,11 @@ def data(run: FederatedRun) -> tuple[ImageSet, Partition]:
     return images, split
 
 
-def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federation:
+def federation(run: FederatedRun, images: base.ImageSet, split: base.Partition) -> base.Federation:
     """Build the federation of clients."""
+    from cflkit.federation import Federation
+    from cflkit.reproduce.perturbation import Perturbation
+
     engine = run.engine if isinstance(run, Parameters) else None
     made = Federation(images, split, run.model, run.training(), seed=run.seed, engine=engine)
     if isinstance(run, Parameters) and run.perturbation is not None:
@@ -217,25 +156,15 @@ def federation(run: FederatedRun, images: ImageSet, split: Partition) -> Federat
     return made
 
 
-def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, Method]:
+def line_up(run: OCFLMethods, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the methods of the papers' tables and figures, and two reference methods.
 
-    Each method is made as intended. Where `SWITCHES` say that the authors' code differs, a twin
-    named "… as published" is made, too. There are two exceptions. The switch ``include_buffers`` is
-    used only if the run asks for it, since it makes no difference without BatchNorm. What HDBSCAN
-    leaves out as noise is one more cluster, as published, since no paper intends anything else.
-
-    Parameters
-    ----------
-    run : OCFLMethods
-        The parameters of the notebook.
-    images : ImageSet
-        The clients' images, which no method needs.
-    split : Partition
-        The partition, whose true clusters the oracle is given.
+    There are two exceptions from twins "as published". The switch ``include_buffers`` is used only
+    if the run asks for it, since it makes no difference without BatchNorm. What HDBSCAN leaves out
+    as noise is one more cluster, as published, since no paper intends anything else.
     """
     equal = {"weighting": "equal"}
-    intended: dict[str, tuple[str, dict[str, Any]]] = {
+    intended: dict[str, base.Line] = {
         "FedAvg": ("fedavg", equal),
         "Sattler": (
             "sattler",
@@ -256,49 +185,35 @@ def line_up(run: OCFLMethods, images: ImageSet, split: Partition) -> dict[str, M
         "oracle": ("oracle", {"truth": split.truth, **equal}),
         "local": ("local", {}),
     }
-    flipped = [s for s in SWITCHES if run.include_buffers or s.option != "include_buffers"]
-    lines = {}
-    for name, (method, options) in intended.items():
-        lines[name] = methods.make(method, **options)
-        published = options_as_published(method, options, flipped)
-        if published != options:
-            lines[name + AS_PUBLISHED] = methods.make(method, **published)
-    return lines
+    buffers = run.include_buffers
+    return base.both_ways(
+        intended, [s for s in SWITCHES if buffers or s.option != "include_buffers"]
+    )
 
 
-def options_as_published(
-    method: str, options: dict[str, Any], switches: Sequence[Switch]
-) -> dict[str, Any]:
-    """Return the options of a method, and of its clusterer if it has one, as published."""
-    published = as_published(method, methods.METHODS[method], options, switches)
-    if "clusterer" in options:
-        name = options["clusterer"]
-        found = as_published(name, clustering.CLUSTERERS[name], {}, switches)
-        published |= {"options": found} if found else {}
-    return published
-
-
-def chosen(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
+def chosen(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the methods of the `line_up` that the run asks for, with their twins as published.
 
     EMD-CFL joins them if the run names it. Clients have equal weights in its averages, too.
     """
+    from cflkit.reproduce.distances import MeasuredEMDCFL
+
     lines = line_up(run, images, split)
     if run.only is None:
         return lines
-    lines["EMD-CFL"] = methods.make("emd-cfl", epsilon=run.epsilon, weighting="equal")
-    return selected(lines, run.only)
+    lines["EMD-CFL"] = MeasuredEMDCFL(epsilon=run.epsilon, weighting="equal")
+    return base.selected(lines, run.only)
 
 
 def play(
     run: Parameters,
-    federation: Federation,
-    methods: Mapping[str, Method],
+    federation: base.Federation,
+    methods: Mapping[str, base.Method],
     rounds: int,
     checkpoint: Path | None = None,
-) -> History:
+) -> base.History:
     """Run the methods, see `play_rounds`, with tests on the central data as often as asked."""
-    return play_rounds(
+    return base.play_rounds(
         run, federation, methods, rounds, checkpoint, central_every=run.central_every
     )
 
@@ -307,169 +222,115 @@ def play(
 
 # The tables average over these rounds, also where a run has 80 (CIFAR-10) or 75 (MedMNIST)
 TABLE_ROUNDS = 50
+# The measures behind the tables' names, see `as_in_the_tables`
+TABLE_MEASURES = {"RAND": "ari", "AMI": "ami", "COM": "homogeneity"}
 
 
-def as_in_the_tables(rounds: pd.DataFrame) -> dict[str, float]:
+def as_in_the_tables(rounds: base.Rows) -> dict[str, float]:
     """Compute RAND, AMI and COM of a run by the protocol behind Table I and Table 1.
 
-    Parameters
-    ----------
-    rounds : DataFrame
-        A method's rows of a history in order of rounds, with ``ari``, ``ami`` and ``homogeneity``.
+    They are means over rounds 1 to 50, including the rounds before clustering. A single cluster
+    scores zero, so a method that clusters in round r gets at most (51 − r) / 50. If a run ended, or
+    the method diverged, when the clusters were final, they count for the missing rounds, too.
+    Otherwise the values are NaN if there are fewer rounds.
 
-    Returns
-    -------
-    dict of str to float
-        Means over rounds 1 to 50, including the rounds before clustering. A single cluster scores
-        zero, so a method that clusters in round r gets at most (51 − r) / 50. If a run ended, or
-        the method diverged, when the clusters were final, they count for the missing rounds, too.
-        Otherwise the values are NaN if there are fewer rounds.
+    - ``RAND``: the *adjusted* Rand index.
+    - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB, the tables have RAND again.
+    - ``COM``: *homogeneity*. The authors call scikit-learn's completeness with its arguments
+      swapped. The true completeness of a single cluster would be 1.
 
-        - ``RAND``: the *adjusted* Rand index.
-        - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB, the tables have RAND again.
-        - ``COM``: *homogeneity*. The authors call scikit-learn's completeness with its arguments
-          swapped. The true completeness of a single cluster would be 1.
-
-    Notes
-    -----
     From the authors' archived labels, these rules give every number of the extended paper's Table 1
     that can be read and checked; a golden test counts them. The correct measures of a whole run are
     the means of `metrics.agreement`. Those of its outcome are the values of the last round.
     """
-    measured = until_divergence(rounds)
-    if measured is None or (len(measured) < TABLE_ROUNDS and not is_settled(measured)):
-        return {"RAND": np.nan, "AMI": np.nan, "COM": np.nan}
-    measures = measured[["ari", "ami", "homogeneity"]].reset_index(drop=True)
+    count, final = until_divergence(rounds)
+    if count == 0 or (count < TABLE_ROUNDS and final is None):
+        return dict.fromkeys(TABLE_MEASURES, np.nan)
     # Rounds that are missing have the clusters of the last one
-    measures = measures.reindex(range(TABLE_ROUNDS), method="ffill")
-    means = measures.mean()
+    places = np.arange(TABLE_ROUNDS).clip(max=count - 1)
     return {
-        "RAND": float(means["ari"]),
-        "AMI": float(means["ami"]),
-        "COM": float(means["homogeneity"]),
+        name: float(base.column(rounds, measure)[places].mean())
+        for name, measure in TABLE_MEASURES.items()
     }
 
 
-def until_divergence(rounds: pd.DataFrame) -> pd.DataFrame | None:
-    """Return the rows before a method diverged; None if its clusters were not final by then."""
-    left = diverged_in(rounds)
-    if left is None:
-        return rounds
-    rounds = rounds[rounds["round"] < left]
-    return rounds if len(rounds) and is_settled(rounds) else None
+def until_divergence(rounds: base.Rows) -> tuple[int, int | None]:
+    """Return the number of rows before a method diverged, and where its clusters become final.
+
+    The number is 0 if it diverged with clusters that were not final. The place is that of the first
+    row with the final clusters; None if no clusters are final.
+    """
+    count = len(rounds["round"])
+    diverged = "diverged" in rounds and (np.asarray(rounds["diverged"]) == np.True_).any()
+    count -= int(diverged)  # it does so in the last row
+    settled = (np.asarray(rounds["settled"]) == np.True_)[:count]
+    if count and settled[-1]:
+        return count, int(settled.argmax())
+    return 0 if diverged else count, None
 
 
-def is_settled(rounds: pd.DataFrame) -> bool:
-    """Return whether a method's clusters are final after its last row; older records do not say."""
-    return "settled" in rounds and bool(rounds["settled"].eq(True).iloc[-1])
-
-
-def round_as_in_the_tables(rounds: pd.DataFrame) -> float | None:
+def round_as_in_the_tables(rounds: base.Rows) -> float | None:
     """Find the round (from 1) in which a method clustered, by the extended paper's Table 2.
 
-    Parameters
-    ----------
-    rounds : DataFrame
-        A method's rows of a history in order of rounds.
-
-    Returns
-    -------
-    float or None
-        For a method that clusters once, by a temperature or a dendrogram, the round in which it
-        did so, even if it found a single cluster. It is the first round after which the clusters
-        are final; records that do not say so have a column that only this round fills, or a
-        temperature that nobody watches afterwards. For other methods, the last round that changed
-        the clusters, since the table has Sattler's last split. None if there is no such round, and
-        NaN if the method diverged before its clusters were final.
+    For a method that clusters once, by a temperature or a dendrogram, it is the first round after
+    which the clusters are final, even if there is a single one. For other methods, it is the last
+    round that changed the clusters, since the table has Sattler's last split. It is None if there
+    is no such round, and NaN if the method diverged before its clusters were final.
     """
-    if (rounds := until_divergence(rounds)) is None:
+    count, final = until_divergence(rounds)
+    if count == 0:
         return float("nan")
-    if is_settled(rounds):
-        return int(rounds.loc[rounds["settled"].eq(True), "round"].iloc[0])
-    cut = rounds.get("merge_heights")
-    if cut is not None and cut.notna().any():
-        return int(rounds.loc[cut.notna(), "round"].iloc[0])
-    watched = rounds.get("temperature")
-    if watched is not None and watched.notna().any() and pd.isna(watched.iloc[-1]):
-        return int(rounds.loc[watched.notna(), "round"].iloc[-1])
-    changed = rounds["clusters"].ne(rounds["clusters"].shift()) & (rounds["round"] > 1)
-    return int(rounds.loc[changed, "round"].iloc[-1]) if changed.any() else None
+    numbers, clusters = (np.asarray(rounds[name])[:count] for name in ("round", "clusters"))
+    if final is not None:
+        return int(numbers[final])
+    changed = np.flatnonzero(clusters[1:] != clusters[:-1])
+    return int(numbers[changed[-1] + 1]) if len(changed) else None
 
 
-def table_measure(name: str) -> Protocol:
+def table_measure(name: str) -> base.Protocol:
     """Build the protocol of a measure with this name in Table I and Table 1."""
-    return Protocol(lambda rounds: as_in_the_tables(rounds)[name], SCORES, dash_is_one_cluster=True)
+    return base.Protocol(
+        lambda rounds: as_in_the_tables(rounds)[name], base.SCORES, dash_is_one_cluster=True
+    )
 
 
 PROTOCOLS = {
-    "mean-50-ari": table_measure("RAND"),
-    "mean-50-ami": table_measure("AMI"),
-    "mean-50-homogeneity": table_measure("COM"),
-    "clustering-round": Protocol(round_as_in_the_tables, ROUNDS),
+    **{f"mean-50-{measure}": table_measure(name) for name, measure in TABLE_MEASURES.items()},
+    "clustering-round": base.Protocol(round_as_in_the_tables, base.ROUNDS),
     # Figure 2 of both papers averages over all rounds. The authors' code measures GF1 before the
     # aggregation, so its last value is that of the last round but one; its first value, of the
     # initial model, is left out
-    "mean-pf1": mean_of_all("pf1", SCORES),
-    "mean-gf1-before-last": mean_of_all("gf1", SCORES, slice(None, -1)),
+    "mean-pf1": base.mean_of_all("pf1", base.SCORES),
+    "mean-gf1-before-last": base.mean_of_all("gf1", base.SCORES, slice(None, -1)),
 }
-
-
-def corrected(clusters: Sequence[Sequence[str]], sizes: Sequence[int]) -> dict[str, float]:
-    """Compute what Table 1 of the extended paper would have if its measures were as named.
-
-    Parameters
-    ----------
-    clusters : sequence of sequences of str
-        The clients' clusters after each round.
-    sizes : sequence of int
-        The number of clients in each true cluster; clients are numbered cluster by cluster.
-
-    Returns
-    -------
-    dict of str to float
-        ``ari``, ``ami``, ``homogeneity`` and ``completeness`` as means over rounds 1 to 50, and
-        after the last round with the prefix ``last_``.
-    """
-    truth = np.repeat(np.arange(len(sizes)), sizes)
-    known: dict[tuple[str, ...], dict[str, float]] = {}  # most rounds keep the clusters
-    for labels in map(tuple, clusters):
-        if labels not in known:
-            known[labels] = metrics.agreement(truth, labels)
-    rounds = pd.DataFrame([known[tuple(labels)] for labels in clusters])
-    last = rounds.iloc[-1].add_prefix("last_")
-    return {**rounds.head(TABLE_ROUNDS).mean(), **last}
-
 
 # --- The table of results, and the papers --------------------------------------------------------
 
 
-def fired(runs: Runs) -> str:
+def fired(runs: base.Runs) -> str:
     """Format the rounds in which the runs clustered, one per seed."""
     rounds = runs.values("OCFL-HDB", "clustering_round")
     return ", ".join("never" if number is None else str(number) for number in rounds)
 
 
-RESULTS = Results(
+RESULTS = base.Results(
     "results",
     (
-        given("data", "dataset"),
-        given("clients", "clients"),
-        given("split", "overlap", "balance"),
-        SCALE,
-        SEEDS,
-        Column("clusters in round", fired),
-        mean("ARI", "OCFL-HDB", "ari"),
-        mean("PF1", "OCFL-HDB", "pf1"),
-        mean("PF1 of FedAvg", "FedAvg", "pf1"),
-        minutes("minutes per run"),
+        base.given("data", "dataset"),
+        base.given("clients", "clients"),
+        base.given("split", "overlap", "balance"),
+        base.SCALE,
+        base.SEEDS,
+        base.Column("clusters in round", fired),
+        base.mean("ARI", "OCFL-HDB", "ari"),
+        base.mean("PF1", "OCFL-HDB", "pf1"),
+        base.mean("PF1 of FedAvg", "FedAvg", "pf1"),
+        base.minutes("minutes per run"),
     ),
     method="OCFL-HDB",
 )
-
-
-def paper(name: str, results: Results | None) -> Paper:
-    """Build one of the two papers."""
-    return Paper(
+PAPERS = tuple(
+    base.Paper(
         name=name,
         notebook="03_ocfl_temperature",
         parameters=Parameters,
@@ -487,6 +348,5 @@ def paper(name: str, results: Results | None) -> Paper:
         # The round in which Briggs' method clusters is a parameter
         fixed=({"method": "BCL", "protocol": "clustering-round"},),
     )
-
-
-PAPERS = (paper("ocfl", RESULTS), paper("ocfl-extended", None))
+    for name, results in {"ocfl": RESULTS, "ocfl-extended": None}.items()
+)

@@ -9,35 +9,12 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from cflkit import methods
-from cflkit._bounds import Count, Natural, Positive, Repeats
-from cflkit.datasets import ImageSet
-from cflkit.federation import Federation
-from cflkit.methods import Method
-from cflkit.methods.baselines.signatures import Signatures
-from cflkit.partition import Partition
-from cflkit.reproduce import features
-from cflkit.reproduce.papers.base import (
-    AS_PUBLISHED,
-    PERCENT,
-    SCALE,
-    SEEDS,
-    Column,
-    Paper,
-    Results,
-    Switch,
-    as_published,
-    at,
-    given,
-    mean,
-    minutes,
-    play_rounds,
-    selected,
-)
+from cflkit._bounds import Count, Natural, Positive, PositiveShare, Repeats
+from cflkit.reproduce.papers import base
 from cflkit.reproduce.parameters import Selection, Training
 
 SWITCHES = tuple(
-    Switch("signatures", option, published, intended, "code", what, f"Tutorial 022, {source}")
+    base.Switch("signatures", option, published, intended, "code", what, f"Tutorial 022, {source}")
     for option, published, intended, what, source in (
         (
             "linkage",
@@ -81,15 +58,15 @@ class Parameters(Training, Selection):
     height: Positive
     warm_up: Natural
     k: Count
-    fraction: Annotated[float, Field(gt=0, le=1)]
+    fraction: PositiveShare
     repeats: Repeats = 1  # no part of a record, see `bounds.Repeats`
 
     @field_validator("clients")
     @classmethod
     def three_clusters(cls, clients: int) -> int:
         """Accept only numbers of clients that three equal clusters can have."""
-        if clients % features.CLUSTERS:
-            raise ValueError(f"must be a multiple of {features.CLUSTERS}, the number of clusters")
+        if clients % 3:
+            raise ValueError("must be a multiple of 3, the number of clusters")
         return clients
 
     @property
@@ -98,43 +75,28 @@ class Parameters(Training, Selection):
         return f"bumps-m{self.clients}"
 
 
-def data(run: Parameters) -> tuple[ImageSet, Partition]:
+def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
     """Make the clients' samples and the partition."""
+    from cflkit.reproduce import features
+
     return features.class_bumps(clients=run.clients, height=run.height, seed=run.seed)
 
 
-def federation(run: Parameters, images: ImageSet, split: Partition) -> Federation:
-    """Build the federation of clients.
+def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:
+    """Build the federation of clients, stacked also on a CPU, since their steps are short."""
+    from cflkit.federation import Federation
 
-    Clients are stacked also on a CPU, since steps of such a small network are short.
-    """
-    return Federation(
-        images,
-        split,
-        run.model,
-        run.training(),
-        seed=run.seed,
-        engine="stacked",
-    )
+    return Federation(images, split, run.model, run.training(), seed=run.seed, engine="stacked")
 
 
-def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Method]:
-    """Make the tutorial's method, its variants with one change each, and those of its table.
+def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
+    """Make the tutorial's method, its variants with one change each, and those of its table."""
+    from cflkit import methods
 
-    Parameters
-    ----------
-    run : Parameters
-        The parameters of the notebook.
-    images : ImageSet
-        The clients' samples, which no method needs.
-    split : Partition
-        The partition, whose true clusters the oracle is given.
-    """
     options = run.model_dump(include={"warm_up", "k", "fraction"})
-    published = as_published("signatures", Signatures, options, SWITCHES)
+    published = base.as_published("signatures", options, SWITCHES)
     lines = {
-        "Signatures": methods.make("signatures", **options),
-        "Signatures" + AS_PUBLISHED: methods.make("signatures", **published),
+        **base.both_ways({"Signatures": ("signatures", options)}, SWITCHES),
         **{
             name: methods.make("signatures", **published | change)
             for name, change in CHANGES.items()
@@ -143,38 +105,37 @@ def line_up(run: Parameters, images: ImageSet, split: Partition) -> dict[str, Me
         "FedAvg": methods.make("fedavg", watch_temperature=False),
         "Local": methods.make("local"),
     }
-    return selected(lines, run.only)
+    return base.selected(lines, run.only)
 
 
-def percent(head: str, method: str) -> Column:
+def percent(head: str, method: str) -> base.Column:
     """Build the column of a method's accuracy on new samples, in percent."""
-    return mean(head, method, "accuracy", digits=1, factor=100)
+    return base.mean(head, method, "accuracy", digits=1, factor=100)
 
 
 PAPERS = (
-    Paper(
+    base.Paper(
         name="tutorial-022",
         notebook="08_tutorial_022",
         parameters=Parameters,
         scenario={"clients": int},
         file="m{clients}.yaml",
         methods={"Clustered": "Signatures", "Single Model": "FedAvg", "Per-Client": "Local"},
-        protocols={"last-accuracy": at(-1, "accuracy", PERCENT, 100)},
+        protocols={"last-accuracy": base.at(-1, "accuracy", base.PERCENT, 100)},
         data=data,
         federation=federation,
         line_up=line_up,
-        play=play_rounds,
         switches=SWITCHES,
-        results=Results(
+        results=base.Results(
             "tutorial-results",
             (
-                given("clients", "clients"),
-                SCALE,
-                SEEDS,
-                mean("ARI as published", "Signatures" + AS_PUBLISHED, "ari"),
-                percent("as published", "Signatures" + AS_PUBLISHED),
+                base.given("clients", "clients"),
+                base.SCALE,
+                base.SEEDS,
+                base.mean("ARI as published", "Signatures" + base.AS_PUBLISHED, "ari"),
+                percent("as published", "Signatures" + base.AS_PUBLISHED),
                 *(percent(name, name) for name in ("Signatures", "Oracle", "FedAvg", "Local")),
-                minutes(digits=1),
+                base.minutes(digits=1),
             ),
         ),
         free=frozenset({"seed", "only", "until"}),

@@ -1,0 +1,47 @@
+"""The distances between trained parameters that Table 9 of the EMD-CFL paper has."""
+
+import numpy as np
+import pytest
+import torch
+
+from cflkit import simulation
+from cflkit.federation import Jobs, LocalTraining
+from cflkit.reproduce.distances import MeasuredEMDCFL
+
+NETWORK = {"model": "emd-cnn-small", "training": LocalTraining(5, 16, lr=0.01, momentum=0.9)}
+
+
+def test_distances_are_those_of_two_nested_loops(federate_turned):
+    federation = federate_turned(**NETWORK)
+    jobs = Jobs(federation.initial()[None], torch.zeros(6, dtype=torch.int64), torch.arange(6))
+    trained = federation.train(jobs, 0)
+    alone = {"EMD-CFL": MeasuredEMDCFL(epsilon=0.08)}
+    first, second = simulation.run(alone, federation, 2, progress=False).rows
+    labels = first["clusters"].split("|")
+
+    def of(*layers):
+        parts = [at for n, at in federation.layout.items() if n.startswith(layers)]
+        return [place for at in parts for place in range(at.start, at.stop)]
+
+    for name, places in {
+        "last_layer": of("classifier."),
+        "linear_layers": of("hidden.", "classifier."),
+        "parameters": list(range(federation.parameters)),
+    }.items():
+        part = trained[:, places].double().numpy()
+        gaps = {
+            (i, j): np.sqrt(((part[i] - part[j]) ** 2).sum()) for i in range(6) for j in range(i)
+        }
+        near = [gap for (i, j), gap in gaps.items() if labels[i] == labels[j]]
+        assert first[f"{name}_within"] == pytest.approx(np.mean(near), rel=1e-6)
+        assert first[f"{name}_overall"] == pytest.approx(np.mean(list(gaps.values())), rel=1e-6)
+    assert first["last_layer_within"] < first["last_layer_overall"] < first["parameters_overall"]
+    assert "last_layer_within" not in second
+
+
+def test_distances_need_models_that_started_together(federate_turned):
+    federation = federate_turned(**NETWORK, clients_per_round=3)
+    line_up = {"EMD-CFL": MeasuredEMDCFL(epsilon=0.08)}
+    rows = simulation.run(line_up, federation, 2, progress=False).rows
+    assert "scores" in rows[0]
+    assert not any("last_layer_within" in row for row in rows)
