@@ -22,7 +22,7 @@ from cflkit.federation import (
     f1_and_accuracy,
 )
 from cflkit.methods.fedavg import FedAvg
-from cflkit.simulation import checkpoints, loop
+from cflkit.simulation import checkpoints, evaluation, loop
 from cflkit.simulation.checkpoints import CheckpointMismatch, Keeper, fingerprint
 from cflkit.simulation.history import History
 
@@ -502,7 +502,7 @@ def test_measures_are_means_over_clients_and_the_worst_is_the_smallest():
     own = {(first, 0): (0.9, 0.8), (second, 1): (0.1, 0.2), (third, 2): (0.5, 0.5)}
     on_backdoor = {(first, 0): (0.3, 0.7), (second, 1): (0.2, 0.6)}
     central = {(first, 0): (0.5, 0.4), (second, 0): (0.5, 0.6), (third, 0): (0.2, 0.2)}
-    assert metrics.performance(mixtures, own, on_backdoor, central) == pytest.approx(
+    assert evaluation.performance(mixtures, own, on_backdoor, central) == pytest.approx(
         {
             "pf1": 0.5,
             "gf1": 0.4,

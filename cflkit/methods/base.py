@@ -80,7 +80,7 @@ class Method:
     task : str
         The task of the federations for which the method is made (`Federation`).
     measuring : Measuring, optional
-        How runs of the method are measured; by default on test sets (`metrics.on_test_sets`).
+        How runs of the method are measured; by default on test sets (`simulation.evaluation`).
     weighting : {"equal", "samples"}
         The weights of clients in the default `aggregate`; methods that use it have this option.
     server : Server

@@ -19,12 +19,12 @@ from typing import Any, Self
 
 from tqdm.auto import tqdm
 
-from cflkit import metrics
 from cflkit._project import revision
 from cflkit.federation import Diverged, FederationLike, Server
 from cflkit.federation.machine import peak_memory
 from cflkit.methods.base import Measuring, Method
 from cflkit.simulation.checkpoints import Keeper
+from cflkit.simulation.evaluation import ON_TEST_SETS
 from cflkit.simulation.history import History
 from cflkit.simulation.lockstep import Traffic, converse
 
@@ -98,7 +98,7 @@ def run(
         options, seed, partition, data files, device, engine or hooks, or more rounds.
     """
     check(methods, federation, rounds, central_every, until_settled)
-    measuring = next(iter(methods.values())).measuring or metrics.ON_TEST_SETS
+    measuring = next(iter(methods.values())).measuring or ON_TEST_SETS
     plan = f"central every {central_every}, until settled {until_settled}"
     keeper = Keeper(checkpoint, methods, federation, plan, after) if checkpoint else None
     history, start = begin(methods, federation, rounds, measuring, after, keeper)

@@ -1,0 +1,157 @@
+"""What a run measures after each round.
+
+Measuring needs the truth, which methods do not see: the true cluster of each client, and the labels
+of test samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cflkit.federation import FederationLike
+from cflkit.federation.interface import Mixture, Scores
+from cflkit.methods.base import Measuring, Method
+from cflkit.metrics import PERFORMANCE, agreement, of_models
+from cflkit.models.rows import digests
+
+
+def on_test_sets(
+    methods: Mapping[str, Method],
+    federation: FederationLike,
+    t: int,
+    test_sets: str = "all",
+) -> list[dict[str, Any]]:
+    """Measure the clusters and the model of each client after round ``t``.
+
+    Each distinct model is evaluated only once on each test set.
+
+    Parameters
+    ----------
+    methods : mapping of str to Method
+        The methods by name.
+    federation : FederationLike
+        The federation that has the test sets.
+    t : int
+        The round, from 0.
+    test_sets : {"all", "own", "none"}
+        The test sets for the models: those of the clients and the central one, those of the
+        clients alone, or none.
+
+    Returns
+    -------
+    list of dict
+        One row per method, with these columns:
+
+        - ``method``, and ``round`` (from 1);
+        - ``n_clusters``, and the measures of `agreement`;
+        - ``pf1`` and ``accuracy``: macro-F1 and accuracy of each client's model on the client's own
+          test set, as means over clients;
+        - ``worst_accuracy``: the smallest accuracy of a client;
+        - ``gf1`` and ``central_accuracy``: the same models on the central test set;
+        - ``learning_gap``: the mean over clients of the distance between both F1;
+        - ``clean_accuracy`` and ``backdoor_accuracy``: means over the target clients of a backdoor,
+          on their test samples as they are, and on the manipulated ones;
+        - the method's scalars;
+        - ``clusters``: the cluster of each client, joined by ``|``;
+        - ``settled``: whether no later round can change the clusters.
+
+        The measures on the central test set and the gap are NaN where this set was skipped or does
+        not exist. Without test sets, there are no columns about models. Methods without clusters
+        have no columns about clusters, and without true clusters there are no measures of
+        agreement. Only federations with a backdoor have the two measures of a backdoor.
+    """
+    measured: Mapping[str, Mapping[str, float]] = {}
+    if test_sets != "none":
+        measured = performances(methods, federation, test_sets == "all")
+    return [
+        {
+            "method": name,
+            "round": t + 1,
+            **clusters_found(federation, method),
+            **measured.get(name, {}),
+            **method.scalars,
+            **joined_labels(method),
+        }
+        for name, method in methods.items()
+    ]
+
+
+def performances(
+    methods: Mapping[str, Method], federation: FederationLike, central: bool
+) -> dict[str, dict[str, float]]:
+    """Evaluate the clients' models; return each method's measures."""
+    models, held = models_of(methods)
+    pairs = sorted({(mixture, c) for own in held.values() for c, mixture in enumerate(own)})
+    tested = [pair for pair in pairs if federation.num_samples(pair[1], "test")]
+    own = federation.scores(models, tested, "test")
+    targets = [pair for pair in pairs if federation.num_samples(pair[1], "backdoor")]
+    on_backdoor = federation.scores(models, targets, "backdoor")
+    general: Scores = {}
+    if central and federation.num_samples(0, "central"):
+        everywhere = sorted({(mixture, 0) for mixture, _ in pairs})
+        general = federation.scores(models, everywhere, "central")
+    return {
+        name: performance(mixtures, own, on_backdoor, general) for name, mixtures in held.items()
+    }
+
+
+def models_of(
+    methods: Mapping[str, Method],
+) -> tuple[dict[bytes, Tensor], dict[str, list[Mixture]]]:
+    """Return the distinct models by digest, and for each method the mixture of each client."""
+    models: dict[bytes, Tensor] = {}
+    held: dict[str, list[Mixture]] = {}
+    for name, method in methods.items():
+        rows, mixture = method.client_models()
+        keys = digests(rows)
+        held[name] = [
+            tuple((keys[k], float(shares[k])) for k in shares.nonzero().flatten().tolist())
+            for shares in mixture
+        ]
+        used = {key for own in held[name] for key, _ in own}
+        models.update({key: rows[k] for k, key in enumerate(keys) if key in used})
+    return models, held
+
+
+def clusters_found(federation: FederationLike, method: Method) -> dict[str, Any]:
+    """Count a method's clusters, if it has any, and compare them with the true ones, if known."""
+    if method.labels is None:
+        return {}
+    labels = method.labels.tolist()
+    count = {"n_clusters": len(set(labels))}
+    if federation.clusters is None:
+        return count
+    return count | agreement(federation.clusters.numpy(), labels)
+
+
+def performance(
+    mixtures: Sequence[Mixture], own: Scores, on_backdoor: Scores, general: Scores
+) -> dict[str, float]:
+    """Average the scores of the clients' mixtures of models over the clients that have scores."""
+    held = [(mixture, c) for c, mixture in enumerate(mixtures) if (mixture, c) in own]
+    if not held:  # no client has answered
+        return dict.fromkeys(PERFORMANCE, np.nan)
+    pf1, accuracy = np.array([own[pair] for pair in held]).T
+    missing = (np.nan, np.nan)
+    gf1, central = np.array([general.get((mixture, 0), missing) for mixture, _ in held]).T
+    means = pf1.mean(), gf1.mean(), np.abs(pf1 - gf1).mean(), accuracy.mean(), accuracy.min()
+    measures = dict(zip(PERFORMANCE, map(float, (*means, central.mean())), strict=True))
+    targets = [pair for pair in held if pair in on_backdoor]
+    if targets:
+        measures["clean_accuracy"] = float(np.mean([own[pair][1] for pair in targets]))
+        measures["backdoor_accuracy"] = float(np.mean([on_backdoor[pair][1] for pair in targets]))
+    return measures
+
+
+def joined_labels(method: Method) -> dict[str, Any]:
+    """Return the cluster of each client joined by ``|``, if the method has clusters."""
+    if method.labels is None:
+        return {}
+    return {"clusters": "|".join(map(str, method.labels.tolist())), "settled": method.settled}
+
+
+ON_TEST_SETS = Measuring(on_test_sets, of_models)
