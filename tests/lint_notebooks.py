@@ -1,0 +1,277 @@
+"""What must hold of every notebook, without running it (nbval runs them).
+
+``python tests/lint_notebooks.py`` prints one line per fault, and fails if there is one. The
+notebooks are read as they are staged or committed: what a reader does to a lesson is no fault.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jupytext
+import nbformat
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from staged import committed
+
+from cflkit.reproduce import claims, papers
+from cflkit.reproduce.notebooks import Notebook
+from cflkit.reproduce.records import PROJECT
+
+FOLDER = PROJECT / "notebooks"
+NAMES = sorted(path.stem for path in (FOLDER / "src").glob("[0-9]*.py"))
+RECORDED = {paper.notebook for paper in papers.PAPERS.values()}
+# Nine of ten sentences are shorter: longer ones are for those who read English every day
+LONG = 25
+PRIVATE = r"\b(heaps?|yardsticks?|dear|mended|strangers?|handsome|dreams?)\b"
+OPENING = ("**Question.**", "**You will**", "**Before this:**", "## Exercises", "## What we saw")
+
+
+class Page:
+    """A notebook with its cells by kind."""
+
+    def __init__(self, name: str, tree: nbformat.NotebookNode) -> None:
+        self.name, self.tree, self.cells = name, tree, tree.cells
+        self.code = [cell for cell in self.cells if cell.cell_type == "code"]
+        self.prose = [cell.source for cell in self.cells if cell.cell_type == "markdown"]
+        self.text = "\n".join(self.prose)
+        self.is_lesson, self.is_report = name < "90", bool(re.match("9[0-8]", name))
+
+    def tagged(self, tag: str) -> list[nbformat.NotebookNode]:
+        """Return the code cells with a tag."""
+        return [cell for cell in self.code if tag in tags(cell)]
+
+
+def tags(cell: nbformat.NotebookNode) -> list[str]:
+    """Return the tags of a cell."""
+    return cell.metadata.get("tags", [])
+
+
+def page(name: str) -> Page:
+    """Read a notebook."""
+    return Page(name, nbformat.v4.reads(committed(f"notebooks/{name}.ipynb")))
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of Markdown prose, without code, formulas, tables and headings."""
+    text = text.split("## References")[0]
+    text = re.sub(r"\$\$.*?\$\$|```.*?```|<[^>]*>", " ", text, flags=re.S)
+    text = re.sub(r"\$[^$]*\$|`[^`]*`", "x", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    lines = [line for line in text.split("\n") if not re.match(r" *(#|\||!|>? *\*\*Paper)", line)]
+    text = re.sub(r"^ *(>|[-*]|\d+\.) +", ". ", "\n".join(lines), flags=re.M)
+    parts = re.split(r"(?<=[.!?:;])[*)\"]*\s+|\n\n", text)
+    return [part for part in parts if len(part.split()) > 2]
+
+
+# --- Checks: each yields what is wrong ------------------------------------------------------------
+
+
+def source(own: Page) -> Iterator[str]:
+    """Compare a notebook with its source."""
+    written = jupytext.reads(committed(f"notebooks/src/{own.name}.py"), fmt="py:percent")
+    pairs = ([(c.cell_type, c.source, tags(c)) for c in one.cells] for one in (own, written))
+    if next(pairs) != next(pairs):
+        yield "differs from its source: build it"
+
+
+def metadata(own: Page) -> Iterator[str]:
+    """Look for metadata that JupyterLab does not write."""
+    known = own.tree.metadata
+    if set(known) != {"kernelspec", "language_info"}:
+        yield f"has the metadata {sorted(known)}"
+    elif known["kernelspec"]["display_name"] != "Python 3 (ipykernel)":
+        yield f"has the kernel {known['kernelspec']['display_name']}"
+    if (own.tree.nbformat, own.tree.nbformat_minor) != (4, 5):
+        yield "has another format than 4.5"
+    if found := re.search(
+        r"/(home|root|work|tmp|Users)/", committed(f"notebooks/{own.name}.ipynb")
+    ):
+        yield f"has a path of a machine: {found[0]}…"
+
+
+def execution(own: Page) -> Iterator[str]:
+    """Look for cells that were not run in order, or failed."""
+    if [cell.execution_count for cell in own.code] != list(range(1, len(own.code) + 1)):
+        yield "was not run in order"
+    for output in (output for cell in own.code for output in cell.outputs):
+        if output.output_type == "error" or output.get("name") == "stderr":
+            yield f"has an error or a warning: {str(output)[:80]}"
+    if (own.is_lesson or own.is_report) and not own.tagged("nbval-check-output"):
+        yield "has no output to compare"
+    if any(not cell.outputs for cell in own.tagged("nbval-check-output")):
+        yield "has a cell to compare without output"
+
+
+def parameters(own: Page) -> Iterator[str]:
+    """Check that parameters are literals with their meaning, which the next cell validates."""
+    if not (own.is_lesson or own.is_report):
+        return
+    places = [i for i, cell in enumerate(own.code) if "parameters" in tags(cell)]
+    if len(places) != 1:
+        yield f"has {len(places)} cells of parameters"
+        return
+    cell, following = own.code[places[0]], own.code[places[0] + 1]
+    for line in cell.source.splitlines():
+        if "  # " not in line:
+            yield f"does not say what a parameter means: {line}"
+    model = papers.parameters_of(own.name)
+    home = model.__module__.removeprefix("cflkit.reproduce.")
+    if f" = {home}.{model.__name__}.of(globals())\n" not in following.source + "\n":
+        yield "does not validate its parameters in the next cell"
+    if set(Notebook(Path(own.name), own.tree).defaults) != set(model.model_fields):
+        yield f"has other parameters than {model.__name__}"
+
+
+def form(own: Page) -> Iterator[str]:
+    """Check how a lesson opens and closes."""
+    if not own.is_lesson:
+        return
+    if len(re.findall(r"^# ", own.text, re.M)) != 1:
+        yield "has not one title"
+    for part in (*OPENING, "## References"):
+        if part not in own.text:
+            yield f"has no {part}"
+    if not re.search(r"\*\*You will\*\*\n\n- ", own.prose[0]):
+        yield "has no list of objectives"
+    for minutes in (r"\*\*Study minutes:\*\* \d+", r"\*\*Minutes on two cores:\*\* [\d.]+"):
+        if not re.search(minutes, own.prose[0]):
+            yield f"does not say {minutes}"
+
+
+def links(own: Page) -> Iterator[str]:
+    """Check that links lead somewhere, also to the pages before and after."""
+    for path in re.findall(r"\]\((?!http)([^)#\s]+)", own.text):
+        if not (FOLDER / path).exists():
+            yield f"has a link to {path}, which is not there"
+    for name in re.findall(r"(?<!\[)`\d\d_\w+`(?!\])", own.text):
+        yield f"names {name} without a link"
+    place = NAMES.index(own.name)
+    for neighbour in NAMES[max(place - 1, 0) : place] + NAMES[place + 1 : place + 2]:
+        if f"]({neighbour}.ipynb" not in own.prose[-1]:
+            yield f"has no link to {neighbour} at its end"
+    if own.name == NAMES[0]:
+        for name in NAMES[1:]:
+            if f"]({name}.ipynb) |" not in own.text:
+                yield f"has no {name} on its map"
+
+
+def claimed(own: Page) -> Iterator[str]:
+    """Check that claims are true, counted over seeds, and say if they only usually hold."""
+    if not own.is_lesson:
+        return
+    [cell] = own.tagged("claims")
+    rows = [row for row in claims.counts() if row["notebook"] == own.name]
+    for claim, holds in cell.outputs[0]["data"][claims.MIME]:
+        by = {row["setting"]: row for row in rows if row["claim"] == claim}
+        runs = {setting: int(row["runs"]) for setting, row in by.items()}
+        other = max((runs.get(setting, 0) for setting in ("stacked", "threads")), default=0)
+        if not holds:
+            yield f"has a claim that is wrong: {claim}"
+        if runs.get("default", 0) < 20 or other < 5 or runs.get("perturbed", 0) < 5:
+            yield f"has a claim that was not counted: {claim}"
+        elif int(by["default"]["held"]) < 19 and "usually" not in claim.lower():
+            yield f"has a claim that only usually holds: {claim}"
+
+
+def sizes(own: Page) -> Iterator[str]:
+    """Check the lengths of the file, of cells of code, and of what stands between them."""
+    if len(committed(f"notebooks/{own.name}.ipynb").encode()) >= 300_000:
+        yield "is larger than 300 kB"
+    shown = [c for c in own.code if not set(tags(c)) - {"nbval-check-output", "record"}]
+    lengths = sorted(len(c.source.split("\n")) - c.source.count("\n\n") for c in shown)
+    if lengths and (lengths[len(lengths) // 2] > 10 or lengths[-1] > 25):
+        yield f"has long cells of code: {lengths[-1]} lines, half of them above 10"
+    kinds = "".join("c" if c.cell_type == "code" else "m" for c in own.cells)
+    if "cccc" in kinds or kinds.count("m") < 0.5 * kinds.count("c"):
+        yield "has too little prose between cells of code"
+
+
+def language(own: Page) -> Iterator[str]:
+    """Check the lengths of sentences, and words that only we use."""
+    lengths = sorted(len(s.split()) for text in own.prose for s in sentences(text))
+    if lengths[len(lengths) * 9 // 10] > LONG:
+        yield f"has long sentences: one in ten has more than {LONG} words"
+    for word in re.findall(PRIVATE, own.text.lower()):
+        yield f"has the private word {word!r}"
+    if "![](" in own.text:
+        yield "has a picture without an alternative text"
+
+
+def outputs(own: Page) -> Iterator[str]:
+    """Check that figures have numbers, captions and alternative texts, and that text fits."""
+    number = 0
+    for cell in own.code:
+        for place, output in enumerate(cell.outputs):
+            data = output.get("data", {})
+            text = "".join(output.get("text", "") or data.get("text/plain", ""))
+            if "image/svg+xml" in data:
+                yield "has a figure as SVG"
+            if "image/png" in data:
+                number += 1
+                about = output.metadata["image/png"]
+                after = cell.outputs[place + 1 : place + 2]
+                caption = "".join(after[0]["data"]["text/markdown"]) if after else ""
+                if about["width"] > 800 or len(about["alt"]) < 30:
+                    yield f"has a figure {number} that is too wide or without alternative text"
+                if not caption.startswith(f"**Figure {number}.** "):
+                    yield f"has a figure {number} without its number and caption"
+            elif "text/html" not in data and max(map(len, text.split("\n")), default=0) > 100:
+                yield f"has output wider than the column: {text[:60]}…"
+
+
+CHECKS = (
+    *(source, metadata, execution, parameters, form, links),
+    *(claimed, sizes, language, outputs),
+)
+
+
+def faults(own: Page) -> list[str]:
+    """Return all that is wrong with a notebook."""
+    return [f"{own.name} {fault}" for check in CHECKS for fault in check(own)]
+
+
+# --- All notebooks -------------------------------------------------------------------------------
+
+
+def without_source() -> list[str]:
+    """Return the faults of the list of notebooks, if there is git."""
+    command = ["git", "ls-files", ":(glob)notebooks/*.ipynb"]
+    try:
+        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    listed = {Path(line).stem for line in done.stdout.splitlines()}
+    return [f"{name} has a source or a notebook alone" for name in listed ^ set(NAMES)]
+
+
+def undefined_names(folder: Path) -> list[str]:
+    """Return names that the cells of a record use and do not define, which ruff finds."""
+    for name in RECORDED:
+        cells = [c for c in page(name).code if {"parameters", "record"} & set(tags(c))]
+        text = "\n".join(cell.source for cell in cells)
+        if "records.write(" not in text:
+            return [f"{name} writes no record"]
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    command = ["ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise"]
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "."], cwd=folder, capture_output=True, text=True
+    )
+    return [line for line in done.stdout.splitlines() if "F821" in line]
+
+
+def main() -> int:
+    """Print the faults of all notebooks."""
+    import tempfile
+
+    found = [fault for name in NAMES for fault in faults(page(name))] + without_source()
+    with tempfile.TemporaryDirectory() as folder:
+        found += undefined_names(Path(folder))
+    print("\n".join(found), end="\n" if found else "")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

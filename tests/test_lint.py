@@ -1,0 +1,102 @@
+"""The linter of notebooks finds what it looks for."""
+
+import copy
+
+import nbformat
+import pytest
+from lint_notebooks import NAMES, Page, faults, page, sentences
+
+LESSON = "03_ocfl_temperature"
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    return page(LESSON)
+
+
+def test_there_are_lessons_and_reports(lesson):
+    assert LESSON in NAMES and faults(lesson) == []
+
+
+def replaced(old, new):
+    """Change the text of all cells."""
+
+    def spoil(cells):
+        for cell in cells:
+            cell.source = cell.source.replace(old, new)
+
+    return spoil
+
+
+def of_tag(tag, change):
+    """Change the first cell with a tag."""
+    return lambda cells: change(
+        next(cell for cell in cells if tag in cell.metadata.get("tags", []))
+    )
+
+
+def first_figure(change):
+    """Change the first output that is a figure."""
+    return lambda cells: change(
+        next(o for c in cells for o in c.get("outputs", ()) if "image/png" in o.get("data", {}))
+    )
+
+
+def wrong_claim(cell):
+    [data] = [output.data for output in cell.outputs]
+    [mime] = [name for name in data if "claims" in name]
+    data[mime][0][1] = False
+
+
+def stderr(cell):
+    cell.outputs.append(nbformat.v4.new_output("stream", name="stderr", text="UserWarning"))
+
+
+def run_again(cell):
+    cell.execution_count += 1
+
+
+def without(tag):
+    return of_tag(tag, lambda cell: cell.metadata.tags.remove(tag))
+
+
+def longer(cell):
+    cell.source += "\nx = 1" * 30
+    cell.metadata.tags = []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fault"),
+    [
+        (replaced("temperature", "heat"), "differs from its source"),
+        (of_tag("record", stderr), "has an error or a warning"),
+        (of_tag("record", run_again), "was not run in order"),
+        (without("parameters"), "has 0 cells of parameters"),
+        (replaced("  # ", " # "), "does not say what a parameter means"),
+        (replaced("**Question.**", "Question:"), "has no **Question.**"),
+        (replaced("04_sattler_and_briggs.ipynb", "04_gone.ipynb"), "which is not there"),
+        (replaced("](04_sattler_and_briggs.ipynb", "](../README.md"), "has no link to 04_"),
+        (of_tag("claims", wrong_claim), "has a claim that is wrong"),
+        (of_tag("record", longer), "has long cells of code"),
+        (replaced("## What we saw", "## What we saw\n\nMy dear."), "private word 'dear'"),
+        (replaced("## What we saw", "![](x.png)"), "a picture without an alternative text"),
+        (
+            first_figure(lambda output: output.metadata["image/png"].update(width=900)),
+            "has a figure 1 that is too wide",
+        ),
+        (
+            first_figure(lambda output: output.data.update({"image/svg+xml": "<svg/>"})),
+            "has a figure as SVG",
+        ),
+    ],
+)
+def test_a_fault_is_found(lesson, spoil, fault):
+    tree = copy.deepcopy(lesson.tree)
+    spoil(tree.cells)
+    assert any(fault in found for found in faults(Page(LESSON, tree)))
+
+
+def test_sentences_leave_out_code_and_formulas():
+    text = "# Title\n\nThe norm is $x + y$ here. See `a b`.\n\n- One more item here\n\n| a | b |"
+    found = [sentence.strip() for sentence in sentences(text)]
+    assert found == ["The norm is x here.", "One more item here"]
