@@ -7,7 +7,7 @@ READY := .venv/ready
 UV := $(shell command -v uv 2>/dev/null)
 INSTALL := $(if $(UV),'$(UV)' pip install --python '$(BIN)/python' --compile-bytecode,'$(BIN)/python' -m pip install --disable-pip-version-check)
 
-.PHONY: help setup run test check lab reset bench notebooks book clean
+.PHONY: help setup run lint check staged test nightly claims lab reset bench notebooks book clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,25 +25,42 @@ $(READY): pyproject.toml requirements.lock
 run: $(READY) ## Run OCFL on handwritten digits and print the results; options in ARGS, as in: make run ARGS='-p rounds 5'
 	'$(BIN)/python' -m cflkit run notebooks/03_ocfl_temperature.ipynb $(ARGS)
 
+lint: $(READY) ## Style, the layers of the package, the form of notebooks (seconds)
+	'$(BIN)/ruff' check .
+	'$(BIN)/ruff' format --check .
+	'$(BIN)/lint-imports' --no-logo --no-cache
+	'$(BIN)/python' tests/lint_notebooks.py
+
+check: lint ## The fast lane for daily work: lint and quick tests
+	'$(BIN)/python' -m pytest tests -m 'not slow and not nightly' --numprocesses 2
+
 # The notebooks as they are staged or committed: a reader's changes to a lesson break no test. Without
 # git, as in a downloaded archive, they are those that lie there
 STAGED := data/cache/staged
+PYTEST := '$(BIN)/python' -m pytest --nbval-lax --nbval-current-env --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-test: $(READY) ## All tests: lint, unit, property, golden, notebooks (minutes); options in ARGS, as in: make test ARGS='--perturb 1'
-	'$(BIN)/ruff' check .
-	'$(BIN)/ruff' format --check .
-	'$(BIN)/mypy'
+staged: $(READY)
 	rm -rf $(STAGED)
 	if git ls-files --error-unmatch Makefile >/dev/null 2>&1; then \
 		git ls-files -z ':(glob)notebooks/*.ipynb' | git checkout-index -z --stdin --prefix=$(STAGED)/; \
 	else mkdir -p $(STAGED)/notebooks && cp notebooks/*.ipynb $(STAGED)/notebooks; fi
-	'$(BIN)/python' -m pytest tests $(STAGED) --nbval-lax --nbval-current-env --numprocesses 2 --dist loadfile --no-loadscope-reorder \
-		$(ARGS)
 
-check: $(READY) ## The fast lane for daily work: lint and quick tests
-	'$(BIN)/ruff' check .
-	'$(BIN)/ruff' format --check .
-	'$(BIN)/python' -m pytest tests -m 'not slow' --numprocesses 2
+test: lint staged ## All tests: lint, types, unit, property, golden, notebooks (minutes); options in ARGS, as in: make test ARGS='--perturb 1'
+	'$(BIN)/mypy'
+	$(PYTEST) tests $(STAGED) -m 'not nightly' $(ARGS)
+
+# Other machines, as far as one machine can play them: without wide instructions, with other kernels,
+# with one thread, and with another layout of the memory
+MACHINES := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 \
+	GLIBC_TUNABLES=glibc.malloc.tcache_count=0
+
+nightly: lint staged ## What takes hours: kills, processes over sockets, the book, the last bit perturbed, other machines
+	'$(BIN)/python' -m pytest tests -m nightly --network --numprocesses 2
+	$(PYTEST) tests $(STAGED) -m 'not nightly' --perturb 1
+	for machine in $(MACHINES); do echo $$machine && env $$machine $(PYTEST) tests $(STAGED) -m 'not nightly' || exit 1; done
+
+claims: $(READY) ## Count the claims of LESSON on seeds that no author has seen, as in: make claims LESSON=03_ocfl_temperature
+	'$(BIN)/python' -m cflkit robust notebooks/$(LESSON).ipynb --first 100 --seeds 5
 
 # With the environment on the path of its terminals and kernels, so that `python` is the kit's there
 lab: $(READY) ## Open JupyterLab at the first notebook; options in ARGS, as in: make lab ARGS=--no-browser

@@ -91,7 +91,7 @@ def test_the_top_level_is_what_it_should_be(repository):
         ["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True, check=True
     )
     folders = {line.split("/")[0] for line in listed.stdout.splitlines() if "/" in line}
-    hosts = {".binder", ".ci", ".devcontainer", ".github", ".gitlab"}
+    hosts = {".binder", ".ci", ".devcontainer", ".github"}
     assert folders == {"notebooks", "cflkit", "data", "figures", "tests", *hosts}
 
 
