@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -23,7 +24,6 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.flop_counter import FlopCounterMode
 
 from cflkit import (
     clustering,
@@ -39,7 +39,10 @@ from cflkit import (
 from cflkit.datasets import ImageSet
 from cflkit.divergence import cosine_divergence, earth_movers_distance
 from cflkit.federation import Federation, Jobs, LocalTraining
+from cflkit.federation.clients import autocast
 from cflkit.federation.machine import peak_memory
+from cflkit.federation.training import run_in_threads
+from cflkit.methods.fedcref_variants import PerfectAssociations
 from cflkit.partition import shifts
 from cflkit.reproduce import notebooks, papers, records, sample_clustering
 from cflkit.reproduce.records import PROJECT
@@ -55,6 +58,7 @@ WORK = {
 PLAIN, LOADER = "plain loop, tensors in memory", "plain loop, a DataLoader a client"
 THREADS, STACKED = "cflkit, threads (default on a CPU)", "cflkit, stacked (default on a GPU)"
 COARSE = "cflkit, threads, bfloat16"
+FLOOR, COARSE_FLOOR = "floor: oneDNN's kernels alone", "floor: the same in bfloat16"
 LINES = ["FedAvg", "Sattler", "Briggs", "OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB"]
 
 
@@ -66,13 +70,13 @@ def noise(shape, count=10_000):
     return ImageSet("noise", images, labels, images[:100], labels[:100], classes=10)
 
 
-def federate(model, clients, samples, epochs, batch_size, shape, **options):
+def federate(model, clients, samples, epochs, batch_size, shape, precision="float32", **options):
     """Build a federation on noise, where 70 % of the draws are training samples."""
     draws = round(samples / 0.7) + 1
     images = noise(shape, count=max(10_000, clients * draws))
     _, split = partition.iid(images, clients=clients, draws=draws)
     split = dataclasses.replace(split, train=[indices[:samples] for indices in split.train])
-    training = LocalTraining(epochs=epochs, batch_size=batch_size, lr=0.01)
+    training = LocalTraining(epochs, batch_size, lr=0.01, precision=precision)
     stacked = options.setdefault("engine", "threads") == "stacked"
     device = "cuda" if stacked and torch.cuda.is_available() else "cpu"
     return images, Federation(images, split, model, training, device=device, **options)
@@ -113,24 +117,52 @@ def seconds_of(ways):
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def matrix_speed(device):
-    """Return the operations per second of large float32 matrix products, the device's best."""
-    a = torch.randn(2048, 2048, device=device)
-    return 2 * 2048**3 / seconds_of({"mm": lambda: a @ a})["mm"]
+def kernels_alone(federation):
+    """Return a round of the convolutions and products alone, as the engine calls them.
+
+    This is the floor: in a round, everything else takes time, too. On a CPU, oneDNN computes them.
+    """
+    own, training = federation.data, federation.training
+    inputs, _ = own.samples(torch.arange(training.batch_size))
+    precision = partial(autocast, training, own.device)
+    held = {
+        id(network): with_inputs(network.network, inputs, precision) for network in own.networks
+    }
+
+    def alone(network, client):
+        for batch in own.batches(client, 0, training):
+            for layer, x, gradient in held[id(network)]:
+                size = len(batch.index)
+                with precision():
+                    outputs = layer(x[:size])
+                needed = [x] if x.requires_grad else []
+                torch.autograd.grad(outputs, [*needed, *layer.parameters()], gradient[:size])
+
+    return lambda: run_in_threads(alone, range(federation.clients), own.networks)
 
 
-def operations(model, federation, shape):
-    """Count the multiplications and additions of one round in forward and backward passes."""
-    network = models.make(model, shape, 10)
-    inputs = torch.zeros(16, *shape)
-    with FlopCounterMode(display=False) as counter:
-        network(inputs).sum().backward()
-    samples = float(federation.sizes.sum()) * federation.training.epochs
-    return counter.get_total_flops() / len(inputs) * samples
+def with_inputs(network, inputs, precision):
+    """Return each layer that multiplies, with its input and a gradient of its output."""
+    found = []
+
+    def keep(layer, given, output):
+        x = given[0].detach().clone(memory_format=torch.preserve_format)
+        # The first layer needs no gradient of the pixels
+        found.append((layer, x.requires_grad_(bool(found)), torch.ones_like(output).detach()))
+
+    layers = [
+        one for one in network.modules() if isinstance(one, torch.nn.Conv2d | torch.nn.Linear)
+    ]
+    hooks = [layer.register_forward_hook(keep) for layer in layers]
+    with precision():
+        network.train()(inputs)
+    for hook in hooks:
+        hook.remove()
+    return found
 
 
 def ways(model):
-    """Measure each way's seconds per round, its ratio to ours, and its share of matrix speed."""
+    """Measure each way's seconds per round, its ratio to ours, and the floor's share of them."""
     *_, shape = work = WORK[model]
     images, threads = federate(model, *work)
     pixels, jobs = images.images.float() / 255, everyone(threads)
@@ -152,6 +184,7 @@ def ways(model):
     measured[THREADS] = lambda: threads.train(jobs, 0)
     _, coarse = federate(model, *work, precision="bfloat16")
     measured[COARSE] = lambda: coarse.train(jobs, 0)
+    measured |= {FLOOR: kernels_alone(threads), COARSE_FLOOR: kernels_alone(coarse)}
     if model == "compact-cnn" or torch.cuda.is_available():
         _, stacked = federate(model, *work, engine="stacked")
         theirs = everyone(stacked)
@@ -159,11 +192,12 @@ def ways(model):
     table = pd.Series(seconds_of(measured), name="seconds").rename_axis("way").reset_index()
     ours = table.loc[table["way"] == THREADS, "seconds"].item()
     table["ratio"] = table["seconds"] / ours
-    gpu = torch.cuda.is_available()
-    table["device"] = ["cuda" if gpu and way == STACKED else "cpu" for way in table["way"]]
-    speed = {device: matrix_speed(device) for device in table["device"].unique()}
-    count = operations(model, threads, shape)
-    table["share"] = count / table["seconds"] / table["device"].map(speed)
+    floors = {way: COARSE_FLOOR if way in (COARSE, COARSE_FLOOR) else FLOOR for way in measured}
+    seconds = table.set_index("way")["seconds"]
+    table["share"] = table["way"].map(floors).map(seconds) / table["seconds"]
+    table["device"] = "cpu"
+    if torch.cuda.is_available():  # no floor is measured there
+        table.loc[table["way"] == STACKED, ["share", "device"]] = [np.nan, "cuda"]
     table.insert(0, "network", model)
     return table
 
@@ -260,12 +294,8 @@ def autoencoders():
 
     ways = {
         "one after the other": one_after_the_other,
-        "cflkit, threads": lambda: threads.train(
-            dataclasses.replace(everyone(threads), training=adam), 0
-        ),
-        "cflkit, stacked": lambda: stacked.train(
-            dataclasses.replace(everyone(stacked), training=adam), 0
-        ),
+        "cflkit, threads": lambda: threads.train(everyone(threads).replace(training=adam), 0),
+        "cflkit, stacked": lambda: stacked.train(everyone(stacked).replace(training=adam), 0),
     }
     table = pd.Series(seconds_of(ways), name="seconds").rename_axis("way").reset_index()
     table["ratio"] = table["seconds"] / table["seconds"].iloc[-1]
@@ -274,9 +304,9 @@ def autoencoders():
     federation = Federation(many, split, "autoencoder", engine=stacked.engine)
     labels = sample_clustering.first_clusters("dirty-uniform", many, split)
     truth = [many.labels[indices] for indices in split.train]
-    method = methods.make("fedcref", start=labels, associations="true", truth=truth)
+    method = PerfectAssociations(start=labels, truth=truth)
     method.setup(federation.server, federation.initial())
-    clusters = len(method.clusters)
+    clusters = len(method.owner)
     begin = perf_counter()
     federation.converse(method.round(0))
     name = f"an iteration, 25 clients, {clusters} clusters"
@@ -356,7 +386,7 @@ def one_of_many(clients, sample):
         images, split, "perceptron", LocalTraining(1, 8, lr=0.1), engine="stacked"
     )
     three = {"clusterer": "kmeans", "options": {"n_clusters": 3}}
-    method = methods.make("ocfl", **three, sample=sample, before=-np.inf)
+    method = methods.make("ocfl-open", **three, sample=sample, before=-np.inf)
     method.setup(federation.server, federation.initial())
     jobs = method.broadcast(0)
     begin = perf_counter()

@@ -195,8 +195,8 @@ def turned_digits():
         ),
         ({"only": ["IFCA"], "k": 5}, both(["IFCA"]), {"IFCA": "k=5"}),
         (
-            {"only": [*emd_cfl.SOFT, "SCAFFOLD", "Ditto"]},
-            ["SCAFFOLD", "Ditto", *both(emd_cfl.SOFT)],
+            {"only": ["SCAFFOLD", "Ditto", *emd_cfl.SOFT]},
+            [*both(emd_cfl.SOFT), "SCAFFOLD", "Ditto"],
             {
                 "FedEM": "FedEM(k=2, predicts='mixture')",
                 "FedRC as published": "FedRC(k=2, predicts='last component')",

@@ -73,10 +73,9 @@ OTHERS: dict[str, base.Line] = {
     **{name: ("ocfl-open", {"clusterer": clusterer}) for name, clusterer in CLUSTERERS.items()},
     "OCFL-HDB again": ("ocfl-open", {"clusterer": CLUSTERERS["OCFL-HDB"], "again": AGAIN}),
     "Local": ("local", {}),
-    "SCAFFOLD": ("scaffold", {}),
-    "Ditto": ("ditto", {}),
 }
-LINE_UP = METHODS | BASELINES | OTHERS | SOFT
+NO_CLUSTERS: dict[str, base.Line] = {"SCAFFOLD": ("scaffold", {}), "Ditto": ("ditto", {})}
+LINE_UP = METHODS | BASELINES | OTHERS | SOFT | NO_CLUSTERS
 
 # The thresholds of PACFL (degrees) and FedClust (units of the parameters), from appendix D.3
 THRESHOLDS = {"mnist": (12.0, 5.0), "cifar10": (12.0, 45.0), "pacs": (11.0, 8.0)}
