@@ -32,7 +32,7 @@ import numpy as np
 import pandas as pd
 
 from cflkit import plots
-from cflkit.reproduce import ledger, papers, records
+from cflkit.reproduce import figures, ledger, papers, records, reports
 
 plots.style()
 
@@ -59,31 +59,21 @@ view = papers.lessons.Report.of(globals())
 # %%
 known = records.committed()
 past = [record for record in known if ledger.scale(record, "fedcref") == view.scale]
-systems = {}
-for record in past:
-    systems.setdefault(ledger.scenario_of(record, "fedcref"), []).append(record)
-SHORT = {
-    "mnist": "MNIST",
-    "emnist-digits": "EMNIST",
-    "kmnist-test": "KMNIST test",
-    "kmnist": "KMNIST",
-}
-
-
-def named(system):
-    """A system in few words."""
-    data, clustering, dirtiness, overlap, clients = system
+systems = dict(sorted(reports.by_scenario(past, "fedcref").items()))
+SHORT = {"mnist": "MNIST", "emnist-digits": "EMNIST", "kmnist-test": "KMNIST test"}
+named = {}  # the systems in few words
+for data, clustering, dirtiness, overlap, clients in systems:
     start = f"dirtiness {dirtiness:g}" if clustering == "dirty-uniform" else clustering.upper()
-    return f"{SHORT.get(data, data)}, {start}, overlap {overlap:g}, {clients} clients"
-
+    name = f"{SHORT.get(data, data)}, {start}, overlap {overlap:g}, {clients} clients"
+    named[data, clustering, dirtiness, overlap, clients] = name
 
 # %% tags=["nbval-check-output"]
 print(f"{len(past)} committed runs of {len(systems)} systems at the {view.scale} scale")
 for seeds in sorted({len(runs) for runs in systems.values()}):
     print(f"\nwith {seeds} seed{'s' * (seeds > 1)}:")
-    for system, runs in sorted(systems.items()):
+    for system, runs in systems.items():
         if len(runs) == seeds:
-            print(f"  {named(system)}")
+            print(f"  {named[system]}")
 if not past:
     print("So the figures about our runs are empty.")
 
@@ -93,58 +83,19 @@ if not past:
 #
 # ## Accuracy: published and ours
 #
-# The next cell has two functions. One reads what is printed, and the other what was measured. The paper prints means
+# The next cell puts what is printed beside what was measured. The paper prints means
 # over five runs and 95 % intervals. Ours are means over seeds, with a line from the smallest to the largest where there are three seeds.
 
 # %%
 cells = ledger.published().query("paper == 'fedcref'")
 NEAREST = {"mnist": "emnist-digits", "kmnist-test": "kmnist"}
-
-
-def printed(system, method, measure):
-    """The published numbers of the nearest system: one row per table that has it."""
-    rows = cells[(cells["method"] == method) & (cells["measure"] == measure)]
-    nearest = (NEAREST.get(system[0], system[0]), *system[1:])
-    for name, value in zip(papers.fedcref.SCENARIO, nearest, strict=True):
-        rows = rows[rows[name] == value]
-    return rows
-
-
-def measured(system, method, short):
-    """Our values, one per seed; NaN if there is none."""
-    ours = [run.summary[method][short] for run in systems[system] if method in run.summary]
-    return np.array(ours or [np.nan])
-
-
-# %%
-def beside(ax, method, measure, short, factor=1):
-    """Draw one row per system: what is printed, and below it what was measured."""
-    for place, system in enumerate(sorted(systems)):
-        for number, (_, cell) in enumerate(printed(system, method, measure).iterrows()):
-            at = place - 0.28 + 0.16 * number
-            ax.errorbar(cell["value"], at, xerr=cell["deviation"], fmt="D", **THEIRS)
-        ours = factor * measured(system, method, short)
-        filled = {} if len(ours) > 2 else {"markerfacecolor": "white"}
-        ax.hlines(place + 0.15, ours.min(), ours.max(), color=OURS["color"], linewidth=1)
-        ax.plot(ours.mean(), place + 0.15, "o", **OURS | filled)
-    ax.set(ylim=(len(systems) - 0.5, -0.5), title=method)
-    ax.grid(axis="y", alpha=0.3)
-
-
-THEIRS = {"color": plots.COLOURS[1], "markersize": 4.5, "linewidth": 1}
-OURS = {"color": plots.COLOURS[0], "markersize": 5, "linewidth": 1}
-
-
-def legend_below(figure):
-    """Put the legend of both kinds of dots below a figure."""
-    for label, marker, look in (
-        ("published (twice if two tables have the system)", "D", THEIRS),
-        ("ours, three seeds", "o", OURS),
-        ("ours, one seed", "o", OURS | {"markerfacecolor": "white"}),
-    ):
-        figure.axes[0].plot([], [], marker, label=label, **look)
-    figure.legend(loc="outside lower center", ncols=3)
-
+IN_RECORDS = {
+    "ACC end": ("accuracy", 1),
+    "communities": ("communities", 1),
+    "isolated end": ("isolated", 1),
+    "wrong associations, %": ("wrong", 100),
+}
+both = reports.beside(cells, systems, "fedcref", IN_RECORDS, NEAREST)
 
 # %% [markdown]
 # In Figure 1, look at the rows with dirtiness 0, 0.3 and 0.5 first. Then look at the rows that differ in the number of
@@ -153,10 +104,11 @@ def legend_below(figure):
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 3, figsize=(8, 5), sharey=True, sharex=True)
 for ax, method in zip(axes, ("FedCRef", "Perfect associations", "Alone"), strict=True):
-    beside(ax, method, "ACC end", "accuracy")
-    ax.set_xlabel("mean ACC at the end")
-axes[0].set_yticks(range(len(systems)), [named(system) for system in sorted(systems)], fontsize=8.5)
-legend_below(figure)
+    rows = both.query("method == @method and measure == 'ACC end'")
+    figures.published_and_ours(ax, rows, systems, "system")
+    ax.set(xlabel="mean ACC at the end", title=method)
+axes[0].set_yticks(range(len(systems)), named.values(), fontsize=8.5)
+figures.key_to_published_and_ours(figure, "published (twice if two tables have the system)")
 plots.show(
     figure,
     1,
@@ -171,11 +123,10 @@ plots.show(
 # The next cell compares the means, so that the text does not have to.
 
 # %%
-for system in sorted(systems):
-    theirs = printed(system, "FedCRef", "ACC end")
-    mean = measured(system, "FedCRef", "accuracy").mean()
-    gaps = " and ".join(f"{mean - cell:+.3f}" for cell in theirs["value"])
-    print(f"{named(system):48s} ours minus theirs: {gaps}")
+accuracies = both.query("method == 'FedCRef' and measure == 'ACC end'")
+for system, rows in accuracies.groupby("system"):
+    gaps = " and ".join(f"{gap:+.3f}" for gap in rows["ours"] - rows["value"])
+    print(f"{named[system]:48s} ours minus theirs: {gaps}")
 
 # %% [markdown]
 # **At the reduced scale**, the order on MNIST is the paper's. The dirtier the first local clusters, the lower the end;
@@ -189,30 +140,17 @@ for system in sorted(systems):
 # the held images are given out again, if the overlap is 0.
 
 # %% tags=["nbval-check-output"]
-POOL = {  # the images of each class from which clients draw
-    "mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
-    "kmnist-test": [800] * 10,
-}
-
-
-def given_again(record):
-    """The share of the held images that are given out again in a run without overlap."""
-    first = record.rounds[record.rounds["method"] == "FedCRef"].iloc[0]
-    holders = np.bincount([int(label) for label in first["classes"].split("|")], minlength=10)
-    held = holders * record.parameters["samples"]
-    return np.maximum(held - POOL[record.parameters["dataset"]], 0).sum() / held.sum()
-
-
-SYSTEM = ["dataset", "clients", "samples"]
+# The images of each class from which clients draw
+POOL = {"mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]}
+POOL["kmnist-test"] = [800] * 10
 shares = {}
 without_overlap = {"overlap_fraction": 0.0, "clustering": "dirty-uniform"}
 for record in known:
     own = record.parameters
-    if record.paper == "fedcref" and without_overlap.items() <= own.items():
-        system = *(own[name] for name in SYSTEM), own["partition_seed"]
-        shares[system] = given_again(record)
-for system, found in pd.Series(shares).groupby(level=[0, 1, 2]):
-    data, clients, images = system
+    if record.paper == "fedcref" and records.has(record, without_overlap):
+        system = own["dataset"], own["clients"], own["samples"], own["partition_seed"]
+        shares[system] = reports.share_given_again(record, POOL[own["dataset"]])
+for (data, clients, images), found in pd.Series(shares).groupby(level=[0, 1, 2]):
     each = ", ".join(f"{share:.0%}" for share in found)
     print(f"{SHORT[data]:12s} {clients} clients, {images} images per class: {each}")
 
@@ -227,21 +165,16 @@ for system, found in pd.Series(shares).groupby(level=[0, 1, 2]):
 # the isolated local clusters and the wrong associations.
 
 # %% tags=["hide-input"]
+LABELS = {"communities": "communities", "isolated end": "isolated at the end"}
+LABELS["wrong associations, %"] = "wrong associations, %"
 figure, axes = plt.subplots(1, 3, figsize=(8, 5), sharey=True)
-for ax, (label, measure, short, factor) in zip(
-    axes,
-    (
-        ("communities", "communities", "communities", 1),
-        ("isolated at the end", "isolated end", "isolated", 1),
-        ("wrong associations, %", "wrong associations, %", "wrong", 100),
-    ),
-    strict=True,
-):
-    beside(ax, "FedCRef", measure, short, factor)
-    ax.set(xlabel=label, title=None)
+for ax, (measure, label) in zip(axes, LABELS.items(), strict=True):
+    rows = both.query("method == 'FedCRef' and measure == @measure")
+    figures.published_and_ours(ax, rows, systems, "system")
+    ax.set_xlabel(label)
 axes[0].axvline(10, color="grey", linestyle=":", linewidth=1)
-axes[0].set_yticks(range(len(systems)), [named(system) for system in sorted(systems)], fontsize=8.5)
-legend_below(figure)
+axes[0].set_yticks(range(len(systems)), named.values(), fontsize=8.5)
+figures.key_to_published_and_ours(figure, "published (twice if two tables have the system)")
 plots.show(
     figure,
     2,
@@ -262,14 +195,11 @@ plots.show(
 # The paper's Table 2 also clusters all images in one place with DEC. The next cell prints our number beside it.
 
 # %%
-for system, runs in systems.items():
-    mean = measured(system, "Global DEC", "accuracy").mean()
-    if np.isfinite(mean):
-        found = measured(system, "Global DEC", "communities").mean()
-        theirs = printed(system, "Global DEC", "ACC end")["value"].tolist()
-        print(
-            f"Global DEC, {len(runs)} seed: ACC {mean:.2f} with K = {found:.0f}; the paper: {theirs}"
-        )
+for system, rows in both.query("method == 'Global DEC' and seeds > 0").groupby("system"):
+    end = rows[rows["measure"] == "ACC end"]
+    found = rows.loc[rows["measure"] == "communities", "ours"].iloc[0]
+    told = f"ACC {end['ours'].iloc[0]:.2f} with K = {found:.0f}; the paper: {end['value'].tolist()}"
+    print(f"Global DEC, {end['seeds'].iloc[0]} seed: {told}")
 
 # %% [markdown]
 # In the reduced run, DEC has a tenth of the default steps. They separate the few classes of a client, but not ten
@@ -309,26 +239,15 @@ for (method, measure), rows in twice.groupby(["method", "measure"]):
 # run that has ended keeps its last value.
 
 # %%
-here = [key for key in sorted(systems) if key[1] == "dirty-uniform" and key[3:] == (0.0, 25)]
-here = [key for key in here if key[0] in ("mnist", "emnist-digits")]
-
-
-def curves(system, method, measure="accuracy"):
-    """A measure per iteration: one row per seed, one column per iteration."""
-    rows = pd.concat([run.rounds.assign(run=run.id) for run in systems[system]])
-    rows = rows[rows["method"] == method]
-    return rows.pivot(index="run", columns="round", values=measure).ffill(axis=1)
-
+here = [system for system in systems if system[1] == "dirty-uniform" and system[3:] == (0.0, 25)]
+here = [system for system in here if system[0] in ("mnist", "emnist-digits")]
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, sharex=True)
 for ax, method in zip(axes, ("FedCRef", "Alone"), strict=True):
     for place, system in enumerate(here):
-        seeds = curves(system, method)
-        colour, marker = plots.COLOURS[place], plots.MARKERS[place]
-        label = f"dirtiness {system[2]:g} ({len(seeds)} seeds)"
-        ax.plot(seeds.columns, seeds.mean(), color=colour, marker=marker, label=label)
-        ax.fill_between(seeds.columns, seeds.min(), seeds.max(), color=colour, alpha=0.2, lw=0)
+        seeds = reports.by_seed(systems[system], method, "accuracy")
+        figures.seed_band(ax, seeds, place, f"dirtiness {system[2]:g} ({len(seeds)} seeds)")
     ax.set(xlabel="iteration", title=method)
 axes[0].set_ylabel("mean ACC of clients")
 if here:
@@ -351,24 +270,22 @@ plots.show(
 # run.
 
 # %%
-of_mnist = [
-    past_run for past_run in past if past_run.parameters["dataset"] in ("mnist", "emnist-digits")
-]
-dirtiest = max(of_mnist, key=lambda past_run: past_run.parameters["dirtiness"], default=None)
+of_mnist = [run for run in past if run.parameters["dataset"] in ("mnist", "emnist-digits")]
+dirtiest = max(of_mnist, key=lambda run: run.parameters["dirtiness"], default=None)
 graphs = pd.DataFrame()
 if dirtiest:
-    graphs = dirtiest.rounds[dirtiest.rounds["method"] == "FedCRef"].query("round > 0")
+    graphs = dirtiest.by_method["FedCRef"].query("round > 0")
     shares = [f"{share:.0%}" for share in graphs["wrong"]]
     print(f"{dirtiest.id}\nwrong associations, iteration by iteration:", *shares)
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 4, figsize=(8, 3.1))
-for ax in axes:
-    ax.set_axis_off()
 places = np.unique(np.linspace(0, max(len(graphs) - 1, 0), 4).round().astype(int))
 for (_, row), ax in zip(graphs.iloc[places[: len(graphs)]].iterrows(), axes, strict=False):
     plots.associations(row, ax)
     ax.set_title(f"iteration {row['round']}\n{row['communities']} communities", fontsize=9)
+for ax in axes:
+    ax.set_axis_off()
 plots.associations_key(figure)
 plots.show(
     figure,
@@ -390,29 +307,32 @@ plots.show(
 # when all its runs have ended; until then, a run that has ended keeps its last value. Look at the number of seeds before
 # you compare two lines.
 
-# %% tags=["hide-input"]
-dirty = [key for key in sorted(systems) if key[:3] == ("mnist", "dirty-uniform", 0.3)]
+# %%
+dirty = [system for system in systems if system[:3] == ("mnist", "dirty-uniform", 0.3)]
 rows_of = {
-    "overlap": [key for key in dirty if key[4] == 25],
-    "number of clients": [key for key in dirty if key[3] == 0],
+    "overlap": {f"{system[3]:g}": system for system in dirty if system[4] == 25},
+    "number of clients": {f"{system[4]}": system for system in dirty if system[3] == 0},
 }
 MEASURES = {"accuracy": "mean ACC", "communities": "communities", "isolated": "isolated clusters"}
+
+
+def draw_trend(ax, keys, measure):
+    for place, (value, system) in enumerate(keys.items()):
+        seeds = reports.by_seed(systems[system], "FedCRef", measure)
+        seeds = seeds if measure == "accuracy" else seeds.loc[:, 1:]
+        label = f"{value} ({len(seeds)} seed{'s' * (len(seeds) > 1)})"
+        figures.seed_band(ax, seeds, place, label)
+
+
+# %% tags=["hide-input"]
+look = {"fontsize": 8, "title_fontsize": 8, "loc": "center left", "bbox_to_anchor": (1, 0.5)}
 figure, axes = plt.subplots(2, 3, figsize=(8, 5), sharex=True)
 for row, (what, keys) in zip(axes, rows_of.items(), strict=True):
     for ax, (measure, label) in zip(row, MEASURES.items(), strict=True):
-        for place, key in enumerate(keys):
-            seeds = curves(key, "FedCRef", measure)
-            seeds = seeds if measure == "accuracy" else seeds.loc[:, 1:]
-            colour, marker = plots.COLOURS[place], plots.MARKERS[place]
-            value = f"{key[3]:g}" if what == "overlap" else key[4]
-            name = f"{value} ({len(seeds)} seed{'s' * (len(seeds) > 1)})"
-            ax.plot(seeds.columns, seeds.mean(), color=colour, marker=marker, label=name)
-            ax.fill_between(seeds.columns, seeds.min(), seeds.max(), color=colour, alpha=0.2, lw=0)
+        draw_trend(ax, keys, measure)
         ax.set_ylabel(label)
     if keys:
-        row[-1].legend(
-            title=what, fontsize=8, title_fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5)
-        )
+        row[-1].legend(title=what, **look)
 for ax in axes[-1]:
     ax.set_xlabel("iteration")
 plots.show(
@@ -428,11 +348,11 @@ plots.show(
 # These are the printed numbers beside ours, for FedCRef without overlap:
 
 # %%
-for system in rows_of["number of clients"]:
-    mean = measured(system, "FedCRef", "accuracy").mean()
-    other = printed(system, "FedCRef", "ACC end")["value"].tolist()
-    count = f"{len(systems[system])} seed{'s' * (len(systems[system]) > 1)}"
-    print(f"{system[4]} clients: ACC {mean:.2f} ({count}); the paper: {other}")
+for clients, system in rows_of["number of clients"].items():
+    rows = accuracies[accuracies["system"] == system]
+    mean, seeds, other = rows["ours"].iloc[0], rows["seeds"].iloc[0], rows["value"].tolist()
+    count = f"{seeds} seed{'s' * (seeds > 1)}"
+    print(f"{clients} clients: ACC {mean:.2f} ({count}); the paper: {other}")
 
 # %% [markdown]
 # In the paper, ACC is lowest with the most clients. **At the reduced scale** no such trend can be seen. Our systems with
@@ -446,20 +366,15 @@ for system in rows_of["number of clients"]:
 # other numbers $S$ of images per class. With $S = 100$ there are more epochs, too.
 
 # %%
-SAME = {"dirtiness": 0.3, "clients": 25, "seed": 0}
 FULL = {"rounds": 15, "federated_epochs": 7}  # the paper's federated training
 CODE = {"theta": 0.25, "tau": 0.85, "normalisation": "min-max", "match": "first", "stop": "code"}
-of_system = [record for record in known if SAME.items() <= record.parameters.items()]
-same_system = [record for record in of_system if not FULL.items() <= record.parameters.items()]
+of_system = [run for run in known if records.has(run, {"dirtiness": 0.3, "clients": 25, "seed": 0})]
+same_system = [run for run in of_system if not records.has(run, FULL)]
 by_images = {}
-for record in same_system:
-    if CODE.items() <= (own := record.parameters).items():
-        got = {name: record.summary[name]["accuracy"] for name in record.summary}
-        isolated = record.summary["FedCRef"]["isolated"]
-        by_images[own["dataset"], own["overlap_fraction"], own["samples"]] = {
-            **got,
-            "isolated": isolated,
-        }
+for run in (run for run in same_system if records.has(run, CODE)):
+    key = tuple(run.parameters[name] for name in ("dataset", "overlap_fraction", "samples"))
+    by_images[key] = {name: found["accuracy"] for name, found in run.summary.items()}
+    by_images[key]["isolated"] = run.summary["FedCRef"]["isolated"]
 
 # %% tags=["nbval-check-output"]
 images_table = pd.DataFrame(by_images).T.sort_index().astype({"isolated": int})
@@ -487,15 +402,13 @@ print(images_table.rename_axis(["data", "overlap", "S"]).round(3).to_string())
 # %%
 COLUMNS = {"iterations": "iter.", "communities": "comm.", "isolated": "isol.", "wrong": "wrong"}
 COLUMNS |= {"accuracy": "ACC", "worst_accuracy": "worst"}
+MNIST = {"dataset": "mnist", "samples": 500, "overlap_fraction": 0.0}
 choices, first_graph = {}, {}
-for record in same_system:
-    own = record.parameters
-    if (own["dataset"], own["samples"], own["overlap_fraction"]) == ("mnist", 500, 0.0):
-        changed = [f"{n} {own[n]}" for n, value in CODE.items() if own[n] != value]
-        choice = ", ".join(changed) or "as in the code"
-        choices[choice] = {short: record.summary["FedCRef"][n] for n, short in COLUMNS.items()}
-        rounds = record.rounds[record.rounds["method"] == "FedCRef"].set_index("round")
-        first_graph[choice] = rounds.loc[1, "isolated"]
+for run in (run for run in same_system if records.has(run, MNIST)):
+    changed = [f"{n} {run.parameters[n]}" for n in CODE if run.parameters[n] != CODE[n]]
+    choice = ", ".join(changed) or "as in the code"
+    choices[choice] = {short: run.summary["FedCRef"][n] for n, short in COLUMNS.items()}
+    first_graph[choice] = run.by_method["FedCRef"].set_index("round").loc[1, "isolated"]
 
 # %% tags=["nbval-check-output"]
 choices_table = pd.DataFrame(choices).T.sort_index(key=lambda index: index != "as in the code")
@@ -519,22 +432,16 @@ print(choices_table.round(3).to_string())
 # no table of the ledger. The next cell prints it beside the run with less training, and beside the numbers printed for EMNIST.
 
 # %% tags=["nbval-check-output"]
-MNIST = {"dataset": "mnist", "samples": 500, "overlap_fraction": 0.0} | CODE
-for record in sorted(of_system, key=lambda record: record.parameters["rounds"]):
-    if MNIST.items() <= (own := record.parameters).items():
+for run in sorted(of_system, key=lambda run: run.parameters["rounds"]):
+    if records.has(run, MNIST | CODE):
+        own = run.parameters
         print(f"{own['rounds']} rounds of {own['federated_epochs']} epochs")
-        lines = pd.DataFrame(record.summary).T.rename(columns=COLUMNS)[list(COLUMNS.values())]
+        lines = pd.DataFrame(run.summary).T.rename(columns=COLUMNS)[list(COLUMNS.values())]
         print(lines.round(3).to_string(), "\n")
 print("printed for EMNIST's digits")
-emnist = ("emnist-digits", "dirty-uniform", 0.3, 0.0, 25)
-for method, measure in (
-    ("FedCRef", "communities"),
-    ("FedCRef", "isolated end"),
-    ("FedCRef", "wrong associations, %"),
-    ("FedCRef", "ACC end"),
-    ("Perfect associations", "ACC end"),
-):
-    values = printed(emnist, method, measure)["value"]
+PRINTED = [("FedCRef", measure) for measure in (*LABELS, "ACC end")]
+for method, measure in (*PRINTED, ("Perfect associations", "ACC end")):
+    values = twice.query("method == @method and measure == @measure")["value"]
     print(f"{method}, {measure}:", " and ".join(f"{value:g}" for value in values))
 
 # %% [markdown]

@@ -1,0 +1,388 @@
+"""Figures of the ledger's page and the reports, drawn from the tables of `reports`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from cflkit import plots
+from cflkit.datasets import ImageSet
+from cflkit.partition import shifts
+from cflkit.plots import COLOURS, MARKERS
+from cflkit.reproduce import ledger, reports
+from cflkit.reproduce.papers import PAPERS
+from cflkit.reproduce.records import Record
+from cflkit.reproduce.reports import Curve, Groups, titled
+
+Look = dict[str, Any]
+# How the answers of the ledger look: colour, hatching of bars, marker of points
+ANSWERS = {
+    "reproduced": ("#009E73", "", "o"),
+    "close": ("#F0E442", "..", "^"),
+    "differs": ("#D55E00", "xx", "X"),
+    "inconclusive": ("#56B4E9", "//", "D"),
+    "single run": ("#CC79A7", "--", "s"),
+    "not run": ("0.88", "", ""),
+    ledger.NO_CODE: ("0.4", "", ""),
+}
+# How numbers look that are compared: printed, of three seeds, and of fewer
+PUBLISHED: Look = {"marker": "D", "color": COLOURS[1], "markersize": 4.5, "linewidth": 1}
+OURS: Look = {"marker": "o", "color": COLOURS[0], "markersize": 5, "linewidth": 1}
+FEW_SEEDS = OURS | {"markerfacecolor": "white"}
+# A method in two versions, see `versions`: column, marker and colour
+VERSIONS = {
+    "published": ("value", "|", "black"),
+    "as published, ours": ("ours", "X", "#D55E00"),
+    "as intended, ours": ("intended", "o", "#0072B2"),
+}
+
+# --- Parts of figures ----------------------------------------------------------------------------
+
+
+def panels(
+    titles: Sequence[str], shape: tuple[int, int], size: tuple[float, float], **options: Any
+) -> tuple[Figure, NDArray[Any]]:
+    """Make panels with common axes, row by row; hide those that no title is for.
+
+    The options are those of the titles.
+    """
+    figure, axes = plt.subplots(*shape, figsize=size, sharex=True, sharey=True, squeeze=False)
+    for ax, title in zip(axes.flat, titles, strict=False):
+        ax.set_title(title, **options)
+    for ax in axes.flat[len(titles) :]:
+        ax.set_visible(False)
+    return figure, axes
+
+
+def legend(figure: Figure, ncols: int = 3, place: Any = "outside lower center") -> None:
+    """Put one legend of all panels beside them; what several panels have is there once."""
+    labels: dict[str, Any] = {}
+    for ax in figure.axes:
+        labels |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    if labels:
+        figure.legend(labels.values(), labels.keys(), loc=place, ncols=ncols)
+
+
+def rows_from_the_top(ax: Axes, names: Sequence[str]) -> None:
+    """Name the rows of a panel, of which the first one is at the top."""
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
+
+
+def comparison(
+    parts: Sequence[Sequence[tuple[str, str, pd.DataFrame]]],
+    by: str,
+    names: Sequence[str],
+    size: tuple[float, float],
+    sharex: Any = True,
+    published: str = "published",
+) -> Figure:
+    """Draw rows of panels, each with a title, the label of its axis, and `published_and_ours`.
+
+    ``published`` is what the legend says of printed numbers.
+    """
+    shape = len(parts), len(parts[0])
+    figure, axes = plt.subplots(*shape, figsize=size, sharey=True, sharex=sharex, squeeze=False)
+    for line, panels_of_line in zip(axes, parts, strict=True):
+        for ax, (title, xlabel, rows) in zip(line, panels_of_line, strict=True):
+            published_and_ours(ax, rows, by, names)
+            ax.set(title=title, xlabel=xlabel)
+    looks = {published: PUBLISHED, "ours, three seeds": OURS, "ours, one seed": FEW_SEEDS}
+    for label, look in looks.items():
+        axes[0, 0].plot([], [], linestyle="", label=label, **look)
+    legend(figure)
+    return figure
+
+
+def published_and_ours(ax: Axes, rows: pd.DataFrame, by: str, names: Sequence[str]) -> None:
+    """Draw a row per name: printed numbers (diamonds), and below them our mean (dot).
+
+    The rows are those of `reports.at_scale` or `reports.beside`, and ``by`` is the column of the
+    names. A name that is printed several times has several rows. Lines are printed deviations, and
+    the range of our seeds.
+    """
+    for place, name in enumerate(names):
+        these = rows[rows[by] == name].to_dict("records")
+        for number, row in enumerate(these):
+            at = place - 0.28 + 0.16 * number
+            ax.errorbar(row["value"], at, xerr=row["deviation"], linestyle="", **PUBLISHED)
+        for row in these[:1]:
+            ax.hlines(place + 0.15, row["low"], row["high"], color=OURS["color"], linewidth=1)
+            ax.plot(row["ours"], place + 0.15, **(OURS if row["seeds"] > 2 else FEW_SEEDS))
+    rows_from_the_top(ax, names)
+    ax.grid(axis="y", alpha=0.3)
+
+
+def published_on_ours(ax: Axes, rows: pd.DataFrame) -> None:
+    """Draw the rows of `reports.at_scale` as `published_and_ours`, with both on one level.
+
+    This is for panels with little room. The printed number is a hollow diamond.
+    """
+    for place, row in enumerate(rows.to_dict("records")):
+        ax.plot([row["low"], row["high"]], [place, place], color=COLOURS[0], linewidth=2)
+        ax.plot(row["ours"], place, "o", color=COLOURS[0], label="ours")
+        ax.plot(row["value"], place, "D", color="black", fillstyle="none", label="published")
+    ax.set_yticks(range(len(rows)), rows["method"], fontsize=8)
+    ax.set_ylim(len(rows) - 0.3, -0.7)
+
+
+def versions(ax: Axes, rows: pd.DataFrame, by: str, names: Sequence[str]) -> None:
+    """Draw a row per name: the printed number, and ours as published and as intended.
+
+    The rows are those of `reports.at_scale`, and ``by`` is the column of the names. A square is a
+    method that has one version. A dash at the right edge says that a dash is printed.
+    """
+    rows = rows.set_index(by).reindex(names)
+    single = rows["intended"].isna()
+    ax.hlines(range(len(rows)), rows["ours"], rows["intended"], color="0.8", zorder=0)
+    for label, (column, marker, colour) in VERSIONS.items():
+        big: Look = {"markersize": 10, "markeredgewidth": 2} if marker == "|" else {"markersize": 6}
+        values = rows[column].mask(single) if column == "ours" else rows[column]
+        ax.plot(values, range(len(rows)), marker, color=colour, label=label, **big)
+    if single.any():
+        square = rows["ours"].where(single)
+        ax.plot(square, range(len(rows)), "s", color="0.4", label="ours, in one version")
+    for place in np.flatnonzero(rows["value"].isna() & rows["ours"].notna()):
+        printed_dash(ax, int(place), "black")
+    rows_from_the_top(ax, names)
+
+
+def printed_dash(ax: Axes, place: int, colour: str) -> None:
+    """Mark at the right edge of a row that a dash is printed."""
+    look: Look = {"ha": "right", "va": "center", "fontsize": 12, "fontweight": "bold"}
+    ax.text(0.98, place, "–", color=colour, transform=ax.get_yaxis_transform(), **look)
+
+
+def seed_band(ax: Axes, seeds: pd.DataFrame, number: int, label: str) -> None:
+    """Draw the mean of `reports.by_seed`, and a band from the smallest to the largest seed."""
+    colour = COLOURS[number]
+    ax.plot(seeds.columns, seeds.mean(), color=colour, marker=MARKERS[number], label=label)
+    ax.fill_between(seeds.columns, seeds.min(), seeds.max(), color=colour, alpha=0.2, lw=0)
+
+
+def seed_points(ax: Axes, ways: Mapping[str, Sequence[Curve]]) -> None:
+    """Draw the mean curve of each way of training, and a pale point per seed and round."""
+    for number, (way, curves) in enumerate(ways.items()):
+        look: Look = {"color": COLOURS[number], "marker": MARKERS[number]}
+        rounds = np.arange(1, len(curves[0]) + 1)
+        ax.plot(rounds, np.mean(curves, axis=0), label=way, **look)
+        for curve in curves:
+            ax.plot(rounds + 0.06 * (number - 1), curve, linestyle="", alpha=0.35, **look)
+
+
+def points_by_data_set(
+    ax: Axes, table: pd.DataFrame, x: str, y: str, looks: Mapping[str, tuple[str, str]], **look: Any
+) -> None:
+    """Draw a point per row of a table, and the diagonal.
+
+    The index has a level ``dataset``, and ``looks`` gives the colour and marker of each.
+    """
+    for name, (colour, marker) in looks.items():
+        if len(table) and name in table.index.unique("dataset"):
+            rows = table.xs(name, level="dataset")
+            look |= {"color": colour, "marker": marker, "linestyle": ""}
+            ax.plot(rows[x], rows[y], label=name, **look)
+    ax.axline((0, 0), slope=1, color="grey", linewidth=0.8)
+
+
+# --- The ledger ----------------------------------------------------------------------------------
+
+
+def answers(counts: pd.DataFrame, scales: Sequence[str]) -> Figure:
+    """Draw the share of each answer in every table: a panel per scale of `ledger.counts`.
+
+    Tables without a run at any scale share one bar per paper. Counts stand where they fit.
+    """
+    known = counts[list(ANSWERS)]
+    run = known.drop(columns="not run").sum(axis=1).groupby(level=["paper", "table"]).sum() > 0
+    order = list(PAPERS)
+    tables = sorted(run.index, key=lambda pair: (order.index(pair[0]), len(pair[1]), pair[1]))
+    bars = [f"{a}, {titled(b) if run[a, b] else 'tables not run'}" for a, b in tables]
+    figure, axes = plt.subplots(1, len(scales), figsize=(8, 3.6), sharey=True, squeeze=False)
+    for ax, scale in zip(axes[0], scales, strict=True):
+        numbers = known.loc[scale].loc[tables].groupby(bars, sort=False).sum()
+        total, left = numbers.sum(axis=1).to_numpy(), np.zeros(len(numbers))
+        for name, (colour, hatch, _) in ANSWERS.items():
+            width = numbers[name].to_numpy() / total
+            look: Look = {"color": colour, "hatch": hatch, "edgecolor": "white", "height": 0.8}
+            ax.barh(range(len(numbers)), width, left=left, label=name, **look)
+            digits = numbers[name].astype(str).str.len()
+            for place in np.flatnonzero(width > 0.03 + 0.03 * digits):
+                middle, count = left[place] + width[place] / 2, numbers[name].iloc[place]
+                box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+                ax.text(middle, place, count, ha="center", va="center", fontsize=8, bbox=box)
+            left += width
+        ax.set(title=f"{scale} scale", xlabel="share of the numbers", xlim=(0, 1))
+        rows_from_the_top(ax, list(numbers.index))
+    legend(figure)
+    return figure
+
+
+def differences(rows: pd.DataFrame, margins: Mapping[str, tuple[float, float]]) -> Figure:
+    """Draw our means minus the printed numbers of one table, with our intervals.
+
+    The rows are those of `reports.with_runs`, with a ``label`` for the scenario. There is a row of
+    panels per measure, whose two margins are bands, and a column per method. A panel reaches three
+    times the larger margin to both sides; a triangle at an edge stands for a mark beyond it.
+    """
+    scenarios, names = list(rows["label"].unique()), list(rows["method"].unique())
+    many = len(names) > 8  # narrow panels
+    height = 1.2 + len(margins) * (0.4 + 0.095 * len(scenarios)) + 0.6 * many
+    size = (7.5 if many else 5.6, height)
+    figure, axes = plt.subplots(
+        len(margins), len(names), figsize=size, sharex="row", sharey=True, squeeze=False
+    )
+    for (y, x), ax in np.ndenumerate(axes):
+        measure, (near, far) = list(margins.items())[y]
+        ax.axvspan(-far, far, color="0.93")
+        ax.axvspan(-near, near, color="0.82")
+        some = rows[(rows["measure"] == measure) & (rows["method"] == names[x])]
+        for row in some.to_dict("records"):
+            difference(ax, row, scenarios.index(row["label"]), 3 * far)
+        rows_from_the_top(ax, scenarios)
+        ax.grid(axis="x", color="0.9")
+        ax.tick_params(axis="y", length=0)
+        ax.set_xlim(-3.45 * far, 3.45 * far)
+        ax.set_xticks([0], ["0"])
+        if y == 0:
+            ax.set_title(names[x], fontsize=8, rotation=90 if many else 0)
+        if x == len(names) // 2:
+            ax.set_xlabel(f"{measure}, ours minus published")
+    line: Look = {"linestyle": "none", "markeredgecolor": "0.2"}
+    handles = [
+        Line2D([], [], marker=marker, color=colour, label=name, **line)
+        for name, (colour, _, marker) in ANSWERS.items()
+        if marker
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+def difference(ax: Axes, row: Mapping[Any, Any], place: int, edge: float) -> None:
+    """Draw one mark of `differences`."""
+    colour, _, marker = ANSWERS[row["status"]]
+    if np.isnan(row["value"]):
+        printed_dash(ax, place, colour)
+    off = row["ours"] - row["value"]
+    half = 0 if np.isnan(row["half_width"]) else row["half_width"]
+    ax.hlines(place, *np.clip([off - half, off + half], -edge, edge), color=colour, linewidth=1.5)
+    beyond = abs(off) > edge
+    marker = (">" if off > 0 else "<") if beyond else marker
+    look: Look = {"color": colour, "markeredgecolor": "0.2", "markeredgewidth": 0.5}
+    ax.plot(np.clip(off, -edge, edge), place, marker, markersize=3.5 if beyond else 5.5, **look)
+
+
+# --- OCFL ----------------------------------------------------------------------------------------
+
+
+def temperatures(
+    titles: Sequence[str],
+    groups: Groups,
+    theirs: Mapping[tuple[Any, ...], Curve],
+    fired: Mapping[tuple[Any, ...], int],
+    shape: tuple[int, int],
+    size: tuple[float, float],
+    ticks: Sequence[int],
+    whole: bool,
+) -> Figure:
+    """Draw our runs (dashed, by seed) and the authors' run (black), one panel per scenario.
+
+    Triangles are the rounds in which OCFL-HDB clustered, for the authors' runs those in ``fired``.
+    The curves are those without clustering if they are ``whole``; else ours end with the
+    clustering, and have a marker per round. They are drawn to the last of the ``ticks``.
+    """
+    figure, axes = panels(titles, shape, size)
+    until = ticks[-1]
+    for ax, (scenario, runs) in zip(axes.flat, groups.items(), strict=False):
+        for run in runs:
+            seed = run.parameters["seed"]
+            curve = reports.temperatures(run, "FedAvg" if whole else "OCFL-HDB")[:until]
+            look: Look = {"color": COLOURS[seed], "linestyle": "--", "label": f"ours, seed {seed}"}
+            look |= {"linewidth": 1.2} if whole else {"marker": MARKERS[seed]}
+            ax.plot(range(1, len(curve) + 1), curve, **look)
+            if whole and (at := run.summary["OCFL-HDB"]["clustering_round"]):
+                ax.plot(at, curve[at - 1], "^", markersize=8, color=COLOURS[seed])
+        authors, at = theirs[scenario][:until], fired[scenario]
+        ax.plot(range(1, len(authors) + 1), authors, color="black", label="the authors' run")
+        ax.plot(at, authors[at - 1], "^", markersize=8, color="black")
+    for ax in axes[-1]:
+        ax.set(xlabel="round", xticks=ticks)
+    figure.supylabel("temperature $T$", fontsize=9.5)
+    return figure
+
+
+def mean_temperatures(
+    theirs: Mapping[str, Sequence[Curve]], ours: Mapping[str, Sequence[Curve]]
+) -> Figure:
+    """Draw `plots.band` of the authors' runs and of ours, one panel per name, three at the most."""
+    figure, axes = plt.subplots(1, 3, figsize=(7.5, 2.6), sharey=True)
+    used = axes[[*range(len(theirs) - 1), -1]]
+    for ax, (name, curves) in zip(used, theirs.items(), strict=True):
+        length = min(map(len, curves))
+        plots.band([curve[:length] for curve in curves], "black", "the authors' runs", ax)
+        if own := [curve[:length] for curve in ours.get(name, [])]:
+            plots.band(own, COLOURS[0], f"ours ({len(own)} scenarios)", ax)
+            ax.lines[-1].set_linestyle("--")
+        ax.set(title=f"{name}\n{len(curves)} scenarios", ylabel="")
+    axes[0].set_ylabel("mean temperature $T$")
+    return figure
+
+
+# --- EMD-CFL and explanations --------------------------------------------------------------------
+
+
+def dyed_digits(
+    digits: ImageSet,
+    shown: Sequence[int],
+    dyes: Mapping[str, Sequence[float] | NDArray[np.float64]],
+) -> Figure:
+    """Draw a digit of each class in several dyes, with its colour and lightness (Rec. 709)."""
+    places = [int((digits.labels == label).nonzero()[0]) for label in shown]
+    figure, axes = plt.subplots(len(dyes), len(shown), figsize=(3.4, 4.4))
+    for (title, colours), row in zip(dyes.items(), axes, strict=True):
+        dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
+        table = np.broadcast_to(np.asarray(colours), (10, 3))
+        for image, label, ax in zip(dyed, shown, row, strict=True):
+            ax.imshow(image.permute(1, 2, 0))
+            rgb = " ".join(f"{255 * value:.0f}" for value in table[label])
+            lightness = table[label] @ [0.2126, 0.7152, 0.0722]
+            ax.set(xticks=[], yticks=[])
+            ax.set_xlabel(f"{rgb}\nlight {lightness:.2f}", fontsize=8)
+        row[0].set_ylabel(title)
+    return figure
+
+
+def clean_and_fooled(ax: Axes, runs: Sequence[Record], methods: Sequence[str]) -> None:
+    """Draw the clean clients' accuracy (dot), and that in shades to fool (cross), in per cent."""
+    kinds = {"clean_accuracy": ("o", 6), "backdoor_accuracy": ("x", 7)}
+    for run in runs:
+        for place, name in enumerate(methods):
+            x = place + 0.15 * (run.parameters["seed"] - 1)
+            ends = [100 * run.summary[name][kind] for kind in kinds]
+            ax.plot([x, x], ends, color="lightgrey", zorder=0)
+            for end, colour, (marker, size) in zip(ends, COLOURS[:2], kinds.values(), strict=True):
+                ax.plot(x, end, marker, color=colour, markersize=size)
+    ax.plot([], [], "o", color=COLOURS[0], label="own test images")
+    ax.plot([], [], "x", color=COLOURS[1], label="in shades to fool")
+    ax.set_xticks(range(len(methods)), methods)
+
+
+def archived_boxes(table: pd.DataFrame, points: bool = True) -> Figure:
+    """Draw `plots.boxes` of insertion (above) and deletion, one column per data set."""
+    sets = list(table["dataset"].unique())
+    figure, axes = plt.subplots(2, len(sets), figsize=(6.8, 3), sharex=True, sharey=True)
+    for column, name in enumerate(sets):
+        for ax, measure in zip(axes[:, column], ("insertion", "deletion"), strict=True):
+            plots.boxes(table[table["dataset"] == name], measure, ax, lying=True, points=points)
+        axes[0, column].set_title(name)
+    axes[0, len(sets) // 2].set_xlabel("area under insertion (high is good)")
+    axes[1, len(sets) // 2].set_xlabel("area under deletion (low is good)")
+    return figure
