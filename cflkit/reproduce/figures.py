@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, product
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -10,7 +11,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from cflkit import plots
@@ -22,7 +22,10 @@ from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.records import Record
 from cflkit.reproduce.reports import Curve, Groups, titled
 
+Curves = Sequence[Curve]
 Look = dict[str, Any]
+# Rows of panels: title, label of the axis, and numbers
+Parts = Sequence[Sequence[tuple[str, str, pd.DataFrame]]]
 # How the answers of the ledger look: colour, hatching of bars, marker of points
 ANSWERS = {
     "reproduced": ("#009E73", "", "o"),
@@ -50,10 +53,7 @@ VERSIONS = {
 def panels(
     titles: Sequence[str], shape: tuple[int, int], size: tuple[float, float], **options: Any
 ) -> tuple[Figure, NDArray[Any]]:
-    """Make panels with common axes, row by row; hide those that no title is for.
-
-    The options are those of the titles.
-    """
+    """Make panels with common axes and with titles, and hide those that no title is for."""
     figure, axes = plt.subplots(*shape, figsize=size, sharex=True, sharey=True, squeeze=False)
     for ax, title in zip(axes.flat, titles, strict=False):
         ax.set_title(title, **options)
@@ -78,54 +78,37 @@ def rows_from_the_top(ax: Axes, names: Sequence[str]) -> None:
 
 
 def comparison(
-    parts: Sequence[Sequence[tuple[str, str, pd.DataFrame]]],
-    by: str,
-    names: Sequence[str],
-    size: tuple[float, float],
-    sharex: Any = True,
-    published: str = "published",
+    parts: Parts, by: str, names: Sequence[str], published: str = "published", **options: Any
 ) -> Figure:
-    """Draw rows of panels, each with a title, the label of its axis, and `published_and_ours`.
+    """Draw a row per name: printed numbers (diamonds), and below them our mean (dot).
 
-    ``published`` is what the legend says of printed numbers.
+    Each panel has a title, the label of its axis, and rows of `reports.at_scale` or
+    `reports.beside`, of which several can have one name in the column ``by``. Lines are printed
+    deviations, and the range of our seeds. The options are those of `plt.subplots`.
     """
-    shape = len(parts), len(parts[0])
-    figure, axes = plt.subplots(*shape, figsize=size, sharey=True, sharex=sharex, squeeze=False)
-    for line, panels_of_line in zip(axes, parts, strict=True):
-        for ax, (title, xlabel, rows) in zip(line, panels_of_line, strict=True):
-            published_and_ours(ax, rows, by, names)
-            ax.set(title=title, xlabel=xlabel)
+    figure, axes = plt.subplots(len(parts), len(parts[0]), sharey=True, squeeze=False, **options)
     looks = {published: PUBLISHED, "ours, three seeds": OURS, "ours, one seed": FEW_SEEDS}
     for label, look in looks.items():
         axes[0, 0].plot([], [], linestyle="", label=label, **look)
+    for ax, (title, xlabel, rows) in zip(axes.flat, chain(*parts), strict=True):
+        for place, name in enumerate(names):
+            these = rows[rows[by] == name].to_dict("records")
+            for number, row in enumerate(these):
+                at = place - 0.28 + 0.16 * number
+                ax.errorbar(row["value"], at, xerr=row["deviation"], linestyle="", **PUBLISHED)
+            for row in these[:1]:
+                ax.hlines(place + 0.15, row["low"], row["high"], color=COLOURS[0], linewidth=1)
+                ax.plot(row["ours"], place + 0.15, **(OURS if row["seeds"] > 2 else FEW_SEEDS))
+        rows_from_the_top(ax, names)
+        ax.tick_params(axis="y", labelsize=8.5)
+        ax.grid(axis="y", alpha=0.3)
+        ax.set(title=title, xlabel=xlabel)
     legend(figure)
     return figure
 
 
-def published_and_ours(ax: Axes, rows: pd.DataFrame, by: str, names: Sequence[str]) -> None:
-    """Draw a row per name: printed numbers (diamonds), and below them our mean (dot).
-
-    The rows are those of `reports.at_scale` or `reports.beside`, and ``by`` is the column of the
-    names. A name that is printed several times has several rows. Lines are printed deviations, and
-    the range of our seeds.
-    """
-    for place, name in enumerate(names):
-        these = rows[rows[by] == name].to_dict("records")
-        for number, row in enumerate(these):
-            at = place - 0.28 + 0.16 * number
-            ax.errorbar(row["value"], at, xerr=row["deviation"], linestyle="", **PUBLISHED)
-        for row in these[:1]:
-            ax.hlines(place + 0.15, row["low"], row["high"], color=OURS["color"], linewidth=1)
-            ax.plot(row["ours"], place + 0.15, **(OURS if row["seeds"] > 2 else FEW_SEEDS))
-    rows_from_the_top(ax, names)
-    ax.grid(axis="y", alpha=0.3)
-
-
 def published_on_ours(ax: Axes, rows: pd.DataFrame) -> None:
-    """Draw the rows of `reports.at_scale` as `published_and_ours`, with both on one level.
-
-    This is for panels with little room. The printed number is a hollow diamond.
-    """
+    """Draw rows of `reports.at_scale` with both numbers on one level, for lack of room."""
     for place, row in enumerate(rows.to_dict("records")):
         ax.plot([row["low"], row["high"]], [place, place], color=COLOURS[0], linewidth=2)
         ax.plot(row["ours"], place, "o", color=COLOURS[0], label="ours")
@@ -137,19 +120,19 @@ def published_on_ours(ax: Axes, rows: pd.DataFrame) -> None:
 def versions(ax: Axes, rows: pd.DataFrame, by: str, names: Sequence[str]) -> None:
     """Draw a row per name: the printed number, and ours as published and as intended.
 
-    The rows are those of `reports.at_scale`, and ``by`` is the column of the names. A square is a
-    method that has one version. A dash at the right edge says that a dash is printed.
+    The rows are those of `reports.at_scale`, with the names in the column ``by``. A method in one
+    version is a square, and a printed dash stands at the right edge.
     """
-    rows = rows.set_index(by).reindex(names)
-    single = rows["intended"].isna()
-    ax.hlines(range(len(rows)), rows["ours"], rows["intended"], color="0.8", zorder=0)
+    rows, places = rows.set_index(by).reindex(names), range(len(names))
+    single = rows["intended"].isna() & rows["ours"].notna()
+    ax.hlines(places, rows["ours"], rows["intended"], color="0.8", zorder=0)
     for label, (column, marker, colour) in VERSIONS.items():
         big: Look = {"markersize": 10, "markeredgewidth": 2} if marker == "|" else {"markersize": 6}
         values = rows[column].mask(single) if column == "ours" else rows[column]
-        ax.plot(values, range(len(rows)), marker, color=colour, label=label, **big)
+        ax.plot(values, places, marker, color=colour, label=label, **big)
     if single.any():
-        square = rows["ours"].where(single)
-        ax.plot(square, range(len(rows)), "s", color="0.4", label="ours, in one version")
+        one = rows["ours"].where(single)
+        ax.plot(one, places, "s", color="0.4", label="ours, in one version")
     for place in np.flatnonzero(rows["value"].isna() & rows["ours"].notna()):
         printed_dash(ax, int(place), "black")
     rows_from_the_top(ax, names)
@@ -161,14 +144,7 @@ def printed_dash(ax: Axes, place: int, colour: str) -> None:
     ax.text(0.98, place, "–", color=colour, transform=ax.get_yaxis_transform(), **look)
 
 
-def seed_band(ax: Axes, seeds: pd.DataFrame, number: int, label: str) -> None:
-    """Draw the mean of `reports.by_seed`, and a band from the smallest to the largest seed."""
-    colour = COLOURS[number]
-    ax.plot(seeds.columns, seeds.mean(), color=colour, marker=MARKERS[number], label=label)
-    ax.fill_between(seeds.columns, seeds.min(), seeds.max(), color=colour, alpha=0.2, lw=0)
-
-
-def seed_points(ax: Axes, ways: Mapping[str, Sequence[Curve]]) -> None:
+def seed_points(ax: Axes, ways: Mapping[str, Curves]) -> None:
     """Draw the mean curve of each way of training, and a pale point per seed and round."""
     for number, (way, curves) in enumerate(ways.items()):
         look: Look = {"color": COLOURS[number], "marker": MARKERS[number]}
@@ -178,19 +154,19 @@ def seed_points(ax: Axes, ways: Mapping[str, Sequence[Curve]]) -> None:
             ax.plot(rounds + 0.06 * (number - 1), curve, linestyle="", alpha=0.35, **look)
 
 
-def points_by_data_set(
-    ax: Axes, table: pd.DataFrame, x: str, y: str, looks: Mapping[str, tuple[str, str]], **look: Any
+def points(
+    ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]], **look: Any
 ) -> None:
-    """Draw a point per row of a table, and the diagonal.
+    """Draw the second column of a table against the first, and the diagonal.
 
     The index has a level ``dataset``, and ``looks`` gives the colour and marker of each.
     """
     for name, (colour, marker) in looks.items():
         if len(table) and name in table.index.unique("dataset"):
-            rows = table.xs(name, level="dataset")
-            look |= {"color": colour, "marker": marker, "linestyle": ""}
-            ax.plot(rows[x], rows[y], label=name, **look)
+            x, y = table.xs(name, level="dataset").to_numpy().T
+            ax.plot(x, y, marker, color=colour, label=name, **look)
     ax.axline((0, 0), slope=1, color="grey", linewidth=0.8)
+    ax.set(xlabel=table.columns[0], ylabel=table.columns[1])
 
 
 # --- The ledger ----------------------------------------------------------------------------------
@@ -207,41 +183,40 @@ def answers(counts: pd.DataFrame, scales: Sequence[str]) -> Figure:
     tables = sorted(run.index, key=lambda pair: (order.index(pair[0]), len(pair[1]), pair[1]))
     bars = [f"{a}, {titled(b) if run[a, b] else 'tables not run'}" for a, b in tables]
     figure, axes = plt.subplots(1, len(scales), figsize=(8, 3.6), sharey=True, squeeze=False)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     for ax, scale in zip(axes[0], scales, strict=True):
         numbers = known.loc[scale].loc[tables].groupby(bars, sort=False).sum()
         total, left = numbers.sum(axis=1).to_numpy(), np.zeros(len(numbers))
         for name, (colour, hatch, _) in ANSWERS.items():
             width = numbers[name].to_numpy() / total
             look: Look = {"color": colour, "hatch": hatch, "edgecolor": "white", "height": 0.8}
-            ax.barh(range(len(numbers)), width, left=left, label=name, **look)
-            digits = numbers[name].astype(str).str.len()
-            for place in np.flatnonzero(width > 0.03 + 0.03 * digits):
-                middle, count = left[place] + width[place] / 2, numbers[name].iloc[place]
-                box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-                ax.text(middle, place, count, ha="center", va="center", fontsize=8, bbox=box)
+            bar = ax.barh(range(len(numbers)), width, left=left, label=name, **look)
+            room = width > 0.03 + 0.03 * numbers[name].astype(str).str.len()
+            ax.bar_label(
+                bar, numbers[name].where(room, ""), label_type="center", fontsize=8, bbox=box
+            )
             left += width
         ax.set(title=f"{scale} scale", xlabel="share of the numbers", xlim=(0, 1))
         rows_from_the_top(ax, list(numbers.index))
-    legend(figure)
+    legend(figure, place="outside upper center")
     return figure
 
 
-def differences(rows: pd.DataFrame, margins: Mapping[str, tuple[float, float]]) -> Figure:
+def differences(rows: pd.DataFrame) -> Figure:
     """Draw our means minus the printed numbers of one table, with our intervals.
 
-    The rows are those of `reports.with_runs`, with a ``label`` for the scenario. There is a row of
-    panels per measure, whose two margins are bands, and a column per method. A panel reaches three
-    times the larger margin to both sides; a triangle at an edge stands for a mark beyond it.
+    The rows are those of `reports.with_runs`, with a ``label`` for the scenario. Bands are the two
+    margins of a measure. A mark beyond three times the larger one is a triangle at the edge.
     """
+    margins = rows.groupby("measure", sort=False)["margin"].first()
     scenarios, names = list(rows["label"].unique()), list(rows["method"].unique())
     many = len(names) > 8  # narrow panels
     height = 1.2 + len(margins) * (0.4 + 0.095 * len(scenarios)) + 0.6 * many
-    size = (7.5 if many else 5.6, height)
-    figure, axes = plt.subplots(
-        len(margins), len(names), figsize=size, sharex="row", sharey=True, squeeze=False
-    )
+    shape, size = (len(margins), len(names)), (7.5 if many else 5.6, height)
+    figure, axes = plt.subplots(*shape, figsize=size, sharex="row", sharey=True, squeeze=False)
     for (y, x), ax in np.ndenumerate(axes):
-        measure, (near, far) = list(margins.items())[y]
+        measure, margin = margins.index[y], margins.iloc[y]
+        near, far = margin.near + margin.rounding, margin.far + margin.rounding
         ax.axvspan(-far, far, color="0.93")
         ax.axvspan(-near, near, color="0.82")
         some = rows[(rows["measure"] == measure) & (rows["method"] == names[x])]
@@ -256,13 +231,11 @@ def differences(rows: pd.DataFrame, margins: Mapping[str, tuple[float, float]]) 
             ax.set_title(names[x], fontsize=8, rotation=90 if many else 0)
         if x == len(names) // 2:
             ax.set_xlabel(f"{measure}, ours minus published")
-    line: Look = {"linestyle": "none", "markeredgecolor": "0.2"}
-    handles = [
-        Line2D([], [], marker=marker, color=colour, label=name, **line)
-        for name, (colour, _, marker) in ANSWERS.items()
-        if marker
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    for name, (colour, _, marker) in ANSWERS.items():
+        if marker:
+            look = {"color": colour, "markeredgecolor": "0.2", "linestyle": ""}
+            axes[0, 0].plot([], [], marker=marker, label=name, **look)
+    legend(figure)
     return figure
 
 
@@ -280,48 +253,35 @@ def difference(ax: Axes, row: Mapping[Any, Any], place: int, edge: float) -> Non
     ax.plot(np.clip(off, -edge, edge), place, marker, markersize=3.5 if beyond else 5.5, **look)
 
 
-# --- OCFL ----------------------------------------------------------------------------------------
+# --- Single papers -------------------------------------------------------------------------------
 
 
 def temperatures(
-    titles: Sequence[str],
-    groups: Groups,
-    theirs: Mapping[tuple[Any, ...], Curve],
-    fired: Mapping[tuple[Any, ...], int],
-    shape: tuple[int, int],
-    size: tuple[float, float],
-    ticks: Sequence[int],
-    whole: bool,
-) -> Figure:
-    """Draw our runs (dashed, by seed) and the authors' run (black), one panel per scenario.
+    axes: NDArray[Any], groups: Groups, theirs: Mapping[Any, Any], ticks: Sequence[int], method: str
+) -> None:
+    """Draw our runs (dashed, by seed) and the authors' run (black) up to the last of the ticks.
 
-    Triangles are the rounds in which OCFL-HDB clustered, for the authors' runs those in ``fired``.
-    The curves are those without clustering if they are ``whole``; else ours end with the
-    clustering, and have a marker per round. They are drawn to the last of the ``ticks``.
+    The curves are those without clustering (FedAvg's), or those of OCFL-HDB, which end with it and
+    have markers. Triangles are the rounds in which OCFL-HDB clustered. Of the authors' run of each
+    scenario, the curve and this round are given.
     """
-    figure, axes = panels(titles, shape, size)
-    until = ticks[-1]
     for ax, (scenario, runs) in zip(axes.flat, groups.items(), strict=False):
         for run in runs:
-            seed = run.parameters["seed"]
-            curve = reports.temperatures(run, "FedAvg" if whole else "OCFL-HDB")[:until]
+            seed, curve = run.parameters["seed"], reports.temperatures(run, method)[: ticks[-1]]
             look: Look = {"color": COLOURS[seed], "linestyle": "--", "label": f"ours, seed {seed}"}
-            look |= {"linewidth": 1.2} if whole else {"marker": MARKERS[seed]}
+            look |= {"linewidth": 1.2} if method == "FedAvg" else {"marker": MARKERS[seed]}
             ax.plot(range(1, len(curve) + 1), curve, **look)
-            if whole and (at := run.summary["OCFL-HDB"]["clustering_round"]):
+            if (at := run.summary["OCFL-HDB"]["clustering_round"]) and method == "FedAvg":
                 ax.plot(at, curve[at - 1], "^", markersize=8, color=COLOURS[seed])
-        authors, at = theirs[scenario][:until], fired[scenario]
-        ax.plot(range(1, len(authors) + 1), authors, color="black", label="the authors' run")
-        ax.plot(at, authors[at - 1], "^", markersize=8, color="black")
-    for ax in axes[-1]:
-        ax.set(xlabel="round", xticks=ticks)
-    figure.supylabel("temperature $T$", fontsize=9.5)
-    return figure
+        black, at = theirs[scenario]
+        black = black[: ticks[-1]]
+        ax.plot(range(1, len(black) + 1), black, color="black", label="the authors' run")
+        ax.plot(at, black[at - 1], "^", markersize=8, color="black")
+    plt.setp(axes[-1], xlabel="round", xticks=ticks)
+    axes.flat[0].figure.supylabel("temperature $T$", fontsize=9.5)
 
 
-def mean_temperatures(
-    theirs: Mapping[str, Sequence[Curve]], ours: Mapping[str, Sequence[Curve]]
-) -> Figure:
+def mean_temperatures(theirs: Mapping[str, Curves], ours: Mapping[str, Curves]) -> Figure:
     """Draw `plots.band` of the authors' runs and of ours, one panel per name, three at the most."""
     figure, axes = plt.subplots(1, 3, figsize=(7.5, 2.6), sharey=True)
     used = axes[[*range(len(theirs) - 1), -1]]
@@ -336,24 +296,17 @@ def mean_temperatures(
     return figure
 
 
-# --- EMD-CFL and explanations --------------------------------------------------------------------
-
-
-def dyed_digits(
-    digits: ImageSet,
-    shown: Sequence[int],
-    dyes: Mapping[str, Sequence[float] | NDArray[np.float64]],
-) -> Figure:
+def dyed_digits(digits: ImageSet, shown: Sequence[int], dyes: Mapping[str, Any]) -> Figure:
     """Draw a digit of each class in several dyes, with its colour and lightness (Rec. 709)."""
     places = [int((digits.labels == label).nonzero()[0]) for label in shown]
     figure, axes = plt.subplots(len(dyes), len(shown), figsize=(3.4, 4.4))
     for (title, colours), row in zip(dyes.items(), axes, strict=True):
         dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
-        table = np.broadcast_to(np.asarray(colours), (10, 3))
         for image, label, ax in zip(dyed, shown, row, strict=True):
             ax.imshow(image.permute(1, 2, 0))
-            rgb = " ".join(f"{255 * value:.0f}" for value in table[label])
-            lightness = table[label] @ [0.2126, 0.7152, 0.0722]
+            colour = np.broadcast_to(colours, (10, 3))[label]
+            rgb = " ".join(f"{255 * value:.0f}" for value in colour)
+            lightness = colour @ [0.2126, 0.7152, 0.0722]
             ax.set(xticks=[], yticks=[])
             ax.set_xlabel(f"{rgb}\nlight {lightness:.2f}", fontsize=8)
         row[0].set_ylabel(title)
@@ -362,17 +315,37 @@ def dyed_digits(
 
 def clean_and_fooled(ax: Axes, runs: Sequence[Record], methods: Sequence[str]) -> None:
     """Draw the clean clients' accuracy (dot), and that in shades to fool (cross), in per cent."""
-    kinds = {"clean_accuracy": ("o", 6), "backdoor_accuracy": ("x", 7)}
-    for run in runs:
-        for place, name in enumerate(methods):
-            x = place + 0.15 * (run.parameters["seed"] - 1)
-            ends = [100 * run.summary[name][kind] for kind in kinds]
-            ax.plot([x, x], ends, color="lightgrey", zorder=0)
-            for end, colour, (marker, size) in zip(ends, COLOURS[:2], kinds.values(), strict=True):
-                ax.plot(x, end, marker, color=colour, markersize=size)
+    for run, (place, name) in product(runs, enumerate(methods)):
+        x, end = place + 0.15 * (run.parameters["seed"] - 1), run.summary[name]
+        clean, fooled = 100 * end["clean_accuracy"], 100 * end["backdoor_accuracy"]
+        ax.plot([x, x], [clean, fooled], color="lightgrey", zorder=0)
+        ax.plot(x, clean, "o", color=COLOURS[0], markersize=6)
+        ax.plot(x, fooled, "x", color=COLOURS[1], markersize=7)
     ax.plot([], [], "o", color=COLOURS[0], label="own test images")
     ax.plot([], [], "x", color=COLOURS[1], label="in shades to fool")
     ax.set_xticks(range(len(methods)), methods)
+    ax.set_ylabel("accuracy of clean clients, %")
+    ax.legend()
+
+
+def lost_accuracy(
+    ax: Axes, runs: Sequence[Record], methods: Sequence[str], lines: Mapping[int, tuple[str, str]]
+) -> None:
+    """Draw what shades to fool cost clean clients (points), over the local epochs of each run.
+
+    ``lines`` are the styles of runs and their meaning, by the number of rounds.
+    """
+    for run, (number, name) in product(runs, enumerate(methods)):
+        rows, given = run.by_method[name], run.parameters
+        lost = 100 * (rows["clean_accuracy"] - rows["backdoor_accuracy"])
+        look: Look = {"marker": MARKERS[number], "color": COLOURS[number], "markersize": 4}
+        ax.plot(rows["round"] * given["local_epochs"], lost, lines[given["rounds"]][0], **look)
+    for number, name in enumerate(methods):
+        ax.plot([], [], color=COLOURS[number], marker=MARKERS[number], label=name)
+    for style, label in lines.values():
+        ax.plot([], [], style, color="grey", label=label)
+    ax.axhline(0, color="0.7", linewidth=0.8, zorder=0)
+    ax.set(xlabel="local epochs so far", ylabel="accuracy lost, points")
 
 
 def archived_boxes(table: pd.DataFrame, points: bool = True) -> Figure:

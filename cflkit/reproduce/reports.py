@@ -14,10 +14,10 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from cflkit import metrics
-from cflkit.methods.emd_cfl import clusters_of
+from cflkit.methods.emd_cfl import Clusters, clusters_of
 from cflkit.methods.ocfl import rises
 from cflkit.reproduce import ledger
-from cflkit.reproduce.papers import PAPERS, emd_cfl, ocfl
+from cflkit.reproduce.papers import PAPERS, emd_cfl, explanations, ocfl
 from cflkit.reproduce.records import Record
 from cflkit.reproduce.stats import Comparison
 
@@ -53,13 +53,15 @@ def at_scale(book: pd.DataFrame, scale: str) -> pd.DataFrame:
 def with_runs(book: pd.DataFrame) -> pd.DataFrame:
     """Return a row per number and ``scale`` (``paper's`` or ``reduced``) that has an answer.
 
-    The answers at the reduced scale have their short names.
+    The answers at the reduced scale have their short names. Each row has the number's `Margin`.
     """
     parts = {"paper's": at_scale(book, "paper"), "reduced": at_scale(book, "reduced")}
     entries = pd.concat(parts, names=["scale"]).reset_index("scale")
     short = dict(zip(ledger.REDUCED_STATUS, ledger.STATUS, strict=True))
     entries["status"] = entries["status"].replace(short)
-    return entries[entries["status"].isin(ledger.ANSWERS)].reset_index(drop=True)
+    entries = entries[entries["status"].isin(ledger.ANSWERS)].reset_index(drop=True)
+    of = zip(entries["paper"], entries["protocol"], strict=True)
+    return entries.assign(margin=[PAPERS[paper].protocols[name].margin for paper, name in of])
 
 
 def titled(table: str) -> str:
@@ -94,13 +96,19 @@ def by_scenario(runs: Sequence[Record], paper: str) -> dict[tuple[Any, ...], lis
     return groups
 
 
-def by_seed(runs: Sequence[Record], method: str, measure: str) -> pd.DataFrame:
-    """Return a measure with one row per run and one column per round.
+def by_seed(groups: Mapping[str, Sequence[Record]], name: str, measure: str) -> pd.DataFrame:
+    """Return a method's measure for `plots.over_rounds`, with a line per group of runs.
 
-    A run that has ended keeps its last value.
+    A row per run and round has ``method``, which is the name of the group and the number of seeds,
+    ``round`` and the measure. A run that has ended keeps its last value while others go on.
     """
-    rows = pd.concat([run.by_method[method].assign(run=run.id) for run in runs])
-    return rows.pivot(index="run", columns="round", values=measure).ffill(axis=1)
+    parts = [pd.DataFrame(columns=["method", "round", measure])]
+    for group, runs in groups.items():
+        rows = pd.concat([run.by_method[name].assign(run=run.id) for run in runs])
+        wide = rows.pivot(index="run", columns="round", values=measure).ffill(axis=1)
+        label = f"{group} ({len(wide)} seed{'s' * (len(wide) > 1)})"
+        parts.append(wide.melt(value_name=measure).assign(method=label))
+    return pd.concat(parts[1:] or parts)
 
 
 def beside(
@@ -128,9 +136,8 @@ def beside(
     Returns
     -------
     DataFrame
-        One row per ``system``, ``method``, ``measure`` and printed number: ``value`` and
-        ``deviation`` as printed; the mean ``ours``, ``low``, ``high`` and the number of ``seeds``.
-        NaN where there is none.
+        A row per ``system``, ``method``, ``measure`` and printed ``value``: its ``deviation``, and
+        the mean ``ours``, ``low``, ``high`` and number of ``seeds``. NaN where there is none.
     """
     columns = list(PAPERS[paper].scenario)
     rows = []
@@ -175,14 +182,9 @@ def first_steps(
 ) -> pd.DataFrame:
     """Compare how the temperature of a method begins in our runs and in the authors'.
 
-    The groups and the authors' curves have the key data set, overlap and balance.
-
-    Returns
-    -------
-    DataFrame
-        One row per run: the scenario, ``seed``, the round of the first rise (``theirs``, ``ours``),
-        whether the step from round 1 to round 2 ``rises`` or ``falls`` (``their step``,
-        ``our step``), and the mean ``distance`` of the two curves in these rounds.
+    Both have the key data set, overlap and balance. A row per run has these, the ``seed``, the
+    rounds of the first rise (``theirs``, ``ours``), whether the step from round 1 to 2 ``rises`` or
+    ``falls`` (``their step``, ``our step``), and the mean ``distance`` in these two rounds.
     """
     rows = []
     for scenario, run in ((scenario, run) for scenario, runs in groups.items() for run in runs):
@@ -199,19 +201,10 @@ def first_steps(
 def outcomes(runs: Sequence[Record], printed: pd.DataFrame) -> pd.DataFrame:
     """Separate when the variants of OCFL cluster from what they find, beside Tables 1 and 2.
 
-    Parameters
-    ----------
-    runs : sequence of Record
-        Runs of the variants until their clusters are final.
-    printed : DataFrame
-        The printed ``clustering round`` and ``RAND``, by scenario and method.
-
-    Returns
-    -------
-    DataFrame
-        One row per run and method as published: the scenario, ``seed``, ``method``, ``round`` and
-        ``printed round``, the final ``ARI``, ``RAND`` and ``printed`` RAND, and what our RAND would
-        be if our clusters had come ``at their round``.
+    ``printed`` has the columns ``clustering round`` and ``RAND``, by scenario and method. A row per
+    run and method as published has the scenario, ``seed``, ``method``, ``round`` and ``printed
+    round``, the final ``ARI``, ``RAND`` and ``printed`` RAND, and what our RAND would be if our
+    clusters had come ``at their round``.
     """
     rows = []
     for run, name in product(runs, ocfl.CLUSTERERS):
@@ -247,13 +240,9 @@ def roundings(runs: Sequence[Record], of_seeds: str, of_roundings: str) -> pd.Da
     """Collect what OCFL's variants find with other seeds, and with other roundings of seed 0.
 
     Runs that name their engine and end with the clusters count. Those on the usual engine without a
-    perturbation are of the first kind, and those of seed 0 of the second; a run can be of both.
-
-    Returns
-    -------
-    DataFrame
-        One row per run, kind and method: ``dataset``, ``overlap``, ``method``, ``kind``, ``ARI``
-        and ``round``.
+    perturbation are of the first kind, and those of seed 0 of the second; a run can be of both. A
+    row per run, kind and method has ``dataset``, ``overlap``, ``method``, ``kind``, ``ARI`` and
+    ``round``.
     """
     rows = []
     for run in runs:
@@ -272,11 +261,20 @@ def roundings(runs: Sequence[Record], of_seeds: str, of_roundings: str) -> pd.Da
 # --- EMD-CFL, FedCRef and explanations -----------------------------------------------------------
 
 
-def threshold_aris(run: Record, thresholds: Sequence[float]) -> list[float]:
-    """Return the ARI that each threshold gives with the scores of a run of EMD-CFL."""
-    scores, truth = emd_cfl.recorded_scores(run)
-    found = (clusters_of(scores, epsilon)[0] for epsilon in thresholds)
-    return [metrics.agreement(truth, clusters)["ari"] for clusters in found]
+def by_threshold(
+    run: Record,
+    thresholds: Sequence[float],
+    method: str = "EMD-CFL",
+    rule: Clusters = "neighbourhoods",
+) -> pd.DataFrame:
+    """Return the number of ``clusters`` and the ``ari`` that each threshold of EMD-CFL would give.
+
+    They follow from the scores of the run's first round. There is one row per threshold.
+    """
+    scores, truth = emd_cfl.recorded_scores(run, method)
+    found = [clusters_of(scores, epsilon, rule)[0] for epsilon in thresholds]
+    aris = [metrics.agreement(truth, clusters)["ari"] for clusters in found]
+    return pd.DataFrame({"clusters": [max(c) + 1 for c in found], "ari": aris}, index=thresholds)
 
 
 def version_lines(
@@ -310,6 +308,21 @@ def share_given_again(run: Record, available: ArrayLike) -> float:
     pool = np.asarray(available)
     held = run.parameters["samples"] * np.bincount(np.array(classes, int), minlength=len(pool))
     return float(np.maximum(held - pool, 0).sum() / held.sum())
+
+
+def same_clusters(explained: Sequence[Record], trained: Sequence[Record]) -> pd.DataFrame:
+    """Find out whether runs of `papers.explanations` and of OCFL end with the same clusters.
+
+    Runs are compared if all parameters are equal that both have, but for the rounds with tests. A
+    row per pair and method has ``explained``, ``trained``, ``method`` and ``same``.
+    """
+    rows = []
+    for one, other in product(explained, trained):
+        shared = (one.parameters.keys() & other.parameters.keys()) - {"central_every"}
+        if all(one.parameters[name] == other.parameters[name] for name in shared):
+            found = explanations.same_clusters(one, other)
+            rows += [(one.id, other.id, method, same) for method, same in found.items()]
+    return pd.DataFrame(rows, columns=["explained", "trained", "method", "same"])
 
 
 def different_pairs(found: Comparison, level: float = 0.05) -> list[str]:

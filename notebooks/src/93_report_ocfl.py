@@ -90,13 +90,14 @@ table2 = ledger.published().query("table == '2' and method == 'OCFL-HDB' and cli
 table2 = table2.set_index(FEW)["value"].astype(int)
 ours = {s[:3]: [past for past in g if past in whole] for s, g in by_scenario.items() if s[3] == 15}
 ours = {scenario: group for scenario, group in ours.items() if group and scenario in theirs}
+authors = {scenario: (theirs[scenario], table2[scenario]) for scenario in table2.index}
 evenly = {scenario: group for scenario, group in ours.items() if scenario[2] == "balanced"}
 titles = [f"{data}, {SHORT[overlap]}, {balance}" for data, overlap, balance in evenly]
 
 # %% tags=["hide-input"]
-looks = {"shape": (2, 2), "size": (8, 4), "ticks": (1, 5, 10, 15, 20), "whole": True}
-figure = figures.temperatures(titles, evenly, theirs, table2, **looks)
-for ax, scenario in zip(figure.axes, evenly, strict=False):
+figure, axes = figures.panels(titles, (2, 2), (8, 4))
+figures.temperatures(axes, evenly, authors, (1, 5, 10, 15, 20), "FedAvg")
+for ax, scenario in zip(axes.flat, evenly, strict=False):
     lowest = reports.first_rise(theirs[scenario]) - 1
     ax.axvline(lowest, color="0.6", linestyle=":", label="local minimum of the authors' run")
     ax.plot([], [], "^", color="0.3", markersize=8, label="OCFL-HDB clusters")
@@ -143,12 +144,12 @@ if ours:
 # %%
 sets = list(dict.fromkeys(scenario[0] for scenario in ours))[:2]
 of_set = {name: [scenario for scenario in ours if scenario[0] == name] for name in sets}
-authors = {name: [theirs[scenario] for scenario in of_set[name]] for name in sets}
+of_authors = {name: [theirs[scenario] for scenario in of_set[name]] for name in sets}
 curves = {s: np.mean([reports.temperatures(past) for past in ours[s]], axis=0) for s in ours}
 own = {name: [curves[scenario] for scenario in of_set[name]] for name in sets}
 
 # %% tags=["hide-input"]
-figure = figures.mean_temperatures(authors | {"all data sets": list(theirs.values())}, own)
+figure = figures.mean_temperatures(of_authors | {"all data sets": list(theirs.values())}, own)
 larger = pd.read_csv(ledger.PUBLISHED / "ocfl-extended_temperatures-30-clients.csv")
 mean = larger.groupby("round")["temperature"].mean()
 figure.axes[-1].plot(mean.index, mean, "k:", label="the authors' 16 runs with 30 clients")
@@ -164,7 +165,7 @@ plots.show(
 
 # %% tags=["nbval-check-output"]
 for name in sets:
-    plateau, ours_there = (np.mean([c[9:50] for c in of[name]]) for of in (authors, own))
+    plateau, ours_there = (np.mean([c[9:50] for c in of[name]]) for of in (of_authors, own))
     print(f"{name}: mean of rounds 10 to 50, theirs {plateau:.2f}, ours {ours_there:.2f}")
 
 # %% [markdown]
@@ -189,8 +190,7 @@ height = max(1, -(-len(cells) // 2))
 figure, axes = figures.panels(titles, (height, 2), (7.0, 0.8 + 0.88 * height), fontsize=9)
 for ax, rows in zip(axes.flat, cells.values(), strict=False):
     figures.published_on_ours(ax, rows)
-for ax in axes[-1]:
-    ax.set(xlabel="RAND (mean ARI of rounds 1 to 50)", xlim=(-0.3, 1.05))
+plt.setp(axes[-1], xlabel="RAND (mean ARI of rounds 1 to 50)", xlim=(-0.3, 1.05))
 figures.legend(figure)
 plots.show(
     figure,
@@ -256,13 +256,10 @@ for name in ("Briggs as published", "Briggs", "OCFL-AFF as published", "OCFL-AFF
 print("of", len(whole), "runs")
 
 # %%
-printed = ledger.published().query("paper == 'ocfl-extended' and measure == 'RAND'")
-briggs = printed.query(
-    "method == 'BCL' and clients == 15 and dataset in ['mnist', 'fashion-mnist']"
-)["value"]
-print(
-    f"printed for Briggs: {(briggs < 0).sum()} below 0, {briggs.isna().sum()} of {len(briggs)} a dash"
-)
+BCL = "paper == 'ocfl-extended' and measure == 'RAND' and method == 'BCL' and clients == 15"
+briggs = ledger.published().query(BCL).query("dataset in ['mnist', 'fashion-mnist']")["value"]
+below, dashes = (briggs < 0).sum(), briggs.isna().sum()
+print(f"printed for Briggs: {below} below 0, {dashes} of {len(briggs)} a dash")
 
 # %% [markdown]
 # Next, the thresholds. Briggs' method cuts a dendrogram in one round of each run. A run has an interval of thresholds
@@ -425,16 +422,12 @@ for balance, rows in of_affinity[of_affinity["seeds"] > 1].groupby("balance"):
     print(f"wrong ones with groups of the same sizes {np.mean(alike):.0%}")
 true = sum(past.summary["OCFL-AFF"]["ari"] == 1 for past in at_full_scale)
 meant = of_affinity["intended"]
-print(
-    f"OCFL-AFF with the right sign: true clusters in {true} of {len(at_full_scale)} runs, ", end=""
-)
-print(f"RAND {meant.min():.2f} to {meant.max():.2f}")
+print("OCFL-AFF with the right sign: true clusters in", true, end=" ")
+print(f"of {len(at_full_scale)} runs, RAND {meant.min():.2f} to {meant.max():.2f}")
 uneven = {"overlap": "nonoverlapping", "balance": "imbalanced", "clients": 30}
-ends = [
-    past.summary["OCFL-AFF as published"] for past in at_full_scale if records.has(past, uneven)
-]
-print("non-overlapping, imbalanced, 30 clients: number of clusters of OCFL-AFF:", end=" ")
-print(*(end["n_clusters"] for end in ends))
+ends = [run.summary["OCFL-AFF as published"] for run in at_full_scale if records.has(run, uneven)]
+counts = [end["n_clusters"] for end in ends]
+print("non-overlapping, imbalanced, 30 clients: number of clusters of OCFL-AFF:", *counts)
 
 # %% [markdown]
 # OCFL-KM comes out as printed in nearly every scenario. But its printed numbers are nearly the same in all scenarios, so
@@ -468,14 +461,16 @@ for past in of_paper:
 # In many runs of OCFL, the round is not the printed one (the second column of the counts). Why? Figure 6 shows the temperatures up to the trigger. Our runs end there. Compare it with
 # Figure 1, where our runs are at the reduced scale.
 
-# %% tags=["hide-input"]
+# %%
 groups = sorted(reports.by_scenario(at_full_scale, "ocfl").items())
 heated = {scenario[:3]: group for scenario, group in groups if scenario[3] == 15}
 titles = [f"{data}\n{SHORT[overlap]}, {balance}" for data, overlap, balance in heated]
-looks = {"shape": (2, 4), "size": (7.4, 3.1), "ticks": range(1, 7), "whole": False}
-figure = figures.temperatures(titles, heated, theirs, table2, **looks)
+
+# %% tags=["hide-input"]
+figure, axes = figures.panels(titles, (2, 4), (7.4, 3.1))
+figures.temperatures(axes, heated, authors, range(1, 7), "OCFL-HDB")
 triangles = "OCFL-HDB clusters in theirs (ours: at the end of the line)"
-figure.axes[0].plot([], [], "k^", label=triangles)
+axes[0, 0].plot([], [], "k^", label=triangles)
 figures.legend(figure, ncols=2)
 plots.show(
     figure,
@@ -582,21 +577,17 @@ print(deviations.groupby(["classes", "kind"]).mean().round(2).to_string())
 # %% tags=["nbval-check-output"]
 usual = [reports.temperatures(past) for past in whole]
 later = sum(reports.first_rise(c) != reports.first_rise(c, strict=False) for c in usual)
-print(
-    f"1. with >= in place of >, the first rise is in another round in {later} of {len(whole)} runs"
-)
+print("1. with >= in place of >, the first rise is in another round in", end=" ")
+print(f"{later} of {len(whole)} runs")
 at_once = {reports.first_rise(curve, before=-np.inf) for curve in theirs.values()}
-print(
-    f"2. from minus infinity, the authors' {len(theirs)} runs would all cluster in round {at_once}"
-)
-gaps = [
-    abs(past.summary[name]["ari"] - papers.ocfl.as_in_the_tables(past.by_method[name])["RAND"])
-    for past in runs
-    for name in ("OCFL-HDB", "Briggs")
-    if name in past.by_method
-]
-if gaps:
-    print(f"10. last round and mean of 50 rounds differ by {np.mean(gaps):.2f} in ARI on average")
+print(f"2. from minus infinity, the authors' {len(theirs)} runs", end=" ")
+print(f"would all cluster in round {at_once}")
+methods = [(past, name) for past in runs for name in ("OCFL-HDB", "Briggs") if name in past.summary]
+means = [papers.ocfl.as_in_the_tables(past.by_method[name])["RAND"] for past, name in methods]
+last = [past.summary[name]["ari"] for past, name in methods]
+if methods:
+    apart = np.abs(np.subtract(last, means)).mean()
+    print(f"10. last round and mean of 50 rounds differ by {apart:.2f} in ARI on average")
 
 # %% [markdown]
 # 1. **Strict rise.** Algorithm 1 of both papers (line 18 of the first, 20 of the extended one) prints

@@ -89,33 +89,30 @@ if not past:
 # %%
 cells = ledger.published().query("paper == 'fedcref'")
 NEAREST = {"mnist": "emnist-digits", "kmnist-test": "kmnist"}
-IN_RECORDS = {
-    "ACC end": ("accuracy", 1),
-    "communities": ("communities", 1),
-    "isolated end": ("isolated", 1),
-    "wrong associations, %": ("wrong", 100),
-}
-both = reports.beside(cells, systems, "fedcref", IN_RECORDS, NEAREST)
+# Names of measures in the records, and the factor between the units
+MEASURES = {"ACC end": ("accuracy", 1), "wrong associations, %": ("wrong", 100)}
+MEASURES |= {"communities": ("communities", 1), "isolated end": ("isolated", 1)}
+both = reports.beside(cells, systems, "fedcref", MEASURES, NEAREST)
+both["name"] = both["system"].map(named)
+ends = both[both["measure"] == "ACC end"]
 
 # %% [markdown]
 # In Figure 1, look at the rows with dirtiness 0, 0.3 and 0.5 first. Then look at the rows that differ in the number of
 # clients alone. Our reference *Alone* has no counterpart in the paper.
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 3, figsize=(8, 5), sharey=True, sharex=True)
-for ax, method in zip(axes, ("FedCRef", "Perfect associations", "Alone"), strict=True):
-    rows = both.query("method == @method and measure == 'ACC end'")
-    figures.published_and_ours(ax, rows, systems, "system")
-    ax.set(xlabel="mean ACC at the end", title=method)
-axes[0].set_yticks(range(len(systems)), named.values(), fontsize=8.5)
-figures.key_to_published_and_ours(figure, "published (twice if two tables have the system)")
+methods = ("FedCRef", "Perfect associations", "Alone")
+parts = [(name, "mean ACC at the end", ends[ends["method"] == name]) for name in methods]
+looks = {"by": "name", "names": list(named.values()), "figsize": (8, 5)}
+looks["published"] = "published (twice if two tables have the system)"
+figure = figures.comparison([parts], **looks, sharex=True)
 plots.show(
     figure,
     1,
     "Mean ACC of clients at the end: published values with their 95 % intervals, and our means with a line from the "
     "smallest to the largest seed.",
-    "Dot plot with one row per system and three panels. Ours and the published values differ little for perfect "
-    "associations on MNIST; for FedCRef ours lie above the published values on MNIST without overlap, a little below "
+    "Dot plot with one row per system and three panels. Ours and the published values differ little for perfect associations on MNIST; for "
+    "FedCRef ours lie above the published values on MNIST without overlap, a little below "
     "them with overlap, and below them on KMNIST where local clusters are dirty.",
 )
 
@@ -123,10 +120,9 @@ plots.show(
 # The next cell compares the means, so that the text does not have to.
 
 # %%
-accuracies = both.query("method == 'FedCRef' and measure == 'ACC end'")
-for system, rows in accuracies.groupby("system"):
+for name, rows in ends[ends["method"] == "FedCRef"].groupby("name"):
     gaps = " and ".join(f"{gap:+.3f}" for gap in rows["ours"] - rows["value"])
-    print(f"{named[system]:48s} ours minus theirs: {gaps}")
+    print(f"{name:48s} ours minus theirs: {gaps}")
 
 # %% [markdown]
 # **At the reduced scale**, the order on MNIST is the paper's. The dirtier the first local clusters, the lower the end;
@@ -165,24 +161,19 @@ for (data, clients, images), found in pd.Series(shares).groupby(level=[0, 1, 2])
 # the isolated local clusters and the wrong associations.
 
 # %% tags=["hide-input"]
-LABELS = {"communities": "communities", "isolated end": "isolated at the end"}
-LABELS["wrong associations, %"] = "wrong associations, %"
-figure, axes = plt.subplots(1, 3, figsize=(8, 5), sharey=True)
-for ax, (measure, label) in zip(axes, LABELS.items(), strict=True):
-    rows = both.query("method == 'FedCRef' and measure == @measure")
-    figures.published_and_ours(ax, rows, systems, "system")
-    ax.set_xlabel(label)
-axes[0].axvline(10, color="grey", linestyle=":", linewidth=1)
-axes[0].set_yticks(range(len(systems)), named.values(), fontsize=8.5)
-figures.key_to_published_and_ours(figure, "published (twice if two tables have the system)")
+graph = {"communities": "communities", "isolated end": "isolated at the end"}
+graph["wrong associations, %"] = "wrong associations, %"
+by_measure = dict(list(both[both["method"] == "FedCRef"].groupby("measure")))
+parts = [("", label, by_measure.get(name, both)) for name, label in graph.items()]
+figure = figures.comparison([parts], **looks)
+figure.axes[0].axvline(10, color="grey", linestyle=":", linewidth=1)
 plots.show(
     figure,
     2,
     "The graph at the end: published values with their 95 % intervals, and our means with a line from the smallest to the "
     "largest seed. Dotted: the number of classes.",
-    "Dot plot with one row per system and three panels. On MNIST ours has ten to thirteen communities, few wrong "
-    "associations, and mostly fewer isolated local clusters than the paper; on KMNIST it has four to seven communities "
-    "and more isolated ones.",
+    "Dot plot with one row per system and three panels. On MNIST ours has ten to thirteen communities, few wrong associations, and mostly "
+    "fewer isolated local clusters than the paper; on KMNIST it has four to seven communities and more isolated ones.",
 )
 
 # %% [markdown]
@@ -195,11 +186,11 @@ plots.show(
 # The paper's Table 2 also clusters all images in one place with DEC. The next cell prints our number beside it.
 
 # %%
-for system, rows in both.query("method == 'Global DEC' and seeds > 0").groupby("system"):
-    end = rows[rows["measure"] == "ACC end"]
-    found = rows.loc[rows["measure"] == "communities", "ours"].iloc[0]
-    told = f"ACC {end['ours'].iloc[0]:.2f} with K = {found:.0f}; the paper: {end['value'].tolist()}"
-    print(f"Global DEC, {end['seeds'].iloc[0]} seed: {told}")
+for _, rows in both.query("method == 'Global DEC' and seeds > 0").groupby("name"):
+    by = rows.set_index("measure")
+    end, clusters = by.loc[["ACC end"]], by.loc["communities", "ours"]
+    told = f"ACC {end['ours'].iloc[0]:.2f} with K = {clusters:.0f}"
+    print(f"Global DEC, {end['seeds'].iloc[0]} seed: {told}; the paper: {end['value'].tolist()}")
 
 # %% [markdown]
 # In the reduced run, DEC has a tenth of the default steps. They separate the few classes of a client, but not ten
@@ -214,11 +205,8 @@ for system, rows in both.query("method == 'Global DEC' and seeds > 0").groupby("
 twice = cells[(cells["dataset"] == "emnist-digits") & (cells["clients"] == 25)]
 twice = twice[(twice["dirtiness"] == 0.3) & (twice["overlap_fraction"] == 0)]
 for (method, measure), rows in twice.groupby(["method", "measure"]):
-    found = [
-        f"Table {row['table']}: {row['value']:g}"
-        + (f" ± {row['deviation']:g}" if pd.notna(row["deviation"]) else "")
-        for _, row in rows.iterrows()
-    ]
+    deviations = [f" ± {value:g}" if value > 0 else "" for value in rows["deviation"]]
+    found = "Table " + rows["table"] + ": " + rows["value"].map("{:g}".format) + deviations
     print(f"{method + ', ' + measure:34s}", "   ".join(found))
 
 # %% [markdown]
@@ -239,26 +227,25 @@ for (method, measure), rows in twice.groupby(["method", "measure"]):
 # run that has ended keeps its last value.
 
 # %%
-here = [system for system in systems if system[1] == "dirty-uniform" and system[3:] == (0.0, 25)]
+here = [s for s in systems if s[1] == "dirty-uniform" and s[3:] == (0.0, 25)]
 here = [system for system in here if system[0] in ("mnist", "emnist-digits")]
+by_dirtiness = {f"dirtiness {system[2]:g}": systems[system] for system in here}
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, sharex=True)
 for ax, method in zip(axes, ("FedCRef", "Alone"), strict=True):
-    for place, system in enumerate(here):
-        seeds = reports.by_seed(systems[system], method, "accuracy")
-        figures.seed_band(ax, seeds, place, f"dirtiness {system[2]:g} ({len(seeds)} seeds)")
+    table = reports.by_seed(by_dirtiness, method, "accuracy")
+    plots.over_rounds([table], "accuracy", "mean ACC of clients", ax)
     ax.set(xlabel="iteration", title=method)
-axes[0].set_ylabel("mean ACC of clients")
+    ax.label_outer()
 if here:
     axes[1].legend()
 plots.show(
     figure,
     3,
     "Mean ACC over iterations on MNIST with 25 clients: mean over seeds, and band from the smallest to the largest.",
-    "Two line charts with three lines each. With FedCRef the lines for dirtiness 0.3 and 0.5 rise in the first iteration "
-    "and go on rising; alone they rise in the first iteration and fall slowly afterwards. The line for dirtiness 0 falls "
-    "a little in both.",
+    "Two line charts with three lines each. With FedCRef the lines for dirtiness 0.3 and 0.5 rise in the first iteration and go on rising; "
+    "alone they rise in the first iteration and fall slowly afterwards. The line for dirtiness 0 falls a little in both.",
 )
 
 # %% [markdown]
@@ -280,12 +267,12 @@ if dirtiest:
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 4, figsize=(8, 3.1))
+for ax in axes:
+    ax.set_axis_off()
 places = np.unique(np.linspace(0, max(len(graphs) - 1, 0), 4).round().astype(int))
 for (_, row), ax in zip(graphs.iloc[places[: len(graphs)]].iterrows(), axes, strict=False):
     plots.associations(row, ax)
     ax.set_title(f"iteration {row['round']}\n{row['communities']} communities", fontsize=9)
-for ax in axes:
-    ax.set_axis_off()
 plots.associations_key(figure)
 plots.show(
     figure,
@@ -308,38 +295,28 @@ plots.show(
 # you compare two lines.
 
 # %%
-dirty = [system for system in systems if system[:3] == ("mnist", "dirty-uniform", 0.3)]
+dirty = {s: systems[s] for s in systems if s[:3] == ("mnist", "dirty-uniform", 0.3)}
 rows_of = {
-    "overlap": {f"{system[3]:g}": system for system in dirty if system[4] == 25},
-    "number of clients": {f"{system[4]}": system for system in dirty if system[3] == 0},
+    "overlap": {f"{s[3]:g}": runs for s, runs in dirty.items() if s[4] == 25},
+    "number of clients": {str(s[4]): runs for s, runs in dirty.items() if s[3] == 0},
 }
-MEASURES = {"accuracy": "mean ACC", "communities": "communities", "isolated": "isolated clusters"}
-
-
-def draw_trend(ax, keys, measure):
-    for place, (value, system) in enumerate(keys.items()):
-        seeds = reports.by_seed(systems[system], "FedCRef", measure)
-        seeds = seeds if measure == "accuracy" else seeds.loc[:, 1:]
-        label = f"{value} ({len(seeds)} seed{'s' * (len(seeds) > 1)})"
-        figures.seed_band(ax, seeds, place, label)
-
+trends = {"accuracy": ("mean ACC", 0), "communities": ("communities", 1)}
+trends |= {"isolated": ("isolated clusters", 1)}
+place = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": 8, "title_fontsize": 8}
 
 # %% tags=["hide-input"]
-look = {"fontsize": 8, "title_fontsize": 8, "loc": "center left", "bbox_to_anchor": (1, 0.5)}
 figure, axes = plt.subplots(2, 3, figsize=(8, 5), sharex=True)
-for row, (what, keys) in zip(axes, rows_of.items(), strict=True):
-    for ax, (measure, label) in zip(row, MEASURES.items(), strict=True):
-        draw_trend(ax, keys, measure)
-        ax.set_ylabel(label)
-    if keys:
-        row[-1].legend(title=what, **look)
-for ax in axes[-1]:
-    ax.set_xlabel("iteration")
+for row, (what, groups) in zip(axes, rows_of.items(), strict=True):
+    for ax, (measure, (label, since)) in zip(row, trends.items(), strict=True):
+        table = reports.by_seed(groups, "FedCRef", measure).query("round >= @since")
+        plots.over_rounds([table], measure, label, ax).set_xlabel("")
+    ax.legend(title=what, **place)
+plt.setp(axes[-1], xlabel="iteration")
 plots.show(
     figure,
     5,
-    "FedCRef over iterations. Upper row: 25 clients with overlap 0, 0.3 and 0.5. Lower row: no overlap, 20 to 50 "
-    "clients. Lines are means over seeds, and bands reach from the smallest to the largest.",
+    "FedCRef over iterations. Upper row: 25 clients with overlap 0, 0.3 and 0.5. Lower row: no overlap, 20 to 50 clients. Lines are "
+    "means over seeds, and bands reach from the smallest to the largest.",
     "Six line charts of mean ACC, communities and isolated local clusters over iterations. In all systems ACC rises in "
     "the first iteration, and changes by less than 0.1 afterwards.",
 )
@@ -348,11 +325,11 @@ plots.show(
 # These are the printed numbers beside ours, for FedCRef without overlap:
 
 # %%
-for clients, system in rows_of["number of clients"].items():
-    rows = accuracies[accuracies["system"] == system]
-    mean, seeds, other = rows["ours"].iloc[0], rows["seeds"].iloc[0], rows["value"].tolist()
-    count = f"{seeds} seed{'s' * (seeds > 1)}"
-    print(f"{clients} clients: ACC {mean:.2f} ({count}); the paper: {other}")
+for name, rows in ends[ends["method"] == "FedCRef"].groupby("system"):
+    if name[:4] == ("mnist", "dirty-uniform", 0.3, 0.0):
+        seeds, mean = len(systems[name]), rows["ours"].iloc[0]
+        print(f"{name[4]} clients: ACC {mean:.2f} ({seeds} seed{'s' * (seeds > 1)}); ", end="")
+        print(f"the paper: {rows['value'].tolist()}")
 
 # %% [markdown]
 # In the paper, ACC is lowest with the most clients. **At the reduced scale** no such trend can be seen. Our systems with
@@ -439,8 +416,8 @@ for run in sorted(of_system, key=lambda run: run.parameters["rounds"]):
         lines = pd.DataFrame(run.summary).T.rename(columns=COLUMNS)[list(COLUMNS.values())]
         print(lines.round(3).to_string(), "\n")
 print("printed for EMNIST's digits")
-PRINTED = [("FedCRef", measure) for measure in (*LABELS, "ACC end")]
-for method, measure in (*PRINTED, ("Perfect associations", "ACC end")):
+wanted = [("FedCRef", measure) for measure in (*graph, "ACC end")]
+for method, measure in (*wanted, ("Perfect associations", "ACC end")):
     values = twice.query("method == @method and measure == @measure")["value"]
     print(f"{method}, {measure}:", " and ".join(f"{value:g}" for value in values))
 
