@@ -51,12 +51,13 @@ VERSIONS = {
 
 
 def panels(
-    titles: Sequence[str], shape: tuple[int, int], size: tuple[float, float], **options: Any
+    titles: Sequence[str], shape: tuple[int, int], size: tuple[float, float], xlabel: str
 ) -> tuple[Figure, NDArray[Any]]:
     """Make panels with common axes and with titles, and hide those that no title is for."""
     figure, axes = plt.subplots(*shape, figsize=size, sharex=True, sharey=True, squeeze=False)
+    plt.setp(axes[-1], xlabel=xlabel)
     for ax, title in zip(axes.flat, titles, strict=False):
-        ax.set_title(title, **options)
+        ax.set_title(title)
     for ax in axes.flat[len(titles) :]:
         ax.set_visible(False)
     return figure, axes
@@ -107,16 +108,6 @@ def comparison(
     return figure
 
 
-def published_on_ours(ax: Axes, rows: pd.DataFrame) -> None:
-    """Draw rows of `reports.at_scale` with both numbers on one level, for lack of room."""
-    for place, row in enumerate(rows.to_dict("records")):
-        ax.plot([row["low"], row["high"]], [place, place], color=COLOURS[0], linewidth=2)
-        ax.plot(row["ours"], place, "o", color=COLOURS[0], label="ours")
-        ax.plot(row["value"], place, "D", color="black", fillstyle="none", label="published")
-    ax.set_yticks(range(len(rows)), rows["method"], fontsize=8)
-    ax.set_ylim(len(rows) - 0.3, -0.7)
-
-
 def versions(ax: Axes, rows: pd.DataFrame, by: str, names: Sequence[str]) -> None:
     """Draw a row per name: the printed number, and ours as published and as intended.
 
@@ -154,9 +145,7 @@ def seed_points(ax: Axes, ways: Mapping[str, Curves]) -> None:
             ax.plot(rounds + 0.06 * (number - 1), curve, linestyle="", alpha=0.35, **look)
 
 
-def points(
-    ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]], **look: Any
-) -> None:
+def points(ax: Axes, table: pd.DataFrame, looks: Mapping[str, Any], **look: Any) -> None:
     """Draw the second column of a table against the first, and the diagonal.
 
     The index has a level ``dataset``, and ``looks`` gives the colour and marker of each.
@@ -167,6 +156,7 @@ def points(
             ax.plot(x, y, marker, color=colour, label=name, **look)
     ax.axline((0, 0), slope=1, color="grey", linewidth=0.8)
     ax.set(xlabel=table.columns[0], ylabel=table.columns[1])
+    ax.label_outer()
 
 
 # --- The ledger ----------------------------------------------------------------------------------
@@ -179,8 +169,7 @@ def answers(counts: pd.DataFrame, scales: Sequence[str]) -> Figure:
     """
     known = counts[list(ANSWERS)]
     run = known.drop(columns="not run").sum(axis=1).groupby(level=["paper", "table"]).sum() > 0
-    order = list(PAPERS)
-    tables = sorted(run.index, key=lambda pair: (order.index(pair[0]), len(pair[1]), pair[1]))
+    tables = sorted(run.index, key=lambda t: (list(PAPERS).index(t[0]), len(t[1]), t[1]))
     bars = [f"{a}, {titled(b) if run[a, b] else 'tables not run'}" for a, b in tables]
     figure, axes = plt.subplots(1, len(scales), figsize=(8, 3.6), sharey=True, squeeze=False)
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
@@ -273,11 +262,10 @@ def temperatures(
             ax.plot(range(1, len(curve) + 1), curve, **look)
             if (at := run.summary["OCFL-HDB"]["clustering_round"]) and method == "FedAvg":
                 ax.plot(at, curve[at - 1], "^", markersize=8, color=COLOURS[seed])
-        black, at = theirs[scenario]
-        black = black[: ticks[-1]]
+        black, at = theirs[scenario][0][: ticks[-1]], theirs[scenario][1]
         ax.plot(range(1, len(black) + 1), black, color="black", label="the authors' run")
         ax.plot(at, black[at - 1], "^", markersize=8, color="black")
-    plt.setp(axes[-1], xlabel="round", xticks=ticks)
+    plt.setp(axes[-1], xticks=ticks)
     axes.flat[0].figure.supylabel("temperature $T$", fontsize=9.5)
 
 

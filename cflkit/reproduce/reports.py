@@ -96,7 +96,9 @@ def by_scenario(runs: Sequence[Record], paper: str) -> dict[tuple[Any, ...], lis
     return groups
 
 
-def by_seed(groups: Mapping[str, Sequence[Record]], name: str, measure: str) -> pd.DataFrame:
+def by_seed(
+    groups: Mapping[str, Sequence[Record]], name: str, measure: str, since: int = 0
+) -> pd.DataFrame:
     """Return a method's measure for `plots.over_rounds`, with a line per group of runs.
 
     A row per run and round has ``method``, which is the name of the group and the number of seeds,
@@ -105,7 +107,7 @@ def by_seed(groups: Mapping[str, Sequence[Record]], name: str, measure: str) -> 
     parts = [pd.DataFrame(columns=["method", "round", measure])]
     for group, runs in groups.items():
         rows = pd.concat([run.by_method[name].assign(run=run.id) for run in runs])
-        wide = rows.pivot(index="run", columns="round", values=measure).ffill(axis=1)
+        wide = rows.pivot(index="run", columns="round", values=measure).ffill(axis=1).loc[:, since:]
         label = f"{group} ({len(wide)} seed{'s' * (len(wide) > 1)})"
         parts.append(wide.melt(value_name=measure).assign(method=label))
     return pd.concat(parts[1:] or parts)
@@ -297,6 +299,20 @@ def version_lines(
         seeds = int(known.loc[method]["seeds"].iloc[-1])
         lines.append(f"{method:11s}{seeds:5d}" + "".join(f"{text:>13s}" for text in numbers))
     return lines
+
+
+def relative_traffic(run: Record) -> dict[str, float]:
+    """Return the bytes of each method per client and round, in multiples of FedAvg's.
+
+    FedAvg sends the model once in each direction. Records that do not count bytes give no numbers.
+    """
+    given, model = run.parameters, 4 * run.provenance.get("parameters_of_model", np.nan)
+    of_fedavg = 2 * model * given["clients"] * given["rounds"]
+    return {
+        name: (found["total_bytes_down"] + found["total_bytes_up"]) / of_fedavg
+        for name, found in run.summary.items()
+        if "total_bytes_up" in found
+    }
 
 
 def share_given_again(run: Record, available: ArrayLike) -> float:

@@ -233,13 +233,13 @@ rates = rates.reindex(columns=["right", "wrong"]).dropna()
 is_figure = rates.index.get_level_values("table").str.startswith("figure")
 rates = rates[~is_figure] if not is_figure.all() else rates  # few numbers of figures pass at all
 labels = [f"{reports.titled(table)}, {method}, {scale}" for scale, table, method in rates.index]
+hollow = {"color": "#D55E00", "markerfacecolor": "white", "markersize": 10}
+filled = {"color": "#0072B2", "markersize": 5}
 
 # %% tags=["hide-input"]
 figure, ax = plt.subplots(figsize=(4.4, 0.9 + 0.14 * max(len(rates), 4)))
 ax.hlines(range(len(rates)), rates["wrong"], rates["right"], color="0.7", zorder=0)
-hollow = {"color": "#D55E00", "markerfacecolor": "white", "markersize": 10}
 ax.plot(rates["wrong"], range(len(rates)), "s", label="wrong scenario", **hollow)
-filled = {"color": "#0072B2", "markersize": 5}
 ax.plot(rates["right"], range(len(rates)), "o", label="right scenario", **filled)
 figures.rows_from_the_top(ax, labels)
 ax.set(xlabel="share that counts as reproduced", xlim=(-0.03, 1.03))
@@ -338,6 +338,9 @@ for number, table in enumerate(pictured, 3):
 if not tables:
     print(f"No record has the parameters of a table of {view.paper}.")
 
+# %% [markdown]
+# Rounds are counted, so they stand in a table. The next cell prints them beside ours.
+
 # %%
 rounds = detail[detail["measure"] == "clustering round"].copy()
 if len(rounds):
@@ -429,10 +432,12 @@ print(f"in {(~same['same']).sum()} of these comparisons the final clusters diffe
 # The score is RAND, a mean over 50 rounds. Clustering in round $r$ gives at most $(51 - r)/50$. This is 0.6 for
 # Briggs' round 21, 0.96 for round 3, and 0.98 for round 2.
 
-# %% tags=["hide-input"]
+# %%
 twins = detail[detail["intended"].notna()]
 twins = twins.merge(twins[["table", "measure"]].head(1))
 variants, scenes = list(twins["method"].unique()), list(twins["label"].unique())
+
+# %% tags=["hide-input"]
 if variants:
     size = (5.4, 1.1 + 0.1 * len(scenes))
     figure, axes = plt.subplots(1, len(variants), figsize=size, sharey=True, squeeze=False)
@@ -448,6 +453,9 @@ if variants:
         "One panel per method with one row per scenario. For OCFL-AFF and BCL, the crosses lie to the left of the "
         "circles, mostly far to the left. For OCFL-HDB, circles cover the crosses.",
     )
+
+# %% [markdown]
+# The next cell prints the range of each kind of mark, and how many of the numbers are printed as a dash.
 
 # %%
 for name, rows in twins.groupby("method"):

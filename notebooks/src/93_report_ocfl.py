@@ -95,7 +95,7 @@ evenly = {scenario: group for scenario, group in ours.items() if scenario[2] == 
 titles = [f"{data}, {SHORT[overlap]}, {balance}" for data, overlap, balance in evenly]
 
 # %% tags=["hide-input"]
-figure, axes = figures.panels(titles, (2, 2), (8, 4))
+figure, axes = figures.panels(titles, (2, 2), (8, 4), "round")
 figures.temperatures(axes, evenly, authors, (1, 5, 10, 15, 20), "FedAvg")
 for ax, scenario in zip(axes.flat, evenly, strict=False):
     lowest = reports.first_rise(theirs[scenario]) - 1
@@ -163,6 +163,9 @@ plots.show(
     "and the last one a dotted black line.",
 )
 
+# %% [markdown]
+# The next cell prints the plateaus of Figure 2, which are the means of rounds 10 to 50.
+
 # %% tags=["nbval-check-output"]
 for name in sets:
     plateau, ours_there = (np.mean([c[9:50] for c in of[name]]) for of in (of_authors, own))
@@ -184,13 +187,17 @@ book = ledger.ledger(runs).query("paper == 'ocfl-extended' and measure == 'RAND'
 rand = reports.at_scale(book, view.scale).query("status != 'not run'")
 cells = dict(list(rand.groupby([*FEW, "clients"])))
 titles = [f"{s[0]}, {SHORT[s[1]]}, {s[2]}, m = {s[3]}" for s in cells]
+height, xlabel = max(1, -(-len(cells) // 2)), "RAND (mean ARI of rounds 1 to 50)"
 
 # %% tags=["hide-input"]
-height = max(1, -(-len(cells) // 2))
-figure, axes = figures.panels(titles, (height, 2), (7.0, 0.8 + 0.88 * height), fontsize=9)
+figure, axes = figures.panels(titles, (height, 2), (7.0, 0.8 + 0.88 * height), xlabel)
 for ax, rows in zip(axes.flat, cells.values(), strict=False):
-    figures.published_on_ours(ax, rows)
-plt.setp(axes[-1], xlabel="RAND (mean ARI of rounds 1 to 50)", xlim=(-0.3, 1.05))
+    ax.hlines(range(len(rows)), rows["low"], rows["high"], color=plots.COLOURS[0], linewidth=2)
+    ax.plot(rows["ours"], range(len(rows)), "o", color=plots.COLOURS[0], label="ours")
+    ax.plot(rows["value"], range(len(rows)), "kD", fillstyle="none", label="published")
+    ax.set_yticks(range(len(rows)), rows["method"], fontsize=8)
+    ax.set(xlim=(-0.3, 1.05), ylim=(len(rows) - 0.3, -0.7))
+    ax.title.set_fontsize(9)
 figures.legend(figure)
 plots.show(
     figure,
@@ -198,6 +205,9 @@ plots.show(
     "RAND of Table 1: the printed number (diamond) and ours (dot: mean, line: smallest to largest seed).",
     "Panels, one per scenario, with one row per method: a hollow black diamond for the printed number and a blue dot with a line for ours.",
 )
+
+# %% [markdown]
+# How many of these numbers come out? The next cell counts the answers of the [ledger](90_ledger.ipynb), method by method.
 
 # %% tags=["nbval-check-output"]
 for name, rows in rand.groupby("method", sort=False):
@@ -254,6 +264,9 @@ for name in ("Briggs as published", "Briggs", "OCFL-AFF as published", "OCFL-AFF
         f"{name:22s} ARI < 0 in {negative:2d} runs, one cluster in {single:2d}, true in {right:2d}"
     )
 print("of", len(whole), "runs")
+
+# %% [markdown]
+# What is printed for Briggs' method? The next cell counts its negative numbers and its dashes.
 
 # %%
 BCL = "paper == 'ocfl-extended' and measure == 'RAND' and method == 'BCL' and clients == 15"
@@ -324,6 +337,9 @@ plots.show(
     "them, and a dashed black line for the authors' run.",
 )
 
+# %% [markdown]
+# When do these runs cluster, and how well? The next cell also has the runs with 30 clients.
+
 # %% tags=["nbval-check-output"]
 for way, group in ways.items():
     outcomes = [past.summary["OCFL-HDB"] for past in group]
@@ -378,6 +394,9 @@ full = full.sort_values(["scenario", "seed"])
 for name, rows in full.groupby("method", sort=False):
     print(name)
     print(reports.over_seeds(rows, "scenario").round(2).to_string(), end="\n\n")
+
+# %% [markdown]
+# The next cell counts in how many runs clusters, rounds and scores are as printed.
 
 # %%
 facts = pd.DataFrame(
@@ -467,7 +486,7 @@ heated = {scenario[:3]: group for scenario, group in groups if scenario[3] == 15
 titles = [f"{data}\n{SHORT[overlap]}, {balance}" for data, overlap, balance in heated]
 
 # %% tags=["hide-input"]
-figure, axes = figures.panels(titles, (2, 4), (7.4, 3.1))
+figure, axes = figures.panels(titles, (2, 4), (7.4, 3.1), "round")
 figures.temperatures(axes, heated, authors, range(1, 7), "OCFL-HDB")
 triangles = "OCFL-HDB clusters in theirs (ours: at the end of the line)"
 axes[0, 0].plot([], [], "k^", label=triangles)
@@ -478,6 +497,9 @@ plots.show(
     "The temperature of runs at the papers' scale, until OCFL clusters, beside the authors' runs: 15 clients, one dashed line per seed of ours.",
     "Eight small panels, one per scenario, with a black line over six rounds and three short dashed lines of two or three rounds, mostly close to it.",
 )
+
+# %% [markdown]
+# The next cell measures how far our first temperatures are from the authors'. It also counts in which direction they move.
 
 # %% tags=["nbval-check-output"]
 reduced = {scenario: group for scenario, group in ours.items() if scenario in heated}
@@ -530,6 +552,9 @@ ranges = by_kind.agg(
     round=("round", lambda rounds: f"{rounds.min()} to {rounds.max()}"),
 )
 print(ranges.unstack().swaplevel(axis=1)[[SEEDS, ROUNDING]].to_string())
+
+# %% [markdown]
+# How wide is this scatter? The next cell prints standard deviations, without overlap and with it.
 
 # %% tags=["nbval-check-output"]
 deviations = spread.groupby(["classes", "scenario", "method", "kind"])[["ARI", "round"]].std()

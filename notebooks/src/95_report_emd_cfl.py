@@ -269,10 +269,9 @@ for past in (past for past in of_pacfl if past.parameters["version"] == "backdoo
 kinds = {"as intended": ("PACFL", True), "as published": ("PACFL as published", True)}
 kinds["as published, 0 to 1"] = "PACFL as published", False  # older runs, with more methods
 for version in with_runs:
+    ends = [past.summary for past in of_scale if past.parameters["version"] == version]
     for told, (name, newer) in kinds.items():
-        runs = [past for past in of_scale if past.parameters["version"] == version]
-        ends = [past.summary for past in runs if (len(past.summary) == 2) == newer]
-        found = [summary[name] for summary in ends if name in summary]
+        found = [end[name] for end in ends if name in end and (len(end) == 2) == newer]
         counts = ", ".join(str(of["n_clusters"]) for of in found)
         aris = [round(of["ari"], 2) for of in found]
         print(f"{version:9s}{told:22s} clusters {counts:8s} ARI", aris)
@@ -296,8 +295,7 @@ for version in with_runs:
 # FedAvg, FedProx, the oracle and EMD-CFL are older than this count.
 
 # %%
-costs = [past for past in of_scale if past.parameters["version"] == "four"]
-costs = [past for past in costs if past.parameters["until"] == "rounds"]
+costs = [past for past in of_scale if records.has(past, {"version": "four", "until": "rounds"})]
 costs = sorted(costs, key=lambda past: (len(past.summary), past.parameters["seed"]))
 print(" methods  seed  asked   run  saved  minutes   GiB")
 for past in costs:
@@ -307,17 +305,13 @@ for past in costs:
         print(f"{len(past.summary):8d} {past.parameters['seed']:5d} {asked:6d} {done:5d}", end=" ")
         print(f"{1 - done / asked:6.0%} {p['minutes']:8.0f} {memory:5.1f}")
 
+# %% [markdown]
+# These are the bytes of each method:
+
 # %% tags=["nbval-check-output"]
-sent = {}
-for past in costs:
-    p = past.parameters
-    model = 4 * past.provenance.get("parameters_of_model", np.nan)
-    for name, found in past.summary.items():
-        if "total_bytes_up" in found and name in {*emd_cfl.METHODS, *thirteen}:
-            both = found["total_bytes_down"] + found["total_bytes_up"]
-            sent.setdefault(name, []).append(both / (2 * model * p["clients"] * p["rounds"]))
-for name in sorted(sent, key=lambda name: np.mean(sent[name])):
-    print(f"{name:10s} {np.mean(sent[name]):5.2f}")
+sent = pd.DataFrame([reports.relative_traffic(past) for past in costs]).mean()
+sent = sent[sent.index.isin([*emd_cfl.METHODS, *thirteen])].sort_values(kind="stable")
+print(*(f"{name:10s} {times:5.2f}" for name, times in sent.items()), sep="\n")
 
 # %% [markdown]
 # ## One threshold for everything?
@@ -354,17 +348,23 @@ plots.show(
     "to the left of the dashed line at 0.1; the bars of the versions base and min cross it.",
 )
 
+# %% [markdown]
+# The next cell counts the runs in which 0.1 is right. It also looks for one ε that is right in all of them.
+
 # %% tags=["nbval-check-output"]
-several = {name: ends for name, ends in ours.items() if ends[1] < 2}
-right = sum(low < 0.1 <= high for low, high in several.values())
+several = pd.DataFrame(ours, index=["low", "high"]).T.query("high < 2")
+right = ((several["low"] < 0.1) & (several["high"] >= 0.1)).sum()
 print(f"runs with several true clusters: {len(several)}; right with ε = 0.1: {right}")
-highs = [high for _, high in several.values()]
-print(f"smallest score between clusters: from {min(highs):.3f} to {max(highs):.3f}")
-without = {name: ends for name, ends in several.items() if not name.startswith("cifar10")}
+ends = several["high"]
+print(f"smallest score between clusters: from {ends.min():.3f} to {ends.max():.3f}")
+without = several[~several.index.str.startswith("cifar10")]
 for told, of in (("all of these runs", several), ("those of MNIST alone", without)):
-    low, high = max(low for low, _ in of.values()), min(high for _, high in of.values())
+    low, high = of["low"].max(), of["high"].min()
     common = f"{low:.3f} < ε ≤ {high:.3f}" if low < high else "no ε"
     print(f"right in {told}: {common}")
+
+# %% [markdown]
+# Which clients does 0.1 join wrongly? The next cell has the runs of `four` with ten local epochs.
 
 # %% tags=["nbval-check-output"]
 for past in ordered:
@@ -463,8 +463,8 @@ for past in of_round:
 
 # %%
 VARIED = {"projection", "sinkhorn", "only", "until"}
-first = [p.parameters for p in of_tables if p in of_scale and p.parameters["seed"] == 0]
-first = [own for own in first if own["version"] == "four"]
+FIRST = {"version": "four", "seed": 0}
+first = [past.parameters for past in of_scale if past in of_tables and records.has(past, FIRST)]
 common = [{name: own[name] for name in own.keys() - VARIED} for own in first]
 narrow = [past for past in with_method if any(records.has(past, own) for own in common)]
 steps = np.geomspace(0.001, 0.2, 24)
@@ -489,6 +489,9 @@ plots.show(
     "Two grids of coloured cells, for exact distances and for Sinkhorn's approximation, with one row per share of the "
     "dimensions. Cells with a 1 lie to the left of the dashed line.",
 )
+
+# %% [markdown]
+# The next cell prints the values of ε whose cells have a 1.
 
 # %% tags=["nbval-check-output"]
 for solver, rows in by_solver.items():
@@ -544,13 +547,14 @@ for name in ("Oracle", "EMD-CFL", "OCFL-HDB", "OCFL-HDB again", "IFCA", "FedAvg"
     ends = [(100 * table["accuracy"].mean(), table["ari"].mean()) for table in tables]
     print(f"{name:15s}" + "".join(f"{accuracy:6.1f} ({ari:.2f})" for accuracy, ari in ends))
 
+# %% [markdown]
+# In the scene *random*, the clusters change from round to round:
+
 # %% tags=["nbval-check-output"]
-for past in changed:
-    if past.parameters["scene"] == "random":
-        for name in ("OCFL-HDB", "OCFL-HDB again"):
-            aris = past.rounds.loc[past.rounds["method"] == name, "ari"]
-            print(f"random, seed {past.parameters['seed']}, ARI per round of {name}:", end=" ")
-            print(*(f"{ari:.2f}" for ari in aris))
+for past in (past for past in changed if past.parameters["scene"] == "random"):
+    for name in ("OCFL-HDB", "OCFL-HDB again"):
+        aris = " ".join(f"{ari:.2f}" for ari in past.by_method[name]["ari"])
+        print(f"random, seed {past.parameters['seed']}, ARI per round of {name}: {aris}")
 
 # %% [markdown]
 # - **Join.** EMD-CFL and both kinds of OCFL end level with the oracle: the newcomers find their group.
@@ -601,6 +605,9 @@ plots.show(
     "together near 97 per cent; those of FedAvg and FedProx lie lower, and in one seed the cross is several points below the dot.",
 )
 
+# %% [markdown]
+# The next cell prints the means of these accuracies, and what each seed loses.
+
 # %% tags=["nbval-check-output"]
 for name in LINE if poisoned else ():
     ends = 100 * pd.DataFrame([past.summary[name] for past in poisoned])
@@ -628,6 +635,9 @@ plots.show(
     "Lines over local epochs. Those of EMD-CFL stay near zero. Those of FedAvg begin below zero and "
     "rise, and the dashed one of five rounds rises highest at twenty epochs.",
 )
+
+# %% [markdown]
+# The next cell prints where FedAvg stands after the first round, and what the clean group loses in the end.
 
 # %% tags=["nbval-check-output"]
 print("FedAvg after round 1, accuracy on own test images, %:")
@@ -694,11 +704,10 @@ for names, rows in nine.groupby(["dataset", "version"], sort=False):
 
 # %% tags=["nbval-check-output"]
 has_distances = [past for past in of_scale if "parameters_within" in past.rounds]
-for version in sorted({past.parameters["version"] for past in has_distances}):
-    firsts = [p.rounds.iloc[0] for p in has_distances if p.parameters["version"] == version]
-    means = pd.DataFrame(firsts).filter(regex="_(within|overall)$").mean()
-    print(f"{version}, mean over {len(firsts)} seeds")
-    print(means.round(2).to_string())
+for scenario, runs in sorted(reports.by_scenario(has_distances, "emd-cfl").items(), key=str):
+    means = pd.DataFrame([past.rounds.iloc[0] for past in runs])
+    print(f"{scenario[1]}, mean over {len(runs)} seeds")
+    print(means.filter(regex="_(within|overall)$").mean().round(2).to_string())
 
 # %% [markdown]
 # All linear layers together have nearly the distance of the whole model, and the last layer has much less. So we compare the printed hypothesis of MNIST with the linear layers, the last two. The

@@ -265,6 +265,9 @@ if dirtiest:
     shares = [f"{share:.0%}" for share in graphs["wrong"]]
     print(f"{dirtiest.id}\nwrong associations, iteration by iteration:", *shares)
 
+# %% [markdown]
+# Figure 4 has four of these iterations.
+
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 4, figsize=(8, 3.1))
 for ax in axes:
@@ -308,9 +311,9 @@ place = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": 8, "title
 figure, axes = plt.subplots(2, 3, figsize=(8, 5), sharex=True)
 for row, (what, groups) in zip(axes, rows_of.items(), strict=True):
     for ax, (measure, (label, since)) in zip(row, trends.items(), strict=True):
-        table = reports.by_seed(groups, "FedCRef", measure).query("round >= @since")
+        table = reports.by_seed(groups, "FedCRef", measure, since)
         plots.over_rounds([table], measure, label, ax).set_xlabel("")
-    ax.legend(title=what, **place)
+    ax.legend(*ax.get_legend_handles_labels(), title=what, **place)
 plt.setp(axes[-1], xlabel="iteration")
 plots.show(
     figure,

@@ -22,7 +22,7 @@
 # **Before this:** [07 What do the cluster models look at?](07_explaining_cluster_models.ipynb), which explains GradCAM, insertion and
 # deletion.
 #
-# **Study minutes:** 30. **Minutes on two cores:** 1
+# **Study minutes:** 30. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic
 # Assumption*, section 5 and appendices A.4 and A.5 ("the paper").
@@ -89,10 +89,8 @@ for name, rows in theirs.groupby("dataset", sort=False):
 plots.show(
     figures.archived_boxes(archive[archive["source"] == "central"], points=False),
     2,
-    "The authors' scores on the central test set, as in the paper's Figure 7. Boxes as in Figure 1; "
-    "circles are clusters beyond the whiskers.",
-    "Ten panels of boxes, insertion above and deletion below, for five data sets, on the central "
-    "test set. The pattern is that of Figure 1.",
+    "The authors' scores on the central test set, as in the paper's Figure 7. Boxes as in Figure 1; circles are clusters beyond the whiskers.",
+    "Ten panels of boxes, insertion above and deletion below, for five data sets, on the central test set. The pattern is that of Figure 1.",
 )
 
 # %% [markdown]
@@ -128,6 +126,9 @@ corrected = stats.compare(per_run["deletion"].unstack(), higher_is_better=False)
 for name, found in (("insertion", by_insertion), ("deletion, as printed", as_printed)):
     print(f"{name}:")
     print(", ".join(f"{method} {rank:.2f}" for method, rank in found.ranks.items()))
+
+# %% [markdown]
+# Figure 3 draws these ranks, and those of deletion with the lowest score first.
 
 # %% tags=["hide-input"]
 diagrams = {"insertion (highest first)": by_insertion}
@@ -212,10 +213,9 @@ apart = reports.different_pairs(by_difference)
 with_fedavg = [pair for pair in apart if "FedAvg" in pair]
 print("different from FedAvg:", ", ".join(with_fedavg) or "no method")
 print("different from each other:", ", ".join(apart) or "no pair")
-by_set = per_run["difference"].groupby(["dataset", "method"]).mean()
-for name in sets:
-    means = by_set[name]
-    print(f"{name:14s} FedAvg {means['FedAvg']:.2f}, OCFL-HDB {means['OCFL-HDB']:.2f}")
+means = per_run["difference"].groupby(["dataset", "method"]).mean().unstack()
+for name, row in means.loc[sets].iterrows():
+    print(f"{name:14s} FedAvg {row['FedAvg']:.2f}, OCFL-HDB {row['OCFL-HDB']:.2f}")
 
 # %% [markdown]
 # ## Our runs
@@ -230,13 +230,12 @@ for name in sets:
 # %%
 past = [p for p in records.committed() if ledger.scale(p, "ocfl-explanations") == view.scale]
 print(f"{len(past)} runs at the {view.scale} scale")
+kinds = ["accuracy_in-cluster", "confidence_in-cluster"]
 for parts, group in reports.by_scenario(past, "ocfl-explanations").items():
+    ends = pd.DataFrame([one.summary["FedAvg"] for one in group])[kinds]
+    accuracy, confidence = ends.map("{:.2f}".format).agg(", ".join)
     print(", ".join(parts[:3]))
-    told = {}
-    for measure in ("accuracy", "confidence"):
-        ends = [one.summary["FedAvg"][f"{measure}_in-cluster"] for one in group]
-        told[measure] = ", ".join(f"{value:.2f}" for value in ends)
-    print(f"    FedAvg by seed: accuracy {told['accuracy']}; confidence {told['confidence']}")
+    print(f"    FedAvg by seed: accuracy {accuracy}; confidence {confidence}")
 
 # %% [markdown]
 # These runs were trained again for their explanations. They have the data, the training and the seed of the OCFL runs, so they should end
@@ -281,31 +280,31 @@ ours = papers.explanations.scores(compared)
 by_run = ours.groupby([*scenario, "seed", "method", "map"], sort=False)[MEASURES].mean()
 ours_by_scenario = by_run.groupby(level=[*scenario, "method", "map"], sort=False).mean()
 with_gradcam = ours_by_scenario.query("map == 'GradCAM'").droplevel("map")
-beside = per_run.add_suffix(" theirs").join(with_gradcam.add_suffix(" ours"), how="inner")
+beside = pd.concat({"theirs": per_run, "ours": with_gradcam}, axis=1).dropna().swaplevel(axis=1)
 both = [name for name in sets if name in beside.index.unique("dataset")]
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(6.2, 2.8), sharex=True, sharey=True)
 for measure, ax in zip(("insertion", "deletion"), axes, strict=True):
-    pair = beside[[f"{measure} theirs", f"{measure} ours"]].set_axis(["theirs", "ours"], axis=1)
-    figures.points(ax, pair, looks, markersize=4)
+    figures.points(ax, beside[measure], looks, markersize=4)
     ax.set(title=measure, xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    ax.label_outer()
 figures.legend(figure, ncols=1, place="outside right")
 plots.show(
     figure,
     5,
-    "Mean in-cluster scores, of the authors' runs (left to right) and of ours at the chosen scale (up). "
-    "One point per method and scenario.",
+    "Mean in-cluster scores, of the authors' runs (left to right) and of ours at the chosen scale (up). One point per method and scenario.",
     "Two scatter plots around the diagonal, insertion and deletion, for mnist and fashion-mnist. "
     "In insertion, most points of mnist lie above the diagonal. Without runs at the scale the plots are empty.",
 )
 
+# %% [markdown]
+# The next cell prints how far the points lie from the diagonal, data set by data set.
+
 # %%
 for measure in ("insertion", "deletion"):
-    gaps = beside[f"{measure} ours"] - beside[f"{measure} theirs"]
-    for name, gap in ((name, gaps[name]) for name in both):
-        told = f"ours - theirs {gap.mean():+.2f}, distance {gap.abs().mean():.2f}"
+    gaps = beside[measure, "ours"] - beside[measure, "theirs"]
+    for name in both:
+        told = f"ours - theirs {gaps[name].mean():+.2f}, distance {gaps[name].abs().mean():.2f}"
         print(f"{measure:10s} {name:14s} {told}")
 
 # %% [markdown]
@@ -324,23 +323,28 @@ for measure in ("insertion", "deletion"):
 gained = {measure: papers.explanations.gains(ours, measure) for measure in MEASURES}
 whole = pd.concat(gained.values())
 reach = whole[["GradCAM", "noise"]] if len(whole) else pd.DataFrame([-1, 1])
+PAIR = ["noise", "GradCAM"]
 limits = reach.min().min() - 0.04, reach.max().max() + 0.04
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 3, figsize=(7, 3), sharex=True, sharey=True)
 for (measure, gain), ax in zip(gained.items(), axes, strict=True):
-    figures.points(ax, gain[["noise", "GradCAM"]].add_prefix("gain with "), looks)
+    figures.points(ax, gain.reindex(columns=PAIR).add_prefix("gain with "), looks)
     ax.axhline(0, color="grey", linewidth=0.4)
     ax.axvline(0, color="grey", linewidth=0.4)
     ax.set(title=measure, aspect="equal", xlim=limits, ylim=limits)
-    ax.label_outer()
 figures.legend(figure)
 plots.show(
     figure,
     6,
-    "Gain of OCFL-HDB over FedAvg, with GradCAM's maps against noise: insertion, deletion, and insertion minus deletion. One point per run; the diagonal is an equal gain.",
-    "Three scatter plots. In insertion and deletion nearly all points lie right of and above zero, near the diagonal. In the difference they lie on the vertical axis, above and below zero.",
+    "Gain of OCFL-HDB over FedAvg, with GradCAM's maps against noise: insertion, deletion, and insertion minus deletion. One point per run; "
+    "the diagonal is an equal gain.",
+    "Three scatter plots. In insertion and deletion nearly all points lie right of and above zero, near the diagonal. In the difference "
+    "they lie on the vertical axis, above and below zero.",
 )
+
+# %% [markdown]
+# The next cell prints the mean gains, and how many runs gain.
 
 # %% tags=["nbval-check-output"]
 for measure, gain in gained.items():
@@ -363,23 +367,23 @@ for measure, gain in gained.items():
 # %%
 pairs = by_run["difference"].groupby(level=["dataset", "method", "map"], sort=False).mean()
 ours_sets = list(pairs.index.unique("dataset"))
+shape = 1, max(len(ours_sets), 1)
 
 # %% tags=["hide-input"]
-figure, axes = figures.panels(ours_sets, (1, max(len(ours_sets), 1)), (7, 2.3))
-look = {"marker": "o", "color": plots.COLOURS[0], "linestyle": ""}
+figure, axes = figures.panels(ours_sets, shape, (7, 2.3), "insertion − deletion")
 for name, ax in zip(ours_sets, axes[0], strict=False):
-    for method, face in (("FedAvg", "white"), ("OCFL-HDB", plots.COLOURS[0])):
+    for method, face in (("FedAvg", "white"), ("OCFL-HDB", "C0")):
         means = pairs[name, method]
-        ax.plot(means, range(len(means)), label=method, markerfacecolor=face, **look)
+        ax.plot(means, range(len(means)), "C0o", label=method, markerfacecolor=face)
     figures.rows_from_the_top(ax, means.index)
     ax.axvline(0, color="black", linewidth=0.8)
-plt.setp(axes, xlabel="insertion − deletion")
 figures.legend(figure, ncols=2)
 plots.show(
     figure,
     7,
     "Insertion minus deletion with five kinds of maps, for FedAvg and OCFL-HDB. Means over clusters and runs.",
-    "Three panels of points in five rows. Noise lies on zero. On mnist and fashion-mnist brightness lies far to the right of GradCAM; on blood cells the blob in the centre lies a little to the right of it, and brightness at zero or below.",
+    "Three panels of points in five rows. Noise lies on zero. On mnist and fashion-mnist brightness lies far to the right of GradCAM; on blood "
+    "cells the blob in the centre lies a little to the right of it, and brightness at zero or below.",
 )
 
 # %% [markdown]
