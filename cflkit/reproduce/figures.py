@@ -287,11 +287,11 @@ def mean_temperatures(theirs: Mapping[str, Curves], ours: Mapping[str, Curves]) 
 def dyed_digits(digits: ImageSet, shown: Sequence[int], dyes: Mapping[str, Any]) -> Figure:
     """Draw a digit of each class in several dyes, with its colour and lightness (Rec. 709)."""
     places = [int((digits.labels == label).nonzero()[0]) for label in shown]
-    figure, axes = plt.subplots(len(dyes), len(shown), figsize=(3.4, 4.4))
+    figure, axes = plt.subplots(len(dyes), len(shown), figsize=(3.4, 4.4), squeeze=False)
     for (title, colours), row in zip(dyes.items(), axes, strict=True):
         dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
         for image, label, ax in zip(dyed, shown, row, strict=True):
-            ax.imshow(image.permute(1, 2, 0))
+            ax.imshow(image.permute(1, 2, 0).numpy())
             colour = np.broadcast_to(colours, (10, 3))[label]
             rgb = " ".join(f"{255 * value:.0f}" for value in colour)
             lightness = colour @ [0.2126, 0.7152, 0.0722]
