@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from cflkit import metrics
@@ -126,6 +126,14 @@ def models_of(
         used = {key for own in held[name] for key, _ in own}
         models.update({key: rows[k] for k, key in enumerate(keys) if key in used})
     return models, held
+
+
+def client_scores(method: Method, federation: FederationLike) -> NDArray[np.float64]:
+    """Return macro-F1 and accuracy ``[m, 2]`` of each client's model on its own test set."""
+    models, held = models_of({"": method})
+    pairs = [(mixture, client) for client, mixture in enumerate(held[""])]
+    found = federation.scores(models, pairs, "test")
+    return np.array([found[pair] for pair in pairs])
 
 
 def agreement(federation: FederationLike, method: Method) -> dict[str, Any]:
