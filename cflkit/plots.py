@@ -23,7 +23,6 @@ from sklearn.metrics import pairwise_distances_argmin
 
 from cflkit._project import PROJECT
 from cflkit.metrics import renamed
-from cflkit.reproduce.stats import Comparison
 
 # Where figures of a reader's run go; the build of the notebooks writes into ``figures/``
 FOLDER = PROJECT / "data" / "runs" / "figures"
@@ -217,37 +216,6 @@ def clusterings(truth: ArrayLike, found: Mapping[str, ArrayLike], axes: Axes | N
     axes.set_yticks(range(len(rows)), list(rows))
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    return axes
-
-
-def temperature(
-    temperatures: Sequence[float], trigger: int | None = None, axes: Axes | None = None
-) -> Axes:
-    """Draw the temperature of each round (from 1), and mark the round that triggers clustering."""
-    axes = axes or plt.gca()
-    rounds = np.arange(1, len(temperatures) + 1)
-    axes.plot(rounds, temperatures, marker="o", markersize=3)
-    if trigger is not None:
-        axes.axvline(
-            trigger, color=COLOURS[1], linestyle="--", label=f"clusters in round {trigger}"
-        )
-        axes.legend()
-    axes.set(xlabel="round", ylabel="temperature $T$")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return axes
-
-
-def band(curves: Sequence[ArrayLike], colour: str, label: str, axes: Axes | None = None) -> Axes:
-    """Draw the mean of curves of equal length over rounds, plus and minus two standard errors."""
-    axes = axes or plt.gca()
-    stacked = np.asarray(curves, dtype=float)
-    rounds = np.arange(1, stacked.shape[1] + 1)
-    mean = stacked.mean(axis=0)
-    axes.plot(rounds, mean, color=colour, label=label)
-    if len(stacked) > 1:
-        error = 2 * stacked.std(axis=0, ddof=1) / np.sqrt(len(stacked))
-        axes.fill_between(rounds, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
-    axes.set(xlabel="round", ylabel="temperature $T$")
     return axes
 
 
@@ -494,79 +462,4 @@ def saliency(image: ArrayLike, heat: ArrayLike, axes: Axes | None = None) -> Axe
         text.set(ha="center", va="center")
         return axes
     axes.imshow(shades, cmap="plasma", vmin=0, vmax=1, alpha=0.75 * shades, interpolation="nearest")
-    return axes
-
-
-def boxes(
-    table: pd.DataFrame,
-    measure: str,
-    axes: Axes | None = None,
-    lying: bool = False,
-    points: bool = True,
-) -> Axes:
-    """Draw one box per method of a measure over clusters, and a point per cluster.
-
-    The figure follows Figures 6 and 7 of the extended OCFL paper. Boxes are quartiles, the thick
-    line is the median, and whiskers reach to the farthest value within 1.5 interquartile ranges.
-    With ``lying``, the measure runs from left to right, and methods have a row each. Without
-    ``points``, only clusters beyond the whiskers are drawn.
-    """
-    axes = axes or plt.gca()
-    values = {name: rows.dropna() for name, rows in table.groupby("method", sort=False)[measure]}
-    axes.boxplot(
-        list(values.values()),
-        medianprops={"color": "black", "linewidth": 2},
-        boxprops={"color": "0.5"},
-        whiskerprops={"color": "0.5"},
-        showcaps=False,
-        showfliers=not points,
-        flierprops={"marker": "o", "markersize": 2.5, "markeredgecolor": COLOURS[0]},
-        widths=0.7,
-        orientation="horizontal" if lying else "vertical",
-    )
-    look: dict[str, Any] = {"color": COLOURS[0], "markersize": 2.5, "markeredgewidth": 0}
-    for place, rows in enumerate(values.values(), 1):
-        if rows.empty or not points:
-            continue
-        # Neighbours in the order of their values stand side by side, so that none hides another
-        beside = place + 0.12 * (np.arange(len(rows)) % 5 - 2) * (len(rows) > 1)
-        ordered = rows.sort_values()
-        axes.plot(*((ordered, beside) if lying else (beside, ordered)), "o", clip_on=False, **look)
-    places = range(1, len(values) + 1)
-    if lying:
-        axes.set_yticks(places, list(values))
-        axes.set(xlim=(0, 1), ylim=(len(values) + 0.6, 0.4))
-    else:
-        axes.set_xticks(places, list(values), rotation=90)
-        axes.set_ylim(0, 1)
-    return axes
-
-
-def critical_differences(comparison: Comparison, axes: Axes | None = None) -> Axes:
-    """Draw a critical-difference diagram: average ranks on a line, and bars below it.
-
-    The best method is on the right, as in the OCFL paper's Figure 8. A bar joins methods that do
-    not differ significantly; it has a dot at each of them, and passes others by.
-    """
-    axes = axes or plt.gca()
-    ranks = comparison.ranks
-    k, half = len(ranks), (len(ranks) + 1) // 2
-    for place, (name, rank) in enumerate(ranks.items()):
-        best = place < half
-        level = -0.6 - 0.35 * (place if best else k - 1 - place)
-        side = 0.7 if best else k + 0.3
-        axes.plot([rank, rank, side], [0, level, level], color="0.4", linewidth=0.8)
-        label = f"{name} {rank:.2f}"
-        axes.text(side, level, label, ha="left" if best else "right", va="center", fontsize=9)
-    for row, members in enumerate(comparison.alike):
-        ends = ranks[members]
-        bar = -0.14 - 0.12 * row
-        axes.plot(ends, [bar] * len(ends), "o-", color="black", linewidth=2, markersize=4)
-    axes.set(xlim=(k + 0.3, 0.7), ylim=(-0.4 - 0.35 * half, 0), yticks=[])
-    axes.xaxis.tick_top()
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.spines[:].set_visible(False)
-    axes.spines["top"].set_visible(True)
-    axes.set_xlabel("average rank (1 is best)", fontsize=9)
-    axes.xaxis.set_label_position("top")
     return axes

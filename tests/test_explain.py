@@ -16,7 +16,7 @@ from torch import nn
 
 from cflkit import explain, methods, models, plots, simulation
 from cflkit.explain import assessment
-from cflkit.reproduce import notebooks, papers
+from cflkit.reproduce import figures, notebooks, papers
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
 
@@ -450,7 +450,7 @@ def test_boxes_have_a_method_each_and_maps_leave_cold_places_alone():
         {"method": ["b", "b", "a", "c"], "insertion": [0.2, 0.4, 0.9, float("nan")]}
     )
     _, (left, right) = plt.subplots(1, 2)
-    plots.boxes(table, "insertion", left)
+    figures.boxes(table, "insertion", left)
     assert [label.get_text() for label in left.get_xticklabels()] == ["b", "a", "c"]
     heat = np.array([[0.0, 1.0], [0.5, 0.0]])
     plots.saliency(torch.full((3, 2, 2), 90, dtype=torch.uint8), heat, right)

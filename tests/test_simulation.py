@@ -589,6 +589,19 @@ def test_methods_without_clusters_have_a_summary(federate):
     assert "accuracy" in summary["FedEM"] and "n_clusters" not in summary["FedEM"]
 
 
+def test_scores_of_clients_are_those_behind_the_means(federate):
+    """Mixtures of FedEM predict as the mean of their models' probabilities."""
+    federation, lines = federate(), {"FedEM": methods.make("fedem", k=2)}
+    [*_, last] = run(lines, federation, 2).table().to_dict("records")
+    f1, accuracy = evaluation.client_scores(lines["FedEM"], federation).T
+    assert (f1.mean(), accuracy.mean()) == pytest.approx((last["pf1"], last["accuracy"]))
+    assert accuracy.min() == pytest.approx(last["worst_accuracy"])
+    models, mixture = lines["FedEM"].client_models()
+    answers = federation.predict(Jobs(models, torch.arange(2), torch.zeros(2, dtype=torch.long)))
+    mean = sum(w * p for w, p in zip(mixture[0], answers, strict=True))
+    assert accuracy[0] == pytest.approx(accuracy_score(federation.targets(0), mean.argmax(dim=1)))
+
+
 def test_methods_cannot_go_on_in_a_federation_that_does_not_fit(federate, small):
     line_up = {"Sattler": methods.make("sattler")}
     first = run(line_up, federate(), 1)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import rankdata, wilcoxon
 
-from cflkit import plots
-from cflkit.reproduce import records, stats
+from cflkit.reproduce import figures, records, stats
 
 SCORES = arrays(float, (6, 4), elements=st.integers(0, 5).map(float))
 
@@ -144,7 +143,7 @@ def test_the_diagram_has_every_method_and_a_bar_for_each_clique():
 
     comparison = stats.compare(spread(gap=0.6), higher_is_better=True)
     _, axes = plt.subplots()
-    plots.critical_differences(comparison, axes)
+    figures.critical_differences(comparison, axes)
     labels = {text.get_text() for text in axes.texts}
     assert labels == {f"{name} {rank:.2f}" for name, rank in comparison.ranks.items()}
     bars = [line for line in axes.lines if line.get_linewidth() == 2]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cflkit.federation import FederationLike
@@ -115,6 +116,14 @@ def models_of(
         used = {key for own in held[name] for key, _ in own}
         models.update({key: rows[k] for k, key in enumerate(keys) if key in used})
     return models, held
+
+
+def client_scores(method: Method, federation: FederationLike) -> NDArray[np.float64]:
+    """Return macro-F1 and accuracy ``[m, 2]`` of each client's model on its own test set."""
+    models, held = models_of({"": method})
+    pairs = [(mixture, client) for client, mixture in enumerate(held[""])]
+    found = federation.scores(models, pairs, "test")
+    return np.array([found[pair] for pair in pairs])
 
 
 def clusters_found(federation: FederationLike, method: Method) -> dict[str, Any]:

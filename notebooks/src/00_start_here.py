@@ -149,7 +149,7 @@ plots.show(
 training = LocalTraining(epochs=3, batch_size=16, optimizer="adam", lr=0.003)
 
 
-def train(seed):
+def train_methods(seed):
     federation = Federation(images, split, training=training, seed=seed)
     line_up = {
         "one model for all": methods.make("fedavg", weighting="equal"),
@@ -160,7 +160,7 @@ def train(seed):
     return federation, line_up, history
 
 
-trainings = [train(run.seed + repeat) for repeat in range(run.repeats)]
+trainings = [train_methods(run.seed + repeat) for repeat in range(run.repeats)]
 
 # %% [markdown]
 # Did OCFL find the secret? The **adjusted Rand index** ([ARI](99_glossary.ipynb#ari)) compares two groupings. It is 1 if

@@ -728,7 +728,7 @@ plots.show(
 
 
 # %%
-def answers(at, gamma):
+def outcome_of(at, gamma):
     singles = clustering.make("hdbscan", noise="singletons").fit_predict(gamma)
     counts = {name: len(set(clustering.make(name).fit_predict(gamma))) for name in groupings}
     noise = int((np.bincount(singles) == 1).sum())
@@ -736,7 +736,7 @@ def answers(at, gamma):
 
 
 replies = pd.DataFrame(
-    {"clients": kind, "setting": setting, **answers(at, gamma)}
+    {"clients": kind, "setting": setting, **outcome_of(at, gamma)}
     for kind, setting, at, gamma in controls
 )
 listed = replies.astype(str).groupby(["clients", "setting"], sort=False).agg(" ".join)

@@ -970,7 +970,7 @@ if names is None:
 several = run.model_copy(update={"only": ["EMD-CFL", "Oracle", "FedAvg", *names], **best})
 
 
-def compare(home, images, dealt):
+def ends_of(home, images, dealt):
     """Run all methods as intended, in lockstep; return what each has at the end."""
     lines = papers.emd_cfl.line_up(several, images, dealt)
     own = {name: line for name, line in lines.items() if "as published" not in name}
@@ -980,8 +980,8 @@ def compare(home, images, dealt):
 
 
 ends = {
-    "lesson's shift": compare(federation, images, split),
-    "hard shift": compare(hard, pool, hidden),
+    "lesson's shift": ends_of(federation, images, split),
+    "hard shift": ends_of(hard, pool, hidden),
 }
 
 # %% [markdown]

@@ -626,7 +626,7 @@ in_cluster = scores[scores["source"] == "in-cluster"]
 measures = ["insertion", "deletion", "difference"]
 
 
-def scores_of(home, pairs):
+def mean_scores(home, pairs):
     """The mean scores of models on images of their own clients, one row per kind of map."""
     untrained, rows = home.network(home.blueprint.initials(1, 0)[0]), []
     for its, clients in pairs:
@@ -640,7 +640,7 @@ def scores_of(home, pairs):
 
 # %%
 of_four = {
-    (number, name): scores_of(trainings[number][0], pairs)
+    (number, name): mean_scores(trainings[number][0], pairs)
     for number, models in four.items()
     for name, pairs in models.items()
 }

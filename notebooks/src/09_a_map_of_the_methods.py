@@ -44,6 +44,7 @@ from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.partition import shifts
 from cflkit.reproduce import claims, mixing, papers
 from cflkit.reproduce.papers.emd_cfl import working_range
+from cflkit.simulation.evaluation import client_scores
 
 plots.style()
 
@@ -126,6 +127,7 @@ def weights_from_scratch(trained, predicting):
     return solution.T
 
 
+# %%
 theta = federation.initial()[None]
 trained = federation.train(Jobs(theta, torch.zeros(run.clients).long(), everyone), 0)
 mean = trained.mean(dim=0).expand_as(trained)
@@ -594,21 +596,8 @@ def between(split):
 
 
 # %% [markdown]
-# A client may have a mixture of several models. Its predicted probabilities are then the mean of theirs:
-
-
-# %%
-def accuracies(federation, method):
-    """The accuracy of each client on its own test images."""
-    models, mixture = method.client_models()
-    found = []
-    for client, shares in enumerate(mixture):
-        used = shares.nonzero().flatten()
-        answers = federation.predict(Jobs(models, used, torch.full_like(used, client)))
-        predicted = sum(w * p for w, p in zip(shares[used], answers, strict=True)).argmax(dim=1)
-        found.append(float((predicted == federation.targets(client)).double().mean()))
-    return np.array(found)
-
+# A client may have a mixture of several models. Its predicted probabilities are then the mean of theirs. `client_scores` gives
+# macro-F1 and accuracy of each client.
 
 # %% tags=["hide-input"]
 TRIED = ["Oracle", "OCFL-HDB", "EMD-CFL", "PACFL", "FlexCFL", "IFCA", "FeSEM", "CFLGP"]
@@ -630,7 +619,7 @@ def tried_in(pictures, dealt, k, affected):
     names = TRIED if k == 4 else TOLD
     lines = mixing.watched({name: line_up(dealt.clusters, k)[name] for name in names})
     simulation.run(lines, place, run.rounds, progress=False)
-    scores = {name: accuracies(place, line)[affected].mean() for name, line in lines.items()}
+    scores = {name: client_scores(line, place)[affected, 1].mean() for name, line in lines.items()}
     return scores, {name: line.matrices[-1][affected] for name, line in lines.items()}
 
 

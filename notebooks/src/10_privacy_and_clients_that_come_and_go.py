@@ -42,9 +42,10 @@ from sklearn.metrics import adjusted_rand_score, roc_auc_score, roc_curve
 from cflkit import datasets, methods, partition, plots, simulation
 from cflkit.divergence import cosine_divergence
 from cflkit.federation import Ask, Federation, Jobs, LocalTraining, Privacy
-from cflkit.federation.privacy import epsilon, protect
+from cflkit.federation.privacy import epsilon
 from cflkit.partition import shifts
 from cflkit.reproduce import changes, claims, papers
+from cflkit.simulation.evaluation import client_scores
 
 plots.style()
 
@@ -303,7 +304,7 @@ one = Jobs(federation.initial()[None], torch.tensor([0]), torch.tensor([0]))
 trained = federation.train(one, 0)
 update = trained[0] - one.models[0]
 ours = private_from_scratch(update, run.clip, 0.0, torch.zeros_like(update))
-protect(trained, one, 0, Privacy(run.clip, 0.0), run.seed)  # changes `trained`
+Privacy(run.clip, 0.0)(trained, one, 0, reported=True)  # changes `trained`
 print("clipping equals the package's:", torch.allclose(one.models[0] + ours, trained[0], atol=1e-6))
 
 # %%
@@ -523,7 +524,7 @@ def auc_from_scratch(members, others):
     return smaller + (members[:, None] == others[None]).mean() / 2
 
 
-def losses_of(method):
+def own_losses(method):
     """For each client, the losses of its model on its training images and on its test images."""
     models, mixture = method.client_models()
     jobs = Jobs(models, mixture.argmax(dim=1), everyone)
@@ -534,7 +535,7 @@ def losses_of(method):
 # %%
 ATTACKED = {"clusters of one": 1, "oracle": half, "FedAvg": run.clients}  # members per cluster
 losses = {
-    noise: [{name: losses_of(lines[name]) for name in ATTACKED} for lines in repeated]
+    noise: [{name: own_losses(lines[name]) for name in ATTACKED} for lines in repeated]
     for noise, repeated in trained_with.items()
 }
 quiet = losses[run.noises[0]][0]
@@ -638,22 +639,13 @@ def line_up():
 
 
 # %%
-def accuracies(place, method):
-    """The accuracy of each client on its own test images; clients have one model each."""
-    models, mixture = method.client_models()
-    jobs = Jobs(models, mixture.argmax(dim=1), everyone)
-    answers = enumerate(place.predict(jobs))
-    right = [(own.argmax(dim=1) == place.targets(client)).double() for client, own in answers]
-    return np.array([float(own.mean()) for own in right])
-
-
-# %%
 # The last client of group 0 gets the data of the reserve client of group 1
 moved = everybody.take([*range(half - 1), run.clients + 1, *order[half:]])
 same_place, drifted = home(images, split), home(images, moved)
 first, second = [half - 1], list(range(half, run.clients))
 
 
+# %%
 def scene(name):
     """The federation of each round, in which clients come and go, and whom the scene is about."""
     there = changes.presence(name, truth, run.rounds, run.change, run.seed)
@@ -673,7 +665,7 @@ SCENES["drift"] = [same_place] * run.change + [drifted] * (run.rounds - run.chan
 
 
 # %%
-def played(places, affected):
+def accuracies_over_rounds(places, affected):
     """The accuracy of each client [rounds, m] per method, and the last clusters."""
     lines, history = line_up(), None
     found = {name: [] for name in lines}
@@ -682,12 +674,12 @@ def played(places, affected):
             lines["oracle"].labels = torch.from_numpy(moved.clusters)
         history = simulation.run(lines, place, t + 1, after=history, progress=False)
         for name, method in lines.items():
-            found[name].append(accuracies(place, method))
+            found[name].append(client_scores(method, place)[:, 1])
     labels = {name: method.labels.tolist() for name, method in lines.items()}
     return {name: np.array(rows) for name, rows in found.items()}, labels
 
 
-scenes = {name: played(*there) for name, there in SCENES.items()}
+scenes = {name: accuracies_over_rounds(*there) for name, there in SCENES.items()}
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(2, 2, figsize=(8, 5.2), sharex=True, sharey=True)

@@ -38,10 +38,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from IPython.display import Markdown, display
-from matplotlib.lines import Line2D
 
 from cflkit import plots
-from cflkit.reproduce import ledger, papers, records
+from cflkit.reproduce import figures, ledger, papers, records, reports
 from cflkit.reproduce.papers.base import CLUSTERS, PERCENT, RANKS, ROUNDS, SCORES
 
 plots.style()
@@ -79,18 +78,8 @@ print(f"numbers of the paper shown in detail, {view.paper}: {len(of_paper)}")
 # scale with runs, with the short names of the answers.
 
 # %%
-cells = [*ledger.cell_columns(), "value", "protocol", "again", "fixed"]
-ours = [*ledger.OURS, "status", "intended", "runs"]
-scales = {"paper's": "", "reduced": "reduced_"}
-parts = {
-    scale: book[cells].join(book[[prefix + name for name in ours]].set_axis(ours, axis=1))
-    for scale, prefix in scales.items()
-}
-entries = pd.concat(parts, names=["scale"]).reset_index("scale")
-short_names = dict(zip(ledger.REDUCED_STATUS, ledger.STATUS, strict=True))
-entries["status"] = entries["status"].replace(short_names)
-ran = entries[entries["status"].isin(ledger.ANSWERS)].reset_index(drop=True)
-for scale in scales:
+ran = reports.with_runs(book)
+for scale in ("paper's", "reduced"):
     print(f"{scale:8s} scale: {(ran['scale'] == scale).sum():4d} of {len(book)} numbers have runs")
 
 # %% [markdown]
@@ -99,46 +88,9 @@ for scale in scales:
 
 
 # %% tags=["hide-input"]
-def titled(table):
-    return table.capitalize() if table.startswith("figure") else f"Table {table}"
-
-
-def name_of(of, table):
-    return f"{of}, {titled(table)}"
-
-
-colours = ["#009E73", "#F0E442", "#D55E00", "#56B4E9", "#CC79A7", "0.88", "0.4"]
-shades = dict(zip(ledger.STATUS, colours, strict=True))
-hatches = dict(zip(ledger.STATUS, ["", "..", "xx", "//", "--", "", ""], strict=True))
-drawn = [scale for scale in scales if (ran["scale"] == scale).any()] or ["reduced"]
-in_order = sorted(
-    book.groupby(["paper", "table"]).size().index,
-    key=lambda pair: (list(papers.PAPERS).index(pair[0]), len(pair[1]), pair[1]),
-)
-counted = ledger.counts(book)[list(ledger.STATUS)]
-answered = entries[entries["status"] != "not run"]
-touched = set(answered[["paper", "table"]].itertuples(index=False, name=None))
-bars = [name_of(*pair) if pair in touched else f"{pair[0]}, tables not run" for pair in in_order]
-figure, axes = plt.subplots(1, len(drawn), figsize=(8, 3.6), sharey=True, squeeze=False)
-for ax, scale in zip(axes[0], drawn, strict=True):
-    numbers = counted.loc[scale].loc[in_order].groupby(bars, sort=False).sum()
-    total, left = numbers.sum(axis=1).to_numpy(), np.zeros(len(numbers))
-    for name in ledger.STATUS:
-        width = numbers[name].to_numpy() / total
-        style = {"color": shades[name], "hatch": hatches[name], "edgecolor": "white"}
-        ax.barh(range(len(numbers)), width, left=left, height=0.8, label=name, **style)
-        digits = numbers[name].astype(str).str.len()
-        for place in np.flatnonzero(width > 0.03 + 0.03 * digits):  # where the count fits
-            middle, count = left[place] + width[place] / 2, numbers[name].iloc[place]
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            ax.text(middle, place, count, ha="center", va="center", fontsize=8, bbox=box)
-        left += width
-    ax.set(title=f"{scale} scale", xlabel="share of the numbers")
-    ax.set(xlim=(0, 1), ylim=(len(numbers) - 0.5, -0.5))
-    ax.set_yticks(range(len(numbers)), numbers.index)
-figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+drawn = list(ran["scale"].unique()) or ["reduced"]
 plots.show(
-    figure,
+    figures.answers(ledger.counts(book), drawn),
     1,
     f"The numbers of every table by answer, by scale ({' and '.join(drawn)}). The "
     "printed figures are counts; counts in narrow parts are left out.",
@@ -206,18 +158,12 @@ def verdict(published, mean, half_width, seeds, never, margin):
     return "differs" if distance - half_width > margin.far + more else "inconclusive"
 
 
-def margin_of(of, protocol):
-    return papers.PAPERS[of].protocols[protocol].margin
-
-
 # %% [markdown]
 # The package has the same rule in `ledger.answer`. It must give the same answers.
 
 # %%
 facts = ["ours", "half_width", "seeds", "never"]
-margins = [margin_of(*names) for names in zip(ran["paper"], ran["protocol"], strict=True)]
-judged = ran.assign(margin=margins)
-again = [verdict(*row) for row in judged[["value", *facts, "margin"]].itertuples(index=False)]
+again = [verdict(*row) for row in ran[["value", *facts, "margin"]].itertuples(index=False)]
 print(f"same answer in {(ran['status'] == again).sum()} of {len(ran)} numbers")
 
 # %% [markdown]
@@ -241,10 +187,8 @@ def old_rule(published, mean, low, high, seeds, never, margin):
 
 
 old_facts = ["ours", "low", "high", "seeds", "never"]
-judged["now"] = judged["status"] == "reproduced"
-judged["before"] = [
-    old_rule(*row) for row in judged[["value", *old_facts, "margin"]].itertuples(index=False)
-]
+before = ran[["value", *old_facts, "margin"]].itertuples(index=False)
+judged = ran.assign(before=[old_rule(*row) for row in before], now=ran["status"] == "reproduced")
 by_table = judged.groupby(["scale", "paper", "table"])
 print(by_table[["before", "now"]].sum().assign(run=by_table.size()).to_string())
 
@@ -260,65 +204,53 @@ print(by_table[["before", "now"]].sum().assign(run=by_table.size()).to_string())
 
 # %%
 key = ["scale", "paper", "table", "method", "measure"]
-several = judged[(judged["seeds"] > 1) & ~judged["fixed"]].reset_index()
-every = list(dict.fromkeys([*facts, *old_facts]))
+several = ran[(ran["seeds"] > 1) & ~ran["fixed"]].reset_index()
+every = ["ours", "half_width", "low", "high", "seeds", "never"]
 pairs = several.merge(several[[*key, *every, "index"]], on=key, suffixes=("", "_run"))
-
-
-def shown_to(rule, columns):
-    wanted = ["value", *(f"{name}_run" for name in columns), "margin"]
-    return [rule(*row) for row in pairs[wanted].itertuples(index=False)]
-
-
-pairs["before"] = shown_to(old_rule, old_facts)
-pairs["now"] = [answer == "reproduced" for answer in shown_to(verdict, facts)]
+old = pairs[["value", *(f"{name}_run" for name in old_facts), "margin"]]
+pairs["before"] = [old_rule(*row) for row in old.itertuples(index=False)]
+new = pairs[["value", *(f"{name}_run" for name in facts), "margin"]]
+pairs["now"] = [verdict(*row) == "reproduced" for row in new.itertuples(index=False)]
 pairs["pair"] = np.where(pairs["index"] == pairs["index_run"], "right", "wrong")
 
-
-def passing(rule, by):
-    return pairs.groupby([*by, "pair"])[rule].mean().unstack().dropna()
-
-
 # %%
+shares = pairs.groupby(["scale", "paper", "table", "pair"])[["before", "now"]].mean()
 for rule in ("before", "now"):
-    for (scale, *names), row in passing(rule, ["scale", "paper", "table"]).iterrows():
-        print(
-            f"{rule:7s}{scale:8s} scale, {name_of(*names):27s} "
-            f"right scenario {row['right']:4.0%}, wrong {row['wrong']:4.0%}"
-        )
+    for (scale, paper_of, table), row in shares[rule].unstack().dropna().iterrows():
+        name = f"{paper_of}, {reports.titled(table)}"
+        print(f"{rule:7s}{scale:8s} scale, {name:27s} right scenario {row['right']:4.0%}", end="")
+        print(f", wrong {row['wrong']:4.0%}")
 
 # %% [markdown]
 # Figure 2 shows the same by method for the present rule, and for the tables of the paper that is shown in detail. Look for rows
 # in which
 # the circle lies far to the right of the square.
 
-# %% tags=["hide-input"]
-rates = passing("now", ["scale", "paper", "table", "method"])
-rates = rates[rates.index.get_level_values("paper") == view.paper].droplevel("paper")
+# %%
+rates = pairs[pairs["paper"] == view.paper]
+rates = rates.groupby(["scale", "table", "method", "pair"])["now"].mean().unstack()
+rates = rates.reindex(columns=["right", "wrong"]).dropna()
 is_figure = rates.index.get_level_values("table").str.startswith("figure")
 rates = rates[~is_figure] if not is_figure.all() else rates  # few numbers of figures pass at all
+labels = [f"{reports.titled(table)}, {method}, {scale}" for scale, table, method in rates.index]
+hollow = {"color": "#D55E00", "markerfacecolor": "white", "markersize": 10}
+filled = {"color": "#0072B2", "markersize": 5}
+
+# %% tags=["hide-input"]
 figure, ax = plt.subplots(figsize=(4.4, 0.9 + 0.14 * max(len(rates), 4)))
-places = np.arange(len(rates))
-ax.hlines(places, rates.get("wrong", []), rates.get("right", []), color="0.7", zorder=0)
-for pair, marker, colour in (("wrong", "s", "#D55E00"), ("right", "o", "#0072B2")):
-    look = {"color": colour, "markerfacecolor": colour if pair == "right" else "white"}
-    size = 5 if pair == "right" else 10
-    ax.plot(rates.get(pair, []), places, marker, markersize=size, label=f"{pair} scenario", **look)
-ax.set_yticks(places, [f"{titled(of)}, {method}, {scale}" for scale, of, method in rates.index])
-ax.set(
-    xlabel="share that counts as reproduced",
-    xlim=(-0.03, 1.03),
-    ylim=(max(len(rates), 1) - 0.5, -0.5),
-)
+ax.hlines(range(len(rates)), rates["wrong"], rates["right"], color="0.7", zorder=0)
+ax.plot(rates["wrong"], range(len(rates)), "s", label="wrong scenario", **hollow)
+ax.plot(rates["right"], range(len(rates)), "o", label="right scenario", **filled)
+figures.rows_from_the_top(ax, labels)
+ax.set(xlabel="share that counts as reproduced", xlim=(-0.03, 1.03))
 ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 plots.show(
     figure,
     2,
     f"The share of the numbers of {view.paper} that count as reproduced, per table and method: "
     "compared with our runs of their own scenario, and with our runs of each other scenario.",
-    "One row per method and table. A filled circle is the share for the right scenario, and a hollow "
-    "square the share for wrong scenarios. In the rows at the scale of the paper the circle lies to the right, "
-    "and in most others both lie close together.",
+    "One row per method and table. A filled circle is the share for the right scenario, and a hollow square the share for wrong scenarios. In "
+    "the rows at the scale of the paper the circle lies to the right, and in most others both lie close together.",
 )
 
 # %% [markdown]
@@ -333,15 +265,16 @@ plots.show(
 # other numbers it prints the median of $h$, and how many are inconclusive.
 
 # %%
-for (scale, *pair), rows in ran.groupby(["scale", "paper", "table"]):
+for (scale, paper_of, table), rows in ran.groupby(["scale", "paper", "table"]):
     some = rows[rows["seeds"] > 1]
     median = f"{some['half_width'].median():.2f}" if len(some) else "-"
     single = f"one seed {(rows['seeds'] == 1).sum():3d} of {len(rows):3d}"
     vague = (some["status"] == "inconclusive").sum()
-    print(f"{scale:8s}{name_of(*pair):29s} {single}, median h {median}, inconclusive {vague:3d}")
+    name = f"{paper_of}, {reports.titled(table)}"
+    print(f"{scale:8s}{name:29s} {single}, median h {median}, inconclusive {vague:3d}")
 good = own[(own["status"] == "reproduced") & ~own["fixed"]]
 for scale, some in good.groupby("scale"):
-    events = some[[name for name in cells if name not in ("measure", "value", "protocol")]]
+    events = some[["paper", "table", *ledger.scenario_columns(), "method"]]
     exact = (some["half_width"] == 0).sum()
     print(f"{scale} scale, reproduced or agrees: {len(some)} numbers, {exact} of them with h = 0,")
     print(f"    of {len(events.drop_duplicates())} pairs of scenario and method")
@@ -360,7 +293,7 @@ for scale, some in good.groupby("scale"):
 reduced = book[~book["reduced_status"].isin(["not run", ledger.NO_CODE])]
 for differs, rows in reduced.groupby("reduced_scale"):
     of_tables = rows[["paper", "table"]].drop_duplicates().itertuples(index=False)
-    print("; ".join(name_of(*pair) for pair in of_tables))
+    print("; ".join(f"{paper_of}, {reports.titled(table)}" for paper_of, table in of_tables))
     print(textwrap.fill(differs, 96, initial_indent="    ", subsequent_indent="    "))
 
 # %% [markdown]
@@ -376,23 +309,9 @@ for differs, rows in reduced.groupby("reduced_scale"):
 
 # %%
 detail = ran[ran["paper"] == view.paper].copy()
+detail["label"] = reports.scenario_labels(detail, view.paper)
 tables = sorted(detail["table"].unique(), key=lambda table: (len(table), table))
-index = [name for name in papers.PAPERS[view.paper].scenario if detail[name].nunique() > 1]
-short = {
-    "nonoverlapping": "non-ov.",
-    "overlapping": "ov.",
-    "balanced": "bal.",
-    "imbalanced": "imb.",
-    "fashion-mnist": "fashion",
-}
-detail["label"] = [
-    ", ".join(str(short.get(part, part)) for part in row if not pd.isna(part)) or "all"
-    for row in detail[index].itertuples(index=False)
-]
-if detail["scale"].nunique() > 1:
-    detail["label"] += detail["scale"].map({"paper's": ", paper's", "reduced": ""})
 print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *tables)
-
 
 # %% [markdown]
 # The figures show differences: our mean minus the printed number, with our interval. The dark band is the margin $\delta_1$, and
@@ -404,75 +323,23 @@ print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *
 # are counted, and stand in a table below.
 
 # %% tags=["hide-input"]
-drawn = set(detail["measure"]) - {"AMI", "COM", "clustering round"}
-pictured = [table for table in tables if drawn & set(detail[detail["table"] == table]["measure"])]
-looks = {"reproduced": "o", "close": "^", "differs": "X", "inconclusive": "D", "single run": "s"}
-
-
-def beside(table):
-    rows = detail[detail["table"] == table]
-    rows = rows[rows["measure"].isin(drawn)]
-    measures, scenarios = list(rows["measure"].unique()), list(rows["label"].unique())
-    names = list(rows["method"].unique())
-    bands = {}  # the margins, with half a printed digit
-    for measure, protocol in rows.groupby("measure")["protocol"].first().items():
-        margin = margin_of(view.paper, protocol)
-        bands[measure] = margin.near + margin.rounding, margin.far + margin.rounding
-    many = len(names) > 8  # narrow panels
-    size = (7.5 if many else 5.6, 1.2 + len(measures) * (0.4 + 0.095 * len(scenarios)) + 0.6 * many)
-    figure, axes = plt.subplots(
-        len(measures), len(names), figsize=size, sharex="row", sharey=True, squeeze=False
-    )
-    for (y, x), ax in np.ndenumerate(axes):
-        some = rows[(rows["measure"] == measures[y]) & (rows["method"] == names[x])]
-        near, far = bands[measures[y]]
-        edge = 3 * far
-        ax.axvspan(-far, far, color="0.93")
-        ax.axvspan(-near, near, color="0.82")
-        for row in some.itertuples():
-            place, colour = scenarios.index(row.label), shades[row.status]
-            if np.isnan(row.value):
-                side = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
-                ax.text(0.98, place, "–", fontsize=12, fontweight="bold", color=colour, **side)
-            off = row.ours - row.value
-            half = 0 if np.isnan(row.half_width) else row.half_width
-            ends = np.clip([off - half, off + half], -edge, edge)
-            ax.hlines(place, *ends, color=colour, linewidth=1.5)
-            look = looks[row.status] if abs(off) <= edge else ">" if off > 0 else "<"
-            border = {"markeredgecolor": "0.2", "markeredgewidth": 0.5}
-            size = 5.5 if abs(off) <= edge else 3.5
-            ax.plot(np.clip(off, -edge, edge), place, look, color=colour, markersize=size, **border)
-        ax.set_yticks(range(len(scenarios)), scenarios)
-        ax.set_ylim(len(scenarios) - 0.5, -0.5)
-        ax.grid(axis="x", color="0.9")
-        ax.tick_params(axis="y", length=0)
-        ax.set(xlim=(-1.15 * edge, 1.15 * edge))
-        ax.set_xticks([0], ["0"])
-        if y == 0:
-            ax.set_title(names[x], fontsize=8, rotation=90 if many else 0)
-        if x == len(names) // 2:
-            ax.set_xlabel(f"{measures[y]}, ours minus published")
-    line = {"linestyle": "none", "markeredgecolor": "0.2"}
-    handles = [
-        Line2D([], [], marker=looks[name], color=shades[name], label=name, **line) for name in looks
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+shown = detail[~detail["measure"].isin(["AMI", "COM", "clustering round"])]
+pictured = [table for table in tables if (shown["table"] == table).any()]
+for number, table in enumerate(pictured, 3):
     plots.show(
-        figure,
-        3 + pictured.index(table),
-        f"{titled(table)} of {view.paper}: our means minus the published numbers, with 90 % t-intervals. "
+        figures.differences(shown[shown["table"] == table]),
+        number,
+        f"{reports.titled(table)} of {view.paper}: our means minus the published numbers, with 90 % t-intervals. "
         "One row per scenario, one column of panels per method. Bands are the two margins of the rule. "
         "A place without a mark has no printed number, or no run of the method.",
         "Small panels of marks around a vertical band at zero. A mark is the difference between our mean and "
         "the published number, with a line over its interval. The shape of the mark is the answer.",
     )
-
-
-# %%
-for table in pictured:
-    beside(table)
 if not tables:
     print(f"No record has the parameters of a table of {view.paper}.")
+
+# %% [markdown]
+# Rounds are counted, so they stand in a table. The next cell prints them beside ours.
 
 # %%
 rounds = detail[detail["measure"] == "clustering round"].copy()
@@ -542,31 +409,12 @@ if scenarios:
 
 # %%
 everything = records.committed()
-old = [r for r in everything if r.paper == "ocfl" and ledger.scale(r, "ocfl-extended")]
-new = [r for r in everything if ledger.scale(r, "ocfl-explanations")]
-
-
-def clusters(labels):
-    own = np.array(labels.split("|"))
-    return {frozenset(np.flatnonzero(own == label).tolist()) for label in np.unique(own)}
-
-
-def same_training(a, b):
-    shared = a.parameters.keys() & b.parameters.keys()
-    return all(a.parameters[name] == b.parameters[name] for name in shared - {"central_every"})
-
-
-outcomes = []
-for a, b in ((a, b) for a in old for b in new if same_training(a, b)):
-    last = a.rounds.groupby("method")["clusters"].last()
-    groups = b.rounds.groupby("method")["clients"].unique()
-    for method in last.index.intersection(groups.index):
-        later = {frozenset(map(int, str(group).split("|"))) for group in groups[method]}
-        outcomes.append((a.id, method, clusters(last[method]) == later))
-differ = sum(not agrees for *_, agrees in outcomes)
-runs = len({a for a, *_ in outcomes})
-print(f"{runs} pairs of runs, {len(outcomes)} comparisons of a method's clusters")
-print(f"in {differ} of these comparisons the final clusters differ")
+trained = [r for r in everything if r.paper == "ocfl" and ledger.scale(r, "ocfl-extended")]
+explained = [r for r in everything if ledger.scale(r, "ocfl-explanations")]
+same = reports.same_clusters(explained, trained)
+runs = same["trained"].nunique()
+print(f"{runs} pairs of runs, {len(same)} comparisons of a method's clusters")
+print(f"in {(~same['same']).sum()} of these comparisons the final clusters differ")
 
 # %% [markdown]
 # Any number above zero means that part of the scatter comes from the code or the machine, and not from the seed. These records
@@ -584,31 +432,19 @@ print(f"in {differ} of these comparisons the final clusters differ")
 # The score is RAND, a mean over 50 rounds. Clustering in round $r$ gives at most $(51 - r)/50$. This is 0.6 for
 # Briggs' round 21, 0.96 for round 3, and 0.98 for round 2.
 
-# %% tags=["hide-input"]
+# %%
 twins = detail[detail["intended"].notna()]
-twins = twins[twins["measure"] == twins["measure"].iloc[0]] if len(twins) else twins
-twins = twins[twins["table"] == twins["table"].iloc[0]] if len(twins) else twins
-ways = {
-    "published": ("value", "|", "black"),
-    "as published, ours": ("ours", "X", "#D55E00"),
-    "as intended, ours": ("intended", "o", "#0072B2"),
-}
-kinds_of, scenes = list(twins["method"].unique()), list(twins["label"].unique())
-size = (5.4, 1.1 + 0.1 * len(scenes))
-if kinds_of:
-    figure, axes = plt.subplots(1, len(kinds_of), figsize=size, sharey=True, squeeze=False)
-    for ax, method in zip(axes[0], kinds_of, strict=True):
-        rows = twins[twins["method"] == method].set_index("label").reindex(scenes)
-        ax.hlines(range(len(scenes)), rows["ours"], rows["intended"], color="0.8", zorder=0)
-        for what, (column, marker, colour) in ways.items():
-            big = {"markersize": 10, "markeredgewidth": 2} if marker == "|" else {"markersize": 6}
-            ax.plot(rows[column], range(len(scenes)), marker, color=colour, label=what, **big)
-        for place in np.flatnonzero(rows["value"].isna() & rows["ours"].notna()):
-            ax.text(1.02, place, "–", ha="right", va="center", fontsize=12, fontweight="bold")
+twins = twins.merge(twins[["table", "measure"]].head(1))
+variants, scenes = list(twins["method"].unique()), list(twins["label"].unique())
+
+# %% tags=["hide-input"]
+if variants:
+    size = (5.4, 1.1 + 0.1 * len(scenes))
+    figure, axes = plt.subplots(1, len(variants), figsize=size, sharey=True, squeeze=False)
+    for ax, method in zip(axes[0], variants, strict=True):
+        figures.versions(ax, twins[twins["method"] == method], "label", scenes)
         ax.set(title=method, xlabel=twins["measure"].iloc[0], xlim=(-0.2, 1.05))
-        ax.set_yticks(range(len(scenes)), scenes)
-        ax.set_ylim(len(scenes) - 0.5, -0.5)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figures.legend(figure)
     plots.show(
         figure,
         3 + len(pictured),
@@ -618,12 +454,15 @@ if kinds_of:
         "circles, mostly far to the left. For OCFL-HDB, circles cover the crosses.",
     )
 
+# %% [markdown]
+# The next cell prints the range of each kind of mark, and how many of the numbers are printed as a dash.
+
 # %%
 for name, rows in twins.groupby("method"):
-    once = rows.drop_duplicates(index)
+    once = rows.drop_duplicates(list(papers.PAPERS[view.paper].scenario))
     dashes = f"{once['value'].isna().sum()} of {len(once)} printed as a dash"
     print(f"{name}, {twins['measure'].iloc[0]}, {dashes}")
-    for what, (column, *_) in ways.items():
+    for what, (column, *_) in figures.VERSIONS.items():
         values = rows[column].dropna()
         span = f"{values.min():5.2f} to {values.max():5.2f}" if len(values) else "none"
         print(f"    {what:20s} {span}")

@@ -33,18 +33,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from cflkit import datasets, metrics, plots
-from cflkit.methods.emd_cfl import agreements, clusters_of
+from cflkit import datasets, plots
+from cflkit.methods.emd_cfl import agreements
 from cflkit.partition import shifts
-from cflkit.reproduce import ledger, papers, records
-from cflkit.reproduce.papers.emd_cfl import (
-    BASELINES,
-    METHODS,
-    SOFT,
-    recorded_range,
-    recorded_scores,
-    working_range,
-)
+from cflkit.reproduce import figures, ledger, papers, records, reports
+from cflkit.reproduce.papers import emd_cfl
 
 plots.style()
 
@@ -59,20 +52,13 @@ scale = "reduced"  # or "paper": which committed runs are shown
 # %%
 view = papers.lessons.Report.of(globals())
 of_paper = [past for past in records.committed() if past.paper == "emd-cfl"]
-changed = [past for past in of_paper if past.parameters["scene"] != "none"]
 known = [past for past in of_paper if past.parameters["scene"] == "none"]
 scales = {past.id: ledger.scale(past, "emd-cfl") for past in known}
 of_scale = [past for past in known if scales[past.id] == view.scale]
-evidence = [past for past in known if scales[past.id] is None]
 # Runs of the paper's own method with all clients; the other runs have baselines only
 with_method = [past for past in known if {"EMD-CFL", "Oracle"} <= past.summary.keys()]
-of_tables = [
-    past
-    for past in with_method
-    if past.parameters["participants"] is None
-    and (past.parameters["projection"], past.parameters["sinkhorn"]) == (0.9, None)
-]
-MEASURES = ("ari", "accuracy", "worst_accuracy")
+WHOLE = {"participants": None, "projection": 0.9, "sinkhorn": None}
+of_tables = [past for past in with_method if records.has(past, WHOLE)]
 if not of_scale:
     print("No committed run has this scale, so the figures of tables have published values only.")
 
@@ -85,20 +71,16 @@ if not of_scale:
 # scale, and then every parameter in which the reduced scale differs from the paper's. Note the threshold ε among them.
 
 # %% tags=["nbval-check-output"]
-for version in sorted({past.parameters["version"] for past in of_scale}):
-    print(f"mnist {version}")
-    for kind, name in (("EMD-CFL", "EMD-CFL"), ("clusters", "IFCA"), ("no clusters", "FedEM")):
-        seeds = sorted(
-            {
-                past.parameters["seed"]
-                for past in of_scale
-                if past.parameters["version"] == version and name in past.summary
-            }
-        )
+kinds = {"EMD-CFL": "EMD-CFL", "clusters": "IFCA", "no clusters": "FedEM"}
+for scenario, runs in sorted(reports.by_scenario(of_scale, "emd-cfl").items(), key=str):
+    print(*scenario[:2])
+    for kind, name in kinds.items():
+        seeds = sorted({past.parameters["seed"] for past in runs if name in past.summary})
         print(f"    {kind:12s} seeds {', '.join(map(str, seeds)) or 'none'}")
-    differs = ledger.reduction("emd-cfl", ("mnist", version, None))
+    differs = ledger.reduction("emd-cfl", scenario)
     print(textwrap.fill(differs, 90, initial_indent="    ", subsequent_indent="    "))
-print(f"runs at the {view.scale} scale: {len(of_scale)}; runs as evidence only: {len(evidence)}")
+evidence = sum(scale is None for scale in scales.values())
+print(f"runs at the {view.scale} scale: {len(of_scale)}; runs as evidence only: {evidence}")
 
 # %% [markdown]
 # By the authors' code, each client of Rotated MNIST has 5,421 images, and the clients of two backdoor groups have half. (The
@@ -123,51 +105,27 @@ print(f"runs at the {view.scale} scale: {len(of_scale)}; runs as evidence only: 
 
 # %%
 book = ledger.ledger(known)
-prefix = {"paper": "", "reduced": "reduced_"}[view.scale]
-cells = book[(book["paper"] == "emd-cfl") & (book["dataset"] == "mnist")]
-cells = cells[cells["method"].isin(METHODS) & cells["table"].isin(["1", "8", "10"])]  # 8 has 3
+cells = reports.at_scale(book, view.scale).query("paper == 'emd-cfl' and dataset == 'mnist'")
+cells = cells[cells["table"].isin(["1", "8", "10"])]  # 8 has 3
 
 
-def dots(rows, ax):
-    """Published values, and ours with the range over seeds; one row per method."""
-    rows = rows.set_index("method").reindex(METHODS[::-1])
-    places = np.arange(len(rows))
-    low, high = rows[f"{prefix}low"], rows[f"{prefix}high"]
-    ax.hlines(places - 0.12, low, high, color=plots.COLOURS[0], linewidth=2)
-    ax.plot(rows[f"{prefix}ours"], places - 0.12, "o", color=plots.COLOURS[0], label="ours")
-    look = {"markerfacecolor": "white", "color": plots.COLOURS[1], "linestyle": ""}
-    ax.errorbar(rows["value"], places + 0.12, xerr=rows["deviation"], marker="D", **look)
-    ax.plot([], [], marker="D", label="published", **look)
-    ax.set_yticks(places, rows.index)
-    ax.grid(axis="x", alpha=0.3)
+def parts(versions, measures):
+    """The panels of a figure: measures as rows, and versions of the data as columns."""
+    chosen = dict(list(cells.groupby(["version", "measure"])))
+    return [[(v, f"{m}, %", chosen[v, m]) for v in versions] for m in measures]
 
 
 # %% tags=["hide-input"]
-def panels(versions, measures, number, caption, alt, sharex="row"):
-    """One panel of dots per version (columns) and measure (rows)."""
-    size = (8, 2.1 * len(measures) + 0.4)
-    figure, axes = plt.subplots(
-        len(measures), len(versions), figsize=size, sharey=True, sharex=sharex, squeeze=False
-    )
-    for row, measure in zip(axes, measures, strict=True):
-        for version, ax in zip(versions, row, strict=True):
-            these = cells[(cells["version"] == version) & (cells["measure"] == measure)]
-            dots(these, ax)
-            ax.set(title=version, xlabel=f"{measure}, %")
-    handles = axes[0, 0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=2)
-    plots.show(figure, number, caption, alt)
-
-
-panels(
-    ("four", "two", "min", "base"),
-    ("average accuracy", "worst accuracy"),
+ROTATED = ("four", "two", "min", "base")
+accuracies = parts(ROTATED, ("average accuracy", "worst accuracy"))
+figure = figures.comparison(accuracies, "method", emd_cfl.METHODS, figsize=(8, 4.6), sharex="row")
+plots.show(
+    figure,
     1,
     "Accuracies after the last round for four versions of Rotated MNIST: published values with "
     "their deviation, and our means with a line from the smallest to the largest seed.",
-    "Eight panels of dots, average and worst accuracy for four versions, with one row per method. "
-    "At the reduced scale, EMD-CFL and the oracle are level in all panels; FedAvg and FedProx are "
-    "far behind on the version four, behind on two, and level on min and base.",
+    "Eight panels of dots, average and worst accuracy for four versions, with one row per method. At the reduced scale, EMD-CFL and the "
+    "oracle are level in all panels; FedAvg and FedProx are far behind on the version four, behind on two, and level on min and base.",
 )
 
 # %% [markdown]
@@ -177,19 +135,15 @@ panels(
 # numbers behind this: the lead of EMD-CFL over the oracle and over FedAvg, in points of average accuracy.
 
 # %% tags=["nbval-check-output"]
-for version in [v for v in ("four", "two", "min", "base") if v in set(cells["version"])]:
-    these = cells[(cells["version"] == version) & (cells["measure"] == "average accuracy")]
-    by = these.set_index("method")
-    for source, column in (("published", "value"), ("ours", f"{prefix}ours")):
-        lead = {
-            m: by[column]["EMD-CFL"] - by[column][m] for m in ("Oracle", "FedAvg") if m in by.index
-        }
-        text = ", ".join(
-            f"over {name} {round(points, 1) + 0.0:+.1f}" for name, points in lead.items()
-        )
-        print(f"{version:5s} {source:10s} {text}")
+by = cells.set_index(["version", "measure", "method"]).sort_index()
+for version in ROTATED:
+    here = by.loc[version, "average accuracy"]
+    for source, column in (("published", "value"), ("ours", "ours")):
+        lead = here.loc["EMD-CFL", column] - here.loc[["Oracle", "FedAvg"], column]
+        texts = [f"over {name} {round(points, 1) + 0.0:+.1f}" for name, points in lead.items()]
+        print(f"{version:5s} {source:10s} {', '.join(texts)}")
 aris = cells[(cells["measure"] == "ari") & (cells["method"] == "EMD-CFL")]
-print("ARI of EMD-CFL, ours:", *aris[f"{prefix}ours"].round(2))
+print("ARI of EMD-CFL, ours:", *aris["ours"].round(2))
 
 # %% [markdown]
 # ## Thirteen baselines
@@ -203,51 +157,30 @@ print("ARI of EMD-CFL, ours:", *aris[f"{prefix}ours"].round(2))
 # clusters (appendix D.3). We chose EMD-CFL's ε with the true clusters, too, at our scale. So this is no fair contest between
 # them.
 #
-# Figure 2 shows them on the version `four`, in the order of the printed accuracies. Look for rows in which the cross is far from the dot. There,
+# Figure 2 shows them on the version `four`, in the order of the printed accuracies. Look for rows in which the cross is far from the circle. There,
 # the printed number may say more about the code than about the method.
 
 # %%
-of_baselines = book[(book["paper"] == "emd-cfl") & (book["dataset"] == "mnist")]
-of_baselines = of_baselines[of_baselines["table"].isin(["1", "8", "10"])]
-thirteen = [*BASELINES, *SOFT]
-sources = {
-    "printed": "value",
-    "as published": f"{prefix}ours",
-    "as intended": f"{prefix}intended",
-}
-run_of = of_baselines[of_baselines["method"].isin(thirteen) & of_baselines[f"{prefix}seeds"].gt(0)]
-with_runs = [v for v in ("four", "two", "min", "base", "backdoor") if v in set(run_of["version"])]
+thirteen = [*emd_cfl.BASELINES, *emd_cfl.SOFT]
+run_of = cells[cells["method"].isin(thirteen) & cells["seeds"].gt(0)]
+with_runs = [v for v in (*ROTATED, "backdoor") if v in set(run_of["version"])]
+four = dict(list(cells[cells["version"] == "four"].groupby("measure")))
+by_print = list(four["average accuracy"].sort_values("value", ascending=False)["method"])
 
 # %% tags=["hide-input"]
-on_four = of_baselines[of_baselines["version"] == "four"]
-by_print = on_four[on_four["measure"] == "average accuracy"].sort_values("value")["method"]
 figure, axes = plt.subplots(1, 2, figsize=(6.8, 3.2), sharey=True)
 for ax, measure in zip(axes, ("average accuracy", "worst accuracy"), strict=True):
-    rows = on_four[on_four["measure"] == measure].set_index("method")
-    rows = rows.loc[by_print]
-    one_version = rows[f"{prefix}intended"].isna()
-    ours = rows[f"{prefix}ours"]
-    series = {
-        "printed": (rows["value"], "D", plots.COLOURS[1]),
-        "as published": (ours.mask(one_version), "o", plots.COLOURS[0]),
-        "as intended": (rows[f"{prefix}intended"], "x", plots.COLOURS[2]),
-        "ours, in one version": (ours.where(one_version), "s", "0.4"),
-    }
-    for label, (values, marker, colour) in series.items():
-        look = {"marker": marker, "color": colour, "linestyle": "", "label": label}
-        fill = {"markerfacecolor": "white"} if label == "printed" else {}
-        ax.plot(values, range(len(rows)), **look, **fill)
-    ax.set(xlabel=f"{measure}, %", yticks=range(len(rows)), yticklabels=rows.index)
+    figures.versions(ax, four[measure], "method", by_print)
+    ax.set_xlabel(f"{measure}, %")
     ax.grid(alpha=0.3)
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+figures.legend(figure, ncols=4)
 plots.show(
     figure,
     2,
-    "All methods of Table 1 on Rotated MNIST, version four: printed values (diamonds), and our means as "
-    "published (dots) and as intended (crosses). The oracle, EMD-CFL, FedAvg and FedProx were run in one version only "
-    "(squares).",
-    "Two panels of dots with one row per method. At the reduced scale, FeSEM and FlexCFL have a dot near "
-    "65 per cent and a cross near 96; FedEM and FedRC have a dot near 90 and a cross near 50.",
+    "All methods of Table 1 on Rotated MNIST, version four: printed values (bars), and our means as published (crosses) and as intended "
+    "(circles). The oracle, EMD-CFL, FedAvg and FedProx were run in one version only (squares).",
+    "Two panels of marks with one row per method. At the reduced scale, FeSEM and FlexCFL have a cross near 65 per cent and a circle near "
+    "96; FedEM and FedRC have a cross near 90 and a circle near 50.",
 )
 
 # %% [markdown]
@@ -256,22 +189,12 @@ plots.show(
 # %% tags=["nbval-check-output"]
 print(f"versions with runs of these methods: {len(with_runs)} of 5")
 for version in with_runs:
-    these = of_baselines[of_baselines["version"] == version].set_index(["method", "measure"])
     accuracy = "clean accuracy" if version == "backdoor" else "average accuracy"
-    heads = "".join(f"{head:>13s}" for head in sources)
+    heads = "".join(f"{head:>13s}" for head in ("printed", "as published", "as intended"))
     print(f"\nmnist {version:8s}{'ARI':>13s}{'':26s}{accuracy + ', %':>26s}")
     print(f"{'':11s}seeds{heads}{heads}")
-    for name in thirteen:
-        lines = [
-            these.loc[(name, m)] if (name, m) in these.index else None for m in ("ari", accuracy)
-        ]
-        cells_of = [["–" if line is None else line[c] for c in sources.values()] for line in lines]
-        texts = [
-            f"{x if isinstance(x, str) else '–' if pd.isna(x) else format(x, digits):>13s}"
-            for values, digits in zip(cells_of, (".2f", ".1f"), strict=True)
-            for x in values
-        ]
-        print(f"{name:11s}{int(lines[1][f'{prefix}seeds']):5d}" + "".join(texts))
+    rows = cells[cells["version"] == version]
+    print(*reports.version_lines(rows, thirteen, {"ari": ".2f", accuracy: ".1f"}), sep="\n")
 
 # %% [markdown]
 # What explains the differences between the columns? First the methods with clusters:
@@ -343,19 +266,15 @@ for past in (past for past in of_pacfl if past.parameters["version"] == "backdoo
 
 
 # %% tags=["nbval-check-output", "hide-input"]
-def print_clusters(version, name, newer, told):
-    """Print the clusters of one version of PACFL; newer runs have no other method beside it."""
-    runs = [past for past in of_scale if past.parameters["version"] == version]
-    runs = [past for past in runs if name in past.summary and (len(past.summary) == 2) == newer]
-    found = [past.summary[name] for past in sorted(runs, key=lambda past: past.parameters["seed"])]
-    counts = ", ".join(f"{of['n_clusters']}" for of in found)
-    print(f"{version:9s}{told:22s} clusters {counts:8s} ARI", [round(of["ari"], 2) for of in found])
-
-
+kinds = {"as intended": ("PACFL", True), "as published": ("PACFL as published", True)}
+kinds["as published, 0 to 1"] = "PACFL as published", False  # older runs, with more methods
 for version in with_runs:
-    print_clusters(version, "PACFL", True, "as intended")
-    print_clusters(version, "PACFL as published", True, "as published")
-    print_clusters(version, "PACFL as published", False, "as published, 0 to 1")
+    ends = [past.summary for past in of_scale if past.parameters["version"] == version]
+    for told, (name, newer) in kinds.items():
+        found = [end[name] for end in ends if name in end and (len(end) == 2) == newer]
+        counts = ", ".join(str(of["n_clusters"]) for of in found)
+        aris = [round(of["ari"], 2) for of in found]
+        print(f"{version:9s}{told:22s} clusters {counts:8s} ARI", aris)
 
 # %% [markdown]
 # On the rotations, PACFL as published separates clients of one group. Two causes act together:
@@ -376,32 +295,23 @@ for version in with_runs:
 # FedAvg, FedProx, the oracle and EMD-CFL are older than this count.
 
 # %%
-costs = [past for past in of_scale if past.parameters["version"] == "four"]
-costs = [past for past in costs if past.parameters["until"] == "rounds"]
+costs = [past for past in of_scale if records.has(past, {"version": "four", "until": "rounds"})]
 costs = sorted(costs, key=lambda past: (len(past.summary), past.parameters["seed"]))
-print(
-    f"{'methods':>8s} {'seed':>5s} {'asked':>6s} {'run':>5s} {'saved':>6s} {'minutes':>8s} {'GiB':>5s}"
-)
+print(" methods  seed  asked   run  saved  minutes   GiB")
 for past in costs:
     p = past.provenance
-    asked, done = p.get("trainings_requested"), p.get("trainings_run")
-    if asked:
-        print(
-            f"{len(past.summary):8d} {past.parameters['seed']:5d} {asked:6d} {done:5d} "
-            f"{1 - done / asked:6.0%} {p['minutes']:8.0f} {p['peak_memory_gib'] or np.nan:5.1f}"
-        )
+    if asked := p.get("trainings_requested"):
+        done, memory = p["trainings_run"], p["peak_memory_gib"] or np.nan
+        print(f"{len(past.summary):8d} {past.parameters['seed']:5d} {asked:6d} {done:5d}", end=" ")
+        print(f"{1 - done / asked:6.0%} {p['minutes']:8.0f} {memory:5.1f}")
+
+# %% [markdown]
+# These are the bytes of each method:
 
 # %% tags=["nbval-check-output"]
-sent = {}
-for past in costs:
-    p = past.parameters
-    model = 4 * past.provenance.get("parameters_of_model", np.nan)
-    for name, found in past.summary.items():
-        if "total_bytes_up" in found and name in {*METHODS, *BASELINES, *SOFT}:
-            both = found["total_bytes_down"] + found["total_bytes_up"]
-            sent.setdefault(name, []).append(both / (2 * model * p["clients"] * p["rounds"]))
-for name in sorted(sent, key=lambda name: np.mean(sent[name])):
-    print(f"{name:10s} {np.mean(sent[name]):5.2f}")
+sent = pd.DataFrame([reports.relative_traffic(past) for past in costs]).mean()
+sent = sent[sent.index.isin([*emd_cfl.METHODS, *thirteen])].sort_values(kind="stable")
+print(*(f"{name:10s} {times:5.2f}" for name, times in sent.items()), sep="\n")
 
 # %% [markdown]
 # ## One threshold for everything?
@@ -413,7 +323,7 @@ for name in sorted(sent, key=lambda name: np.mean(sent[name])):
 # Each record keeps the scores of the first round. So we can compute the **working range** of every run: from the largest score within a true cluster to
 # the smallest between two. Figure 3 shows one bar per record. The dashed line is the paper's ε. Which bars does it cross?
 
-# %% tags=["hide-input"]
+# %%
 KEYS = ("dataset", "version", "clients", "local_epochs", "seed")
 ordered = sorted(of_tables, key=lambda past: [past.parameters[key] for key in KEYS])
 ours, labels, above = {}, [], None
@@ -422,39 +332,47 @@ for past in ordered:
     name = f"{p['dataset']} {p['version']}, {p['clients']} clients, {p['local_epochs']} epochs"
     name += ", paper's network" if p["model"] == "emd-cnn" else ""
     labels.append(f"seed {p['seed']}" if name == above else f"{name}, seed {p['seed']}")
-    ours[f"{name}, seed {p['seed']}"], above = recorded_range(past), name
+    ours[f"{name}, seed {p['seed']}"], above = emd_cfl.recorded_range(past), name
+
+# %% tags=["hide-input"]
 figure, ax = plt.subplots(figsize=(7.7, 0.2 * len(ours) + 1.1))
 plots.ranges(ours, ax).set_yticks(range(len(ours)), labels)
 ax.axvline(0.1, color="black", linestyle="--", label="the paper's ε = 0.1")
-figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+figures.legend(figure)
 plots.show(
     figure,
     3,
-    "Working ranges of ε in the runs with all clients and 90 % of the dimensions, by data set, version, numbers of clients "
-    "and of local epochs, and seed; those with 40 clients follow below. Bars that reach 2 belong to runs with one true cluster, which have no upper end.",
+    "Working ranges of ε in the runs with all clients and 90 % of the dimensions, by data set, version, numbers of clients and of local epochs, "
+    "and seed; those with 40 clients follow below. Bars that reach 2 belong to runs with one true cluster, which have no upper end.",
     "Horizontal bars on a logarithmic axis, one per run. All bars of runs with several clusters end "
     "to the left of the dashed line at 0.1; the bars of the versions base and min cross it.",
 )
 
+# %% [markdown]
+# The next cell counts the runs in which 0.1 is right. It also looks for one ε that is right in all of them.
+
 # %% tags=["nbval-check-output"]
-several = {name: ends for name, ends in ours.items() if ends[1] < 2}
-right = sum(low < 0.1 <= high for low, high in several.values())
+several = pd.DataFrame(ours, index=["low", "high"]).T.query("high < 2")
+right = ((several["low"] < 0.1) & (several["high"] >= 0.1)).sum()
 print(f"runs with several true clusters: {len(several)}; right with ε = 0.1: {right}")
-highs = [high for _, high in several.values()]
-print(f"smallest score between clusters: from {min(highs):.3f} to {max(highs):.3f}")
-without = {name: ends for name, ends in several.items() if not name.startswith("cifar10")}
+ends = several["high"]
+print(f"smallest score between clusters: from {ends.min():.3f} to {ends.max():.3f}")
+without = several[~several.index.str.startswith("cifar10")]
 for told, of in (("all of these runs", several), ("those of MNIST alone", without)):
-    low, high = max(low for low, _ in of.values()), min(high for _, high in of.values())
+    low, high = of["low"].max(), of["high"].min()
     common = f"{low:.3f} < ε ≤ {high:.3f}" if low < high else "no ε"
     print(f"right in {told}: {common}")
+
+# %% [markdown]
+# Which clients does 0.1 join wrongly? The next cell has the runs of `four` with ten local epochs.
 
 # %% tags=["nbval-check-output"]
 for past in ordered:
     p = past.parameters
     if p["version"] == "four" and p["local_epochs"] == 10:
-        scores, truth = recorded_scores(past)
+        scores, truth = emd_cfl.recorded_scores(past)
         pairs = np.argwhere(np.triu(agreements(scores, 0.1) & (truth[:, None] != truth)))
-        low, high = working_range(scores, truth)
+        low, high = emd_cfl.working_range(scores, truth)
         print(f"four, 10 epochs, {p['clients']} clients, {p['model']}, seed {p['seed']}: right if")
         print(f"  {low:.3f} < ε ≤ {high:.3f}; clusters of pairs that 0.1 joins:", *truth[pairs])
 
@@ -485,20 +403,23 @@ for past in ordered:
 # for ε from 0.01 to 0.3. It uses two rules: the paper's (clients with the same neighbours are a cluster), and connected
 # components.
 
-# %% tags=["nbval-check-output"]
+# %%
 TRIED = (0.01, 0.02, 0.03, 0.05, 0.08, 0.09, 0.1, 0.12, 0.15, 0.2, 0.3)
+RULES = ("neighbourhoods", "components")
 of_round = [past for past in known if scales[past.id] == "paper" and "EMD-CFL" in past.summary]
 kinds = [(past, name) for past in of_round for name in past.summary if name.startswith("EMD-CFL")]
+
+# %% tags=["nbval-check-output"]
 for past, kind in kinds:
-    scores, truth = recorded_scores(past, kind)
-    low, high = working_range(scores, truth)
+    scores, truth = emd_cfl.recorded_scores(past, kind)
+    low, high = emd_cfl.working_range(scores, truth)
     version, seed = past.parameters["version"], past.parameters["seed"]
     print(f"mnist {version}, {len(truth)} clients, seed {seed}, {kind}")
     print(f"right: {low:.3f} < ε ≤ {high:.3f}")
     print(f"{'ε':>5s}{'by neighbours':>20s}{'by components':>20s}")
-    for epsilon in TRIED:
-        found = [clusters_of(scores, epsilon, rule)[0] for rule in ("neighbourhoods", "components")]
-        texts = [f"{max(c) + 1}, ARI {metrics.agreement(truth, c)['ari']:.2f}" for c in found]
+    tables = [reports.by_threshold(past, TRIED, kind, rule) for rule in RULES]
+    for epsilon, *found in zip(TRIED, *(table.to_numpy() for table in tables), strict=True):
+        texts = [f"{clusters:.0f}, ARI {ari:.2f}" for clusters, ari in found]
         print(f"{epsilon:5.2f}" + "".join(f"{text:>20s}" for text in texts))
     agree, same = agreements(scores, 0.1), truth[:, None] == truth
     wrong = {(int(truth[i]), int(truth[j])) for i, j in np.argwhere(agree & ~same) if i < j}
@@ -542,40 +463,21 @@ for past in of_round:
 
 # %%
 VARIED = {"projection", "sinkhorn", "only", "until"}
-
-
-def scenario(past):
-    """What the runs of the figure have in common."""
-    return {name: value for name, value in past.parameters.items() if name not in VARIED}
-
-
-whole = [p for p in of_tables if p in of_scale and p.parameters["version"] == "four"]
-first = [scenario(past) for past in whole if past.parameters["seed"] == 0]
-narrow = [past for past in with_method if scenario(past) in first]
+FIRST = {"version": "four", "seed": 0}
+first = [past.parameters for past in of_scale if past in of_tables and records.has(past, FIRST)]
+common = [{name: own[name] for name in own.keys() - VARIED} for own in first]
+narrow = [past for past in with_method if any(records.has(past, own) for own in common)]
 steps = np.geomspace(0.001, 0.2, 24)
-
-
-def aris_of(past):
-    """The ARI of a run's scores for each threshold."""
-    scores, truth = recorded_scores(past)
-    return [metrics.agreement(truth, clusters_of(scores, e)[0])["ari"] for e in steps]
-
-
-by_solver = {
-    solver: {
-        past.parameters["projection"]: aris_of(past)
-        for past in sorted(narrow, key=lambda past: past.parameters["projection"])
-        if past.parameters["sinkhorn"] == strength
-    }
-    for solver, strength in (("exact", None), ("Sinkhorn", 0.1))
-}
+by_solver = {"exact": {}, "Sinkhorn": {}}
+for past in sorted(narrow, key=lambda past: past.parameters["projection"]):
+    solver = {None: "exact", 0.1: "Sinkhorn"}[past.parameters["sinkhorn"]]
+    by_solver[solver][past.parameters["projection"]] = reports.by_threshold(past, steps)["ari"]
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(7.2, 2.6), sharey=True)
 for (solver, rows), ax in zip(by_solver.items(), axes, strict=True):
-    plots.thresholds([*rows.values()], steps, [*rows], ax)
+    plots.thresholds([*rows.values()], steps, [*rows], ax).set_title(solver)
     ax.axvline(np.interp(0.1, steps, range(len(steps))), color="black", linestyle="--")
-    ax.set_title(solver)
 axes[1].set_ylabel("")
 if narrow:
     figure.colorbar(axes[0].images[0], ax=axes, label="ARI")
@@ -587,6 +489,9 @@ plots.show(
     "Two grids of coloured cells, for exact distances and for Sinkhorn's approximation, with one row per share of the "
     "dimensions. Cells with a 1 lie to the left of the dashed line.",
 )
+
+# %% [markdown]
+# The next cell prints the values of ε whose cells have a 1.
 
 # %% tags=["nbval-check-output"]
 for solver, rows in by_solver.items():
@@ -605,17 +510,17 @@ for solver, rows in by_solver.items():
 
 # %% tags=["nbval-check-output"]
 six = book[(book["paper"] == "emd-cfl") & (book["table"] == "6") & (book["dataset"] == "mnist")]
+paper = six.set_index(["method", "participants", "measure"])["value"].sort_index()
 for share in (0.25, 0.5, 0.75):
     print(f"{share:.0%} of the clients per round")
-    runs = [p for p in with_method if p.parameters["participants"] == share * 12]
+    runs = [past for past in with_method if past.parameters["participants"] == share * 12]
     for name in ("EMD-CFL", "Oracle"):
-        row = six[(six["method"] == name) & (six["participants"] == 40 * share)]
-        paper = row.set_index("measure")["value"]
-        text = f"printed ARI {paper['ari']:.2f}, accuracy {paper['average accuracy']:.1f}"
+        ari, score = (paper[name, 40 * share, measure] for measure in ("ari", "average accuracy"))
+        text = f"printed ARI {ari:.2f}, accuracy {score:.1f}"
         if runs:
-            ari, score = (np.mean([p.summary[name][m] for p in runs]) for m in ("ari", "accuracy"))
-            seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
-            text += f"; ours ARI {ari:.2f}, accuracy {100 * score:.1f} ({seeds})"
+            ends = pd.DataFrame([past.summary[name] for past in runs])[["ari", "accuracy"]].mean()
+            seeds = f"{len(runs)} seed{'s' * (len(runs) > 1)}"
+            text += f"; ours ARI {ends['ari']:.2f}, accuracy {100 * ends['accuracy']:.1f} ({seeds})"
         print(f"    {name:8s} {text}")
 
 # %% [markdown]
@@ -630,26 +535,26 @@ for share in (0.25, 0.5, 0.75):
 # two clients exchange their data (*drift*). In *random*, each client is there in about half of the rounds. The next cell prints the end of each scene.
 
 # %% tags=["nbval-check-output"]
-scenes = {}
-for scene in ("join", "random", "late group", "drift"):
-    scenes[scene] = [past.summary for past in changed if past.parameters["scene"] == scene]
+changed = [past for past in of_paper if past.parameters["scene"] != "none"]
+scenes = {scene: [] for scene in ("join", "random", "late group", "drift")}
+for past in changed:
+    scenes[past.parameters["scene"]].append(past.summary)
 print("Accuracy in %, and the ARI: means over seeds after the last round")
 print(f"{'':15s}" + "".join(f"{scene:>13s}" for scene in scenes))
 print(f"{'seeds':15s}" + "".join(f"{len(runs):13d}" for runs in scenes.values()))
 for name in ("Oracle", "EMD-CFL", "OCFL-HDB", "OCFL-HDB again", "IFCA", "FedAvg"):
-    print(f"{name:15s}", end="")
-    for runs in scenes.values():
-        ends = pd.DataFrame([run[name] for run in runs])[["accuracy", "ari"]].mean()
-        print(f"{100 * ends['accuracy']:6.1f} ({ends['ari']:.2f})", end="")
-    print()
+    tables = [pd.DataFrame([run[name] for run in runs]) for runs in scenes.values()]
+    ends = [(100 * table["accuracy"].mean(), table["ari"].mean()) for table in tables]
+    print(f"{name:15s}" + "".join(f"{accuracy:6.1f} ({ari:.2f})" for accuracy, ari in ends))
+
+# %% [markdown]
+# In the scene *random*, the clusters change from round to round:
 
 # %% tags=["nbval-check-output"]
-for past in changed:
-    if past.parameters["scene"] == "random":
-        for name in ("OCFL-HDB", "OCFL-HDB again"):
-            aris = past.rounds.loc[past.rounds["method"] == name, "ari"]
-            print(f"random, seed {past.parameters['seed']}, ARI per round of {name}:", end=" ")
-            print(*(f"{ari:.2f}" for ari in aris))
+for past in (past for past in changed if past.parameters["scene"] == "random"):
+    for name in ("OCFL-HDB", "OCFL-HDB again"):
+        aris = " ".join(f"{ari:.2f}" for ari in past.by_method[name]["ari"])
+        print(f"random, seed {past.parameters['seed']}, ARI per round of {name}: {aris}")
 
 # %% [markdown]
 # - **Join.** EMD-CFL and both kinds of OCFL end level with the oracle: the newcomers find their group.
@@ -669,34 +574,15 @@ for past in changed:
 # and *to fool*.
 
 # %% tags=["hide-input"]
-digits = datasets.load("digits")
-shown = [0, 2, 5, 9]
-places = [int((digits.labels == label).nonzero()[0]) for label in shown]
-dyes = {
-    "clean": shifts.GREEN,
-    "poisoned": shifts.SHADES,
-    "to fool": shifts.SHADES[::-1],
-    "purple": shifts.PURPLE,
-}
-figure, axes = plt.subplots(4, 4, figsize=(3.4, 4.4))
-for (title, colours), row in zip(dyes.items(), axes, strict=True):
-    dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
-    table = np.broadcast_to(np.array(colours), (10, 3))
-    lightness = table @ [0.2126, 0.7152, 0.0722]  # the weights of Rec. 709
-    for image, label, ax in zip(dyed, shown, row, strict=True):
-        ax.imshow(image.permute(1, 2, 0))
-        ax.set(xticks=[], yticks=[])
-        rgb = " ".join(f"{255 * value:.0f}" for value in table[label])
-        ax.set_xlabel(f"{rgb}\nlight {lightness[label]:.2f}", fontsize=8)
-    row[0].set_ylabel(title)
+dyes = {"clean": shifts.GREEN, "poisoned": shifts.SHADES}
+dyes |= {"to fool": shifts.SHADES[::-1], "purple": shifts.PURPLE}
 plots.show(
-    figure,
+    figures.dyed_digits(datasets.load("digits"), [0, 2, 5, 9], dyes),
     5,
     "Four digits as clean, poisoned and purple clients have them, and as test images that are meant to fool "
     "clean clients. Below each: red, green and blue (0 to 255), and the lightness.",
-    "Four rows of four coloured digits. The clean row has one green, with lightness 0.53. In the "
-    "poisoned row, the lightness rises with the digit from 0.39 to 0.52, in the row to fool it falls, "
-    "and the purple row has one purple.",
+    "Four rows of four coloured digits. The clean row has one green, with lightness 0.53. In the poisoned row, the lightness rises with "
+    "the digit from 0.39 to 0.52, in the row to fool it falls, and the purple row has one purple.",
 )
 
 # %% [markdown]
@@ -704,48 +590,31 @@ plots.show(
 # are meant to fool them. The vertical distance of the two is the damage.
 
 # %%
-poisoned = [
-    past for past in of_tables if past in of_scale and past.parameters["version"] == "backdoor"
-]
+damaged = [past for past in of_tables if past.parameters["version"] == "backdoor"]
+poisoned = [past for past in damaged if past in of_scale]
 LINE = ("Oracle", "EMD-CFL", "FedAvg", "FedProx")
-
-
-def clean_and_fooled(past, name):
-    """Accuracies of the clean group's clients, in per cent."""
-    return [100 * past.summary[name][f"{kind}_accuracy"] for kind in ("clean", "backdoor")]
-
 
 # %% tags=["hide-input"]
 figure, ax = plt.subplots(figsize=(6.4, 3))
-for past in poisoned:
-    for place, name in enumerate(LINE):
-        x = place + 0.15 * (past.parameters["seed"] - 1)
-        clean, fooled = clean_and_fooled(past, name)
-        ax.plot([x, x], [clean, fooled], color="lightgrey", zorder=0)
-        ax.plot(x, clean, "o", color=plots.COLOURS[0], markersize=6)
-        ax.plot(x, fooled, "x", color=plots.COLOURS[1], markersize=7)
-ax.plot([], [], "o", color=plots.COLOURS[0], label="own test images")
-ax.plot([], [], "x", color=plots.COLOURS[1], label="in shades to fool")
-ax.set_xticks(range(len(LINE)), LINE)
-ax.set_ylabel("accuracy of clean clients, %")
-ax.legend()
+figures.clean_and_fooled(ax, poisoned, LINE)
 plots.show(
     figure,
     6,
     "Accuracy of the clean group's clients after the last round; each vertical line is one seed.",
-    "Pairs of a dot and a cross for four methods and up to three seeds each. At the reduced scale, "
-    "the pairs of the oracle and of EMD-CFL lie together near 97 per cent; those of FedAvg and "
-    "FedProx lie lower, and in one seed the cross is several points below the dot.",
+    "Pairs of a dot and a cross for four methods and up to three seeds each. At the reduced scale, the pairs of the oracle and of EMD-CFL lie "
+    "together near 97 per cent; those of FedAvg and FedProx lie lower, and in one seed the cross is several points below the dot.",
 )
+
+# %% [markdown]
+# The next cell prints the means of these accuracies, and what each seed loses.
 
 # %% tags=["nbval-check-output"]
 for name in LINE if poisoned else ():
-    clean, fooled = np.mean([clean_and_fooled(past, name) for past in poisoned], axis=0)
-    lost = [np.subtract(*clean_and_fooled(past, name)) for past in poisoned]
-    print(
-        f"{name:8s} own images {clean:.1f}, in shades to fool {fooled:.1f}, lost per seed", end=" "
-    )
-    print(" ".join(f"{points:.1f}" for points in lost))
+    ends = 100 * pd.DataFrame([past.summary[name] for past in poisoned])
+    clean, fooled = ends["clean_accuracy"], ends["backdoor_accuracy"]
+    told = f"own images {clean.mean():.1f}, in shades to fool {fooled.mean():.1f}"
+    lost = " ".join(f"{points:.1f}" for points in clean - fooled)
+    print(f"{name:8s} {told}, lost per seed {lost}")
 
 # %% [markdown]
 # At the reduced scale, the clean clients of EMD-CFL and of the oracle lose next to nothing. They average with nobody who learned to read the shade. The clean clients of FedAvg and
@@ -755,45 +624,31 @@ for name in LINE if poisoned else ():
 # the images in shades to fool are classified *better* than the clean ones. How can that be?
 
 # %% tags=["hide-input"]
-damaged = [past for past in of_tables if past.parameters["version"] == "backdoor"]
 figure, ax = plt.subplots(figsize=(6.4, 3))
-for past in damaged:
-    p = past.parameters
-    style = "-" if p["rounds"] == 3 else "--"
-    for number, name in enumerate(("EMD-CFL", "FedAvg")):
-        rows = past.rounds[past.rounds["method"] == name]
-        lost = 100 * (rows["clean_accuracy"] - rows["backdoor_accuracy"])
-        look = {"marker": plots.MARKERS[number], "color": plots.COLOURS[number]}
-        ax.plot(rows["round"] * p["local_epochs"], lost, style, markersize=4, **look)
-for number, name in enumerate(("EMD-CFL", "FedAvg")):
-    ax.plot([], [], color=plots.COLOURS[number], marker=plots.MARKERS[number], label=name)
-ax.plot([], [], "-", color="grey", label="3 rounds of 10 epochs")
-ax.plot([], [], "--", color="grey", label="5 rounds of 5 epochs, one seed")
-ax.axhline(0, color="0.7", linewidth=0.8, zorder=0)
-ax.set(xlabel="local epochs so far", ylabel="accuracy lost, points")
-figure.legend(loc="outside lower center", ncols=2)
+lines = {3: ("-", "3 rounds of 10 epochs"), 5: ("--", "5 rounds of 5 epochs, one seed")}
+figures.lost_accuracy(ax, damaged, ("EMD-CFL", "FedAvg"), lines)
+figures.legend(figure, ncols=2)
 plots.show(
     figure,
     7,
-    "What clean clients lose on images in shades to fool, by local epochs so far. Each line is one "
-    "run; a negative loss is a gain.",
+    "What clean clients lose on images in shades to fool, by local epochs so far. Each line is one run; a negative loss is a gain.",
     "Lines over local epochs. Those of EMD-CFL stay near zero. Those of FedAvg begin below zero and "
     "rise, and the dashed one of five rounds rises highest at twenty epochs.",
 )
 
+# %% [markdown]
+# The next cell prints where FedAvg stands after the first round, and what the clean group loses in the end.
+
 # %% tags=["nbval-check-output"]
 print("FedAvg after round 1, accuracy on own test images, %:")
 for past in damaged:
-    first = past.rounds[past.rounds["method"] == "FedAvg"].iloc[0]
+    rounds = past.by_method["FedAvg"]
+    first, last = (100 * rounds.iloc[place].filter(like="accuracy") for place in (0, -1))
     others = (3 * first["accuracy"] - first["clean_accuracy"]) / 2  # three groups of one size
-    fooled = 100 * first["backdoor_accuracy"]
-    print(
-        f"clean group {100 * first['clean_accuracy']:.1f}, in shades to fool {fooled:.1f}", end=""
-    )
-    print(f", the two other groups {100 * others:.1f}")
-    last = past.rounds[past.rounds["method"] == "FedAvg"].iloc[-1]
-    lost = 100 * (last["clean_accuracy"] - last["backdoor_accuracy"])
-    print(f"  after round {last['round']}, the clean group loses {lost:.1f} points")
+    fooled, lost = first["backdoor_accuracy"], last["clean_accuracy"] - last["backdoor_accuracy"]
+    print(f"clean group {first['clean_accuracy']:.1f}, in shades to fool {fooled:.1f}", end="")
+    print(f", the two other groups {others:.1f}")
+    print(f"  after round {rounds['round'].iloc[-1]}, the clean group loses {lost:.1f} points")
 
 # %% [markdown]
 # The printed numbers suggest an answer. After one round, the common model is much better on the two other groups than on the clean one. The shades to fool are the poisoned group's
@@ -804,16 +659,14 @@ for past in damaged:
 # After the paper's ten rounds of ten local epochs, FedAvg's clean clients lose nearly nine points (Table 8; the next figure has the values).
 
 # %% tags=["hide-input"]
-panels(
-    ("backdoor",),
-    ("clean accuracy", "backdoor accuracy"),
+accuracies = parts(["backdoor"], ["clean accuracy", "backdoor accuracy"])
+figure = figures.comparison(accuracies, "method", emd_cfl.METHODS, figsize=(8, 4.6), sharex=True)
+plots.show(
+    figure,
     8,
-    "Tables 3 and 8: accuracy of the clean group's clients on their own images and on those in "
-    "shades to fool, published and ours.",
-    "Two panels of dots with one row per method. Published values of EMD-CFL and the oracle are near "
-    "98 in both panels; FedAvg and FedProx fall in the lower one. Ours fall less at the reduced "
-    "scale.",
-    sharex="all",
+    "Tables 3 and 8: accuracy of the clean group's clients on their own images and on those in shades to fool, published and ours.",
+    "Two panels of dots with one row per method. Published values of EMD-CFL and the oracle are near 98 in both panels; FedAvg and FedProx "
+    "fall in the lower one. Ours fall less at the reduced scale.",
 )
 
 # %% [markdown]
@@ -851,11 +704,10 @@ for names, rows in nine.groupby(["dataset", "version"], sort=False):
 
 # %% tags=["nbval-check-output"]
 has_distances = [past for past in of_scale if "parameters_within" in past.rounds]
-for version in sorted({past.parameters["version"] for past in has_distances}):
-    firsts = [p.rounds.iloc[0] for p in has_distances if p.parameters["version"] == version]
-    means = pd.DataFrame(firsts).filter(regex="_(within|overall)$").mean()
-    print(f"{version}, mean over {len(firsts)} seeds")
-    print(means.round(2).to_string())
+for scenario, runs in sorted(reports.by_scenario(has_distances, "emd-cfl").items(), key=str):
+    means = pd.DataFrame([past.rounds.iloc[0] for past in runs])
+    print(f"{scenario[1]}, mean over {len(runs)} seeds")
+    print(means.filter(regex="_(within|overall)$").mean().round(2).to_string())
 
 # %% [markdown]
 # All linear layers together have nearly the distance of the whole model, and the last layer has much less. So we compare the printed hypothesis of MNIST with the linear layers, the last two. The

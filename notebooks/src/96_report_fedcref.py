@@ -32,7 +32,7 @@ import numpy as np
 import pandas as pd
 
 from cflkit import plots
-from cflkit.reproduce import ledger, papers, records
+from cflkit.reproduce import figures, ledger, papers, records, reports
 
 plots.style()
 
@@ -59,31 +59,21 @@ view = papers.lessons.Report.of(globals())
 # %%
 known = records.committed()
 past = [record for record in known if ledger.scale(record, "fedcref") == view.scale]
-systems = {}
-for record in past:
-    systems.setdefault(ledger.scenario_of(record, "fedcref"), []).append(record)
-SHORT = {
-    "mnist": "MNIST",
-    "emnist-digits": "EMNIST",
-    "kmnist-test": "KMNIST test",
-    "kmnist": "KMNIST",
-}
-
-
-def named(system):
-    """A system in few words."""
-    data, clustering, dirtiness, overlap, clients = system
+systems = dict(sorted(reports.by_scenario(past, "fedcref").items()))
+SHORT = {"mnist": "MNIST", "emnist-digits": "EMNIST", "kmnist-test": "KMNIST test"}
+named = {}  # the systems in few words
+for data, clustering, dirtiness, overlap, clients in systems:
     start = f"dirtiness {dirtiness:g}" if clustering == "dirty-uniform" else clustering.upper()
-    return f"{SHORT.get(data, data)}, {start}, overlap {overlap:g}, {clients} clients"
-
+    name = f"{SHORT.get(data, data)}, {start}, overlap {overlap:g}, {clients} clients"
+    named[data, clustering, dirtiness, overlap, clients] = name
 
 # %% tags=["nbval-check-output"]
 print(f"{len(past)} committed runs of {len(systems)} systems at the {view.scale} scale")
 for seeds in sorted({len(runs) for runs in systems.values()}):
     print(f"\nwith {seeds} seed{'s' * (seeds > 1)}:")
-    for system, runs in sorted(systems.items()):
+    for system, runs in systems.items():
         if len(runs) == seeds:
-            print(f"  {named(system)}")
+            print(f"  {named[system]}")
 if not past:
     print("So the figures about our runs are empty.")
 
@@ -93,77 +83,36 @@ if not past:
 #
 # ## Accuracy: published and ours
 #
-# The next cell has two functions. One reads what is printed, and the other what was measured. The paper prints means
+# The next cell puts what is printed beside what was measured. The paper prints means
 # over five runs and 95 % intervals. Ours are means over seeds, with a line from the smallest to the largest where there are three seeds.
 
 # %%
 cells = ledger.published().query("paper == 'fedcref'")
 NEAREST = {"mnist": "emnist-digits", "kmnist-test": "kmnist"}
-
-
-def printed(system, method, measure):
-    """The published numbers of the nearest system: one row per table that has it."""
-    rows = cells[(cells["method"] == method) & (cells["measure"] == measure)]
-    nearest = (NEAREST.get(system[0], system[0]), *system[1:])
-    for name, value in zip(papers.fedcref.SCENARIO, nearest, strict=True):
-        rows = rows[rows[name] == value]
-    return rows
-
-
-def measured(system, method, short):
-    """Our values, one per seed; NaN if there is none."""
-    ours = [run.summary[method][short] for run in systems[system] if method in run.summary]
-    return np.array(ours or [np.nan])
-
-
-# %%
-def beside(ax, method, measure, short, factor=1):
-    """Draw one row per system: what is printed, and below it what was measured."""
-    for place, system in enumerate(sorted(systems)):
-        for number, (_, cell) in enumerate(printed(system, method, measure).iterrows()):
-            at = place - 0.28 + 0.16 * number
-            ax.errorbar(cell["value"], at, xerr=cell["deviation"], fmt="D", **THEIRS)
-        ours = factor * measured(system, method, short)
-        filled = {} if len(ours) > 2 else {"markerfacecolor": "white"}
-        ax.hlines(place + 0.15, ours.min(), ours.max(), color=OURS["color"], linewidth=1)
-        ax.plot(ours.mean(), place + 0.15, "o", **OURS | filled)
-    ax.set(ylim=(len(systems) - 0.5, -0.5), title=method)
-    ax.grid(axis="y", alpha=0.3)
-
-
-THEIRS = {"color": plots.COLOURS[1], "markersize": 4.5, "linewidth": 1}
-OURS = {"color": plots.COLOURS[0], "markersize": 5, "linewidth": 1}
-
-
-def legend_below(figure):
-    """Put the legend of both kinds of dots below a figure."""
-    for label, marker, look in (
-        ("published (twice if two tables have the system)", "D", THEIRS),
-        ("ours, three seeds", "o", OURS),
-        ("ours, one seed", "o", OURS | {"markerfacecolor": "white"}),
-    ):
-        figure.axes[0].plot([], [], marker, label=label, **look)
-    figure.legend(loc="outside lower center", ncols=3)
-
+# Names of measures in the records, and the factor between the units
+MEASURES = {"ACC end": ("accuracy", 1), "wrong associations, %": ("wrong", 100)}
+MEASURES |= {"communities": ("communities", 1), "isolated end": ("isolated", 1)}
+both = reports.beside(cells, systems, "fedcref", MEASURES, NEAREST)
+both["name"] = both["system"].map(named)
+ends = both[both["measure"] == "ACC end"]
 
 # %% [markdown]
 # In Figure 1, look at the rows with dirtiness 0, 0.3 and 0.5 first. Then look at the rows that differ in the number of
 # clients alone. Our reference *Alone* has no counterpart in the paper.
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 3, figsize=(8, 5), sharey=True, sharex=True)
-for ax, method in zip(axes, ("FedCRef", "Perfect associations", "Alone"), strict=True):
-    beside(ax, method, "ACC end", "accuracy")
-    ax.set_xlabel("mean ACC at the end")
-axes[0].set_yticks(range(len(systems)), [named(system) for system in sorted(systems)], fontsize=8.5)
-legend_below(figure)
+methods = ("FedCRef", "Perfect associations", "Alone")
+parts = [(name, "mean ACC at the end", ends[ends["method"] == name]) for name in methods]
+looks = {"by": "name", "names": list(named.values()), "figsize": (8, 5)}
+looks["published"] = "published (twice if two tables have the system)"
+figure = figures.comparison([parts], **looks, sharex=True)
 plots.show(
     figure,
     1,
     "Mean ACC of clients at the end: published values with their 95 % intervals, and our means with a line from the "
     "smallest to the largest seed.",
-    "Dot plot with one row per system and three panels. Ours and the published values differ little for perfect "
-    "associations on MNIST; for FedCRef ours lie above the published values on MNIST without overlap, a little below "
+    "Dot plot with one row per system and three panels. Ours and the published values differ little for perfect associations on MNIST; for "
+    "FedCRef ours lie above the published values on MNIST without overlap, a little below "
     "them with overlap, and below them on KMNIST where local clusters are dirty.",
 )
 
@@ -171,11 +120,9 @@ plots.show(
 # The next cell compares the means, so that the text does not have to.
 
 # %%
-for system in sorted(systems):
-    theirs = printed(system, "FedCRef", "ACC end")
-    mean = measured(system, "FedCRef", "accuracy").mean()
-    gaps = " and ".join(f"{mean - cell:+.3f}" for cell in theirs["value"])
-    print(f"{named(system):48s} ours minus theirs: {gaps}")
+for name, rows in ends[ends["method"] == "FedCRef"].groupby("name"):
+    gaps = " and ".join(f"{gap:+.3f}" for gap in rows["ours"] - rows["value"])
+    print(f"{name:48s} ours minus theirs: {gaps}")
 
 # %% [markdown]
 # **At the reduced scale**, the order on MNIST is the paper's. The dirtier the first local clusters, the lower the end;
@@ -189,30 +136,17 @@ for system in sorted(systems):
 # the held images are given out again, if the overlap is 0.
 
 # %% tags=["nbval-check-output"]
-POOL = {  # the images of each class from which clients draw
-    "mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
-    "kmnist-test": [800] * 10,
-}
-
-
-def given_again(record):
-    """The share of the held images that are given out again in a run without overlap."""
-    first = record.rounds[record.rounds["method"] == "FedCRef"].iloc[0]
-    holders = np.bincount([int(label) for label in first["classes"].split("|")], minlength=10)
-    held = holders * record.parameters["samples"]
-    return np.maximum(held - POOL[record.parameters["dataset"]], 0).sum() / held.sum()
-
-
-SYSTEM = ["dataset", "clients", "samples"]
+# The images of each class from which clients draw
+POOL = {"mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]}
+POOL["kmnist-test"] = [800] * 10
 shares = {}
 without_overlap = {"overlap_fraction": 0.0, "clustering": "dirty-uniform"}
 for record in known:
     own = record.parameters
-    if record.paper == "fedcref" and without_overlap.items() <= own.items():
-        system = *(own[name] for name in SYSTEM), own["partition_seed"]
-        shares[system] = given_again(record)
-for system, found in pd.Series(shares).groupby(level=[0, 1, 2]):
-    data, clients, images = system
+    if record.paper == "fedcref" and records.has(record, without_overlap):
+        system = own["dataset"], own["clients"], own["samples"], own["partition_seed"]
+        shares[system] = reports.share_given_again(record, POOL[own["dataset"]])
+for (data, clients, images), found in pd.Series(shares).groupby(level=[0, 1, 2]):
     each = ", ".join(f"{share:.0%}" for share in found)
     print(f"{SHORT[data]:12s} {clients} clients, {images} images per class: {each}")
 
@@ -227,29 +161,19 @@ for system, found in pd.Series(shares).groupby(level=[0, 1, 2]):
 # the isolated local clusters and the wrong associations.
 
 # %% tags=["hide-input"]
-figure, axes = plt.subplots(1, 3, figsize=(8, 5), sharey=True)
-for ax, (label, measure, short, factor) in zip(
-    axes,
-    (
-        ("communities", "communities", "communities", 1),
-        ("isolated at the end", "isolated end", "isolated", 1),
-        ("wrong associations, %", "wrong associations, %", "wrong", 100),
-    ),
-    strict=True,
-):
-    beside(ax, "FedCRef", measure, short, factor)
-    ax.set(xlabel=label, title=None)
-axes[0].axvline(10, color="grey", linestyle=":", linewidth=1)
-axes[0].set_yticks(range(len(systems)), [named(system) for system in sorted(systems)], fontsize=8.5)
-legend_below(figure)
+graph = {"communities": "communities", "isolated end": "isolated at the end"}
+graph["wrong associations, %"] = "wrong associations, %"
+by_measure = dict(list(both[both["method"] == "FedCRef"].groupby("measure")))
+parts = [("", label, by_measure.get(name, both)) for name, label in graph.items()]
+figure = figures.comparison([parts], **looks)
+figure.axes[0].axvline(10, color="grey", linestyle=":", linewidth=1)
 plots.show(
     figure,
     2,
     "The graph at the end: published values with their 95 % intervals, and our means with a line from the smallest to the "
     "largest seed. Dotted: the number of classes.",
-    "Dot plot with one row per system and three panels. On MNIST ours has ten to thirteen communities, few wrong "
-    "associations, and mostly fewer isolated local clusters than the paper; on KMNIST it has four to seven communities "
-    "and more isolated ones.",
+    "Dot plot with one row per system and three panels. On MNIST ours has ten to thirteen communities, few wrong associations, and mostly "
+    "fewer isolated local clusters than the paper; on KMNIST it has four to seven communities and more isolated ones.",
 )
 
 # %% [markdown]
@@ -262,14 +186,11 @@ plots.show(
 # The paper's Table 2 also clusters all images in one place with DEC. The next cell prints our number beside it.
 
 # %%
-for system, runs in systems.items():
-    mean = measured(system, "Global DEC", "accuracy").mean()
-    if np.isfinite(mean):
-        found = measured(system, "Global DEC", "communities").mean()
-        theirs = printed(system, "Global DEC", "ACC end")["value"].tolist()
-        print(
-            f"Global DEC, {len(runs)} seed: ACC {mean:.2f} with K = {found:.0f}; the paper: {theirs}"
-        )
+for _, rows in both.query("method == 'Global DEC' and seeds > 0").groupby("name"):
+    by = rows.set_index("measure")
+    end, clusters = by.loc[["ACC end"]], by.loc["communities", "ours"]
+    told = f"ACC {end['ours'].iloc[0]:.2f} with K = {clusters:.0f}"
+    print(f"Global DEC, {end['seeds'].iloc[0]} seed: {told}; the paper: {end['value'].tolist()}")
 
 # %% [markdown]
 # In the reduced run, DEC has a tenth of the default steps. They separate the few classes of a client, but not ten
@@ -284,11 +205,8 @@ for system, runs in systems.items():
 twice = cells[(cells["dataset"] == "emnist-digits") & (cells["clients"] == 25)]
 twice = twice[(twice["dirtiness"] == 0.3) & (twice["overlap_fraction"] == 0)]
 for (method, measure), rows in twice.groupby(["method", "measure"]):
-    found = [
-        f"Table {row['table']}: {row['value']:g}"
-        + (f" ± {row['deviation']:g}" if pd.notna(row["deviation"]) else "")
-        for _, row in rows.iterrows()
-    ]
+    deviations = [f" ± {value:g}" if value > 0 else "" for value in rows["deviation"]]
+    found = "Table " + rows["table"] + ": " + rows["value"].map("{:g}".format) + deviations
     print(f"{method + ', ' + measure:34s}", "   ".join(found))
 
 # %% [markdown]
@@ -309,37 +227,25 @@ for (method, measure), rows in twice.groupby(["method", "measure"]):
 # run that has ended keeps its last value.
 
 # %%
-here = [key for key in sorted(systems) if key[1] == "dirty-uniform" and key[3:] == (0.0, 25)]
-here = [key for key in here if key[0] in ("mnist", "emnist-digits")]
-
-
-def curves(system, method, measure="accuracy"):
-    """A measure per iteration: one row per seed, one column per iteration."""
-    rows = pd.concat([run.rounds.assign(run=run.id) for run in systems[system]])
-    rows = rows[rows["method"] == method]
-    return rows.pivot(index="run", columns="round", values=measure).ffill(axis=1)
-
+here = [s for s in systems if s[1] == "dirty-uniform" and s[3:] == (0.0, 25)]
+here = [system for system in here if system[0] in ("mnist", "emnist-digits")]
+by_dirtiness = {f"dirtiness {system[2]:g}": systems[system] for system in here}
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, sharex=True)
 for ax, method in zip(axes, ("FedCRef", "Alone"), strict=True):
-    for place, system in enumerate(here):
-        seeds = curves(system, method)
-        colour, marker = plots.COLOURS[place], plots.MARKERS[place]
-        label = f"dirtiness {system[2]:g} ({len(seeds)} seeds)"
-        ax.plot(seeds.columns, seeds.mean(), color=colour, marker=marker, label=label)
-        ax.fill_between(seeds.columns, seeds.min(), seeds.max(), color=colour, alpha=0.2, lw=0)
+    table = reports.by_seed(by_dirtiness, method, "accuracy")
+    plots.over_rounds([table], "accuracy", "mean ACC of clients", ax)
     ax.set(xlabel="iteration", title=method)
-axes[0].set_ylabel("mean ACC of clients")
+    ax.label_outer()
 if here:
     axes[1].legend()
 plots.show(
     figure,
     3,
     "Mean ACC over iterations on MNIST with 25 clients: mean over seeds, and band from the smallest to the largest.",
-    "Two line charts with three lines each. With FedCRef the lines for dirtiness 0.3 and 0.5 rise in the first iteration "
-    "and go on rising; alone they rise in the first iteration and fall slowly afterwards. The line for dirtiness 0 falls "
-    "a little in both.",
+    "Two line charts with three lines each. With FedCRef the lines for dirtiness 0.3 and 0.5 rise in the first iteration and go on rising; "
+    "alone they rise in the first iteration and fall slowly afterwards. The line for dirtiness 0 falls a little in both.",
 )
 
 # %% [markdown]
@@ -351,15 +257,16 @@ plots.show(
 # run.
 
 # %%
-of_mnist = [
-    past_run for past_run in past if past_run.parameters["dataset"] in ("mnist", "emnist-digits")
-]
-dirtiest = max(of_mnist, key=lambda past_run: past_run.parameters["dirtiness"], default=None)
+of_mnist = [run for run in past if run.parameters["dataset"] in ("mnist", "emnist-digits")]
+dirtiest = max(of_mnist, key=lambda run: run.parameters["dirtiness"], default=None)
 graphs = pd.DataFrame()
 if dirtiest:
-    graphs = dirtiest.rounds[dirtiest.rounds["method"] == "FedCRef"].query("round > 0")
+    graphs = dirtiest.by_method["FedCRef"].query("round > 0")
     shares = [f"{share:.0%}" for share in graphs["wrong"]]
     print(f"{dirtiest.id}\nwrong associations, iteration by iteration:", *shares)
+
+# %% [markdown]
+# Figure 4 has four of these iterations.
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 4, figsize=(8, 3.1))
@@ -390,36 +297,29 @@ plots.show(
 # when all its runs have ended; until then, a run that has ended keeps its last value. Look at the number of seeds before
 # you compare two lines.
 
-# %% tags=["hide-input"]
-dirty = [key for key in sorted(systems) if key[:3] == ("mnist", "dirty-uniform", 0.3)]
+# %%
+dirty = {s: systems[s] for s in systems if s[:3] == ("mnist", "dirty-uniform", 0.3)}
 rows_of = {
-    "overlap": [key for key in dirty if key[4] == 25],
-    "number of clients": [key for key in dirty if key[3] == 0],
+    "overlap": {f"{s[3]:g}": runs for s, runs in dirty.items() if s[4] == 25},
+    "number of clients": {str(s[4]): runs for s, runs in dirty.items() if s[3] == 0},
 }
-MEASURES = {"accuracy": "mean ACC", "communities": "communities", "isolated": "isolated clusters"}
+trends = {"accuracy": ("mean ACC", 0), "communities": ("communities", 1)}
+trends |= {"isolated": ("isolated clusters", 1)}
+place = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": 8, "title_fontsize": 8}
+
+# %% tags=["hide-input"]
 figure, axes = plt.subplots(2, 3, figsize=(8, 5), sharex=True)
-for row, (what, keys) in zip(axes, rows_of.items(), strict=True):
-    for ax, (measure, label) in zip(row, MEASURES.items(), strict=True):
-        for place, key in enumerate(keys):
-            seeds = curves(key, "FedCRef", measure)
-            seeds = seeds if measure == "accuracy" else seeds.loc[:, 1:]
-            colour, marker = plots.COLOURS[place], plots.MARKERS[place]
-            value = f"{key[3]:g}" if what == "overlap" else key[4]
-            name = f"{value} ({len(seeds)} seed{'s' * (len(seeds) > 1)})"
-            ax.plot(seeds.columns, seeds.mean(), color=colour, marker=marker, label=name)
-            ax.fill_between(seeds.columns, seeds.min(), seeds.max(), color=colour, alpha=0.2, lw=0)
-        ax.set_ylabel(label)
-    if keys:
-        row[-1].legend(
-            title=what, fontsize=8, title_fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5)
-        )
-for ax in axes[-1]:
-    ax.set_xlabel("iteration")
+for row, (what, groups) in zip(axes, rows_of.items(), strict=True):
+    for ax, (measure, (label, since)) in zip(row, trends.items(), strict=True):
+        table = reports.by_seed(groups, "FedCRef", measure, since)
+        plots.over_rounds([table], measure, label, ax).set_xlabel("")
+    ax.legend(*ax.get_legend_handles_labels(), title=what, **place)
+plt.setp(axes[-1], xlabel="iteration")
 plots.show(
     figure,
     5,
-    "FedCRef over iterations. Upper row: 25 clients with overlap 0, 0.3 and 0.5. Lower row: no overlap, 20 to 50 "
-    "clients. Lines are means over seeds, and bands reach from the smallest to the largest.",
+    "FedCRef over iterations. Upper row: 25 clients with overlap 0, 0.3 and 0.5. Lower row: no overlap, 20 to 50 clients. Lines are "
+    "means over seeds, and bands reach from the smallest to the largest.",
     "Six line charts of mean ACC, communities and isolated local clusters over iterations. In all systems ACC rises in "
     "the first iteration, and changes by less than 0.1 afterwards.",
 )
@@ -428,11 +328,11 @@ plots.show(
 # These are the printed numbers beside ours, for FedCRef without overlap:
 
 # %%
-for system in rows_of["number of clients"]:
-    mean = measured(system, "FedCRef", "accuracy").mean()
-    other = printed(system, "FedCRef", "ACC end")["value"].tolist()
-    count = f"{len(systems[system])} seed{'s' * (len(systems[system]) > 1)}"
-    print(f"{system[4]} clients: ACC {mean:.2f} ({count}); the paper: {other}")
+for name, rows in ends[ends["method"] == "FedCRef"].groupby("system"):
+    if name[:4] == ("mnist", "dirty-uniform", 0.3, 0.0):
+        seeds, mean = len(systems[name]), rows["ours"].iloc[0]
+        print(f"{name[4]} clients: ACC {mean:.2f} ({seeds} seed{'s' * (seeds > 1)}); ", end="")
+        print(f"the paper: {rows['value'].tolist()}")
 
 # %% [markdown]
 # In the paper, ACC is lowest with the most clients. **At the reduced scale** no such trend can be seen. Our systems with
@@ -446,20 +346,15 @@ for system in rows_of["number of clients"]:
 # other numbers $S$ of images per class. With $S = 100$ there are more epochs, too.
 
 # %%
-SAME = {"dirtiness": 0.3, "clients": 25, "seed": 0}
 FULL = {"rounds": 15, "federated_epochs": 7}  # the paper's federated training
 CODE = {"theta": 0.25, "tau": 0.85, "normalisation": "min-max", "match": "first", "stop": "code"}
-of_system = [record for record in known if SAME.items() <= record.parameters.items()]
-same_system = [record for record in of_system if not FULL.items() <= record.parameters.items()]
+of_system = [run for run in known if records.has(run, {"dirtiness": 0.3, "clients": 25, "seed": 0})]
+same_system = [run for run in of_system if not records.has(run, FULL)]
 by_images = {}
-for record in same_system:
-    if CODE.items() <= (own := record.parameters).items():
-        got = {name: record.summary[name]["accuracy"] for name in record.summary}
-        isolated = record.summary["FedCRef"]["isolated"]
-        by_images[own["dataset"], own["overlap_fraction"], own["samples"]] = {
-            **got,
-            "isolated": isolated,
-        }
+for run in (run for run in same_system if records.has(run, CODE)):
+    key = tuple(run.parameters[name] for name in ("dataset", "overlap_fraction", "samples"))
+    by_images[key] = {name: found["accuracy"] for name, found in run.summary.items()}
+    by_images[key]["isolated"] = run.summary["FedCRef"]["isolated"]
 
 # %% tags=["nbval-check-output"]
 images_table = pd.DataFrame(by_images).T.sort_index().astype({"isolated": int})
@@ -487,15 +382,13 @@ print(images_table.rename_axis(["data", "overlap", "S"]).round(3).to_string())
 # %%
 COLUMNS = {"iterations": "iter.", "communities": "comm.", "isolated": "isol.", "wrong": "wrong"}
 COLUMNS |= {"accuracy": "ACC", "worst_accuracy": "worst"}
+MNIST = {"dataset": "mnist", "samples": 500, "overlap_fraction": 0.0}
 choices, first_graph = {}, {}
-for record in same_system:
-    own = record.parameters
-    if (own["dataset"], own["samples"], own["overlap_fraction"]) == ("mnist", 500, 0.0):
-        changed = [f"{n} {own[n]}" for n, value in CODE.items() if own[n] != value]
-        choice = ", ".join(changed) or "as in the code"
-        choices[choice] = {short: record.summary["FedCRef"][n] for n, short in COLUMNS.items()}
-        rounds = record.rounds[record.rounds["method"] == "FedCRef"].set_index("round")
-        first_graph[choice] = rounds.loc[1, "isolated"]
+for run in (run for run in same_system if records.has(run, MNIST)):
+    changed = [f"{n} {run.parameters[n]}" for n in CODE if run.parameters[n] != CODE[n]]
+    choice = ", ".join(changed) or "as in the code"
+    choices[choice] = {short: run.summary["FedCRef"][n] for n, short in COLUMNS.items()}
+    first_graph[choice] = run.by_method["FedCRef"].set_index("round").loc[1, "isolated"]
 
 # %% tags=["nbval-check-output"]
 choices_table = pd.DataFrame(choices).T.sort_index(key=lambda index: index != "as in the code")
@@ -519,22 +412,16 @@ print(choices_table.round(3).to_string())
 # no table of the ledger. The next cell prints it beside the run with less training, and beside the numbers printed for EMNIST.
 
 # %% tags=["nbval-check-output"]
-MNIST = {"dataset": "mnist", "samples": 500, "overlap_fraction": 0.0} | CODE
-for record in sorted(of_system, key=lambda record: record.parameters["rounds"]):
-    if MNIST.items() <= (own := record.parameters).items():
+for run in sorted(of_system, key=lambda run: run.parameters["rounds"]):
+    if records.has(run, MNIST | CODE):
+        own = run.parameters
         print(f"{own['rounds']} rounds of {own['federated_epochs']} epochs")
-        lines = pd.DataFrame(record.summary).T.rename(columns=COLUMNS)[list(COLUMNS.values())]
+        lines = pd.DataFrame(run.summary).T.rename(columns=COLUMNS)[list(COLUMNS.values())]
         print(lines.round(3).to_string(), "\n")
 print("printed for EMNIST's digits")
-emnist = ("emnist-digits", "dirty-uniform", 0.3, 0.0, 25)
-for method, measure in (
-    ("FedCRef", "communities"),
-    ("FedCRef", "isolated end"),
-    ("FedCRef", "wrong associations, %"),
-    ("FedCRef", "ACC end"),
-    ("Perfect associations", "ACC end"),
-):
-    values = printed(emnist, method, measure)["value"]
+wanted = [("FedCRef", measure) for measure in (*graph, "ACC end")]
+for method, measure in (*wanted, ("Perfect associations", "ACC end")):
+    values = twice.query("method == @method and measure == @measure")["value"]
     print(f"{method}, {measure}:", " and ".join(f"{value:g}" for value in values))
 
 # %% [markdown]

@@ -29,11 +29,10 @@
 
 # %%
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 
 from cflkit import plots
-from cflkit.reproduce import ledger, papers, records, stats
+from cflkit.reproduce import figures, ledger, papers, records, reports, stats
 
 plots.style()
 
@@ -58,28 +57,14 @@ view = papers.lessons.Report.of(globals())
 
 # %%
 archive = papers.explanations.archived()
-sets = list(archive["dataset"].unique())
-pairs_of_looks = zip(plots.COLOURS, plots.MARKERS, strict=True)
-looks = dict(zip([*sets, "bloodmnist-rebuilt", "cifar10-subset"], pairs_of_looks, strict=False))
 theirs = archive[archive["source"] == "in-cluster"]
-
-
-def authors_boxes(table, points=True):
-    """Boxes of the archived scores: insertion above, deletion below, one column per data set."""
-    figure, axes = plt.subplots(2, len(sets), figsize=(6.8, 3), sharex=True, sharey=True)
-    for column, name in enumerate(sets):
-        for line, measure in enumerate(("insertion", "deletion")):
-            rows, ax = table[table["dataset"] == name], axes[line, column]
-            plots.boxes(rows, measure, ax, lying=True, points=points)
-        axes[0, column].set_title(name)
-    axes[0, 2].set_xlabel("area under insertion (high is good)")
-    axes[1, 2].set_xlabel("area under deletion (low is good)")
-    return figure
-
+sets = list(archive["dataset"].unique())
+shown = [*sets, "bloodmnist-rebuilt", "cifar10-subset"]
+looks = dict(zip(shown, zip(plots.COLOURS, plots.MARKERS, strict=True), strict=False))
 
 # %% tags=["hide-input"]
 plots.show(
-    authors_boxes(theirs),
+    figures.archived_boxes(theirs),
     1,
     "The authors' scores in-cluster, as in the paper's Figure 6. Points are clusters, boxes are "
     "quartiles over all splits of a data set, thick lines are medians.",
@@ -102,12 +87,10 @@ for name, rows in theirs.groupby("dataset", sort=False):
 
 # %% tags=["hide-input"]
 plots.show(
-    authors_boxes(archive[archive["source"] == "central"], points=False),
+    figures.archived_boxes(archive[archive["source"] == "central"], points=False),
     2,
-    "The authors' scores on the central test set, as in the paper's Figure 7. Boxes as in Figure 1; "
-    "circles are clusters beyond the whiskers.",
-    "Ten panels of boxes, insertion above and deletion below, for five data sets, on the central "
-    "test set. The pattern is that of Figure 1.",
+    "The authors' scores on the central test set, as in the paper's Figure 7. Boxes as in Figure 1; circles are clusters beyond the whiskers.",
+    "Ten panels of boxes, insertion above and deletion below, for five data sets, on the central test set. The pattern is that of Figure 1.",
 )
 
 # %% [markdown]
@@ -144,21 +127,21 @@ for name, found in (("insertion", by_insertion), ("deletion, as printed", as_pri
     print(f"{name}:")
     print(", ".join(f"{method} {rank:.2f}" for method, rank in found.ranks.items()))
 
+# %% [markdown]
+# Figure 3 draws these ranks, and those of deletion with the lowest score first.
+
 # %% tags=["hide-input"]
-diagrams = {
-    "insertion (highest first)": by_insertion,
-    "deletion as printed (highest first)": as_printed,
-    "deletion corrected (lowest first)": corrected,
-}
+diagrams = {"insertion (highest first)": by_insertion}
+diagrams |= {"deletion as printed (highest first)": as_printed}
+diagrams |= {"deletion corrected (lowest first)": corrected}
 figure, axes = plt.subplots(3, 1, figsize=(5.2, 4.8))
 for (title, found), ax in zip(diagrams.items(), axes, strict=True):
-    plots.critical_differences(found, ax)
+    figures.critical_differences(found, ax)
     ax.set_title(f"{title}, Friedman's p = {found.friedman:.1g}", pad=10)
 plots.show(
     figure,
     3,
-    "Critical-difference diagrams of the authors' in-cluster scores over 20 scenarios, with Holm's "
-    "correction. The first two are the paper's Figure 8.",
+    "Critical-difference diagrams of the authors' in-cluster scores over 20 scenarios, with Holm's correction. The first two are the paper's Figure 8.",
     "Three diagrams of average ranks. By insertion OCFL-HDB is best and FedAvg last. Deletion as "
     "printed has nearly the same order. Corrected, the order is turned round and FedAvg is first.",
 )
@@ -181,15 +164,13 @@ for name, found in (("insertion", by_insertion), ("deletion corrected", correcte
 # rank the other five methods over the scenarios in which all of them have scores.
 
 # %%
-outside = archive[archive["source"] == "out-of-cluster"].drop(columns="source")
-outside = outside.groupby([*scenario, "method"])[["insertion", "deletion"]].mean().unstack()
+outside = archive[archive["source"] == "out-of-cluster"]
+outside = outside[~outside["method"].isin(["FedAvg", "Sattler"])]
 for measure, higher in (("insertion", True), ("deletion", False)):
-    complete = outside[measure].drop(columns=["FedAvg", "Sattler"], errors="ignore").dropna()
+    complete = outside.pivot_table(index=scenario, columns="method", values=measure).dropna()
     found = stats.compare(complete, higher_is_better=higher)
-    count = int((found.pairs.to_numpy()[np.triu_indices(len(found.ranks), 1)] <= 0.05).sum())
-    print(
-        f"{measure}: {len(complete)} scenarios, Friedman's p = {found.friedman:.3f}, {count} pairs"
-    )
+    told = f"Friedman's p = {found.friedman:.3f}, {len(reports.different_pairs(found))} pairs"
+    print(f"{measure}: {len(complete)} scenarios, {told}")
 
 # %% [markdown]
 # The last number counts the pairs that differ significantly.
@@ -205,22 +186,18 @@ by_difference = stats.compare(per_run["difference"].unstack(), higher_is_better=
 
 # %% tags=["hide-input"]
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.4, 2.8), width_ratios=(1, 1.5))
-for name in sets:
-    rows, (colour, marker) = per_run.loc[name], looks[name]
-    look = {"color": colour, "marker": marker, "linestyle": "", "markersize": 4}
-    left.plot(rows["deletion"], rows["insertion"], label=name, alpha=0.8, **look)
-left.axline((0, 0), slope=1, color="grey", linewidth=0.8)
-left.set(xlabel="deletion", ylabel="insertion", xlim=(0, 1), ylim=(0, 1))
+figures.points(left, per_run[["deletion", "insertion"]], looks, alpha=0.8, markersize=4)
+left.set(xlim=(0, 1), ylim=(0, 1))
 figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=5, fontsize=8)
-plots.critical_differences(by_difference, right)
+figures.critical_differences(by_difference, right)
 right.set_title(f"insertion − deletion, Friedman's p = {by_difference.friedman:.2g}", pad=10)
 plots.show(
     figure,
     4,
-    "Left: the authors' runs, one point per method and scenario; the grey line is where a map is "
-    "worth as much as noise. Right: ranks of the methods by insertion minus deletion.",
-    "Left, a scatter plot: runs on bloodmnist and pathmnist lie on the diagonal, those on the other "
-    "data sets mostly above it. Right, a critical-difference diagram with OCFL-HDB first.",
+    "Left: the authors' runs, one point per method and scenario; the grey line is where a map is worth as much as noise. Right: ranks "
+    "of the methods by insertion minus deletion.",
+    "Left, a scatter plot: runs on bloodmnist and pathmnist lie on the diagonal, those on the other data sets mostly above it. Right, a "
+    "critical-difference diagram with OCFL-HDB first.",
 )
 
 # %% [markdown]
@@ -232,21 +209,13 @@ plots.show(
 # other, and then the mean difference per data set. The archive does not show that cluster models are explained better than FedAvg. It does not rule it out either.
 
 # %%
-p_values = by_difference.pairs
-apart = [
-    f"{a} and {b}"
-    for i, a in enumerate(p_values)
-    for b in p_values.columns[i + 1 :]
-    if p_values.loc[a, b] <= 0.05
-]
+apart = reports.different_pairs(by_difference)
 with_fedavg = [pair for pair in apart if "FedAvg" in pair]
 print("different from FedAvg:", ", ".join(with_fedavg) or "no method")
 print("different from each other:", ", ".join(apart) or "no pair")
-by_set = per_run["difference"].groupby(["dataset", "method"], sort=False).mean()
-for name in sets:
-    print(
-        f"{name:14s} FedAvg {by_set[name, 'FedAvg']:.2f}, OCFL-HDB {by_set[name, 'OCFL-HDB']:.2f}"
-    )
+means = per_run["difference"].groupby(["dataset", "method"]).mean().unstack()
+for name, row in means.loc[sets].iterrows():
+    print(f"{name:14s} FedAvg {row['FedAvg']:.2f}, OCFL-HDB {row['OCFL-HDB']:.2f}")
 
 # %% [markdown]
 # ## Our runs
@@ -261,32 +230,21 @@ for name in sets:
 # %%
 past = [p for p in records.committed() if ledger.scale(p, "ocfl-explanations") == view.scale]
 print(f"{len(past)} runs at the {view.scale} scale")
-by_scenario = {}
-for one in past:
-    of = one.parameters
-    by_scenario.setdefault(f"{of['dataset']}, {of['overlap']}, {of['balance']}", []).append(one)
-for name, group in by_scenario.items():
-    baselines = [one.summary["FedAvg"] for one in group]
-    accuracy, confidence = (
-        ", ".join(f"{baseline[f'{measure}_in-cluster']:.2f}" for baseline in baselines)
-        for measure in ("accuracy", "confidence")
-    )
-    print(f"{name}\n    FedAvg by seed: accuracy {accuracy}; confidence {confidence}")
+kinds = ["accuracy_in-cluster", "confidence_in-cluster"]
+for parts, group in reports.by_scenario(past, "ocfl-explanations").items():
+    ends = pd.DataFrame([one.summary["FedAvg"] for one in group])[kinds]
+    accuracy, confidence = ends.map("{:.2f}".format).agg(", ".join)
+    print(", ".join(parts[:3]))
+    print(f"    FedAvg by seed: accuracy {accuracy}; confidence {confidence}")
 
 # %% [markdown]
 # These runs were trained again for their explanations. They have the data, the training and the seed of the OCFL runs, so they should end
 # with the same clusters. Do they?
 
 # %%
-alike = ("dataset", "overlap", "balance", "clients", "draws", "rounds", "seed", "partition_seed")
-agree = [
-    same
-    for one in past
-    for other in records.committed(until="rounds", **{name: one.parameters[name] for name in alike})
-    if other.paper == "ocfl"
-    for same in papers.explanations.same_clusters(one, other).values()
-]
-print(f"other clusters at the end in {agree.count(False)} of {len(agree)} pairs of run and method")
+trained = [run for run in records.committed(until="rounds") if run.paper == "ocfl"]
+agree = reports.same_clusters(past, trained)["same"]
+print(f"other clusters at the end in {(~agree).sum()} of {len(agree)} pairs of run and method")
 
 # %% [markdown]
 # Where they differ, the two sets of runs are two draws of one experiment. They were made by different versions of the kit, which may round
@@ -319,40 +277,35 @@ for one in dead:
 
 # %%
 ours = papers.explanations.scores(compared)
-both = [name for name in sets if name in set(ours["dataset"])]
 by_run = ours.groupby([*scenario, "seed", "method", "map"], sort=False)[MEASURES].mean()
 ours_by_scenario = by_run.groupby(level=[*scenario, "method", "map"], sort=False).mean()
 with_gradcam = ours_by_scenario.query("map == 'GradCAM'").droplevel("map")
-pair = (per_run.add_suffix(" theirs"), with_gradcam.add_suffix(" ours"))
-beside = pair[0].join(pair[1], how="inner")
+beside = pd.concat({"theirs": per_run, "ours": with_gradcam}, axis=1).dropna().swaplevel(axis=1)
+both = [name for name in sets if name in beside.index.unique("dataset")]
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(6.2, 2.8), sharex=True, sharey=True)
 for measure, ax in zip(("insertion", "deletion"), axes, strict=True):
-    for name in both:
-        runs, (colour, marker) = beside.loc[name], looks[name]
-        look = {"color": colour, "marker": marker, "linestyle": "", "markersize": 4}
-        ax.plot(runs[f"{measure} theirs"], runs[f"{measure} ours"], label=name, **look)
-    ax.axline((0, 0), slope=1, color="grey", linewidth=0.8)
-    ax.set(title=measure, xlabel="theirs", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-axes[0].set_ylabel("ours")
-if both:
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right")
+    figures.points(ax, beside[measure], looks, markersize=4)
+    ax.set(title=measure, xlim=(0, 1), ylim=(0, 1), aspect="equal")
+figures.legend(figure, ncols=1, place="outside right")
 plots.show(
     figure,
     5,
-    "Mean in-cluster scores, of the authors' runs (left to right) and of ours at the chosen scale (up). "
-    "One point per method and scenario.",
+    "Mean in-cluster scores, of the authors' runs (left to right) and of ours at the chosen scale (up). One point per method and scenario.",
     "Two scatter plots around the diagonal, insertion and deletion, for mnist and fashion-mnist. "
     "In insertion, most points of mnist lie above the diagonal. Without runs at the scale the plots are empty.",
 )
 
+# %% [markdown]
+# The next cell prints how far the points lie from the diagonal, data set by data set.
+
 # %%
-for measure in ("insertion", "deletion") if len(beside) else ():
-    gap = beside[f"{measure} ours"] - beside[f"{measure} theirs"]
-    mean, far = gap.groupby("dataset").mean(), gap.abs().groupby("dataset").mean()
+for measure in ("insertion", "deletion"):
+    gaps = beside[measure, "ours"] - beside[measure, "theirs"]
     for name in both:
-        print(f"{measure:10s} {name:14s} ours - theirs {mean[name]:+.2f}, distance {far[name]:.2f}")
+        told = f"ours - theirs {gaps[name].mean():+.2f}, distance {gaps[name].abs().mean():.2f}"
+        print(f"{measure:10s} {name:14s} {told}")
 
 # %% [markdown]
 # A point far from the diagonal need not be a slip: our networks, images and steps differ (deviations 5 and 11).
@@ -369,40 +322,37 @@ for measure in ("insertion", "deletion") if len(beside) else ():
 # %%
 gained = {measure: papers.explanations.gains(ours, measure) for measure in MEASURES}
 whole = pd.concat(gained.values())
+reach = whole[["GradCAM", "noise"]] if len(whole) else pd.DataFrame([-1, 1])
+PAIR = ["noise", "GradCAM"]
+limits = reach.min().min() - 0.04, reach.max().max() + 0.04
 
 # %% tags=["hide-input"]
-reach = whole[["GradCAM", "noise"]] if len(whole) else pd.DataFrame([-1, 1])
-limits = reach.min().min() - 0.04, reach.max().max() + 0.04
 figure, axes = plt.subplots(1, 3, figsize=(7, 3), sharex=True, sharey=True)
 for (measure, gain), ax in zip(gained.items(), axes, strict=True):
-    names = gain.index.unique("dataset") if len(gain) else []
-    for name in names:
-        points, (colour, marker) = gain.xs(name, level="dataset"), looks[name]
-        look = {"color": colour, "marker": marker, "linestyle": ""}
-        ax.plot(points["noise"], points["GradCAM"], label=name, **look)
-    ax.axline((0, 0), slope=1, color="grey", linewidth=0.8)
+    figures.points(ax, gain.reindex(columns=PAIR).add_prefix("gain with "), looks)
     ax.axhline(0, color="grey", linewidth=0.4)
     ax.axvline(0, color="grey", linewidth=0.4)
-    ax.set(title=measure, xlabel="gain with noise", aspect="equal", xlim=limits, ylim=limits)
-axes[0].set_ylabel("gain with GradCAM")
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    ax.set(title=measure, aspect="equal", xlim=limits, ylim=limits)
+figures.legend(figure)
 plots.show(
     figure,
     6,
-    "Gain of OCFL-HDB over FedAvg, with GradCAM's maps against noise: insertion, deletion, and "
-    "insertion minus deletion. One point per run; the diagonal is an equal gain.",
-    "Three scatter plots. In insertion and deletion nearly all points lie right of and above zero, "
-    "near the diagonal. In the difference they lie on the vertical axis, above and below zero.",
+    "Gain of OCFL-HDB over FedAvg, with GradCAM's maps against noise: insertion, deletion, and insertion minus deletion. One point per run; "
+    "the diagonal is an equal gain.",
+    "Three scatter plots. In insertion and deletion nearly all points lie right of and above zero, near the diagonal. In the difference "
+    "they lie on the vertical axis, above and below zero.",
 )
+
+# %% [markdown]
+# The next cell prints the mean gains, and how many runs gain.
 
 # %% tags=["nbval-check-output"]
 for measure, gain in gained.items():
     for kind in ("GradCAM", "noise") if len(gain) else ():
         found = gain[kind]
-        print(
-            f"{measure:10s} with {kind:8s} {found.mean():+.2f} [{found.min():+.2f}, "
-            f"{found.max():+.2f}], above 0 in {(found > 0).sum()} of {len(found)}"
-        )
+        told = f"{found.mean():+.2f} [{found.min():+.2f}, {found.max():+.2f}]"
+        count = f"above 0 in {(found > 0).sum()} of {len(found)}"
+        print(f"{measure:10s} with {kind:8s} {told}, {count}")
 
 # %% [markdown]
 # The numbers are means over runs, with the smallest and the largest. With the committed runs at the reduced scale,
@@ -416,31 +366,24 @@ for measure, gain in gained.items():
 
 # %%
 pairs = by_run["difference"].groupby(level=["dataset", "method", "map"], sort=False).mean()
+ours_sets = list(pairs.index.unique("dataset"))
+shape = 1, max(len(ours_sets), 1)
 
 # %% tags=["hide-input"]
-ours_sets = list(dict.fromkeys(ours["dataset"]))
-figure, axes = plt.subplots(
-    1, max(len(ours_sets), 1), figsize=(7, 2.3), sharex=True, sharey=True, squeeze=False
-)
+figure, axes = figures.panels(ours_sets, shape, (7, 2.3), "insertion − deletion")
 for name, ax in zip(ours_sets, axes[0], strict=False):
-    for method, face in (("FedAvg", "white"), ("OCFL-HDB", plots.COLOURS[0])):
+    for method, face in (("FedAvg", "white"), ("OCFL-HDB", "C0")):
         means = pairs[name, method]
-        look = {"markerfacecolor": face, "color": plots.COLOURS[0], "linestyle": ""}
-        ax.plot(means, range(len(means)), marker="o", label=method, **look)
-        ax.set_yticks(range(len(means)), means.index)
-        ax.set_ylim(len(means) - 0.5, -0.5)
+        ax.plot(means, range(len(means)), "C0o", label=method, markerfacecolor=face)
+    figures.rows_from_the_top(ax, means.index)
     ax.axvline(0, color="black", linewidth=0.8)
-    ax.set(title=name, xlabel="insertion − deletion")
-if ours_sets:
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+figures.legend(figure, ncols=2)
 plots.show(
     figure,
     7,
-    "Insertion minus deletion with five kinds of maps, for FedAvg and OCFL-HDB. Means over clusters "
-    "and runs.",
-    "Three panels of points in five rows. Noise lies on zero. On mnist and fashion-mnist brightness "
-    "lies far to the right of GradCAM; on blood cells the blob in the centre lies a little to the right of it, and brightness "
-    "at zero or below.",
+    "Insertion minus deletion with five kinds of maps, for FedAvg and OCFL-HDB. Means over clusters and runs.",
+    "Three panels of points in five rows. Noise lies on zero. On mnist and fashion-mnist brightness lies far to the right of GradCAM; on blood "
+    "cells the blob in the centre lies a little to the right of it, and brightness at zero or below.",
 )
 
 # %% [markdown]
@@ -454,13 +397,10 @@ plots.show(
 
 # %%
 here = {"dataset": "mnist", "overlap": "nonoverlapping", "balance": "balanced", "seed": 0}
-for where, chosen_layer in (("after ReLU", None), ("before ReLU", "features.7")):
-    for one in records.committed(layer=chosen_layer, sample_size=350, step=49, **here):
-        gaps = {
-            name: one.summary[name]["insertion_in-cluster"]
-            - one.summary[name]["deletion_in-cluster"]
-            for name in ("FedAvg", "OCFL-HDB")
-        }
+for where, layer in (("after ReLU", None), ("before ReLU", "features.7")):
+    for one in records.committed(layer=layer, sample_size=350, step=49, **here):
+        ends = pd.DataFrame(one.summary)[["FedAvg", "OCFL-HDB"]]
+        gaps = ends.loc["insertion_in-cluster"] - ends.loc["deletion_in-cluster"]
         print(f"{where:12s}", ", ".join(f"{name} {gap:+.2f}" for name, gap in gaps.items()))
 
 # %% [markdown]
@@ -474,18 +414,17 @@ for where, chosen_layer in (("after ReLU", None), ("before ReLU", "features.7"))
 
 # %%
 eight = ledger.ledger(records.committed()).query("table == 'figure 8'")
-prefix = {"paper": "", "reduced": "reduced_"}[view.scale]
+same = theirs[theirs["dataset"].isin(["mnist", "fashion-mnist"])]
+names = papers.PAPERS["ocfl-explanations"].methods
 for measure in ("insertion", "deletion"):
-    rows = eight[eight["measure"].eq(f"{measure}, average rank")].sort_values("value")
     print(f"{measure}, the highest first")
-    same = theirs[theirs["dataset"].isin(["mnist", "fashion-mnist"])]
     archived = same.pivot_table(index=scenario, columns="method", values=measure)
     archived = stats.average_ranks(archived, higher_is_better=True)
-    for cell in rows.to_dict("records"):
-        name = papers.PAPERS["ocfl-explanations"].methods[cell["method"]]
-        told = f"printed {cell['value']:.2f}, ours {cell[f'{prefix}ours']:.2f}"
-        answer = f"archived {archived[name]:.2f}; {cell[f'{prefix}status']}"
-        print(f"    {name:10s} {told}, {answer}")
+    rows = reports.at_scale(eight[eight["measure"] == f"{measure}, average rank"], view.scale)
+    for cell in rows.sort_values("value").to_dict("records"):
+        name = names[cell["method"]]
+        told = f"printed {cell['value']:.2f}, ours {cell['ours']:.2f}"
+        print(f"    {name:10s} {told}, archived {archived[name]:.2f}; {cell['status']}")
 
 # %% [markdown]
 # At the reduced scale, OCFL-KM and OCFL-HDB are among the first and FedAvg is last, as in print. Briggs is in the middle in print and near the end here. But
@@ -505,11 +444,8 @@ for kind in ("GradCAM", "noise"):
         print("too few runs at this scale")
         continue
     found = stats.compare(means, higher_is_better=True)
-    best, worst = found.ranks.index[0], found.ranks.index[-1]
-    print(
-        f"{kind:8s} Friedman's p = {found.friedman:.2f}; first {best} ({found.ranks.iloc[0]:.1f}), "
-        f"last {worst} ({found.ranks.iloc[-1]:.1f})"
-    )
+    first, *_, last = (f"{name} ({rank:.1f})" for name, rank in found.ranks.items())
+    print(f"{kind:8s} Friedman's p = {found.friedman:.2f}; first {first}, last {last}")
 
 # %% [markdown]
 # Both p-values are above 0.05: no method stands out.

@@ -1,0 +1,442 @@
+"""Figures of the ledger's page and the reports, drawn from the tables of `reports`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain, product
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+
+from cflkit.datasets import ImageSet
+from cflkit.partition import shifts
+from cflkit.plots import COLOURS, MARKERS
+from cflkit.reproduce import ledger, reports
+from cflkit.reproduce.papers import PAPERS
+from cflkit.reproduce.records import Record
+from cflkit.reproduce.reports import Curve, Groups, titled
+from cflkit.reproduce.stats import Comparison
+
+Curves = Sequence[Curve]
+Look = dict[str, Any]
+# Rows of panels: title, label of the axis, and numbers
+Parts = Sequence[Sequence[tuple[str, str, pd.DataFrame]]]
+# How the answers of the ledger look: colour, hatching of bars, marker of points
+ANSWERS = {
+    "reproduced": ("#009E73", "", "o"),
+    "close": ("#F0E442", "..", "^"),
+    "differs": ("#D55E00", "xx", "X"),
+    "inconclusive": ("#56B4E9", "//", "D"),
+    "single run": ("#CC79A7", "--", "s"),
+    "not run": ("0.88", "", ""),
+    ledger.NO_CODE: ("0.4", "", ""),
+}
+# How numbers look that are compared: printed, of three seeds, and of fewer
+PUBLISHED: Look = {"marker": "D", "color": COLOURS[1], "markersize": 4.5, "linewidth": 1}
+OURS: Look = {"marker": "o", "color": COLOURS[0], "markersize": 5, "linewidth": 1}
+FEW_SEEDS = OURS | {"markerfacecolor": "white"}
+# A method in two versions, see `versions`: column, marker and colour
+VERSIONS = {
+    "published": ("value", "|", "black"),
+    "as published, ours": ("ours", "X", "#D55E00"),
+    "as intended, ours": ("intended", "o", "#0072B2"),
+}
+
+# --- Parts of figures ----------------------------------------------------------------------------
+
+
+def panels(
+    titles: Sequence[str], shape: tuple[int, int], size: tuple[float, float], xlabel: str
+) -> tuple[Figure, NDArray[Any]]:
+    """Make panels with common axes and with titles, and hide those that no title is for."""
+    figure, axes = plt.subplots(*shape, figsize=size, sharex=True, sharey=True, squeeze=False)
+    plt.setp(axes[-1], xlabel=xlabel)
+    for ax, title in zip(axes.flat, titles, strict=False):
+        ax.set_title(title)
+    for ax in axes.flat[len(titles) :]:
+        ax.set_visible(False)
+    return figure, axes
+
+
+def legend(figure: Figure, ncols: int = 3, place: Any = "outside lower center") -> None:
+    """Put one legend of all panels beside them; what several panels have is there once."""
+    labels: dict[str, Any] = {}
+    for ax in figure.axes:
+        labels |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    if labels:
+        figure.legend(labels.values(), labels.keys(), loc=place, ncols=ncols)
+
+
+def rows_from_the_top(ax: Axes, names: Sequence[str]) -> None:
+    """Name the rows of a panel, of which the first one is at the top."""
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
+
+
+def comparison(
+    parts: Parts, by: str, names: Sequence[str], published: str = "published", **options: Any
+) -> Figure:
+    """Draw a row per name: printed numbers (diamonds), and below them our mean (dot).
+
+    Each panel has a title, the label of its axis, and rows of `reports.at_scale` or
+    `reports.beside`, of which several can have one name in the column ``by``. Lines are printed
+    deviations, and the range of our seeds. The options are those of `plt.subplots`.
+    """
+    figure, axes = plt.subplots(len(parts), len(parts[0]), sharey=True, squeeze=False, **options)
+    looks = {published: PUBLISHED, "ours, three seeds": OURS, "ours, one seed": FEW_SEEDS}
+    for label, look in looks.items():
+        axes[0, 0].plot([], [], linestyle="", label=label, **look)
+    for ax, (title, xlabel, rows) in zip(axes.flat, chain(*parts), strict=True):
+        for place, name in enumerate(names):
+            these = rows[rows[by] == name].to_dict("records")
+            for number, row in enumerate(these):
+                at = place - 0.28 + 0.16 * number
+                ax.errorbar(row["value"], at, xerr=row["deviation"], linestyle="", **PUBLISHED)
+            for row in these[:1]:
+                ax.hlines(place + 0.15, row["low"], row["high"], color=COLOURS[0], linewidth=1)
+                ax.plot(row["ours"], place + 0.15, **(OURS if row["seeds"] > 2 else FEW_SEEDS))
+        rows_from_the_top(ax, names)
+        ax.tick_params(axis="y", labelsize=8.5)
+        ax.grid(axis="y", alpha=0.3)
+        ax.set(title=title, xlabel=xlabel)
+    legend(figure)
+    return figure
+
+
+def versions(ax: Axes, rows: pd.DataFrame, by: str, names: Sequence[str]) -> None:
+    """Draw a row per name: the printed number, and ours as published and as intended.
+
+    The rows are those of `reports.at_scale`, with the names in the column ``by``. A method in one
+    version is a square, and a printed dash stands at the right edge.
+    """
+    rows, places = rows.set_index(by).reindex(names), range(len(names))
+    single = rows["intended"].isna() & rows["ours"].notna()
+    ax.hlines(places, rows["ours"], rows["intended"], color="0.8", zorder=0)
+    for label, (column, marker, colour) in VERSIONS.items():
+        big: Look = {"markersize": 10, "markeredgewidth": 2} if marker == "|" else {"markersize": 6}
+        values = rows[column].mask(single) if column == "ours" else rows[column]
+        ax.plot(values, places, marker, color=colour, label=label, **big)
+    if single.any():
+        one = rows["ours"].where(single)
+        ax.plot(one, places, "s", color="0.4", label="ours, in one version")
+    for place in np.flatnonzero(rows["value"].isna() & rows["ours"].notna()):
+        printed_dash(ax, int(place), "black")
+    rows_from_the_top(ax, names)
+
+
+def printed_dash(ax: Axes, place: int, colour: str) -> None:
+    """Mark at the right edge of a row that a dash is printed."""
+    look: Look = {"ha": "right", "va": "center", "fontsize": 12, "fontweight": "bold"}
+    ax.text(0.98, place, "–", color=colour, transform=ax.get_yaxis_transform(), **look)
+
+
+def seed_points(ax: Axes, ways: Mapping[str, Curves]) -> None:
+    """Draw the mean curve of each way of training, and a pale point per seed and round."""
+    for number, (way, curves) in enumerate(ways.items()):
+        look: Look = {"color": COLOURS[number], "marker": MARKERS[number]}
+        rounds = np.arange(1, len(curves[0]) + 1)
+        ax.plot(rounds, np.mean(curves, axis=0), label=way, **look)
+        for curve in curves:
+            ax.plot(rounds + 0.06 * (number - 1), curve, linestyle="", alpha=0.35, **look)
+
+
+def points(ax: Axes, table: pd.DataFrame, looks: Mapping[str, Any], **look: Any) -> None:
+    """Draw the second column of a table against the first, and the diagonal.
+
+    The index has a level ``dataset``, and ``looks`` gives the colour and marker of each.
+    """
+    for name, (colour, marker) in looks.items():
+        if len(table) and name in table.index.unique("dataset"):
+            x, y = table.xs(name, level="dataset").to_numpy().T
+            ax.plot(x, y, marker, color=colour, label=name, **look)
+    ax.axline((0, 0), slope=1, color="grey", linewidth=0.8)
+    ax.set(xlabel=table.columns[0], ylabel=table.columns[1])
+    ax.label_outer()
+
+
+# --- The ledger ----------------------------------------------------------------------------------
+
+
+def answers(counts: pd.DataFrame, scales: Sequence[str]) -> Figure:
+    """Draw the share of each answer in every table: a panel per scale of `ledger.counts`.
+
+    Tables without a run at any scale share one bar per paper. Counts stand where they fit.
+    """
+    known = counts[list(ANSWERS)]
+    run = known.drop(columns="not run").sum(axis=1).groupby(level=["paper", "table"]).sum() > 0
+    tables = sorted(run.index, key=lambda t: (list(PAPERS).index(t[0]), len(t[1]), t[1]))
+    bars = [f"{a}, {titled(b) if run[a, b] else 'tables not run'}" for a, b in tables]
+    figure, axes = plt.subplots(1, len(scales), figsize=(8, 3.6), sharey=True, squeeze=False)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    for ax, scale in zip(axes[0], scales, strict=True):
+        numbers = known.loc[scale].loc[tables].groupby(bars, sort=False).sum()
+        total, left = numbers.sum(axis=1).to_numpy(), np.zeros(len(numbers))
+        for name, (colour, hatch, _) in ANSWERS.items():
+            width = numbers[name].to_numpy() / total
+            look: Look = {"color": colour, "hatch": hatch, "edgecolor": "white", "height": 0.8}
+            bar = ax.barh(range(len(numbers)), width, left=left, label=name, **look)
+            room = width > 0.03 + 0.03 * numbers[name].astype(str).str.len()
+            ax.bar_label(
+                bar, numbers[name].where(room, ""), label_type="center", fontsize=8, bbox=box
+            )
+            left += width
+        ax.set(title=f"{scale} scale", xlabel="share of the numbers", xlim=(0, 1))
+        rows_from_the_top(ax, list(numbers.index))
+    legend(figure, place="outside upper center")
+    return figure
+
+
+def differences(rows: pd.DataFrame) -> Figure:
+    """Draw our means minus the printed numbers of one table, with our intervals.
+
+    The rows are those of `reports.with_runs`, with a ``label`` for the scenario. Bands are the two
+    margins of a measure. A mark beyond three times the larger one is a triangle at the edge.
+    """
+    margins = rows.groupby("measure", sort=False)["margin"].first()
+    scenarios, names = list(rows["label"].unique()), list(rows["method"].unique())
+    many = len(names) > 8  # narrow panels
+    height = 1.2 + len(margins) * (0.4 + 0.095 * len(scenarios)) + 0.6 * many
+    shape, size = (len(margins), len(names)), (7.5 if many else 5.6, height)
+    figure, axes = plt.subplots(*shape, figsize=size, sharex="row", sharey=True, squeeze=False)
+    for (y, x), ax in np.ndenumerate(axes):
+        measure, margin = margins.index[y], margins.iloc[y]
+        near, far = margin.near + margin.rounding, margin.far + margin.rounding
+        ax.axvspan(-far, far, color="0.93")
+        ax.axvspan(-near, near, color="0.82")
+        some = rows[(rows["measure"] == measure) & (rows["method"] == names[x])]
+        for row in some.to_dict("records"):
+            difference(ax, row, scenarios.index(row["label"]), 3 * far)
+        rows_from_the_top(ax, scenarios)
+        ax.grid(axis="x", color="0.9")
+        ax.tick_params(axis="y", length=0)
+        ax.set_xlim(-3.45 * far, 3.45 * far)
+        ax.set_xticks([0], ["0"])
+        if y == 0:
+            ax.set_title(names[x], fontsize=8, rotation=90 if many else 0)
+        if x == len(names) // 2:
+            ax.set_xlabel(f"{measure}, ours minus published")
+    for name, (colour, _, marker) in ANSWERS.items():
+        if marker:
+            look = {"color": colour, "markeredgecolor": "0.2", "linestyle": ""}
+            axes[0, 0].plot([], [], marker=marker, label=name, **look)
+    legend(figure)
+    return figure
+
+
+def difference(ax: Axes, row: Mapping[Any, Any], place: int, edge: float) -> None:
+    """Draw one mark of `differences`."""
+    colour, _, marker = ANSWERS[row["status"]]
+    if np.isnan(row["value"]):
+        printed_dash(ax, place, colour)
+    off = row["ours"] - row["value"]
+    half = 0 if np.isnan(row["half_width"]) else row["half_width"]
+    ax.hlines(place, *np.clip([off - half, off + half], -edge, edge), color=colour, linewidth=1.5)
+    beyond = abs(off) > edge
+    marker = (">" if off > 0 else "<") if beyond else marker
+    look: Look = {"color": colour, "markeredgecolor": "0.2", "markeredgewidth": 0.5}
+    ax.plot(np.clip(off, -edge, edge), place, marker, markersize=3.5 if beyond else 5.5, **look)
+
+
+# --- Single papers -------------------------------------------------------------------------------
+
+
+def temperatures(
+    axes: NDArray[Any], groups: Groups, theirs: Mapping[Any, Any], ticks: Sequence[int], method: str
+) -> None:
+    """Draw our runs (dashed, by seed) and the authors' run (black) up to the last of the ticks.
+
+    The curves are those without clustering (FedAvg's), or those of OCFL-HDB, which end with it and
+    have markers. Triangles are the rounds in which OCFL-HDB clustered. Of the authors' run of each
+    scenario, the curve and this round are given.
+    """
+    for ax, (scenario, runs) in zip(axes.flat, groups.items(), strict=False):
+        for run in runs:
+            seed, curve = run.parameters["seed"], reports.temperatures(run, method)[: ticks[-1]]
+            look: Look = {"color": COLOURS[seed], "linestyle": "--", "label": f"ours, seed {seed}"}
+            look |= {"linewidth": 1.2} if method == "FedAvg" else {"marker": MARKERS[seed]}
+            ax.plot(range(1, len(curve) + 1), curve, **look)
+            if (at := run.summary["OCFL-HDB"]["clustering_round"]) and method == "FedAvg":
+                ax.plot(at, curve[at - 1], "^", markersize=8, color=COLOURS[seed])
+        black, at = theirs[scenario][0][: ticks[-1]], theirs[scenario][1]
+        ax.plot(range(1, len(black) + 1), black, color="black", label="the authors' run")
+        ax.plot(at, black[at - 1], "^", markersize=8, color="black")
+    plt.setp(axes[-1], xticks=ticks)
+    axes.flat[0].figure.supylabel("temperature $T$", fontsize=9.5)
+
+
+def mean_temperatures(theirs: Mapping[str, Curves], ours: Mapping[str, Curves]) -> Figure:
+    """Draw `band` of the authors' runs and of ours, one panel per name, three at the most."""
+    figure, axes = plt.subplots(1, 3, figsize=(7.5, 2.6), sharey=True)
+    used = axes[[*range(len(theirs) - 1), -1]]
+    for ax, (name, curves) in zip(used, theirs.items(), strict=True):
+        length = min(map(len, curves))
+        band([curve[:length] for curve in curves], "black", "the authors' runs", ax)
+        if own := [curve[:length] for curve in ours.get(name, [])]:
+            band(own, COLOURS[0], f"ours ({len(own)} scenarios)", ax)
+            ax.lines[-1].set_linestyle("--")
+        ax.set(title=f"{name}\n{len(curves)} scenarios", ylabel="")
+    axes[0].set_ylabel("mean temperature $T$")
+    return figure
+
+
+def dyed_digits(digits: ImageSet, shown: Sequence[int], dyes: Mapping[str, Any]) -> Figure:
+    """Draw a digit of each class in several dyes, with its colour and lightness (Rec. 709)."""
+    places = [int((digits.labels == label).nonzero()[0]) for label in shown]
+    figure, axes = plt.subplots(len(dyes), len(shown), figsize=(3.4, 4.4), squeeze=False)
+    for (title, colours), row in zip(dyes.items(), axes, strict=True):
+        dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
+        for image, label, ax in zip(dyed, shown, row, strict=True):
+            ax.imshow(image.permute(1, 2, 0).numpy())
+            colour = np.broadcast_to(colours, (10, 3))[label]
+            rgb = " ".join(f"{255 * value:.0f}" for value in colour)
+            lightness = colour @ [0.2126, 0.7152, 0.0722]
+            ax.set(xticks=[], yticks=[])
+            ax.set_xlabel(f"{rgb}\nlight {lightness:.2f}", fontsize=8)
+        row[0].set_ylabel(title)
+    return figure
+
+
+def clean_and_fooled(ax: Axes, runs: Sequence[Record], methods: Sequence[str]) -> None:
+    """Draw the clean clients' accuracy (dot), and that in shades to fool (cross), in per cent."""
+    for run, (place, name) in product(runs, enumerate(methods)):
+        x, end = place + 0.15 * (run.parameters["seed"] - 1), run.summary[name]
+        clean, fooled = 100 * end["clean_accuracy"], 100 * end["backdoor_accuracy"]
+        ax.plot([x, x], [clean, fooled], color="lightgrey", zorder=0)
+        ax.plot(x, clean, "o", color=COLOURS[0], markersize=6)
+        ax.plot(x, fooled, "x", color=COLOURS[1], markersize=7)
+    ax.plot([], [], "o", color=COLOURS[0], label="own test images")
+    ax.plot([], [], "x", color=COLOURS[1], label="in shades to fool")
+    ax.set_xticks(range(len(methods)), methods)
+    ax.set_ylabel("accuracy of clean clients, %")
+    ax.legend()
+
+
+def lost_accuracy(
+    ax: Axes, runs: Sequence[Record], methods: Sequence[str], lines: Mapping[int, tuple[str, str]]
+) -> None:
+    """Draw what shades to fool cost clean clients (points), over the local epochs of each run.
+
+    ``lines`` are the styles of runs and their meaning, by the number of rounds.
+    """
+    for run, (number, name) in product(runs, enumerate(methods)):
+        rows, given = run.by_method[name], run.parameters
+        lost = 100 * (rows["clean_accuracy"] - rows["backdoor_accuracy"])
+        look: Look = {"marker": MARKERS[number], "color": COLOURS[number], "markersize": 4}
+        ax.plot(rows["round"] * given["local_epochs"], lost, lines[given["rounds"]][0], **look)
+    for number, name in enumerate(methods):
+        ax.plot([], [], color=COLOURS[number], marker=MARKERS[number], label=name)
+    for style, label in lines.values():
+        ax.plot([], [], style, color="grey", label=label)
+    ax.axhline(0, color="0.7", linewidth=0.8, zorder=0)
+    ax.set(xlabel="local epochs so far", ylabel="accuracy lost, points")
+
+
+def archived_boxes(table: pd.DataFrame, points: bool = True) -> Figure:
+    """Draw `boxes` of insertion (above) and deletion, one column per data set."""
+    sets = list(table["dataset"].unique())
+    figure, axes = plt.subplots(2, len(sets), figsize=(6.8, 3), sharex=True, sharey=True)
+    for column, name in enumerate(sets):
+        for ax, measure in zip(axes[:, column], ("insertion", "deletion"), strict=True):
+            boxes(table[table["dataset"] == name], measure, ax, lying=True, points=points)
+        axes[0, column].set_title(name)
+    axes[0, len(sets) // 2].set_xlabel("area under insertion (high is good)")
+    axes[1, len(sets) // 2].set_xlabel("area under deletion (low is good)")
+    return figure
+
+
+# --- Parts that several figures have -------------------------------------------------------------
+
+
+def band(curves: Sequence[ArrayLike], colour: str, label: str, axes: Axes | None = None) -> Axes:
+    """Draw the mean of curves of equal length over rounds, plus and minus two standard errors."""
+    axes = axes or plt.gca()
+    stacked = np.asarray(curves, dtype=float)
+    rounds = np.arange(1, stacked.shape[1] + 1)
+    mean = stacked.mean(axis=0)
+    axes.plot(rounds, mean, color=colour, label=label)
+    if len(stacked) > 1:
+        error = 2 * stacked.std(axis=0, ddof=1) / np.sqrt(len(stacked))
+        axes.fill_between(rounds, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
+    axes.set(xlabel="round", ylabel="temperature $T$")
+    return axes
+
+
+def boxes(
+    table: pd.DataFrame,
+    measure: str,
+    axes: Axes | None = None,
+    lying: bool = False,
+    points: bool = True,
+) -> Axes:
+    """Draw one box per method of a measure over clusters, and a point per cluster.
+
+    The figure follows Figures 6 and 7 of the extended OCFL paper. Boxes are quartiles, the thick
+    line is the median, and whiskers reach to the farthest value within 1.5 interquartile ranges.
+    With ``lying``, the measure runs from left to right, and methods have a row each. Without
+    ``points``, only clusters beyond the whiskers are drawn.
+    """
+    axes = axes or plt.gca()
+    values = {name: rows.dropna() for name, rows in table.groupby("method", sort=False)[measure]}
+    axes.boxplot(
+        list(values.values()),
+        medianprops={"color": "black", "linewidth": 2},
+        boxprops={"color": "0.5"},
+        whiskerprops={"color": "0.5"},
+        showcaps=False,
+        showfliers=not points,
+        flierprops={"marker": "o", "markersize": 2.5, "markeredgecolor": COLOURS[0]},
+        widths=0.7,
+        orientation="horizontal" if lying else "vertical",
+    )
+    look: dict[str, Any] = {"color": COLOURS[0], "markersize": 2.5, "markeredgewidth": 0}
+    for place, rows in enumerate(values.values(), 1):
+        if rows.empty or not points:
+            continue
+        # Neighbours in the order of their values stand side by side, so that none hides another
+        beside = place + 0.12 * (np.arange(len(rows)) % 5 - 2) * (len(rows) > 1)
+        ordered = rows.sort_values()
+        axes.plot(*((ordered, beside) if lying else (beside, ordered)), "o", clip_on=False, **look)
+    places = range(1, len(values) + 1)
+    if lying:
+        axes.set_yticks(places, list(values))
+        axes.set(xlim=(0, 1), ylim=(len(values) + 0.6, 0.4))
+    else:
+        axes.set_xticks(places, list(values), rotation=90)
+        axes.set_ylim(0, 1)
+    return axes
+
+
+def critical_differences(comparison: Comparison, axes: Axes | None = None) -> Axes:
+    """Draw a critical-difference diagram: average ranks on a line, and bars below it.
+
+    The best method is on the right, as in the OCFL paper's Figure 8. A bar joins methods that do
+    not differ significantly; it has a dot at each of them, and passes others by.
+    """
+    axes = axes or plt.gca()
+    ranks = comparison.ranks
+    k, half = len(ranks), (len(ranks) + 1) // 2
+    for place, (name, rank) in enumerate(ranks.items()):
+        best = place < half
+        level = -0.6 - 0.35 * (place if best else k - 1 - place)
+        side = 0.7 if best else k + 0.3
+        axes.plot([rank, rank, side], [0, level, level], color="0.4", linewidth=0.8)
+        label = f"{name} {rank:.2f}"
+        axes.text(side, level, label, ha="left" if best else "right", va="center", fontsize=9)
+    for row, members in enumerate(comparison.alike):
+        ends = ranks[members]
+        bar = -0.14 - 0.12 * row
+        axes.plot(ends, [bar] * len(ends), "o-", color="black", linewidth=2, markersize=4)
+    axes.set(xlim=(k + 0.3, 0.7), ylim=(-0.4 - 0.35 * half, 0), yticks=[])
+    axes.xaxis.tick_top()
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[:].set_visible(False)
+    axes.spines["top"].set_visible(True)
+    axes.set_xlabel("average rank (1 is best)", fontsize=9)
+    axes.xaxis.set_label_position("top")
+    return axes

@@ -1,0 +1,166 @@
+"""Tests of the reports' tables against small ones that were made by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cflkit.partition import shifts
+from cflkit.reproduce import ledger, reports, stats
+from cflkit.reproduce.papers import ocfl
+from cflkit.reproduce.papers.base import SCORES
+from cflkit.reproduce.records import PROJECT, Record
+
+SCENARIO = ("mnist", "overlapping", "balanced", 15)
+OF_OCFL = dict(zip(ocfl.SCENARIO, SCENARIO, strict=True))
+
+
+def record(table=(), summary=None, name="run", provenance=None, **parameters):
+    """Build a record without files from its rounds, as rows or as columns."""
+    run = Record(PROJECT / name, None, parameters, summary or {}, provenance or {})
+    vars(run)["rounds"] = pd.DataFrame(table)
+    return run
+
+
+def of_ocfl(seed=0, curve=(0.5, 0.4, 0.6), fired=3):
+    """A run whose OCFL methods find the true clusters after a round, with its temperatures."""
+    after = (np.arange(1, 51) > fired - 1).astype(float)
+    watched = [*curve, *[np.nan] * (50 - len(curve))]
+    rows = {"round": range(1, 51), "temperature": watched, "clusters": "0", "ari": after}
+    rows |= {"settled": after == 1}
+    tables = [pd.DataFrame(rows | {"method": name}) for name in ("FedAvg", *ocfl.CLUSTERERS)]
+    table = pd.concat(tables).assign(ami=lambda t: t["ari"], homogeneity=lambda t: t["ari"])
+    ends = {name: {"ari": 1.0, "clustering_round": fired} for name in ocfl.CLUSTERERS}
+    return record(table, ends, f"seed{seed}", seed=seed, **OF_OCFL)
+
+
+def book():
+    """A ledger of two numbers; the second one has not been run at the paper's scale."""
+    facts = dict.fromkeys(ledger.OURS, 0.5) | {"intended": np.nan, "runs": "a"}
+    cell = {"paper": "ocfl-extended", "table": "1", "method": "BCL", "protocol": "mean-50-ari"}
+    cell |= OF_OCFL | {"measure": "RAND", "value": 0.52, "reduced_scale": "draws 600"}
+    full = facts | {"status": "reproduced"}
+    less = {f"reduced_{name}": value for name, value in facts.items()}
+    less |= {"reduced_ours": 0.7, "reduced_status": "agrees (reduced)"}
+    other = {"dataset": "fashion-mnist", "status": "not run", "ours": np.nan}
+    return pd.DataFrame([cell | full | less, cell | full | less | other])
+
+
+def test_a_ledger_at_one_scale_and_its_rows_with_runs():
+    assert reports.at_scale(book(), "reduced")["status"].tolist() == ["agrees (reduced)"] * 2
+    assert reports.at_scale(book(), "reduced")["ours"].tolist() == [0.7, 0.7]
+    assert "reduced_ours" not in reports.at_scale(book(), "paper")
+    rows = reports.with_runs(book())
+    assert rows["scale"].tolist() == ["paper's", "reduced", "reduced"]
+    assert set(rows["status"]) == {"reproduced"}
+    assert rows["margin"].tolist() == [SCORES] * 3
+    labels = ["mnist, paper's", "mnist", "fashion"]
+    assert reports.scenario_labels(rows, "ocfl-extended") == labels
+    assert reports.scenario_labels(rows[1:], "ocfl-extended") == ["mnist", "fashion"]
+    assert reports.scenario_labels(rows[:1], "ocfl-extended") == ["all"]
+    assert [reports.titled(table) for table in ("I", "figure 8")] == ["Table I", "Figure 8"]
+
+
+def test_runs_by_scenario_and_by_seed():
+    long, short = (
+        record({"method": "A", "round": range(n), "acc": [0.0, 0.2, 0.4][:n]}, name=f"n{n}", **own)
+        for n, own in ((3, OF_OCFL), (2, OF_OCFL | {"clients": 30}))
+    )
+    groups = {SCENARIO: [long], (*SCENARIO[:3], 30): [short]}
+    assert reports.by_scenario([long, short], "ocfl") == groups
+    table = reports.by_seed({"both": [long, short], "one": [short]}, "A", "acc", since=1)
+    means = table.groupby(["method", "round"])["acc"].mean().round(6).to_dict()
+    of_both = {("both (2 seeds)", 1): 0.2, ("both (2 seeds)", 2): 0.3}  # the short run stays at 0.2
+    assert means == of_both | {("one (1 seed)", 1): 0.2}
+    assert reports.by_seed({}, "A", "acc").empty
+
+
+def test_printed_numbers_beside_those_of_similar_data():
+    system = ("mnist", "dirty-uniform", 0.3, 0.0, 25)
+    names = ("dataset", "clustering", "dirtiness", "overlap_fraction", "clients")
+    cell = dict(zip(names, ("emnist", *system[1:]), strict=True)) | {"deviation": 1.0}
+    cell |= {"method": "A", "measure": "wrong, %"}
+    cells = pd.DataFrame([cell | {"value": 5.0}, cell | {"value": 6.0}, cell | {"clients": 50}])
+    runs = [record(summary={"A": {"wrong": w}, "B": {}}) for w in (0.02, 0.04)]
+    measures = {"wrong, %": ("wrong", 100)}
+    found = reports.beside(cells, {system: runs}, "fedcref", measures, {"mnist": "emnist"})
+    a, again, b = found.drop(columns=["system", "measure"]).to_dict("records")
+    ours = {"method": "A", "seeds": 2, "ours": 3.0, "low": 2.0, "high": 4.0, "deviation": 1.0}
+    assert (a, again) == (ours | {"value": 5.0}, ours | {"value": 6.0})
+    assert b["method"] == "B"
+    assert np.isnan([b["ours"], b["value"]]).all()
+
+
+@pytest.mark.parametrize(
+    ("curve", "options", "first"),
+    [([3, 2, 2, 4], {}, 4), ([3, 2, 2, 4], {"strict": False}, 3), ([3, 2], {}, None)],
+)
+def test_the_first_rise(curve, options, first):
+    assert reports.first_rise(curve, **options) == first
+    assert reports.first_rise(curve, before=float("-inf")) == 1
+
+
+def test_how_temperatures_begin_and_what_ocfl_finds():
+    run, other = of_ocfl(), of_ocfl(seed=1, curve=(0.5, 0.7), fired=2)
+    assert reports.temperatures(run) == [0.5, 0.4, 0.6]
+    steps = reports.first_steps({SCENARIO[:3]: [run]}, {SCENARIO[:3]: [0.4, 0.6, 0.5]})
+    expected = {"seed": 0, "theirs": 2, "their step": "rises", "ours": 3, "our step": "falls"}
+    assert expected.items() <= steps.iloc[0].to_dict().items()
+    assert steps.loc[0, "distance"] == pytest.approx(0.15)
+    index = pd.MultiIndex.from_tuples([(*SCENARIO, name) for name in ocfl.CLUSTERERS])
+    printed = pd.DataFrame({"clustering round": 5.0, "RAND": 0.9}, index=index)
+    found = reports.outcomes([run, other], printed)
+    assert found["RAND"].tolist() == pytest.approx([0.96] * 4 + [0.98] * 4)
+    assert found["at their round"].tolist() == pytest.approx([0.92] * 8)
+    [row] = reports.over_seeds(found[found["method"] == "OCFL-KM"], "method").to_dict("records")
+    assert (row["round"], row["theirs"], row["ARI"]) == ("3, 2", 5, "1, 1")
+    assert row["RAND"] == pytest.approx(0.97)
+
+
+def test_a_run_of_seed_0_is_of_both_kinds():
+    ends = {name: {"ari": 1.0, "clustering_round": 2} for name in ocfl.CLUSTERERS}
+    plain = {"engine": "threads", "perturbation": None, "until": "clusters", "seed": 0} | OF_OCFL
+    others = {"seed": 1}, {"perturbation": 3}, {"until": "rounds"}, {"engine": None}
+    runs = [record(summary=ends, **plain | change) for change in ({}, *others)]
+    kinds = reports.roundings(runs, "seeds", "roundings")["kind"].value_counts()
+    assert kinds.to_dict() == {"seeds": 2 * 4, "roundings": 2 * 4}
+
+
+def test_clusters_by_threshold():
+    truth = shifts.true_clusters("two", 4)
+    scores = np.where(truth[:, None] == truth, 0.02, 0.5)
+    rows = {"method": ["EMD-CFL"], "scores": ["|".join(map(str, scores.ravel()))]}
+    found = reports.by_threshold(record(rows, version="two", clients=4), [0.01, 0.1, 0.6])
+    assert found["clusters"].tolist() == [4, 2, 1]
+    assert found["ari"].tolist() == [0, 1, 0]
+
+
+def test_lines_of_versions():
+    columns = ["method", "measure", "value", "ours", "intended", "seeds"]
+    rows = [("A", "acc", 98.64, 50.0, 49.96, 3.0), ("A", "ari", 1, 0.5, np.nan, 3.0)]
+    [a] = reports.version_lines(
+        pd.DataFrame(rows, columns=columns), ["A"], {"ari": ".2f", "acc": ".1f"}
+    )
+    assert a.split() == ["A", "3", "1.00", "0.50", "–", "98.6", "50.0", "50.0"]
+
+
+def test_traffic_and_images_that_are_given_again():
+    once = {"total_bytes_up": 4 * 10 * 6, "total_bytes_down": 4 * 10 * 6}
+    twice = {name: 2 * value for name, value in once.items()}
+    ends = {"FedAvg": once, "B": twice, "older": {}}
+    run = record(summary=ends, provenance={"parameters_of_model": 10}, clients=3, rounds=2)
+    assert reports.relative_traffic(run) == {"FedAvg": 1.0, "B": 2.0}
+    run = record({"method": ["FedCRef"], "classes": ["0|0|1"]}, samples=10)
+    assert reports.share_given_again(run, [15, 15]) == pytest.approx(5 / 30)
+
+
+def test_two_runs_with_the_same_clusters_and_pairs_that_differ():
+    explained = {"method": "A", "cluster": [0, 0, 1], "clients": ["0|1", "0|1", "2"]}
+    one = record(explained, seed=0, layer=None, central_every=50)
+    trained = [{"method": "A", "clusters": labels} for labels in ("1|1|0", "0|1|1")]
+    runs = [record([rows], seed=0, central_every=1) for rows in trained]
+    found = reports.same_clusters([one], [*runs, record([trained[0]], seed=1)])
+    assert found["same"].tolist() == [True, False]
+    pairs = pd.DataFrame([[1, 0.04], [0.04, 1]], index=["A", "B"], columns=["A", "B"])
+    comparison = stats.Comparison(pd.Series({"B": 1.0, "A": 2.0}), 0.01, pairs, [])
+    assert reports.different_pairs(comparison) == ["B and A"]
+    assert reports.different_pairs(comparison, level=0.01) == []
