@@ -40,12 +40,12 @@ from cflkit.datasets import ImageSet
 from cflkit.divergence import cosine_divergence, earth_movers_distance
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.federation.clients import autocast
-from cflkit.federation.machine import peak_memory
 from cflkit.federation.training import run_in_threads
 from cflkit.methods.fedcref_variants import PerfectAssociations
 from cflkit.partition import shifts
 from cflkit.reproduce import notebooks, papers, records, sample_clustering
 from cflkit.reproduce.records import PROJECT
+from cflkit.simulation.loop import peak_memory
 
 REPEATS = 3
 # Clients, training samples per client, local epochs, batch size, image shape: a round of each takes

@@ -6,9 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import psutil
 import torch
 from joblib import cpu_count
 from torch import nn
@@ -87,21 +85,6 @@ def multiplies_bfloat16() -> bool:
     capabilities = torch.cpu.get_capabilities()
     names = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
     return any(capabilities.get(name, False) for name in names)
-
-
-def peak_memory(device: torch.device) -> float:
-    """Return the largest memory in GiB that this process has had, of the GPU if it computes there.
-
-    Except on Linux and Windows, it is the present memory of the process.
-    """
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**30
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count what the parent process had
-        [line] = [x for x in status.read_text(encoding="utf-8").splitlines() if "VmHWM" in x]
-        return int(line.split()[1]) / 2**20
-    known = psutil.Process().memory_info()
-    return getattr(known, "peak_wset", known.rss) / 2**30
 
 
 @contextmanager

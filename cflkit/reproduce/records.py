@@ -251,8 +251,9 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
     """Return the circumstances of a run: code, versions, machine, cost, seed and data."""
     import torch
 
-    from cflkit.federation.machine import peak_memory, usable_cores
+    from cflkit.federation import usable_cores
     from cflkit.reproduce.perturbation import seed_of
+    from cflkit.simulation.loop import peak_memory
 
     device = federation.device
     cuda = device.type == "cuda"

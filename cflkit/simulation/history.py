@@ -28,7 +28,7 @@ class History:
         The wall-clock minutes of all rounds, including those before an interruption.
     peak_memory : float
         The largest memory in GiB after a round, including those before an interruption (see
-        `machine.peak_memory`).
+        `loop.peak_memory`).
     revisions : list of str
         The git revision of the code at the start, and at each time that the run continued from a
         checkpoint.

@@ -17,11 +17,12 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
+import torch
 from tqdm.auto import tqdm
 
 from cflkit._project import revision
 from cflkit.federation import Diverged, FederationLike, Server
-from cflkit.federation.machine import peak_memory
 from cflkit.methods.base import Measuring, Method
 from cflkit.simulation.checkpoints import Keeper
 from cflkit.simulation.evaluation import ON_TEST_SETS
@@ -230,6 +231,21 @@ def leave(
         del running[name]
         if {row["method"] for row in history.rows if row.get("diverged")} == set(methods):
             raise error
+
+
+def peak_memory(device: torch.device) -> float:
+    """Return the largest memory in GiB that this process has had, of the GPU if it computes there.
+
+    Except on Linux and Windows, it is the present memory of the process.
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count what the parent process had
+        [line] = [x for x in status.read_text(encoding="utf-8").splitlines() if "VmHWM" in x]
+        return int(line.split()[1]) / 2**20
+    known = psutil.Process().memory_info()
+    return getattr(known, "peak_wset", known.rss) / 2**30
 
 
 class Progress:
