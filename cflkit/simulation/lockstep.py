@@ -18,7 +18,6 @@ from cflkit.methods.base import Method
 from cflkit.models.rows import digests, finite_rows
 from cflkit.simulation.history import History
 
-Conversation = Generator[Request, Any, None]
 Key = tuple[Any, ...]
 
 
@@ -86,6 +85,81 @@ def num_bytes(value: Any) -> int:
     return 8
 
 
+class Conversation:
+    """A method's round: the request that waits for answers, until the round ends or breaks off.
+
+    Attributes
+    ----------
+    request : Request or None
+        The request that the method has made; None if its round is over.
+    error : Diverged or None
+        Why the round broke off, or that the models on the server are not finite after it.
+    traffic : Traffic
+        What the method's clients received and sent.
+    """
+
+    def __init__(self, method: Method, t: int, until_settled: bool) -> None:
+        self.method, self.t, self.until_settled = method, t, until_settled
+        self.talk: Generator[Request, Any, None] = method.round(t)
+        self.traffic = Traffic()
+        self.error: Diverged | None = None
+        self.request: Request | None = None
+        self.advance(None)
+
+    def advance(self, answers: Any) -> None:
+        """Give the method its answers, and note its next request."""
+        self.request = None
+        try:
+            request = self.talk.send(answers)
+        except StopIteration:
+            broken = ~finite_rows(self.method.models)
+            if broken.any():
+                self.error = Diverged(self.t, [], self.method.models, broken)
+        except Diverged as error:  # a method may see it first, for example in a gradient
+            self.error = error
+        else:
+            settled = self.until_settled and self.method.settled
+            self.request = None if settled and isinstance(request, Train) else request
+
+    def answer(self, answers: Answers, keys: Sequence[Key], shared: bool) -> None:
+        """Give the method the answers to its request, or break off if its trainings diverged."""
+        assert self.request is not None
+        where = [answers.places[key] for key in keys]
+        if answers.error is not None and answers.error.broken[where].any():
+            self.error = of_method(answers.error, self.request, where, self.t)
+            self.request = None
+            return
+        # Each method gets answers that no other method shares, so it may change them in place. A
+        # method that asks alone gets them uncopied, unless it has asked for one job twice
+        alone = not shared and len(answers.values) == len(where)
+        own = answers.values if alone else copies(answers.values, where)
+        held = None if answers.digests is None else [answers.digests[place] for place in where]
+        self.traffic.count(self.request, keys, own, held)
+        self.advance(own)
+
+
+@dataclass
+class Answers:
+    """The answers of the D distinct jobs of some requests; for trainings ``[D, P + Q]``.
+
+    Attributes
+    ----------
+    values : sequence
+        The answers.
+    places : dict
+        The position of a job's answer among these, by the job's key.
+    error : Diverged or None
+        The error if not all trained models are finite.
+    digests : list of bytes or None
+        The digests of the answers, if these are models.
+    """
+
+    values: Sequence[Any] | Tensor
+    places: dict[Key, int]
+    error: Diverged | None = None
+    digests: list[bytes] | None = None
+
+
 def converse(
     methods: Mapping[str, Method],
     federation: FederationLike,
@@ -106,51 +180,15 @@ def converse(
         The errors of the methods whose conversation was broken off, since their training diverged,
         and of those whose models on the server are not finite after it.
     """
-    conversations: dict[str, Conversation] = {n: m.round(t) for n, m in methods.items()}
-    traffic = {name: Traffic() for name in methods}
-    errors: dict[str, Diverged] = {}
-    waiting: dict[str, Request] = {}
-
-    def advance(name: str, value: Any) -> None:
-        request = None
-        try:
-            request = conversations[name].send(value)
-            if until_settled and methods[name].settled and isinstance(request, Train):
-                conversations[name].close()
-                request = None
-        except StopIteration:
-            broken = ~finite_rows(methods[name].models)
-            if broken.any():
-                errors[name] = Diverged(t, [], methods[name].models, broken)
-        except Diverged as error:  # a method may see it first, for example in a gradient
-            errors[name] = error
-        if request is None:
-            waiting.pop(name, None)
-        else:
-            waiting[name] = request
-
-    for name in methods:
-        advance(name, None)
-    while waiting:
+    talks = {name: Conversation(method, t, until_settled) for name, method in methods.items()}
+    while waiting := {name: talk.request for name, talk in talks.items() if talk.request}:
         asked = next_to_answer(waiting, federation)
         keys = {name: request.jobs.keys() for name, request in asked.items()}
-        answers, places, error = answered_once(asked, keys, federation, t, history)
-        results = digests(answers) if isinstance(answers, Tensor) else None
-        for name, request in asked.items():
-            where = [places[key] for key in keys[name]]
-            if error is not None and error.broken[where].any():
-                errors[name] = of_method(error, request, where, t)
-                del waiting[name]
-                continue
-            # Each method gets answers that no other method shares, so it may change them in place.
-            # A method that asks alone gets them uncopied, unless it has asked for one job twice
-            alone = len(asked) == 1 and len(answers) == len(where)
-            own = answers if alone else copies(answers, where)
-            held = None if results is None else [results[place] for place in where]
-            traffic[name].count(request, keys[name], own, held)
-            advance(name, own)
-            del own  # before the next copy is made
-    return traffic, errors
+        answers = answered_once(asked, keys, federation, t, history)
+        for name in asked:
+            talks[name].answer(answers, keys[name], shared=len(asked) > 1)
+    errors = {name: talk.error for name, talk in talks.items() if talk.error is not None}
+    return {name: talk.traffic for name, talk in talks.items()}, errors
 
 
 def next_to_answer(
@@ -177,18 +215,8 @@ def answered_once(
     federation: FederationLike,
     t: int,
     history: History,
-) -> tuple[Sequence[Any] | Tensor, dict[Key, int], Diverged | None]:
-    """Answer requests of one kind, and compute each distinct job once.
-
-    Returns
-    -------
-    answers : sequence
-        The answers of the D distinct jobs; for trainings ``[D, P + Q]``.
-    places : dict
-        The position of a job's answer among these, by the job's key.
-    error : Diverged or None
-        The error if not all trained models are finite.
-    """
+) -> Answers:
+    """Answer requests of one kind, and compute each distinct job once."""
     places: dict[Key, int] = {}
     parts = []
     for name, request in requests.items():
@@ -206,9 +234,10 @@ def answered_once(
     if len(absent):
         raise ClientsAbsent(absent.unique().tolist())
     try:
-        return request.only(distinct).answered_by(federation, t), places, None
+        found = request.only(distinct).answered_by(federation, t)
     except Diverged as error:
-        return error.trained, places, error
+        return Answers(error.trained, places, error, digests(error.trained))
+    return Answers(found, places, None, digests(found) if isinstance(found, Tensor) else None)
 
 
 def check_hidden(requests: Mapping[str, Request], federation: FederationLike) -> None:
