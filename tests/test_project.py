@@ -353,3 +353,17 @@ def test_the_version_is_the_same_everywhere():
         for path, pattern in written.items()
     }
     assert len(set(found.values())) == 1, found
+
+
+def test_the_map_of_the_house_is_true():
+    """Its rooms are those of the package, in the order in which the linter lets them import."""
+    text = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    [drawn] = re.findall(r"^```\ncflkit/\n(.*?)^```", text, re.M | re.S)
+    contracts = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = contracts["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert re.findall(r"^  (\w.*?)  ", drawn, re.M) == layers
+    there = {path.stem for path in (PROJECT / "cflkit").iterdir() if path.suffix in ("", ".py")}
+    assert set(" : ".join(layers).split(" : ")) == there - {"__init__", "__pycache__"}
+    for line in re.findall(r"^    (\w.*?)  ", drawn, re.M):
+        for name in line.replace("/", "").split(", "):
+            assert list((PROJECT / "cflkit").glob(f"*/{name}*")), name
