@@ -103,8 +103,7 @@ print("true clusters:", *split.clusters)
 
 # %%
 def federation_of(training_seed):
-    options = {"seed": training_seed, "precision": run.precision}
-    return Federation(images, split, run.model, run.training(), **options)
+    return Federation(images, split, run.model, run.training(), seed=training_seed)
 
 
 def averaging(federation, rounds):
