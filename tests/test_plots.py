@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from cflkit import metrics, plots
 from cflkit.methods.fedcref_measures import wrong_share
+from cflkit.plots import page, papers
 
 
 @pytest.fixture
 def displayed(monkeypatch):
     """What a cell would show."""
     found = []
-    monkeypatch.setattr(plots, "display", found.append)
+    monkeypatch.setattr(page, "display", found.append)
     return found
 
 
@@ -31,7 +32,7 @@ def test_a_figure_has_its_number_caption_and_alternative_text(displayed):
     data, metadata = picture._repr_png_()
     assert metadata == {"width": 500, "alt": "A figure for a test."}
     image = PIL.Image.open(io.BytesIO(base64.b64decode(data)))
-    assert image.size == (500 * plots.SHARPNESS, 200 * plots.SHARPNESS), "for dense screens"
+    assert image.size == (500 * page.SHARPNESS, 200 * page.SHARPNESS), "for dense screens"
     assert caption.data == "**Figure 3.** What is shown."
     assert not plt.fignum_exists(figure.number), "no cell shows it twice"
 
@@ -115,7 +116,7 @@ def test_frequent_colours_are_stored_exactly():
         axes.plot([0, 8], [number, number], color=colour)
     plots.png_of(figure)  # the layout has then settled
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=plots.DPI * plots.SHARPNESS)
+    figure.savefig(buffer, format="png", dpi=page.DPI * page.SHARPNESS)
     before = np.asarray(PIL.Image.open(buffer).convert("RGB"))
     after = np.asarray(PIL.Image.open(io.BytesIO(plots.png_of(figure))).convert("RGB"))
     colours, counts = np.unique(before.reshape(-1, 3), axis=0, return_counts=True)
@@ -144,7 +145,7 @@ def test_an_association_of_two_clusters_without_a_class_is_wrong():
     for one, other in ((0, 1), (2, 3), (3, 4)):
         pairs[one, other] = pairs[other, one] = True
     ax = plots.associations({"classes": classes, "edges": edges}, plt.figure().subplots())
-    looks = (plots.WRONG_EDGE, plots.RIGHT_EDGE, plots.WRONG_EDGE)
+    looks = (papers.WRONG_EDGE, papers.RIGHT_EDGE, papers.WRONG_EDGE)
     assert [line.get_color() for line in ax.lines[:3]] == [look["color"] for look in looks]
     names = np.array(classes.split("|"), dtype=int)
     assert wrong_share(pairs, names) == pytest.approx(2 / 3)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cflkit.datasets import ImageSet
 from cflkit.partition import shifts
-from cflkit.plots import COLOURS, MARKERS
+from cflkit.plots.page import COLOURS, MARKERS
 from cflkit.reproduce import ledger, reports
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.records import Record
