@@ -89,16 +89,49 @@ def circles(checkout):
 
 def walked(checkout, method):
     """Return the files and functions of the package that a round of a method passes through."""
-    environment = os.environ | {"PYTHONPATH": str(checkout), "CFLKIT_THREADS": "2"}
-    command = [sys.executable, __file__, "--trace", method]
+    return traced(checkout, method, threads=2)
+
+
+def traced(checkout, what, threads):
+    """Run this script on a checkout, and return the pairs of a file and a function it prints."""
+    environment = os.environ | {"PYTHONPATH": str(checkout), "CFLKIT_THREADS": str(threads)}
+    command = [sys.executable, __file__, "--trace", what]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return [line.split(":") for line in done.stdout.splitlines()]
 
 
-def trace(name):
-    """Run two rounds, the second one traced, and print the functions that are called in it."""
+def files_of_one_batch(checkout):
+    """Return the files that a batch passes through, from a file on the disk to ``rounds.csv``.
+
+    They are in the order in which the first of their functions is called.
+    """
+    return list(dict.fromkeys(file for file, _ in traced(checkout, "batch", threads=1)))
+
+
+def trace(what):
+    """Print the functions that are called by the second round of a method, or for one batch."""
     import threading
 
+    import cflkit
+
+    package, called = str(Path(cflkit.__file__).parent), {}
+
+    def note(frame, *_):
+        code = frame.f_code
+        if code.co_filename.startswith(package):
+            file = Path(code.co_filename).relative_to(package).as_posix()
+            called.setdefault(f"{file}:{code.co_qualname}")
+
+    run = one_batch() if what == "batch" else second_round(what)
+    threading.settrace(note)
+    sys.settrace(note)
+    run()
+    sys.settrace(None)
+    print("\n".join(called))
+
+
+def second_round(name):
+    """Run a round of a method; return the function that runs its second one."""
     from cflkit import datasets, methods, partition, simulation
     from cflkit.federation import Federation, LocalTraining
 
@@ -107,18 +140,27 @@ def trace(name):
     federation = Federation(images, split, "compact-cnn", LocalTraining(epochs=1), device="cpu")
     method = {name: methods.make(name)}
     first = simulation.run(method, federation, 1, progress=False)
-    package, called = str(Path(datasets.__file__).parent.parent), set()
+    return lambda: simulation.run(method, federation, 2, after=first, progress=False)
 
-    def note(frame, *_):
-        code = frame.f_code
-        if code.co_filename.startswith(package):
-            called.add(f"{Path(code.co_filename).relative_to(package)}:{code.co_qualname}")
 
-    threading.settrace(note)
-    sys.settrace(note)
-    simulation.run(method, federation, 2, after=first, progress=False)
-    sys.settrace(None)
-    print("\n".join(sorted(called)))
+def one_batch():
+    """Return the function that makes a record of one round of federated averaging, as lesson 03."""
+    from cflkit import methods
+    from cflkit.reproduce import ledger, records
+    from cflkit.reproduce.papers import ocfl
+
+    small = {"clients": 6, "draws": 40, "rounds": 1, "local_epochs": 1}
+    values = ledger.defaults("03_ocfl_temperature") | small
+
+    def run():
+        parameters = ocfl.Parameters.checked(values)
+        federation = ocfl.federation(parameters, *ocfl.data(parameters))
+        fedavg = {"FedAvg": methods.make("fedavg")}
+        history = ocfl.play(parameters, federation, fedavg, parameters.rounds)
+        records.write(records.run_id(parameters), parameters, history, federation)
+
+    run()  # so that all modules are imported
+    return run
 
 
 def report(checkout):
@@ -168,7 +210,7 @@ def ring_one(rooms):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkouts", nargs="*", metavar="CHECKOUT", help="by default this one")
-    parser.add_argument("--trace", metavar="METHOD", help=argparse.SUPPRESS)
+    parser.add_argument("--trace", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.trace:
         trace(given.trace)

@@ -1,0 +1,41 @@
+"""The limits of the house: lines, complexity, circles, and how many files a round walks through."""
+
+import re
+from pathlib import Path
+
+import house
+import pytest
+
+PROJECT = Path(__file__).parent.parent
+RING_1 = [
+    path
+    for path in sorted((PROJECT / "cflkit").rglob("*.py"))
+    if house.RINGS.get(path.relative_to(PROJECT / "cflkit").parts[0].removesuffix(".py"), 1) == 1
+]
+
+
+def test_no_file_of_the_first_ring_is_large():
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in RING_1}
+    assert {path: n for path, n in lengths.items() if n > house.LARGE} == {}
+
+
+def test_no_function_is_long_and_no_imports_form_a_circle():
+    for path in (PROJECT / "cflkit").rglob("*.py"):
+        for place, lines, _ in house.functions(path.read_text(encoding="utf-8"), path.name):
+            assert lines <= 60, place
+    assert house.circles(PROJECT) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fedavg", "ifca", "ocfl"])
+def test_a_round_walks_through_at_most_twelve_files(method):
+    assert 5 < len({file for file, _ in house.walked(PROJECT, method)}) <= 12
+
+
+@pytest.mark.slow
+def test_one_batch_passes_the_files_of_its_page_in_their_order(monkeypatch, tmp_path):
+    monkeypatch.setenv("CFLKIT_RESULTS", str(tmp_path))
+    page = (PROJECT / "notebooks" / "one_batch.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\d+\. \[`(.*?)`\]\(\.\./cflkit/(.*?)\)", page, re.M)
+    assert all(text == target for text, target in named)
+    assert [text for text, _ in named] == house.files_of_one_batch(PROJECT)
