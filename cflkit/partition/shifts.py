@@ -1,10 +1,8 @@
-"""Recipes whose clusters differ by a shift of the images, not by classes as in `partition`.
+"""Recipes whose clusters differ by a shift of the images, not by classes.
 
-Like every recipe of `partition`, `make` takes an image set. It returns the image set that the
-clients draw from, here with shifted images, and the partition of its pool. The recipes are those of
-EMD-CFL: rotations (section 4.1; appendices C.1, C.2 and E.9), backdoors (appendices C.4 and C.5)
-and the domains of PACS (appendix C.3). They follow the authors' notebooks; notebook ``05_emd_cfl``
-lists the exceptions. Unlike in `partition.ocfl`, a client also has validation samples.
+The recipes are those of EMD-CFL: rotations (section 4.1; appendices C.1, C.2 and E.9), backdoors
+(appendices C.4 and C.5) and the domains of PACS (appendix C.3). They follow the authors' notebooks;
+notebook ``05_emd_cfl`` lists the exceptions. Each client also has validation samples.
 
 D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv
 2506.07769.
@@ -12,27 +10,26 @@ D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distr
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from matplotlib import colormaps
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cflkit.datasets import ImageSet
-from cflkit.partition import Indices, Partition, PartitionError
+from cflkit.datasets.images import ImageSet
+from cflkit.partition.manifest import Indices, Partition, PartitionError
 
 # A function from a group's images and their labels to the shifted images
 Shift = Callable[[Tensor, Tensor], Tensor]
 
 # Colours of Backdoor MNIST, in [0, 1]: green and purple as in the authors' code, and ten of its
-# forty shades of green
+# forty shades of green (the colour map "summer" of matplotlib)
 GREEN, PURPLE = (0.26, 0.63, 0.40), (149 / 255, 52 / 255, 235 / 255)
-SHADES = colormaps["summer"].resampled(40)(range(10))[:, :3]
-PATCHES = colormaps["tab10"](range(10))[:, :3]
+SHADES = np.array([[shade / 39, 0.5 + shade / 78, 0.4] for shade in range(10)])
+# Colours of the patches (the first five of matplotlib's "tab10")
+PATCHES = np.array([[31, 119, 180], [255, 127, 14], [44, 160, 44], [214, 39, 40], [148, 103, 189]])
 PATCH_SIDE = 3
 VALIDATION_SHARE = 0.1
 # What a client of PACS has at least, training, validation and test together
@@ -114,10 +111,9 @@ def patched(move: int = 0) -> Shift:
     """
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
-        colours = as_pixels(torch.as_tensor(PATCHES) * white(images), images)
+        colours = as_pixels(torch.as_tensor(PATCHES / 255) * white(images), images)
         shifted = images.clone()
-        chosen = colours[(labels + move) % 5]
-        shifted[:, :, :PATCH_SIDE, :PATCH_SIDE] = chosen[:, :, None, None]
+        shifted[:, :, :PATCH_SIDE, :PATCH_SIDE] = colours[(labels + move) % 5][:, :, None, None]
         return shifted
 
     return shift
@@ -218,13 +214,8 @@ def make(
     """
     if version not in VERSIONS:
         raise PartitionError(f"unknown version {version!r}; choose from {', '.join(VERSIONS)}")
-    recipe = {
-        "name": version,
-        "clients": clients,
-        "samples": samples,
-        "published": published,
-        "seed": seed,
-    }
+    recipe = {"name": version, "clients": clients, "samples": samples}
+    recipe |= {"published": published, "seed": seed}
     if version == "domains":
         if clients is not None:
             raise PartitionError(
@@ -268,6 +259,8 @@ def by_groups(
         )
     generator = np.random.default_rng(recipe["seed"])
     members = recipe["clients"] // len(groups)
+    # The authors' error in splitting the test images is only in their notebook for rotations
+    slip = recipe["published"] and manipulated is None
     source = torch.cat([images.images, images.test_images])
     labels = torch.cat([images.labels, images.test_labels])
     copies = len(groups) + (manipulated is not None)
@@ -275,10 +268,12 @@ def by_groups(
     pool = torch.zeros(copies, len(labels), channels, *source.shape[2:], dtype=source.dtype)
     splits: dict[str, list[Indices]] = {"train": [], "test": [], "validation": []}
     for number, group in enumerate(groups):
-        # The authors' error in splitting the test images is only in their notebook for rotations
-        slip = recipe["published"] and manipulated is None
+        classes = labels.unique() if group.classes is None else list(group.classes)
+        held = np.flatnonzero(np.isin(labels, classes))
+        first = held < len(images.labels)
+        train = split_among_clients(held[first], labels, members, recipe["samples"], generator)
         sharers = recipe["clients"] if slip else members
-        train, test = split_group(images, group, members, sharers, recipe["samples"], generator)
+        test = split_among_clients(held[~first], labels, sharers, None, generator)[:members]
         used = np.concatenate([*train, *test])
         pool[number, used] = group.shift(source[used], labels[used])
         for own, own_test in zip(train, test, strict=True):
@@ -308,38 +303,12 @@ def by_groups(
     return shifted, Partition(name, train, test, clusters, recipe, splits)
 
 
-def split_group(
-    images: ImageSet,
-    group: Group,
-    clients: int,
-    sharers: int,
-    samples: int | None,
-    generator: np.random.Generator,
-) -> tuple[list[Indices], list[Indices]]:
-    """Split the images that a group holds among its clients.
-
-    Returns
-    -------
-    train, test : list of ndarray
-        For each client, row numbers in the sequence of all training images and then all test
-        images. The test images are split among ``sharers`` clients, the first of which belong to
-        the group.
-    """
-    labels = torch.cat([images.labels, images.test_labels])
-    rows = np.arange(len(labels))
-    held = np.isin(labels, labels.unique() if group.classes is None else list(group.classes))
-    first = rows < len(images.labels)
-    train = split_among_clients(rows[held & first], labels, clients, samples, generator)
-    test = split_among_clients(rows[held & ~first], labels, sharers, None, generator)
-    return train, test[:clients]
-
-
 def client_splits(
     own: Indices, own_test: Indices, share: float, generator: np.random.Generator
 ) -> dict[str, Indices]:
     """Split a client's rows into training, validation and test; keep ``share`` of the training."""
     kept = int(len(own) * (1 - VALIDATION_SHARE))
-    if kept == len(own) or not kept or not len(own_test):
+    if not 0 < kept < len(own) or not len(own_test):
         raise PartitionError(
             f"{len(own)} training and {len(own_test)} test images per client are too few for "
             "training, validation and test; use fewer clients or more samples"
@@ -364,21 +333,18 @@ def split_among_clients(
     Every class contributes only as many rows as the rarest class has. The authors do the same; the
     classes of MNIST differ in size by a quarter.
     """
-    classes = np.unique(labels[rows])
-    per_class = min(int((labels[rows] == label).sum()) for label in classes)
-    each = per_class / clients if samples is None else samples / len(classes)
-    cuts = np.floor(np.arange(clients + 1) * each).astype(int)
-    if cuts[-1] > per_class:
+    own = labels[rows].numpy()
+    classes, counts = np.unique(own, return_counts=True)
+    each = counts.min() / clients if samples is None else samples / len(classes)
+    cuts = np.floor(np.arange(1, clients + 1) * each).astype(int)
+    if cuts[-1] > counts.min():
         raise PartitionError(
             f"{clients} clients with {samples} images each need {cuts[-1]} images of every class, "
-            f"but the rarest class has {per_class}"
+            f"but the rarest class has {counts.min()}"
         )
-    held: list[list[Indices]] = [[] for _ in range(clients)]
-    for label in classes:
-        members = generator.permutation(rows[labels[rows].numpy() == label])
-        for client, (start, end) in enumerate(itertools.pairwise(cuts)):
-            held[client].append(members[start:end])
-    return [np.concatenate(parts) for parts in held]
+    # What lies behind the last cut is nobody's
+    parts = [np.split(generator.permutation(rows[own == label]), cuts)[:-1] for label in classes]
+    return [np.concatenate(held) for held in zip(*parts, strict=True)]
 
 
 def by_domains(images: ImageSet, recipe: dict) -> Partition:

@@ -1,0 +1,317 @@
+"""Recipes in which each client holds its own mixture of classes.
+
+One is from FedCRef, and two standard ones are here for comparison. With `by_owners`, the clients
+are those of the data themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cflkit.datasets.images import ImageSet
+from cflkit.partition.manifest import Indices, Partition, PartitionError
+
+LOCAL_TEST_SHARE = 0.3
+
+
+def local_splits(
+    parts: Iterable[Indices], generator: np.random.Generator
+) -> tuple[list[Indices], list[Indices]]:
+    """Split each client's samples into training (70 %) and test (30 %), at random, not stratified.
+
+    ``parts`` may draw from the same generator: each part is split before the next one is drawn.
+    """
+    train, test = [], []
+    for part in parts:
+        shuffled = generator.permutation(part)
+        if len(part) < 2:
+            raise PartitionError("all draws of a client are the same sample; use more draws")
+        # Both sets need a sample, even where repeated draws left the client with very few
+        tests = min(max(round(LOCAL_TEST_SHARE * len(part)), 1), len(part) - 1)
+        train.append(np.sort(shuffled[tests:]))
+        test.append(np.sort(shuffled[:tests]))
+    return train, test
+
+
+def with_validation(split: Partition, share: float, seed: int = 0) -> Partition:
+    """Turn a share of each client's training samples into its validation samples.
+
+    Parameters
+    ----------
+    split : Partition
+        A partition without validation samples.
+    share : float
+        The share of the training samples, above 0 and below 1. Each client gets at least one
+        validation sample.
+    seed : int
+        The seed of the choice.
+
+    Returns
+    -------
+    Partition
+        The same clients, with one more split named ``validation``.
+
+    Raises
+    ------
+    PartitionError
+        The share is out of bounds, there are validation samples already, or a client would have no
+        training sample left.
+    """
+    if not 0 < share < 1:
+        raise PartitionError(f"the share must be above 0 and below 1, not {share}")
+    if "validation" in split.more:
+        raise PartitionError("the partition has validation samples already")
+    generator = np.random.default_rng(seed)
+    train, validation = [], []
+    for client, held in enumerate(split.train):
+        count = max(1, round(share * len(held)))
+        if count >= len(held):
+            raise PartitionError(f"client {client} would have no training samples left")
+        order = generator.permutation(len(held))
+        validation.append(np.sort(held[order[:count]]))
+        train.append(np.sort(held[order[count:]]))
+    recipe = split.recipe | {"validation": share, "validation_seed": seed}
+    return replace(split, train=train, recipe=recipe, more={**split.more, "validation": validation})
+
+
+def iid(
+    images: ImageSet, *, clients: int, draws: int | None = None, seed: int = 0
+) -> tuple[ImageSet, Partition]:
+    """Let every client draw from the whole pool, so that there is only one true cluster.
+
+    Each client has ``draws`` samples (``floor(N / m)`` by default), drawn without replacement. No
+    two clients share a sample.
+
+    Raises
+    ------
+    PartitionError
+        A client would have fewer than 4 samples.
+    """
+    total = len(images.labels)
+    share = total // clients if clients > 0 else 0
+    draws = share if draws is None else draws
+    if clients < 1 or not 4 <= draws <= share:
+        raise PartitionError(
+            f"{clients} clients of {draws} samples each cannot be drawn from {total} samples "
+            "(a client needs at least 4)"
+        )
+    generator = np.random.default_rng(seed)
+    parts = np.sort(generator.permutation(total)[: clients * draws].reshape(clients, draws))
+    recipe = {"name": "iid", "clients": clients, "draws": draws, "seed": seed}
+    one = np.zeros(clients, dtype=np.int64)
+    return images, Partition(images.name, *local_splits(parts, generator), one, recipe)
+
+
+def dirichlet(
+    images: ImageSet, *, clients: int, alpha: float, seed: int = 0
+) -> tuple[ImageSet, Partition]:
+    """Make the standard label skew without groups: split each class by Dirichlet(α).
+
+    This is the recipe of Hsu, Qi and Brown (2019) in the form that has been most common since. For
+    each class, the clients' shares are drawn from Dirichlet(α·1), and its samples are split
+    accordingly. The draw is repeated, up to 100 times, while a client holds fewer than 4 samples.
+    No two clients share a sample, and all clients form one true cluster.
+
+    Raises
+    ------
+    PartitionError
+        An argument is out of bounds, or some client always has fewer than 4 samples.
+    """
+    if clients < 1 or not alpha > 0:
+        raise PartitionError(f"needs clients ≥ 1 and alpha > 0, not {clients} and {alpha}")
+    labels = images.labels.numpy()
+    generator = np.random.default_rng(seed)
+    for _ in range(100):
+        parts = dirichlet_shares(labels, clients, alpha, generator)
+        if min(map(len, parts)) >= 4:
+            break
+    else:
+        raise PartitionError(
+            f"{clients} clients with alpha = {alpha} on {len(labels)} samples: some client always "
+            "stays below 4 samples; use fewer clients or a larger alpha"
+        )
+    recipe = {"name": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
+    one = np.zeros(clients, dtype=np.int64)
+    return images, Partition(images.name, *local_splits(parts, generator), one, recipe)
+
+
+def dirichlet_shares(
+    labels: NDArray[np.int64], clients: int, alpha: float, generator: np.random.Generator
+) -> list[Indices]:
+    """Split each class among the clients by shares from Dirichlet(α); return their indices."""
+    held: list[list[Indices]] = [[] for _ in range(clients)]
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        shares = generator.dirichlet(np.full(clients, float(alpha)))
+        cuts = np.floor(np.cumsum(shares)[:-1] * len(members)).astype(int)
+        for own, part in zip(held, np.split(members, cuts), strict=True):
+            own.append(part)
+    return [np.sort(np.concatenate(parts)) for parts in held]
+
+
+def by_owners(images: ImageSet, *, seed: int = 0) -> tuple[ImageSet, Partition]:
+    """Give each client the samples that it holds in the data; nobody knows the true clusters.
+
+    Results then have no measure that needs a truth, such as the ARI.
+
+    Parameters
+    ----------
+    images : ImageSet
+        Images with owners, such as one's own with the array ``clients``.
+    seed : int
+        The seed of the partition only, which chooses each client's test samples.
+
+    Returns
+    -------
+    ImageSet
+        The given image set.
+    Partition
+        The clients. Of a client's samples, 70 % are its training set and 30 % its test set.
+
+    Raises
+    ------
+    PartitionError
+        The images have no owners, or a client has fewer than two samples.
+    """
+    if images.owners is None:
+        raise PartitionError(
+            f"{images.name} does not say which client holds which sample; give the array 'clients'"
+        )
+    counts = images.owners.bincount().numpy()
+    if (poor := np.flatnonzero(counts < 2)).size:
+        raise PartitionError(
+            f"clients {poor.tolist()} of {images.name} have fewer than two samples in the pool, "
+            "and need one to train and one to test; leave them out, and number the others from 0"
+        )
+    order = np.argsort(images.owners.numpy(), kind="stable")
+    parts = np.split(order, np.cumsum(counts)[:-1])
+    splits = local_splits(parts, np.random.default_rng(seed))
+    return images, Partition(images.name, *splits, None, {"name": "by_owners", "seed": seed})
+
+
+def class_mixtures(
+    images: ImageSet,
+    *,
+    clients: int = 25,
+    samples_per_class: int = 500,
+    min_classes: int = 2,
+    max_classes: int | None = None,
+    at_least: int = 0,
+    unique: bool = True,
+    overlap: float = 0.0,
+    seed: int = 0,
+) -> tuple[ImageSet, Partition]:
+    """Make a system of FedCRef, where clients hold some classes, with equally many samples of each.
+
+    The recipe is that of Nardi, Valerio and Passarella, section 5.2. The rule that no two clients
+    hold the same set of classes is taken from the authors' code.
+
+    Parameters
+    ----------
+    images : ImageSet
+        The images, whose pool is split.
+    clients : int
+        The number of clients m.
+    samples_per_class : int
+        S, the number of samples of each class that a client holds.
+    min_classes, max_classes : int, optional
+        Bounds of the number of classes per client, which is drawn uniformly. By default the upper
+        bound is half of all classes.
+    at_least : int
+        The smallest number of samples of a class; classes with fewer are left out. The authors use
+        6,000 for Kuzushiji-49.
+    unique : bool
+        Whether all clients must hold different sets of classes.
+    overlap : float
+        The share, in [0, 1], of a client's samples of a class that all other clients with this
+        class hold, too. No other client has the rest, unless the class has too few samples. The
+        rest of the class is then shuffled and split again, so that clients share more samples.
+    seed : int
+        The seed of the partition only.
+
+    Returns
+    -------
+    ImageSet
+        The given image set.
+    Partition
+        The clients, without test samples. Clients with the same set of classes share a true
+        cluster.
+
+    Raises
+    ------
+    PartitionError
+        An argument is out of bounds, a class has too few samples, or there are too few sets of
+        classes.
+    """
+    labels = images.labels.numpy()
+    classes, counts = np.unique(labels, return_counts=True)
+    classes, counts = classes[counts >= at_least], counts[counts >= at_least]
+    if not len(classes):
+        raise PartitionError(
+            f"no class of {images.name} has {at_least} samples; take a smaller at_least"
+        )
+    max_classes = len(classes) // 2 if max_classes is None else max_classes
+    if clients < 1 or samples_per_class < 1 or not 0 <= overlap <= 1:
+        raise PartitionError(
+            "needs clients ≥ 1, samples_per_class ≥ 1 and overlap in [0, 1], not "
+            f"{clients}, {samples_per_class} and {overlap}"
+        )
+    if not 1 <= min_classes <= max_classes <= len(classes):
+        raise PartitionError(
+            f"a client cannot hold from {min_classes} to {max_classes} of {len(classes)} classes"
+        )
+    if samples_per_class > counts.min():
+        raise PartitionError(
+            f"{images.name} has a class of {counts.min()} samples, but each client should get "
+            f"{samples_per_class}"
+        )
+    sets = sum(math.comb(len(classes), size) for size in range(min_classes, max_classes + 1))
+    if unique and clients > sets:
+        raise PartitionError(f"{clients} clients cannot differ in classes: there are {sets} sets")
+    generator = np.random.default_rng(seed)
+    drawn: list[tuple[int, ...]] = []
+    while len(drawn) < clients:
+        size = generator.integers(min_classes, max_classes, endpoint=True)
+        own = tuple(sorted(generator.choice(classes, size, replace=False).tolist()))
+        if not (unique and own in drawn):
+            drawn.append(own)
+    common = round(overlap * samples_per_class)
+    held = split_classes(labels, classes, drawn, samples_per_class, common, generator)
+    known = sorted(set(drawn))
+    clusters = np.array([known.index(own) for own in drawn], dtype=np.int64)
+    recipe = {"name": "class_mixtures", "clients": clients, "samples_per_class": samples_per_class}
+    recipe |= {"min_classes": min_classes, "max_classes": max_classes, "at_least": at_least}
+    recipe |= {"unique": unique, "overlap": overlap, "seed": seed}
+    nothing = [np.empty(0, dtype=np.int64)] * clients
+    return images, Partition(images.name, held, nothing, clusters, recipe)
+
+
+def split_classes(
+    labels: NDArray[np.int64],
+    classes: NDArray[np.int64],
+    class_sets: Sequence[tuple[int, ...]],
+    size: int,
+    common: int,
+    generator: np.random.Generator,
+) -> list[Indices]:
+    """Give each client ``size`` samples of each of its classes.
+
+    All clients with a class get the same ``common`` samples of it. The others are taken client by
+    client from the rest of the class, which is shuffled again when it runs out.
+    """
+    held: list[list[Indices]] = [[] for _ in class_sets]
+    for label in classes.tolist():
+        members = generator.permutation(np.flatnonzero(labels == label))
+        shared, rest = members[:common], members[common:]
+        start, own = 0, size - common
+        for client in (c for c, held_classes in enumerate(class_sets) if label in held_classes):
+            if start + own > len(rest):
+                rest, start = generator.permutation(rest), 0
+            held[client] += [shared, rest[start : start + own]]
+            start += own
+    return [np.sort(np.concatenate(parts)) for parts in held]
