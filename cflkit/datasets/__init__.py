@@ -6,10 +6,9 @@ one's own may be loaded by their path.
 """
 
 from cflkit.datasets import named, own_data
-from cflkit.datasets.files import DatasetError, roots
+from cflkit.datasets.files import DatasetError
+from cflkit.datasets.files import roots as roots
 from cflkit.datasets.images import ImageSet
-
-__all__ = ["DatasetError", "ImageSet", "load", "names", "roots"]
 
 
 def names() -> list[str]:
@@ -18,16 +17,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> ImageSet:
-    """Load an image set by name, or one's own by its path.
-
-    Parameters
-    ----------
-    name : str
-        One of `names`, or the path of an ``.npz`` file or a folder of images (see `own_data`).
-
-    Returns
-    -------
-    ImageSet
+    """Load one of `names`, or data of one's own by their path (see `own_data`).
 
     Raises
     ------

@@ -33,13 +33,7 @@ class DatasetError(Exception):
 
 
 def roots() -> list[Path]:
-    """Return the folders to search: ``CFLKIT_DATA`` where it is set, then the cache.
-
-    Raises
-    ------
-    DatasetError
-        ``CFLKIT_DATA`` is not a folder that can be read.
-    """
+    """Return the folders to search: ``CFLKIT_DATA`` where it is set, then the cache."""
     named = os.environ.get("CFLKIT_DATA")
     if not named:
         return [CACHE]
@@ -50,13 +44,7 @@ def roots() -> list[Path]:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an ``.npz`` file without unpickling anything.
-
-    Raises
-    ------
-    DatasetError
-        The file is missing or damaged, or is no such file.
-    """
+    """Read all arrays of an ``.npz`` file without unpickling anything."""
     if path.is_file() and not zipfile.is_zipfile(path):
         raise DatasetError(f"{path} is no .npz file, which np.savez writes")
     try:
@@ -84,8 +72,7 @@ def download(url: str, target: Path, md5: str) -> None:
     Raises
     ------
     OSError
-        The address cannot be reached, or the file cannot be written. Only in the second case does
-        the error have an ``errno``.
+        The address cannot be reached, or the file cannot be written (only then with an ``errno``).
     ValueError
         The downloaded file has another checksum.
     """
@@ -97,12 +84,7 @@ def download(url: str, target: Path, md5: str) -> None:
 
 
 class DataFiles:
-    """The files of one data set, and the checksums of those that were read.
-
-    Parameters
-    ----------
-    name : str
-        The data set's name, with which every error message begins.
+    """The files of one data set; each method raises a `DatasetError` that begins with its name.
 
     Attributes
     ----------
@@ -116,37 +98,17 @@ class DataFiles:
 
     def locate(self, relative: str) -> Path | None:
         """Return the first file or folder ``relative`` below one of the `roots`, or None."""
-        try:
-            return next((root / relative for root in roots() if (root / relative).exists()), None)
-        except OSError as error:
-            raise self.unreadable(error.filename, error) from error
+        return next((root / relative for root in roots() if (root / relative).exists()), None)
 
     def find(self, relative: str, remedy: str) -> Path:
-        """Return the path of a file or folder that cannot be downloaded.
-
-        Raises
-        ------
-        DatasetError
-            The file was not found; the message gives the ``remedy``.
-        """
-        found = self.locate(relative)
-        if found is None:
-            raise self.missing(relative, remedy)
-        return found
+        """Return the path of a file or folder that only a ``remedy`` can get."""
+        if found := self.locate(relative):
+            return found
+        raise self.missing(relative, remedy)
 
     def verified(self, relative: str, path: Path, md5: str) -> Path:
-        """Check the MD5 of ``path``, note that the file was read, and return the path.
-
-        Raises
-        ------
-        DatasetError
-            The file has another MD5; the message names the file and both checksums.
-        """
-        try:
-            found = md5_of(path)
-        except OSError as error:
-            raise self.unreadable(path, error) from error
-        if found != md5:
+        """Check the MD5 of ``path``, note that the file was read, and return the path."""
+        if (found := md5_of(path)) != md5:
             raise DatasetError(
                 f"{self.name}: {path} is damaged: its MD5 is {found}, but the published one is "
                 f"{md5}; delete the file and load {self.name} again"
@@ -155,13 +117,7 @@ class DataFiles:
         return path
 
     def fetch(self, relative: str, md5: str, urls: Sequence[str]) -> Path:
-        """Return the path of a file after checking it; download it if none of the `roots` has it.
-
-        Raises
-        ------
-        DatasetError
-            The file is damaged, or it was not found and cannot be downloaded or written.
-        """
+        """Return the path of a checked file; download it if none of the `roots` has it."""
         found = self.locate(relative)
         if found is None:
             with self.writing():
@@ -184,13 +140,7 @@ class DataFiles:
         raise self.missing(relative, f"download {' or '.join(urls)}", failures)
 
     def unpack(self, folder: str, archive: Path) -> Path:
-        """Unpack ``folder`` from a checked tar archive into the cache, and return its path.
-
-        Raises
-        ------
-        DatasetError
-            The cache cannot be written to.
-        """
+        """Unpack ``folder`` from a checked tar archive into the cache, and return its path."""
         place = CACHE / folder
         with self.writing():
             if not place.exists():  # another process may have been faster
@@ -218,7 +168,3 @@ class DataFiles:
             f"{self.name}: not found, and {why}. To get it, {remedy} into one of these places (set "
             f"CFLKIT_DATA to use your own folder): {places}{tried}"
         )
-
-    def unreadable(self, path: str | Path, error: OSError) -> DatasetError:
-        """Build the error for a file that exists but cannot be read."""
-        return DatasetError(f"{self.name}: {path} cannot be read ({error.strerror})")

@@ -116,17 +116,11 @@ def fifth_for_test(labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.int64]
     return pool, test
 
 
-# --- Arrays, each named in errors by ``what`` -----------------------------------------------------
+# --- What comes from files. A `DatasetError` says by ``what`` the arrays are wrong ----------------
 
 
 def as_images(images: Array, what: str) -> Tensor:
-    """Convert ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``; floats stay in [0, 1].
-
-    Raises
-    ------
-    DatasetError
-        The array has another type or shape, or floats beyond [0, 1].
-    """
+    """Convert ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``, uint8 or floats in [0, 1]."""
     if images.ndim == 3:
         images = images.reshape(len(images), 1, *images.shape[1:])
     elif images.ndim == 4 and images.shape[3] in (1, 3):
@@ -152,37 +146,21 @@ def as_images(images: Array, what: str) -> Tensor:
 
 
 def as_features(features: Array, what: str) -> Tensor:
-    """Convert features ``[N, d]`` to the shape of images, ``[N, d, 1, 1]``.
-
-    Raises
-    ------
-    DatasetError
-        The array has another type or shape, or numbers that are not finite.
-    """
+    """Convert finite features ``[N, d]`` to the shape of images, ``[N, d, 1, 1]``."""
     if features.ndim != 2 or features.dtype.kind not in "fiu":
-        raise DatasetError(
-            f"{what} have the shape {features.shape} and the type {features.dtype}; give numbers "
-            "of the shape [N, d]"
-        )
+        found = f"the shape {features.shape} and the type {features.dtype}"
+        raise DatasetError(f"{what} have {found}; give numbers of the shape [N, d]")
     with np.errstate(over="ignore"):
         values = features.astype(np.float32)
     rows = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(rows):
-        raise DatasetError(
-            f"{what} have NaN, infinity or numbers beyond float32 in {len(rows)} rows, first in "
-            f"{rows[0]}"
-        )
+        beyond = f"in {len(rows)} rows, first in {rows[0]}"
+        raise DatasetError(f"{what} have NaN, infinity or numbers beyond float32 {beyond}")
     return torch.from_numpy(values)[:, :, None, None]
 
 
 def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
-    """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing.
-
-    Raises
-    ------
-    DatasetError
-        The labels have another type or shape, or leave numbers out.
-    """
+    """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing."""
     flat = labels.reshape(-1) if labels.ndim and labels.size == len(labels) else labels
     advice = f"np.unique({what.rsplit(' ', 1)[-1]}, return_inverse=True)[1]"
     if flat.ndim == 1 and not len(flat):
@@ -202,13 +180,7 @@ def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
 
 
 def read_picture(path: str | Path) -> Tensor:
-    """Read a picture from its file as ``[3, height, width]``, uint8.
-
-    Raises
-    ------
-    DatasetError
-        The picture is damaged, or has more than 8 bits per pixel.
-    """
+    """Read a picture of 8 bits per pixel from its file as ``[3, height, width]``, uint8."""
     from torchvision.transforms.v2.functional import pil_to_tensor
 
     try:
@@ -218,8 +190,5 @@ def read_picture(path: str | Path) -> Tensor:
     except (OSError, ValueError, TypeError, SyntaxError, TooLarge) as error:
         raise DatasetError(f"{path} is damaged ({error})") from error
     if mode[0] in "IF":  # the conversion to RGB has clipped them
-        raise DatasetError(
-            f"{path} has more than 8 bits per pixel; give such images as floats from 0 to 1 in an "
-            ".npz file"
-        )
+        raise DatasetError(f"{path} has more than 8 bits per pixel; give floats in an .npz file")
     return image

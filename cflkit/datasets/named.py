@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cflkit.datasets.files import DataFiles, DatasetError, md5_of_folder, read_arrays
 from cflkit.datasets.images import Array, ImageSet, as_images, fifth_for_test, read_picture
@@ -56,13 +57,24 @@ def load(name: str) -> ImageSet:
     """Load the set of `SETS` with this name; a `DatasetError` says what is missing or damaged."""
     read, classes = SETS[name]
     files = DataFiles(name)
-    images, labels, test_images, test_labels, *domains = read(files)
-    pool, test = as_images(images, f"{name}: images"), as_images(test_images, f"{name}: images")
-    numbers = (
-        torch.from_numpy(n.astype(np.int64).ravel()) for n in (labels, test_labels, *domains)
+    try:
+        images, labels, test_images, test_labels, *domains = read(files)
+    except OSError as error:
+        raise DatasetError(f"{name}: {error}") from error
+
+    def numbers(values: Array) -> Tensor:
+        return torch.from_numpy(values.astype(np.int64).ravel())
+
+    return ImageSet(
+        name,
+        as_images(images, name),
+        numbers(labels),
+        as_images(test_images, name),
+        numbers(test_labels),
+        classes,
+        domains=numbers(domains[0]) if domains else None,
+        files=files.md5,
     )
-    targets, test_targets, *rest = numbers
-    return ImageSet(name, pool, targets, test, test_targets, classes, *rest, files=files.md5)
 
 
 def digits(files: DataFiles, side: int) -> Sequence[Array]:
@@ -101,10 +113,9 @@ def idx_files(files: DataFiles, source: str, first: int = 0) -> Sequence[Array]:
 
 
 def kmnist_test(files: DataFiles) -> Sequence[Array]:
-    """Read the 10,000 official *test* images of KMNIST in a split of our own.
+    """Read the 10,000 official *test* images of KMNIST, of which 800 of each class are the pool.
 
-    The pool has 800 images of each class. The set is meant for users who do not have the 18 MB of
-    train images.
+    The set is meant for users who do not have the 18 MB of train images.
     """
     images, labels = idx_files(files, "KMNIST", first=2)
     pool = first_of_each(labels, 800)
@@ -157,16 +168,11 @@ def cifar10_subset(files: DataFiles) -> Sequence[Array]:
 
     Where the files of the subset are missing, it is cut from the whole of CIFAR-10.
     """
-    paths = {relative: files.locate(relative) for relative in CIFAR10_SUBSET}
-    if None in paths.values():
+    if not all(map(files.locate, CIFAR10_SUBSET)):
         images, labels, test_images, test_labels = cifar10(files)
         pool, test = first_of_each(labels, 1600), first_of_each(test_labels, 400)
         return images[pool], labels[pool], test_images[test], test_labels[test]
-    parts = [
-        read_arrays(files.verified(relative, path, CIFAR10_SUBSET[relative]))
-        for relative, path in paths.items()
-        if path
-    ]
+    parts = [read_arrays(files.fetch(*part, urls=())) for part in CIFAR10_SUBSET.items()]
     return [part[key] for part in parts for key in ("images", "labels")]
 
 
@@ -200,11 +206,11 @@ def kuzushiji49(files: DataFiles) -> Sequence[Array]:
 def pacs(files: DataFiles, side: int) -> Sequence[Array]:
     """Read PACS, which has seven classes of images in four domains.
 
-    The domains are art painting, cartoon, photo and sketch. The images have 227×227 pixels; a
-    smaller ``side`` scales them down. The source defines no test split. Every image is therefore
-    in the pool, and the central test set is empty.
+    The images have 227×227 pixels; a smaller ``side`` scales them down. The source defines no test
+    split. Every image is therefore in the pool, and the central test set is empty.
     """
     from torchvision.datasets import ImageFolder
+    from torchvision.transforms.v2.functional import resize
 
     remedy = "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
     folder = files.find("PACS", remedy + "https://domaingeneralization.github.io")
@@ -221,25 +227,20 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
             )
         found += members.samples
     paths, labels = zip(*found, strict=True)
-    images = np.stack([pacs_image(files.name, path, side) for path in paths])
+    images = []
+    for path in paths:
+        image = read_picture(path)
+        if image.shape == (3, 227, 227):
+            image = resize(image, [side, side], antialias=True)
+        if image.shape != (3, side, side):
+            raise DatasetError(
+                f"{files.name}: {path} has {image.shape[2]}×{image.shape[1]} pixels, not {side}×"
+                f"{side}; the original images are 'pacs', those of 64 pixels 'pacs-64'"
+            )
+        images.append(image.numpy())
     files.md5["PACS"] = md5_of_folder(folder, map(Path, paths))
-    domains = np.repeat(np.arange(len(PACS)), list(PACS.values()))
-    return images, np.array(labels), images[:0], np.array(labels[:0]), domains
-
-
-def pacs_image(name: str, path: str, side: int) -> Array:
-    """Read one image of PACS, ``[3, side, side]``; scale it down if it has the original size."""
-    from torchvision.transforms.v2.functional import resize
-
-    image = read_picture(path)
-    if image.shape == (3, 227, 227):
-        image = resize(image, [side, side], antialias=True)
-    if image.shape != (3, side, side):
-        raise DatasetError(
-            f"{name}: {path} has {image.shape[2]}×{image.shape[1]} pixels, not {side}×{side}; the "
-            "original images are 'pacs', those of 64 pixels 'pacs-64'"
-        )
-    return image.numpy()
+    pool, numbers = np.stack(images), np.array(labels)
+    return pool, numbers, pool[:0], numbers[:0], np.repeat(np.arange(4), list(PACS.values()))
 
 
 # How each set is read, and its number of classes

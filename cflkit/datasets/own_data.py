@@ -63,17 +63,9 @@ def refusal(name: str, known: Sequence[str]) -> str:
 
 
 def load(name: str) -> ImageSet:
-    """Load one's own images or features.
+    """Load one's own images or features from the path of an ``.npz`` file or of a folder.
 
-    Parameters
-    ----------
-    name : str
-        The path of an ``.npz`` file or of a folder. Records list it by its name, together with an
-        MD5. The name of the set is that without the file's ending.
-
-    Returns
-    -------
-    ImageSet
+    Records list the data by the name of the file or folder, together with an MD5.
 
     Raises
     ------
@@ -122,13 +114,7 @@ def from_arrays(path: Path) -> ImageSet:
 
 
 def with_test_set(whole: ImageSet) -> ImageSet:
-    """Make a test set of a fifth of each class.
-
-    Raises
-    ------
-    DatasetError
-        There would be no sample of some class, domain or client in the pool or in the test set.
-    """
+    """Make a test set of a fifth of each class; no class, domain or client may get lost by that."""
     counts = whole.labels.bincount()
     remedy = "give a test set of your own, or more samples"
     if counts.min() < 2:
@@ -163,13 +149,7 @@ def with_test_set(whole: ImageSet) -> ImageSet:
 
 
 def from_folder(folder: Path) -> ImageSet:
-    """Load images from one folder per class, or from ``train`` and ``test`` with such folders.
-
-    Raises
-    ------
-    DatasetError
-        The folders have another form, or ``train`` and ``test`` have other classes.
-    """
+    """Load images from one folder per class, or from ``train`` and ``test`` with such folders."""
     entries = folders_in(folder)
     split = entries == ["test", "train"]
     if not split and len({"train", "test", "val", "valid", "validation"} & set(entries)) > 1:
@@ -199,13 +179,7 @@ def folders_in(folder: Path) -> list[str]:
 
 
 def images_by_class(folder: Path) -> tuple[Tensor, Tensor, list[str], list[Path]]:
-    """Read a folder of classes: images ``[N, 3, H, W]``, labels, names of classes, and paths.
-
-    Raises
-    ------
-    DatasetError
-        There are no folders of images, or an image is damaged or has another size.
-    """
+    """Read a folder of classes: images ``[N, 3, H, W]``, labels, names of classes, and paths."""
     from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
     names = folders_in(folder)

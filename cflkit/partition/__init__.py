@@ -4,11 +4,10 @@ The partition defines the experiment. It is made from its own seed and saved as 
 hash; no training seed changes it. Every recipe takes an image set. It returns the image set that
 the clients draw from, and the partition of its pool. Only the recipes of `shifts` change images.
 
-- `manifest`: the partition, its hash and its manifest;
-- `scenarios`: clusters of clients that differ in their classes, as in the OCFL papers;
-- `mixtures`: the recipe of FedCRef, two standard recipes, and clients that are in the data;
-- `shifts`: clusters of clients whose images are shifted, as in EMD-CFL.
+Every recipe raises a `PartitionError` for arguments out of bounds, and for images that are too few
+or do not suit it.
 """
+# ruff: noqa: F401
 
 from cflkit.partition.manifest import Partition, PartitionError, class_counts, integers
 from cflkit.partition.mixtures import by_owners, class_mixtures, dirichlet, iid, with_validation
@@ -20,21 +19,3 @@ from cflkit.partition.scenarios import (
     cluster_sizes,
     ocfl,
 )
-
-__all__ = [
-    "NON_OVERLAPPING",
-    "OVERLAPPING",
-    "Partition",
-    "PartitionError",
-    "by_class_sets",
-    "by_owners",
-    "class_counts",
-    "class_mixtures",
-    "class_sets",
-    "cluster_sizes",
-    "dirichlet",
-    "iid",
-    "integers",
-    "ocfl",
-    "with_validation",
-]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -63,24 +63,19 @@ class Partition:
     def take(self, clients: Sequence[int]) -> Partition:
         """Return the partition with these clients alone, in this order."""
         taken = {name: [held[client] for client in clients] for name, held in self.splits.items()}
-        return replace(
-            self,
-            train=taken.pop("train"),
-            test=taken.pop("test"),
-            clusters=None if self.clusters is None else self.clusters[list(clients)],
-            recipe=self.recipe | {"clients taken": [int(client) for client in clients]},
-            more=taken,
-        )
+        clusters = None if self.clusters is None else self.clusters[list(clients)]
+        recipe = self.recipe | {"clients taken": [int(client) for client in clients]}
+        train, test = taken.pop("train"), taken.pop("test")
+        return Partition(self.dataset, train, test, clusters, recipe, taken)
 
     @property
     def hash(self) -> str:
         """Return ``2:`` and the SHA-256 of everything that decides which client holds what.
 
-        Different partitions have different hashes. The hash covers the data set's name, the true
-        cluster of each client, the names of the splits, and the indices of each client in each
-        split. It does not cover the recipe, which only tells how the partition was made. It does
-        not cover pixels either. These follow from the data set's name, which includes the shift of
-        a shifted set, and from its files, whose checksums are in `ImageSet.files`.
+        It covers the data set's name, the true clusters, the names of the splits, and the indices
+        of each client in each split. It covers neither the recipe, which only tells how the
+        partition was made, nor pixels. These follow from the data set's name, which includes the
+        shift of a shifted set, and from its files, whose checksums are in `ImageSet.files`.
         """
         digest = hashlib.sha256(framed(self.dataset.encode()))
         # Known clusters have eight bytes each, so that they never equal these seven
@@ -107,36 +102,25 @@ class Partition:
 
     @classmethod
     def load(cls, path: str | Path) -> Partition:
-        """Read a manifest.
-
-        Raises
-        ------
-        PartitionError
-            The file is not a manifest, or its contents do not have the hash that it states.
-        """
+        """Read a manifest; raise a `PartitionError` if it is none or was altered."""
         try:
             manifest = json.loads(Path(path).read_text())
-            clients, stated = manifest["clients"], manifest["hash"]
-            splits = {
-                name: [np.array(client[name], dtype=np.int64) for client in clients]
-                for name in clients[0]
-                if name != "cluster"
+            clients = manifest["clients"]
+            splits = {name: [client[name] for client in clients] for name in clients[0]}
+            clusters = splits.pop("cluster")
+            known = None if None in clusters else np.array(clusters, dtype=np.int64)
+            more = {
+                name: [np.array(indices, dtype=np.int64) for indices in held]
+                for name, held in splits.items()
             }
-            clusters = [client["cluster"] for client in clients]
-            partition = cls(
-                dataset=manifest["dataset"],
-                train=splits.pop("train"),
-                test=splits.pop("test"),
-                clusters=None if None in clusters else np.array(clusters, dtype=np.int64),
-                recipe=manifest["recipe"],
-                more=splits,
-            )
+            train, test = more.pop("train"), more.pop("test")
+            partition = cls(manifest["dataset"], train, test, known, manifest["recipe"], more)
+            stated = manifest["hash"]
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise PartitionError(f"{path} is not a partition manifest ({error!r})") from error
         if stated != partition.hash:
             raise PartitionError(
-                f"{path} was altered: its clients have the hash {partition.hash}, but it states "
-                f"{stated}"
+                f"{path} was altered: it states the hash {stated}, but has {partition.hash}"
             )
         return partition
 

@@ -39,28 +39,9 @@ def local_splits(
 
 
 def with_validation(split: Partition, share: float, seed: int = 0) -> Partition:
-    """Turn a share of each client's training samples into its validation samples.
+    """Turn a share of each client's training samples into a further split named ``validation``.
 
-    Parameters
-    ----------
-    split : Partition
-        A partition without validation samples.
-    share : float
-        The share of the training samples, above 0 and below 1. Each client gets at least one
-        validation sample.
-    seed : int
-        The seed of the choice.
-
-    Returns
-    -------
-    Partition
-        The same clients, with one more split named ``validation``.
-
-    Raises
-    ------
-    PartitionError
-        The share is out of bounds, there are validation samples already, or a client would have no
-        training sample left.
+    Each client gets at least one validation sample. ``seed`` is that of the choice.
     """
     if not 0 < share < 1:
         raise PartitionError(f"the share must be above 0 and below 1, not {share}")
@@ -85,20 +66,15 @@ def iid(
     """Let every client draw from the whole pool, so that there is only one true cluster.
 
     Each client has ``draws`` samples (``floor(N / m)`` by default), drawn without replacement. No
-    two clients share a sample.
-
-    Raises
-    ------
-    PartitionError
-        A client would have fewer than 4 samples.
+    two clients share a sample, and a client needs 4.
     """
     total = len(images.labels)
     share = total // clients if clients > 0 else 0
     draws = share if draws is None else draws
     if clients < 1 or not 4 <= draws <= share:
         raise PartitionError(
-            f"{clients} clients of {draws} samples each cannot be drawn from {total} samples "
-            "(a client needs at least 4)"
+            f"{clients} clients of {draws} samples each, and at least 4, cannot be drawn from "
+            f"{total} samples"
         )
     generator = np.random.default_rng(seed)
     parts = np.sort(generator.permutation(total)[: clients * draws].reshape(clients, draws))
@@ -116,18 +92,20 @@ def dirichlet(
     each class, the clients' shares are drawn from Dirichlet(α·1), and its samples are split
     accordingly. The draw is repeated, up to 100 times, while a client holds fewer than 4 samples.
     No two clients share a sample, and all clients form one true cluster.
-
-    Raises
-    ------
-    PartitionError
-        An argument is out of bounds, or some client always has fewer than 4 samples.
     """
     if clients < 1 or not alpha > 0:
         raise PartitionError(f"needs clients ≥ 1 and alpha > 0, not {clients} and {alpha}")
     labels = images.labels.numpy()
     generator = np.random.default_rng(seed)
     for _ in range(100):
-        parts = dirichlet_shares(labels, clients, alpha, generator)
+        held: list[list[Indices]] = [[] for _ in range(clients)]
+        for label in np.unique(labels):
+            members = generator.permutation(np.flatnonzero(labels == label))
+            shares = generator.dirichlet(np.full(clients, float(alpha)))
+            cuts = np.floor(np.cumsum(shares)[:-1] * len(members)).astype(int)
+            for own, part in zip(held, np.split(members, cuts), strict=True):
+                own.append(part)
+        parts = [np.sort(np.concatenate(own)) for own in held]
         if min(map(len, parts)) >= 4:
             break
     else:
@@ -140,48 +118,14 @@ def dirichlet(
     return images, Partition(images.name, *local_splits(parts, generator), one, recipe)
 
 
-def dirichlet_shares(
-    labels: NDArray[np.int64], clients: int, alpha: float, generator: np.random.Generator
-) -> list[Indices]:
-    """Split each class among the clients by shares from Dirichlet(α); return their indices."""
-    held: list[list[Indices]] = [[] for _ in range(clients)]
-    for label in np.unique(labels):
-        members = generator.permutation(np.flatnonzero(labels == label))
-        shares = generator.dirichlet(np.full(clients, float(alpha)))
-        cuts = np.floor(np.cumsum(shares)[:-1] * len(members)).astype(int)
-        for own, part in zip(held, np.split(members, cuts), strict=True):
-            own.append(part)
-    return [np.sort(np.concatenate(parts)) for parts in held]
-
-
 def by_owners(images: ImageSet, *, seed: int = 0) -> tuple[ImageSet, Partition]:
     """Give each client the samples that it holds in the data; nobody knows the true clusters.
 
-    Results then have no measure that needs a truth, such as the ARI.
-
-    Parameters
-    ----------
-    images : ImageSet
-        Images with owners, such as one's own with the array ``clients``.
-    seed : int
-        The seed of the partition only, which chooses each client's test samples.
-
-    Returns
-    -------
-    ImageSet
-        The given image set.
-    Partition
-        The clients. Of a client's samples, 70 % are its training set and 30 % its test set.
-
-    Raises
-    ------
-    PartitionError
-        The images have no owners, or a client has fewer than two samples.
+    Results then have no measure that needs a truth, such as the ARI. The seed chooses each client's
+    test samples. Images have owners if one's own data have the array ``clients``.
     """
     if images.owners is None:
-        raise PartitionError(
-            f"{images.name} does not say which client holds which sample; give the array 'clients'"
-        )
+        raise PartitionError(f"{images.name} does not say who holds what; give the array 'clients'")
     counts = images.owners.bincount().numpy()
     if (poor := np.flatnonzero(counts < 2)).size:
         raise PartitionError(
@@ -211,6 +155,8 @@ def class_mixtures(
     The recipe is that of Nardi, Valerio and Passarella, section 5.2. The rule that no two clients
     hold the same set of classes is taken from the authors' code.
 
+    Clients with the same set of classes share a true cluster, and no client has test samples.
+
     Parameters
     ----------
     images : ImageSet
@@ -233,20 +179,6 @@ def class_mixtures(
         rest of the class is then shuffled and split again, so that clients share more samples.
     seed : int
         The seed of the partition only.
-
-    Returns
-    -------
-    ImageSet
-        The given image set.
-    Partition
-        The clients, without test samples. Clients with the same set of classes share a true
-        cluster.
-
-    Raises
-    ------
-    PartitionError
-        An argument is out of bounds, a class has too few samples, or there are too few sets of
-        classes.
     """
     labels = images.labels.numpy()
     classes, counts = np.unique(labels, return_counts=True)
@@ -262,14 +194,10 @@ def class_mixtures(
             f"{clients}, {samples_per_class} and {overlap}"
         )
     if not 1 <= min_classes <= max_classes <= len(classes):
-        raise PartitionError(
-            f"a client cannot hold from {min_classes} to {max_classes} of {len(classes)} classes"
-        )
+        held_classes = f"from {min_classes} to {max_classes} of {len(classes)}"
+        raise PartitionError(f"a client cannot hold {held_classes} classes")
     if samples_per_class > counts.min():
-        raise PartitionError(
-            f"{images.name} has a class of {counts.min()} samples, but each client should get "
-            f"{samples_per_class}"
-        )
+        raise PartitionError(f"a class of {counts.min()} samples cannot give {samples_per_class}")
     sets = sum(math.comb(len(classes), size) for size in range(min_classes, max_classes + 1))
     if unique and clients > sets:
         raise PartitionError(f"{clients} clients cannot differ in classes: there are {sets} sets")

@@ -51,29 +51,17 @@ def ocfl(
     overlap : {"nonoverlapping", "overlapping"}
         Whether the clusters' class sets are disjoint.
     balance : {"balanced", "imbalanced"}
-        In a balanced scenario, all clusters have the same number of clients, and all samples of the
-        allowed classes are equally likely. In an imbalanced one, the clusters have 20, 47 and 33 %
-        of the clients, and the clients of a cluster share one Dirichlet(1) draw of class
-        probabilities.
+        Whether all clusters have the same number of clients, and all samples of the allowed classes
+        are equally likely. Otherwise, the clusters have 20, 47 and 33 % of the clients, and the
+        clients of a cluster share one Dirichlet(1) draw of class probabilities.
     clients : int
         The number of clients m, at least 3; the papers have 15 and 30.
     draws : int, optional
         The number of draws per client, with replacement; by default ``floor(N / m)``, as in the
-        papers. Repeated draws are dropped, so that a client holds fewer samples than this.
+        papers. Repeated draws are dropped, so that a client holds fewer samples than this. Of
+        these, 70 % are its training set and 30 % its test set.
     seed : int
         The seed of the partition only.
-
-    Returns
-    -------
-    ImageSet
-        The given image set.
-    Partition
-        The clients. Of a client's samples, 70 % are its training set and 30 % its test set.
-
-    Raises
-    ------
-    PartitionError
-        The scenario is unknown, or there are too few clients, samples or classes.
     """
     labels = images.labels.numpy()
     sets = class_sets(overlap, int(labels.max()) + 1 if labels.size else 0)
@@ -91,11 +79,6 @@ def class_sets(overlap: str, classes: int) -> list[list[int]]:
     For 8, 9 and 10 classes, they are those of the papers' authors. Other numbers of classes have no
     scenario in the papers. Then the classes are divided into thirds, as equal as possible. Disjoint
     clusters have one third each, and overlapping ones two.
-
-    Raises
-    ------
-    PartitionError
-        The overlap is unknown, or there are fewer than three classes.
     """
     layouts = {"nonoverlapping": NON_OVERLAPPING, "overlapping": OVERLAPPING}
     if overlap not in layouts:
@@ -115,11 +98,6 @@ def cluster_sizes(clients: int, balance: str) -> list[int]:
 
     For numbers of clients that the papers do not use, the shares are rounded by the method of
     largest remainders, and no cluster is empty.
-
-    Raises
-    ------
-    PartitionError
-        The balance is unknown, or there are fewer than three clients.
     """
     if balance not in SHARES:
         raise PartitionError(f"balance is {balance!r}, not one of {', '.join(SHARES)}")
@@ -148,12 +126,11 @@ def by_class_sets(
     ----------
     labels : ndarray
         ``[N]``, the class of each sample in the pool.
-    class_sets : sequence of sequence of int
-        The classes of each cluster.
-    sizes : sequence of int
-        The number of clients in each cluster; clients are numbered cluster by cluster.
+    class_sets, sizes : sequence
+        The classes of each cluster, and its number of clients, which are numbered cluster by
+        cluster.
     draws : int or None
-        The number of draws per client; ``floor(N / m)`` for None.
+        The number of draws per client, at least 4; ``floor(N / m)`` for None.
     dirichlet : bool
         Whether to weight samples by class probabilities, as the authors' code does. A cluster's
         probabilities are drawn from Dirichlet(1) over all classes, and those of forbidden classes
@@ -164,27 +141,19 @@ def by_class_sets(
     Returns
     -------
     train, test : list of ndarray
-        The indices of each client. Two clients may share a sample, but no client has a sample
-        twice.
+        The indices of each client. Two clients may share a sample, but no client has one twice.
     clusters : ndarray
         ``[m]``, the cluster of each client.
-
-    Raises
-    ------
-    PartitionError
-        A client would have fewer than 4 samples, or a class has no sample.
     """
     m, counts = sum(sizes), np.bincount(labels)
     for label in (label for allowed in class_sets for label in sorted(allowed)):
         if label >= len(counts) or not counts[label]:
-            raise PartitionError(
-                f"no sample has class {label}; the classes are 0 to {len(counts) - 1}"
-            )
+            raise PartitionError(f"no sample has class {label} of 0 to {len(counts) - 1}")
     count = len(labels) // m if draws is None else draws
     if count < 4 or m > len(labels):
         raise PartitionError(
-            f"{m} clients on {len(labels)} samples with {count} draws each: a client needs at "
-            "least 4 draws to hold a training and a test set; use fewer clients or more draws"
+            f"{m} clients on {len(labels)} samples with {count} draws each, but a client needs 4 "
+            "to hold a training and a test set; use fewer clients or more draws"
         )
     generator = np.random.default_rng(seed)
 

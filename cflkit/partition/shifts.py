@@ -11,7 +11,7 @@ D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -38,25 +38,13 @@ PACS_IMAGES = 500
 
 @dataclass(frozen=True)
 class Group:
-    """Clients whose images are shifted in the same way.
+    """Clients whose images are shifted in the same way."""
 
-    Attributes
-    ----------
-    cluster : int
-        The true cluster; several groups can belong to one cluster.
-    shift : Shift
-        The shift of the group's images.
-    share : float
-        The share of its training images that the group keeps. Validation images are taken before
-        that, and all of them are kept.
-    classes : sequence of int, optional
-        The classes that the group holds; by default all.
-    """
-
-    cluster: int
+    cluster: int  # the true cluster, to which several groups can belong
     shift: Shift
+    # The share of its training images that the group keeps, after validation images were taken
     share: float = 1.0
-    classes: Sequence[int] | None = None
+    classes: Sequence[int] | None = None  # that the group holds; by default all
 
 
 def rotated(degrees: float) -> Shift:
@@ -91,10 +79,7 @@ def as_pixels(values: Tensor, images: Tensor) -> Tensor:
 
 
 def coloured(colours: Sequence[float] | NDArray[np.float64]) -> Shift:
-    """Build the shift that multiplies grey images by an RGB colour.
-
-    ``colours`` are one colour for all images, ``[3]``, or one per class, ``[classes, 3]``.
-    """
+    """Build the shift that multiplies grey images by an RGB colour ``[3]``, or ``[classes, 3]``."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         table = torch.as_tensor(np.array(colours), dtype=torch.float32)
@@ -105,10 +90,7 @@ def coloured(colours: Sequence[float] | NDArray[np.float64]) -> Shift:
 
 
 def patched(move: int = 0) -> Shift:
-    """Build the shift that paints a small square in the upper left corner.
-
-    The square has the colour number (label + ``move``) mod 5.
-    """
+    """Build the shift that paints the upper left corner with colour (label + ``move``) mod 5."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         colours = as_pixels(torch.as_tensor(PATCHES / 255) * white(images), images)
@@ -148,17 +130,9 @@ VERSIONS = (*ROTATIONS, "backdoor", "domains")
 
 
 def true_clusters(version: str, clients: int) -> NDArray[np.int64]:
-    """Return the true clusters ``[m]`` of clients among whom a version's groups are split evenly.
-
-    This is any version except ``domains``, whose clusters depend on the data.
-    """
+    """Return the true clusters ``[m]`` in any version except ``domains``, which needs the data."""
     # CORNERS, for images with colours, has the clusters of COLOURS
     groups = COLOURS if version == "backdoor" else ROTATIONS[version]
-    return clusters_of(groups, clients)
-
-
-def clusters_of(groups: Sequence[Group], clients: int) -> NDArray[np.int64]:
-    """Return the true clusters ``[m]`` of clients that are split evenly among the groups."""
     return np.repeat([group.cluster for group in groups], clients // len(groups))
 
 
@@ -185,16 +159,13 @@ def make(
         where it follows from the number of images.
     samples : int, optional
         The number of training and validation images per client, before a group drops a share of
-        them. By default all images of a group are split among its clients. To get fewer clients of
-        the size in the paper, give both ``clients`` and ``samples``. For ``domains``, it is the
-        smallest number of images per client, with its test images; by default the paper's 500.
+        them. By default all images of a group are split among its clients. For ``domains``, it is
+        the smallest number of images per client, with its test images; by default the paper's 500.
     published : bool
         Whether to follow the authors' code where the paper differs. The code splits the test images
         of a group of rotations among as many clients as there are in *all* groups. A client of
         Rotated MNIST then has 220 test images (here sometimes 230), not 892. The code also splits
         the domains of PACS into 64, 16 and 20 %, not 80, 10 and 10 %.
-    seed : int
-        The seed of the partition only.
 
     Returns
     -------
@@ -206,11 +177,6 @@ def make(
         The clients, with the splits ``train``, ``test`` and ``validation``. Backdoors also have the
         split ``backdoor``: the manipulated test images of the target clients, and nothing for the
         others.
-
-    Raises
-    ------
-    PartitionError
-        The version is unknown, or the images do not suit it or are too few.
     """
     if version not in VERSIONS:
         raise PartitionError(f"unknown version {version!r}; choose from {', '.join(VERSIONS)}")
@@ -218,28 +184,21 @@ def make(
     recipe |= {"published": published, "seed": seed}
     if version == "domains":
         if clients is not None:
-            raise PartitionError(
-                "the number of clients follows from the domains, so that clients must be None; "
-                "samples may say how many images a client has at least"
-            )
+            raise PartitionError("clients must be None, since their number follows from samples")
         return images, by_domains(images, recipe)
     if images.shape[1:] == (1, 1):
-        raise PartitionError(
-            f"{version} changes images, but {images.name} has features; give each sample a domain, "
-            "and choose the version domains"
-        )
+        advice = "give each sample a domain, and choose the version domains"
+        raise PartitionError(f"{version} changes images, but {images.name} has features; {advice}")
     if version == "backdoor":
         if images.classes != 10:
-            raise PartitionError(
-                f"backdoors need ten classes, but {images.name} has {images.classes}"
-            )
+            raise PartitionError(f"backdoors need ten classes; {images.name} has {images.classes}")
         groups = COLOURS if images.shape[0] == 1 else CORNERS
         manipulated = coloured(SHADES[::-1]) if images.shape[0] == 1 else patched(move=1)
     else:
         groups, manipulated = ROTATIONS[version], None
     if clients is None or clients < len(groups) or clients % len(groups):
         raise PartitionError(
-            f"{version} has {len(groups)} groups: clients must be a multiple of this number"
+            f"{version} has {len(groups)} groups: clients must be a multiple of it"
         )
     return by_groups(images, groups, manipulated, recipe)
 
@@ -253,10 +212,7 @@ def by_groups(
     test images of the target clients as ``manipulated`` changes them.
     """
     if not len(images.test_labels):
-        raise PartitionError(
-            f"{images.name} has no test images, and each client needs some; give them, or choose "
-            "data that have them"
-        )
+        raise PartitionError(f"{images.name} has no test images, but each client needs some")
     generator = np.random.default_rng(recipe["seed"])
     members = recipe["clients"] // len(groups)
     # The authors' error in splitting the test images is only in their notebook for rotations
@@ -279,7 +235,7 @@ def by_groups(
         for own, own_test in zip(train, test, strict=True):
             for name, rows in client_splits(own, own_test, group.share, generator).items():
                 splits[name].append(rows + number * len(labels))
-    clusters = clusters_of(groups, recipe["clients"])
+    clusters = np.repeat([group.cluster for group in groups], members)
     if manipulated is not None:
         targets = [
             rows % len(labels) if cluster == 0 else rows[:0]
@@ -289,16 +245,9 @@ def by_groups(
         pool[-1, tested] = manipulated(source[tested], labels[tested])
         splits["backdoor"] = [rows + len(groups) * len(labels) for rows in targets]
     name = f"{recipe['name']}-{images.name}"
-    shifted = replace(
-        images,
-        name=name,
-        images=pool.flatten(0, 1),
-        labels=labels.repeat(copies),
-        test_images=pool[0, :0],
-        test_labels=labels[:0],
-        domains=None,
-        owners=None,  # the groups' clients are made here
-    )
+    # The groups' clients are made here, so that owners and domains of the images do not count
+    pool, labels, none = pool.flatten(0, 1), labels.repeat(copies), pool[0, :0]
+    shifted = ImageSet(name, pool, labels, none, labels[:0], images.classes, files=images.files)
     train, test = splits.pop("train"), splits.pop("test")
     return shifted, Partition(name, train, test, clusters, recipe, splits)
 
@@ -362,10 +311,8 @@ def by_domains(images: ImageSet, recipe: dict) -> Partition:
         rows = generator.permutation(np.flatnonzero(images.domains.numpy() == domain))
         clients = len(rows) // least
         if not clients:
-            raise PartitionError(
-                f"domain {domain} has {len(rows)} images, but a client needs {least}; samples says "
-                "how many"
-            )
+            short = f"domain {domain} has {len(rows)} images, but a client needs {least}"
+            raise PartitionError(f"{short}; samples says how many")
         tests = round(len(rows) * test_share)
         for client in range(clients):
             own, held_back = rows[tests:][client::clients], rows[:tests][client::clients]
