@@ -29,7 +29,9 @@ Shift = Callable[[Tensor, Tensor], Tensor]
 GREEN, PURPLE = (0.26, 0.63, 0.40), (149 / 255, 52 / 255, 235 / 255)
 SHADES = np.array([[shade / 39, 0.5 + shade / 78, 0.4] for shade in range(10)])
 # Colours of the patches (the first five of matplotlib's "tab10")
-PATCHES = np.array([[31, 119, 180], [255, 127, 14], [44, 160, 44], [214, 39, 40], [148, 103, 189]])
+PATCHES = (
+    np.array([[31, 119, 180], [255, 127, 14], [44, 160, 44], [214, 39, 40], [148, 103, 189]]) / 255
+)
 PATCH_SIDE = 3
 VALIDATION_SHARE = 0.1
 # What a client of PACS has at least, training, validation and test together
@@ -93,7 +95,7 @@ def patched(move: int = 0) -> Shift:
     """Build the shift that paints the upper left corner with colour (label + ``move``) mod 5."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
-        colours = as_pixels(torch.as_tensor(PATCHES / 255) * white(images), images)
+        colours = as_pixels(torch.as_tensor(PATCHES) * white(images), images)
         shifted = images.clone()
         shifted[:, :, :PATCH_SIDE, :PATCH_SIDE] = colours[(labels + move) % 5][:, :, None, None]
         return shifted
