@@ -100,19 +100,12 @@ class DataFiles:
         """Return the first file or folder ``relative`` below one of the `roots`, or None."""
         return next((root / relative for root in roots() if (root / relative).exists()), None)
 
-    def find(self, relative: str, remedy: str) -> Path:
-        """Return the path of a file or folder that only a ``remedy`` can get."""
-        if found := self.locate(relative):
-            return found
-        raise self.missing(relative, remedy)
-
     def verified(self, relative: str, path: Path, md5: str) -> Path:
         """Check the MD5 of ``path``, note that the file was read, and return the path."""
         if (found := md5_of(path)) != md5:
-            raise DatasetError(
-                f"{self.name}: {path} is damaged: its MD5 is {found}, but the published one is "
-                f"{md5}; delete the file and load {self.name} again"
-            )
+            sums = f"its MD5 is {found}, but the published one is {md5}"
+            advice = f"delete the file and load {self.name} again"
+            raise DatasetError(f"{self.name}: {path} is damaged: {sums}; {advice}")
         self.md5[relative] = md5
         return path
 

@@ -80,27 +80,22 @@ class ImageSet:
             if not isinstance(images, Tensor) or not isinstance(labels, Tensor):
                 return f"{what} and labels must be tensors; torch.from_numpy makes them from arrays"
             if images.ndim != 4 or images.shape[1:] != self.images.shape[1:]:
-                return (
-                    f"{what} have the shape {tuple(images.shape)}; all must have the shape [N, "
-                    "channels, height, width] and the same size. images[:, None] adds a channel"
-                )
+                advice = "[N, channels, height, width] of one size; images[:, None] adds a channel"
+                return f"{what} have the shape {tuple(images.shape)}, not {advice}"
             if 0 in images.shape[1:]:
                 return f"{what} of the shape {tuple(images.shape)} have nothing to learn from"
             if images.dtype != torch.uint8 and not images.is_floating_point():
                 return f"{what} are {images.dtype}; images must be uint8, and features floats"
             if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
-                return (
-                    f"{len(images)} {what} and {labels.numel()} labels of {labels.dtype} with the "
-                    f"shape {tuple(labels.shape)}; each needs one label of int64, as labels.long()"
-                )
+                found = f"{labels.numel()} labels of {labels.dtype}, shape {tuple(labels.shape)}"
+                advice = "each needs one label of int64, as labels.long()"
+                return f"{len(images)} {what} and {found}; {advice}"
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
                 found = f"from {int(labels.min())} to {int(labels.max())}"
                 return f"{what} have labels {found}; they must be from 0 to {self.classes - 1}"
         if self.images.dtype != self.test_images.dtype:
-            return (
-                f"images are {self.images.dtype} and test images {self.test_images.dtype}; both "
-                "must have the same type, since uint8 counts to 255"
-            )
+            types = f"{self.images.dtype} and {self.test_images.dtype}"
+            return f"images and test images are {types}; both must have the same type"
         for what, given in (("domains", self.domains), ("clients (owners)", self.owners)):
             if given is not None and len(given) != len(self.images):
                 return f"{len(given)} {what} for {len(self.images)} images"
@@ -126,22 +121,16 @@ def as_images(images: Array, what: str) -> Tensor:
     elif images.ndim == 4 and images.shape[3] in (1, 3):
         images = images.transpose(0, 3, 1, 2)
     elif images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise DatasetError(
-            f"{what} have the shape {images.shape}; give [N, height, width], or four dimensions "
-            "with 1 or 3 channels, second or last"
-        )
+        advice = "give [N, height, width], or with 1 or 3 channels, second or last"
+        raise DatasetError(f"{what} have the shape {images.shape}; {advice}")
     if images.dtype == np.uint8:
         return torch.from_numpy(np.ascontiguousarray(images))
     if not np.issubdtype(images.dtype, np.floating):
-        raise DatasetError(
-            f"{what} have the type {images.dtype}; give uint8 from 0 to 255 (astype(np.uint8)), or "
-            "floats from 0 to 1"
-        )
+        advice = "give uint8 from 0 to 255 (astype(np.uint8)), or floats from 0 to 1"
+        raise DatasetError(f"{what} have the type {images.dtype}; {advice}")
     if images.size and not (np.isfinite(images).all() and 0 <= images.min() <= images.max() <= 1):
-        raise DatasetError(
-            f"{what} are floats from {images.min():g} to {images.max():g}; they must be from 0 to "
-            "1. Divide them, or give them as 'features', which networks get as they are"
-        )
+        found = f"floats from {images.min():g} to {images.max():g}"
+        raise DatasetError(f"{what} are {found}; they must be from 0 to 1, or be 'features'")
     return torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
 
 
@@ -166,16 +155,13 @@ def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
     if flat.ndim == 1 and not len(flat):
         raise DatasetError(f"{what} are empty; there must be samples")
     if flat.ndim != 1 or not np.issubdtype(flat.dtype, np.integer):
-        raise DatasetError(
-            f"{what} have the shape {labels.shape} and the type {labels.dtype}; give one whole "
-            f"number per sample. {advice} makes numbers of names"
-        )
-    found = np.unique(flat)
-    if found[0] < 0 or (every and (found != np.arange(len(found))).any()):
-        raise DatasetError(
-            f"{what} have {len(found)} values from {found[0]} to {found[-1]}; number them from 0 "
-            f"without gaps. {advice} does this"
-        )
+        found = f"the shape {labels.shape} and the type {labels.dtype}"
+        raise DatasetError(f"{what} have {found}; give one whole number per sample, as {advice}")
+    values = np.unique(flat)
+    if values[0] < 0 or (every and (values != np.arange(len(values))).any()):
+        found = f"{len(values)} values from {values[0]} to {values[-1]}"
+        advice = f"number them from 0 without gaps, as {advice}"
+        raise DatasetError(f"{what} have {found}; {advice}")
     return flat.astype(np.int64)
 
 

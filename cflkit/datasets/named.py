@@ -154,10 +154,8 @@ def cifar10(files: DataFiles) -> Sequence[Array]:
     names = (CIFAR10.meta["filename"], CIFAR10.meta["md5"])
     for filename, md5 in [*CIFAR10.train_list, *CIFAR10.test_list, names]:
         if not (folder / filename).exists():
-            raise DatasetError(
-                f"{files.name}: {folder} has no {filename}; delete the folder and load "
-                f"{files.name} again, or unpack the whole of {CIFAR10.url}"
-            )
+            advice = f"delete the folder and load {files.name} again, or unpack {CIFAR10.url}"
+            raise DatasetError(f"{files.name}: {folder} has no {filename}; {advice}")
         files.verified(f"{CIFAR10.base_folder}/{filename}", folder / filename, md5)
     train, test = (CIFAR10(folder.parent, train=part) for part in (True, False))
     return train.data, np.array(train.targets), test.data, np.array(test.targets)
@@ -180,12 +178,10 @@ def medmnist(files: DataFiles) -> Sequence[Array]:
     """Read PathMNIST or BloodMNIST; the pool is train and validation images, as in OCFL."""
     relative, md5 = MEDMNIST[files.name]
     filename = Path(relative).name
-    if files.name == "bloodmnist-rebuilt":
+    if files.name == "bloodmnist-rebuilt" and not files.locate(relative):
         remedy = f"take the original, 'bloodmnist', or copy {filename} (made from the source "
-        path = files.find(relative, remedy + "photographs; no server has it)")
-        files.verified(relative, path, md5)
-    else:
-        path = files.fetch(relative, md5, [f"{ZENODO}{filename}?download=1"])
+        raise files.missing(relative, remedy + "photographs; no server has it)")
+    path = files.fetch(relative, md5, [f"{ZENODO}{filename}?download=1"])
     arrays = read_arrays(path)
     images, labels = (
         np.concatenate([arrays[f"train_{kind}"], arrays[f"val_{kind}"]])
@@ -213,7 +209,9 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
     from torchvision.transforms.v2.functional import resize
 
     remedy = "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
-    folder = files.find("PACS", remedy + "https://domaingeneralization.github.io")
+    folder = files.locate("PACS")
+    if folder is None:
+        raise files.missing("PACS", remedy + "https://domaingeneralization.github.io")
     found: list[tuple[str, int]] = []
     for domain, count in PACS.items():
         try:
@@ -221,10 +219,10 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
         except FileNotFoundError as error:
             raise files.missing(f"PACS/{domain}", "unpack the whole of PACS") from error
         if len(members.classes) != 7 or len(members) != count:
-            raise DatasetError(
-                f"{files.name}: {folder / domain} holds {len(members)} images of "
-                f"{len(members.classes)} classes, not {count} of 7; unpack the whole of PACS again"
+            held = (
+                f"holds {len(members)} images of {len(members.classes)} classes, not {count} of 7"
             )
+            raise DatasetError(f"{files.name}: {folder / domain} {held}; unpack the whole of PACS")
         found += members.samples
     paths, labels = zip(*found, strict=True)
     images = []
@@ -233,10 +231,9 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
         if image.shape == (3, 227, 227):
             image = resize(image, [side, side], antialias=True)
         if image.shape != (3, side, side):
-            raise DatasetError(
-                f"{files.name}: {path} has {image.shape[2]}×{image.shape[1]} pixels, not {side}×"
-                f"{side}; the original images are 'pacs', those of 64 pixels 'pacs-64'"
-            )
+            size = f"{image.shape[2]}×{image.shape[1]} pixels, not {side}×{side}"
+            advice = "the original images are 'pacs', those of 64 pixels 'pacs-64'"
+            raise DatasetError(f"{files.name}: {path} has {size}; {advice}")
         images.append(image.numpy())
     files.md5["PACS"] = md5_of_folder(folder, map(Path, paths))
     pool, numbers = np.stack(images), np.array(labels)

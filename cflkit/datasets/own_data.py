@@ -56,10 +56,8 @@ def refusal(name: str, known: Sequence[str]) -> str:
         return f"there is no file or folder {name}"
     near = get_close_matches(name.lower(), known, n=1)
     hint = f"did you mean {near[0]!r}? The sets are" if near else "choose from"
-    return (
-        f"unknown data set {name!r}; {hint} {', '.join(known)}, or give the path of an .npz file "
-        "or of a folder of images"
-    )
+    advice = f"{hint} {', '.join(known)}, or give the path of an .npz file or of a folder of images"
+    return f"unknown data set {name!r}; {advice}"
 
 
 def load(name: str) -> ImageSet:
@@ -84,10 +82,8 @@ def from_arrays(path: Path) -> ImageSet:
     if len(kinds) == 2:
         raise DatasetError(f"{path} has both 'images' and 'features'; give only one of them")
     if not kinds or "labels" not in arrays:
-        raise DatasetError(
-            f"{path} has {', '.join(arrays) or 'no arrays'}; it must have 'labels' and either "
-            "'images' or 'features'"
-        )
+        found = ", ".join(arrays) or "no arrays"
+        raise DatasetError(f"{path} has {found}; it needs 'labels' and 'images' or 'features'")
     [kind] = kinds
     tests = [key for key in (f"test_{kind}", "test_labels") if key in arrays]
     if len(tests) == 1:
@@ -115,25 +111,19 @@ def from_arrays(path: Path) -> ImageSet:
 
 def with_test_set(whole: ImageSet) -> ImageSet:
     """Make a test set of a fifth of each class; no class, domain or client may get lost by that."""
-    counts = whole.labels.bincount()
-    remedy = "give a test set of your own, or more samples"
+    counts, total, fault = whole.labels.bincount(), len(whole.labels), None
     if counts.min() < 2:
-        raise DatasetError(
-            f"{whole.name}: class {int(counts.argmin())} has one sample, which cannot be both in "
-            f"the pool and in the test set; {remedy}"
-        )
-    if math.ceil(len(whole.labels) / 5) < whole.classes:
-        raise DatasetError(
-            f"{whole.name}: a fifth of {len(whole.labels)} samples is too small for a test set "
-            f"with all {whole.classes} classes; {remedy}"
-        )
-    kept, held = fifth_for_test(whole.labels.numpy())
-    for what, group in (("domains", whole.domains), ("clients", whole.owners)):
-        if group is not None and (lost := set(group.tolist()) - set(group[kept].tolist())):
-            raise DatasetError(
-                f"{whole.name}: the test set would have all samples of {what} {sorted(lost)}; "
-                f"{remedy}"
-            )
+        fault = f"class {int(counts.argmin())} has one sample, but needs one to train, one to test"
+    elif math.ceil(total / 5) < whole.classes:
+        fault = f"a fifth of {total} samples is too small to test all {whole.classes} classes"
+    else:
+        kept, held = fifth_for_test(whole.labels.numpy())
+        for what, group in (("domains", whole.domains), ("clients", whole.owners)):
+            if group is not None and (lost := set(group.tolist()) - set(group[kept].tolist())):
+                fault = f"the test set would have all samples of {what} {sorted(lost)}"
+    if fault:
+        remedy = "give a test set of your own, or more samples"
+        raise DatasetError(f"{whole.name}: {fault}; {remedy}")
     return replace(
         whole,
         images=whole.images[kept],
@@ -153,18 +143,15 @@ def from_folder(folder: Path) -> ImageSet:
     entries = folders_in(folder)
     split = entries == ["test", "train"]
     if not split and len({"train", "test", "val", "valid", "validation"} & set(entries)) > 1:
-        raise DatasetError(
-            f"{folder} has the folders {', '.join(entries)}; give it 'train' and 'test' alone, or "
-            "one folder per class"
-        )
+        advice = "give it 'train' and 'test' alone, or one folder per class"
+        raise DatasetError(f"{folder} has the folders {', '.join(entries)}; {advice}")
     pool, labels, names, members = images_by_class(folder / "train" if split else folder)
     test, test_labels = pool[:0], labels[:0]
     if split:
         test, test_labels, test_names, others = images_by_class(folder / "test")
         if test_names != names:
             raise DatasetError(
-                f"{folder}: 'train' has the classes {', '.join(names)}, and 'test' has "
-                f"{', '.join(test_names)}; they must be the same"
+                f"{folder}: train has {names} and test {test_names}; they must be the same"
             )
         members += others
     files = {folder.name: md5_of_folder(folder, members)}
@@ -187,10 +174,8 @@ def images_by_class(folder: Path) -> tuple[Tensor, Tensor, list[str], list[Path]
         raise DatasetError(f"{folder} has no folders; it must have one folder of images per class")
     for name in names:
         if inner := folders_in(folder / name):
-            raise DatasetError(
-                f"{folder / name} has the folders {', '.join(inner)}; give one folder of images "
-                "per class, or 'train' and 'test' with such folders"
-            )
+            advice = "give one folder of images per class, or 'train' and 'test' with such folders"
+            raise DatasetError(f"{folder / name} has the folders {', '.join(inner)}; {advice}")
     number = {name: label for label, name in enumerate(names)}
     try:
         found = make_dataset(str(folder), number, extensions=IMG_EXTENSIONS)
@@ -200,11 +185,8 @@ def images_by_class(folder: Path) -> tuple[Tensor, Tensor, list[str], list[Path]
     for path, _ in found:
         image = read_picture(path)
         if images and image.shape != images[0].shape:
-            (first_height, first_width), (height, width) = images[0].shape[1:], image.shape[1:]
-            raise DatasetError(
-                f"{path} has {width}×{height} pixels, and the images before have "
-                f"{first_width}×{first_height}; scale all images to one size first"
-            )
+            sizes = " and not ".join(f"{x.shape[2]}×{x.shape[1]}" for x in (image, images[0]))
+            raise DatasetError(f"{path} has {sizes} pixels; scale all images to one size first")
         images.append(image)
     labels = torch.tensor([label for _, label in found])
     return torch.stack(images), labels, names, [Path(path) for path, _ in found]
