@@ -72,10 +72,8 @@ def iid(
     share = total // clients if clients > 0 else 0
     draws = share if draws is None else draws
     if clients < 1 or not 4 <= draws <= share:
-        raise PartitionError(
-            f"{clients} clients of {draws} samples each, and at least 4, cannot be drawn from "
-            f"{total} samples"
-        )
+        wanted = f"{clients} clients of {draws} samples each, and at least 4,"
+        raise PartitionError(f"{wanted} cannot be drawn from {total} samples")
     generator = np.random.default_rng(seed)
     parts = np.sort(generator.permutation(total)[: clients * draws].reshape(clients, draws))
     recipe = {"name": "iid", "clients": clients, "draws": draws, "seed": seed}
@@ -98,21 +96,18 @@ def dirichlet(
     labels = images.labels.numpy()
     generator = np.random.default_rng(seed)
     for _ in range(100):
-        held: list[list[Indices]] = [[] for _ in range(clients)]
+        by_class = []
         for label in np.unique(labels):
             members = generator.permutation(np.flatnonzero(labels == label))
             shares = generator.dirichlet(np.full(clients, float(alpha)))
             cuts = np.floor(np.cumsum(shares)[:-1] * len(members)).astype(int)
-            for own, part in zip(held, np.split(members, cuts), strict=True):
-                own.append(part)
-        parts = [np.sort(np.concatenate(own)) for own in held]
+            by_class.append(np.split(members, cuts))
+        parts = [np.sort(np.concatenate(held)) for held in zip(*by_class, strict=True)]
         if min(map(len, parts)) >= 4:
             break
     else:
-        raise PartitionError(
-            f"{clients} clients with alpha = {alpha} on {len(labels)} samples: some client always "
-            "stays below 4 samples; use fewer clients or a larger alpha"
-        )
+        fault = f"of {clients} clients on {len(labels)} samples, one always stays below 4 samples"
+        raise PartitionError(f"{fault}; use fewer clients or a larger alpha than {alpha}")
     recipe = {"name": "dirichlet", "clients": clients, "alpha": alpha, "seed": seed}
     one = np.zeros(clients, dtype=np.int64)
     return images, Partition(images.name, *local_splits(parts, generator), one, recipe)
@@ -128,10 +123,8 @@ def by_owners(images: ImageSet, *, seed: int = 0) -> tuple[ImageSet, Partition]:
         raise PartitionError(f"{images.name} does not say who holds what; give the array 'clients'")
     counts = images.owners.bincount().numpy()
     if (poor := np.flatnonzero(counts < 2)).size:
-        raise PartitionError(
-            f"clients {poor.tolist()} of {images.name} have fewer than two samples in the pool, "
-            "and need one to train and one to test; leave them out, and number the others from 0"
-        )
+        fault = f"clients {poor.tolist()} of {images.name} have fewer than two samples in the pool"
+        raise PartitionError(f"{fault}; leave them out, and number the others from 0")
     order = np.argsort(images.owners.numpy(), kind="stable")
     parts = np.split(order, np.cumsum(counts)[:-1])
     splits = local_splits(parts, np.random.default_rng(seed))
@@ -154,8 +147,7 @@ def class_mixtures(
 
     The recipe is that of Nardi, Valerio and Passarella, section 5.2. The rule that no two clients
     hold the same set of classes is taken from the authors' code.
-
-    Clients with the same set of classes share a true cluster, and no client has test samples.
+    Clients with the same set of classes share a true cluster. No client has test samples.
 
     Parameters
     ----------
@@ -189,10 +181,8 @@ def class_mixtures(
         )
     max_classes = len(classes) // 2 if max_classes is None else max_classes
     if clients < 1 or samples_per_class < 1 or not 0 <= overlap <= 1:
-        raise PartitionError(
-            "needs clients ≥ 1, samples_per_class ≥ 1 and overlap in [0, 1], not "
-            f"{clients}, {samples_per_class} and {overlap}"
-        )
+        needs = "needs clients ≥ 1, samples_per_class ≥ 1 and overlap in [0, 1], not"
+        raise PartitionError(f"{needs} {clients}, {samples_per_class} and {overlap}")
     if not 1 <= min_classes <= max_classes <= len(classes):
         held_classes = f"from {min_classes} to {max_classes} of {len(classes)}"
         raise PartitionError(f"a client cannot hold {held_classes} classes")

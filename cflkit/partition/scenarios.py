@@ -151,10 +151,8 @@ def by_class_sets(
             raise PartitionError(f"no sample has class {label} of 0 to {len(counts) - 1}")
     count = len(labels) // m if draws is None else draws
     if count < 4 or m > len(labels):
-        raise PartitionError(
-            f"{m} clients on {len(labels)} samples with {count} draws each, but a client needs 4 "
-            "to hold a training and a test set; use fewer clients or more draws"
-        )
+        fault = f"{m} clients on {len(labels)} samples have {count} draws each, but need at least 4"
+        raise PartitionError(f"{fault}; use fewer clients or more draws")
     generator = np.random.default_rng(seed)
 
     def parts() -> Iterator[Indices]:

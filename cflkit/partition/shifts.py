@@ -199,9 +199,7 @@ def make(
     else:
         groups, manipulated = ROTATIONS[version], None
     if clients is None or clients < len(groups) or clients % len(groups):
-        raise PartitionError(
-            f"{version} has {len(groups)} groups: clients must be a multiple of it"
-        )
+        raise PartitionError(f"{version} has {len(groups)} groups, which must divide clients")
     return by_groups(images, groups, manipulated, recipe)
 
 
@@ -260,9 +258,9 @@ def client_splits(
     """Split a client's rows into training, validation and test; keep ``share`` of the training."""
     kept = int(len(own) * (1 - VALIDATION_SHARE))
     if not 0 < kept < len(own) or not len(own_test):
+        found = f"{len(own)} training and {len(own_test)} test images per client are too few"
         raise PartitionError(
-            f"{len(own)} training and {len(own_test)} test images per client are too few for "
-            "training, validation and test; use fewer clients or more samples"
+            f"{found} for training and validation; use fewer clients or more samples"
         )
     shuffled = generator.permutation(own)
     return {
@@ -289,10 +287,8 @@ def split_among_clients(
     each = counts.min() / clients if samples is None else samples / len(classes)
     cuts = np.floor(np.arange(1, clients + 1) * each).astype(int)
     if cuts[-1] > counts.min():
-        raise PartitionError(
-            f"{clients} clients with {samples} images each need {cuts[-1]} images of every class, "
-            f"but the rarest class has {counts.min()}"
-        )
+        needs = f"{clients} clients with {samples} images need {cuts[-1]} images of every class"
+        raise PartitionError(f"{needs}, but the rarest class has {counts.min()}")
     # What lies behind the last cut is nobody's
     parts = [np.split(generator.permutation(rows[own == label]), cuts)[:-1] for label in classes]
     return [np.concatenate(held) for held in zip(*parts, strict=True)]
@@ -323,6 +319,5 @@ def by_domains(images: ImageSet, recipe: dict) -> Partition:
             train.append(np.sort(own[cut:]))
             test.append(np.sort(held_back))
             clusters.append(domain)
-    return Partition(
-        images.name, train, test, np.array(clusters), recipe, {"validation": validation}
-    )
+    more = {"validation": validation}
+    return Partition(images.name, train, test, np.array(clusters), recipe, more)
