@@ -297,15 +297,18 @@ def rows(*present, clients=6):
     return table
 
 
+def of_groups(small, presence):
+    """Six clients in three groups, who come and go."""
+    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
+    training = LocalTraining(epochs=2, batch_size=16, lr=0.1)
+    return Federation(images, split, "linear", training).with_presence(presence)
+
+
 def test_only_clients_that_are_there_take_part(federate):
-    presence = rows({0, 1}, {1, 2, 3, 4}, set(range(6)))
+    presence = rows({0, 1}, {1, 2, 3, 4}, range(6))
     federation = federate().with_presence(presence)
-    assert [federation.participants(t).tolist() for t in range(4)] == [
-        [0, 1],
-        [1, 2, 3, 4],
-        [0, 1, 2, 3, 4, 5],
-        [0, 1, 2, 3, 4, 5],
-    ]
+    there = [[0, 1], [1, 2, 3, 4], [*range(6)], [*range(6)]]
+    assert [federation.participants(t).tolist() for t in range(4)] == there
     drawn_from = federate(clients_per_round=3).with_presence(presence)
     assert drawn_from.participants(0).tolist() == [0, 1]
     assert len(drawn_from.participants(1)) == 3 and 0 not in drawn_from.participants(1)
@@ -332,53 +335,35 @@ def test_a_presence_that_does_not_fit_is_refused(federate, presence, message):
         federate().with_presence(presence)
 
 
-def test_methods_that_need_everybody_refuse_absence(federate):
-    federation = federate().with_presence(rows({0}, set(range(6))))
-    with pytest.raises(ValueError, match="runs only with all clients"):
-        simulation.run({"S": methods.make("sattler")}, federation, 1, progress=False)
-
-
-@pytest.mark.parametrize("name", ["ocfl-open", "ifca", "emd-cfl", "fedavg", "local"])
-def test_a_group_that_comes_late_is_served(pool_of_groups, name):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ocfl-open", AT_ONCE | {"options": {"n_clusters": 2}}),
+        ("ifca", {"k": 3}),
+        ("emd-cfl", {"epsilon": 0.1}),
+        ("fedavg", {}),
+        ("local", {}),
+    ],
+)
+def test_a_group_that_comes_late_is_served(small, name, options):
     """Two groups begin; the clients of the third come in round 4 (from 1)."""
-    federation, late = pool_of_groups
-    options = {
-        "ocfl-open": AT_ONCE | {"options": {"n_clusters": 2}},
-        "ifca": {"k": 3},
-        "emd-cfl": {"epsilon": 0.1},
-    }
-    method = methods.make(name, **options.get(name, {}))
+    federation = of_groups(small, rows(*[range(4)] * 3, range(6)))
+    method = methods.make(name, **options)
     table = simulation.run({name: method}, federation, 6, progress=False).table()
     assert table["accuracy"].notna().all() and len(table) == 6
     models, mixture = method.client_models()
-    predicting = mixture @ models
-    start = federation.initial()
-    assert not any(torch.equal(predicting[client], start) for client in late), "it has learned"
-
-
-@pytest.fixture
-def pool_of_groups(small):
-    """Six clients in three groups by rotation; those of the last come after three rounds."""
-    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
-    late = [4, 5]
-    presence = torch.ones(4, 6, dtype=torch.bool)
-    presence[:3, late] = False
-    training = LocalTraining(epochs=2, batch_size=16, lr=0.1)
-    return Federation(images, split, "linear", training).with_presence(presence), late
+    for predicting in (mixture @ models)[[4, 5]]:
+        assert not torch.equal(predicting, federation.initial()), "it has learned"
 
 
 def test_emd_cfl_measures_a_pair_when_both_clients_answer(small):
     """Clients 0 and 1 are first there together in round 3; nobody is asked while absent."""
-    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
-    presence = rows({0, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, set(range(6)))
-    training = LocalTraining(epochs=1, batch_size=16)
-    federation = Federation(images, split, "linear", training).with_presence(presence)
-    method = methods.make("emd-cfl", epsilon=0.1)
-    history = None
+    presence = rows({0, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, range(6))
+    federation = of_groups(small, presence)
+    method, history = methods.make("emd-cfl", epsilon=0.1), None
     for t in range(3):
-        history = simulation.run(
-            {"EMD-CFL": method}, federation, t + 1, after=history, progress=False
-        )
+        line_up = {"EMD-CFL": method}
+        history = simulation.run(line_up, federation, t + 1, after=history, progress=False)
         there = presence[: t + 1]
         met = (there[:, :, None] & there[:, None]).any(dim=0)
         assert torch.equal(~method.scores.isnan(), met)
@@ -398,11 +383,11 @@ class Nosy(FedAvg):
     [
         (methods.make("pacfl"), ValueError, r"PACFL asks all clients in round 1, .* \[0, 1, 2\]"),
         (methods.make("fedrc"), ValueError, r"FedRC asks all clients in round 1"),
+        (methods.make("sattler"), ValueError, "runs only with all clients"),
         (Nosy(), ClientsAbsent, "client 3: no answer"),
     ],
 )
 def test_a_method_that_asks_absent_clients_ends_with_a_clear_error(small, method, error, message):
-    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
-    federation = Federation(images, split, "linear").with_presence(rows({0, 1, 2}, set(range(6))))
+    federation = of_groups(small, rows(range(3), range(6)))
     with pytest.raises(error, match=message):
         simulation.run({"method": method}, federation, 1, progress=False)

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -308,8 +309,6 @@ def features_of_two_domains(digits):
 @pytest.mark.parametrize("lesson", ["03_ocfl_temperature", "05_emd_cfl"])
 @pytest.mark.parametrize("make", [floats_in_a_file, folder_of_pictures, features_of_two_domains])
 def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys, make, lesson):
-    monkeypatch.setenv("CFLKIT_RESULTS", str(tmp_path / "results"))
-    monkeypatch.setenv("CFLKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     path = make(datasets.load("digits-8x8"))
     vectors = make is features_of_two_domains
@@ -324,7 +323,7 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
     notebook = str(PROJECT / "notebooks" / f"{lesson}.ipynb")
     command = ["run", notebook, *" ".join(options).split(), "--record-only"]
     assert main(command) == 0
-    [record] = (tmp_path / "results").iterdir()
+    [record] = Path(os.environ["CFLKIT_RESULTS"]).iterdir()
     assert f"-{Path(path).stem}-" in record.name
     told = json.loads((record / "record.json").read_text(encoding="utf-8"))
     assert list(told["provenance"]["data_files"]) == [path]
@@ -345,8 +344,6 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
 )
 def test_a_whole_lesson_runs_with_features(tmp_path, monkeypatch, lesson):
     """Also its figures and demonstrations, which a record does not need."""
-    for name in ("RESULTS", "CACHE", "FIGURES"):
-        monkeypatch.setenv(f"CFLKIT_{name}", str(tmp_path / name.lower()))
     monkeypatch.chdir(tmp_path)
     given = {"dataset": features_of_two_domains(datasets.load("digits-8x8"))}
     given |= {"rounds": 2, "local_epochs": 1, "repeats": 1}
