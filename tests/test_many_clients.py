@@ -23,15 +23,18 @@ from cflkit.partition import shifts
 AT_ONCE = {"clusterer": "kmeans", "options": {"n_clusters": 3}, "before": -np.inf}
 
 
-def server(clients, parameters=40, partial=False):
-    """What a method knows about a federation without data."""
-    return SimpleNamespace(
+def ready(clients, start=0.0, partial=False, name="ocfl-open", **options):
+    """A method on a server that knows some clients, but has no data; it starts from ``start``."""
+    method = methods.make(name, **(AT_ONCE if name == "ocfl-open" else {}) | options)
+    server = SimpleNamespace(
         clients=clients,
         partial=partial,
-        parameters=parameters,
+        parameters=40,
         sizes=torch.arange(1.0, clients + 1),
         drawn=lambda those, count, *key: drawn(those, count, 0, *key),
     )
+    method.setup(server, torch.full((40,), start))
+    return method
 
 
 def grouped(clients, groups=3, noise=1.0, parameters=40, seed=0):
@@ -42,10 +45,12 @@ def grouped(clients, groups=3, noise=1.0, parameters=40, seed=0):
     return centres[truth] + noise * torch.randn(clients, parameters, generator=generator), truth
 
 
-def one_round(method, updates, present):
-    """Let some clients send models that differ from what they received by their updates."""
-    jobs = Jobs(method.models, method.labels[present], present)
-    method.aggregate(0, jobs, jobs.models[jobs.model_of] + updates[present])
+def round_of(method, t, updates, present=None):
+    """Run a round in which clients send models that differ from what they received by updates."""
+    present = torch.arange(len(method.labels)) if present is None else torch.as_tensor(present)
+    method.server.participants = lambda t: present
+    jobs = method.broadcast(t)
+    method.aggregate(t, jobs, jobs.models[jobs.model_of] + updates[present])
 
 
 @settings(deadline=None, max_examples=50)
@@ -67,33 +72,22 @@ def test_the_nearest_cluster_has_the_smallest_mean_cosine_distance(seed, clients
 
 
 def test_a_round_with_one_participant_has_no_temperature():
-    updates, _ = grouped(6)
-    method = methods.make("ocfl-open", clusterer="kmeans", options={"n_clusters": 3})
-    method.setup(server(6, partial=True), torch.zeros(40))
-    heats = []
-    everyone = torch.arange(6)
-    for present, alike in ((everyone, 0), (everyone[2:3], 0), (everyone, 9)):
-        one_round(method, updates + alike, present)
-        heats.append("temperature" in method.scalars)
-    assert heats == [True, False, True]
-    assert not method.clustered, "it is cooler than in the first round"
-    with pytest.raises(ValueError, match="greater than or equal to 2"):
-        methods.make("ocfl-open", sample=1)
-    # Every later round would cluster again, and no model would ever be trained
-    with pytest.raises(ValueError, match="greater than or equal to 2"):
-        methods.make("ocfl-open", again=1)
-
-
-def test_fedavgs_temperature_is_that_of_the_round(federate):
     """One update has none, and no value is left from the round before."""
     updates, _ = grouped(6)
-    method = methods.make("fedavg")
-    method.setup(server(6, partial=True), torch.zeros(40))
-    heats = []
-    for present in (torch.arange(6), torch.tensor([2])):
-        one_round(method, updates, present)
-        heats.append("temperature" in method.scalars)
-    assert heats == [True, False]
+    method = ready(6, partial=True, before=np.inf)
+    average = ready(6, partial=True, name="fedavg")
+    for t, (present, told) in enumerate(((range(6), True), ([2], False), (range(6), True))):
+        for own in (method, average):
+            round_of(own, t, updates + 9 * (t == 2), present)
+            assert ("temperature" in own.scalars) == told
+    assert not method.clustered, "it is cooler than in the first round"
+
+
+@pytest.mark.parametrize("option", ["sample", "again"])
+def test_a_sample_or_a_period_of_one_is_refused(option):
+    """With a period of one, every later round would cluster again, and no model be trained."""
+    with pytest.raises(ValueError, match="greater than or equal to 2"):
+        methods.make("ocfl-open", **{option: 1})
 
 
 @pytest.mark.parametrize("chunk", [1, 23, 1000])
@@ -128,9 +122,8 @@ def test_a_sample_of_everybody_changes_nothing(federate):
 
 def test_clients_outside_the_sample_join_the_clusters_of_those_inside():
     updates, truth = grouped(600)
-    method = methods.make("ocfl-open", **AT_ONCE, sample=60)
-    method.setup(server(600), torch.zeros(40))
-    one_round(method, updates, torch.arange(600))
+    method = ready(600, sample=60)
+    round_of(method, 0, updates)
     assert adjusted_rand_score(truth, method.labels) == 1
     assert method.settled
     for cluster in range(3):  # everyone counts in the mean, not only the sample
@@ -139,15 +132,14 @@ def test_clients_outside_the_sample_join_the_clusters_of_those_inside():
 
 
 def test_every_round_draws_the_same_sample():
-    method = methods.make("ocfl-open", sample=5)
-    method.setup(server(50), torch.zeros(40))
+    method = ready(50, sample=5, before=np.inf)
     updates = torch.randn(50, 40)
     one, other = method.seen(50), method.seen(50)
     assert torch.equal(one, other) and len(one.unique()) == 5
     assert method.seen(5) == slice(None)
     heats = []
-    for _ in range(2):
-        one_round(method, updates, torch.arange(50))
+    for t in range(2):
+        round_of(method, t, updates)
         heats.append(method.scalars["temperature"])
     gamma = cosine_divergence(updates[one])
     assert heats == pytest.approx([temperature(gamma)] * 2, rel=1e-6)
@@ -155,24 +147,22 @@ def test_every_round_draws_the_same_sample():
 
 def test_newcomers_train_the_kept_model_once_and_then_that_of_their_cluster():
     updates, truth = grouped(12)
-    method = methods.make("ocfl-open", **AT_ONCE)
-    method.setup(server(12, partial=True), torch.full((40,), 7.0))
-    first = torch.arange(9)
-    one_round(method, updates, first)
+    method = ready(12, start=7.0, partial=True)
+    round_of(method, 0, updates, range(9))
     waiting = len(method.models) - 1
     assert method.clustered and not method.settled
     assert method.labels[9:].tolist() == [waiting] * 3
     assert torch.equal(method.models[waiting], torch.full((40,), 7.0)), "the model before"
 
     before = method.models.clone()
-    one_round(method, updates, torch.tensor([9, 10]))
+    round_of(method, 1, updates, [9, 10])
     assert torch.equal(method.models, before), "newcomers count from the next round on"
     assert adjusted_rand_score(truth[:11], method.labels[:11]) == 1
     assert not method.settled
-    one_round(method, updates, torch.tensor([11]))
+    round_of(method, 2, updates, [11])
     assert method.settled and adjusted_rand_score(truth, method.labels) == 1
 
-    one_round(method, updates, torch.tensor([9]))
+    round_of(method, 3, updates, [9])
     own = int(method.labels[9])
     torch.testing.assert_close(method.models[own], before[own] + updates[9])
 
@@ -191,55 +181,36 @@ def test_partial_participation_ends_with_a_cluster_for_everyone(federate, client
 
 def test_the_directions_survive_a_checkpoint():
     updates, _ = grouped(12)
-    method = methods.make("ocfl-open", **AT_ONCE)
-    method.setup(server(12, partial=True), torch.zeros(40))
-    one_round(method, updates, torch.arange(6))
-    again = methods.make("ocfl-open", **AT_ONCE)
-    again.setup(server(12, partial=True), torch.zeros(40))
+    method, again = ready(12, partial=True), ready(12, partial=True)
+    round_of(method, 0, updates, range(6))
     again.restore(copy.deepcopy(method.state()))
     for own in (method, again):
-        one_round(own, updates, torch.arange(6, 12))
+        round_of(own, 1, updates, range(6, 12))
     assert torch.equal(method.labels, again.labels) and torch.equal(method.models, again.models)
 
 
 # --- Few-shot clustering --------------------------------------------------------------------------
 
 
-def few_shot(again, clusters, partial=False, clients=6, weighting="equal"):
+def few_shot(again, clusters, partial=False, clients=6, **options):
     """A method that clusters in the first round, and then again and again."""
-    options = {"clusterer": "kmeans", "options": {"n_clusters": clusters}, "before": -np.inf}
-    method = methods.make("ocfl-open", **options, again=again, weighting=weighting)
-    method.setup(server(clients, partial=partial), torch.full((40,), 7.0))
-    return method
-
-
-def round_of(method, t, updates, present=None):
-    """Run a round in which clients send models that differ from what they received by updates."""
-    present = torch.arange(len(method.labels)) if present is None else torch.tensor(present)
-    method.server.participants = lambda t: present
-    jobs = method.broadcast(t)
-    method.aggregate(t, jobs, jobs.models[jobs.model_of] + updates[present])
+    options |= {"options": {"n_clusters": clusters}, "again": again}
+    return ready(clients, start=7.0, partial=partial, **options)
 
 
 def test_clusters_that_are_found_again_are_the_same_if_nothing_has_changed():
     updates, truth = grouped(6)
     again, once = few_shot(3, 3), few_shot(None, 3)
     for t in range(7):
+        if t in (3, 6):  # everybody trains the kept model
+            assert torch.equal(again.broadcast(t).models, torch.full((1, 40), 7.0))
+            assert again.broadcast(t).model_of.tolist() == [0] * 6
         round_of(again, t, updates)
         if t not in (3, 6):  # rounds that only cluster
             round_of(once, t, updates)
         assert adjusted_rand_score(truth, again.labels) == 1
     assert torch.equal(again.models[again.labels], once.models[once.labels])
     assert once.settled and not again.settled
-
-
-def test_in_a_round_that_clusters_again_everybody_trains_the_kept_model():
-    updates, _ = grouped(6)
-    method = few_shot(2, 3)
-    for t in range(2):
-        round_of(method, t, updates)
-    assert torch.equal(method.broadcast(2).models, torch.full((1, 40), 7.0))
-    assert method.broadcast(2).model_of.tolist() == [0] * 6
 
 
 @pytest.mark.parametrize("weighting", ["equal", "samples"])
@@ -326,15 +297,18 @@ def rows(*present, clients=6):
     return table
 
 
+def of_groups(small, presence):
+    """Six clients in three groups, who come and go."""
+    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
+    training = LocalTraining(epochs=2, batch_size=16, lr=0.1)
+    return Federation(images, split, "linear", training).with_presence(presence)
+
+
 def test_only_clients_that_are_there_take_part(federate):
-    presence = rows({0, 1}, {1, 2, 3, 4}, set(range(6)))
+    presence = rows({0, 1}, {1, 2, 3, 4}, range(6))
     federation = federate().with_presence(presence)
-    assert [federation.participants(t).tolist() for t in range(4)] == [
-        [0, 1],
-        [1, 2, 3, 4],
-        [0, 1, 2, 3, 4, 5],
-        [0, 1, 2, 3, 4, 5],
-    ]
+    there = [[0, 1], [1, 2, 3, 4], [*range(6)], [*range(6)]]
+    assert [federation.participants(t).tolist() for t in range(4)] == there
     drawn_from = federate(clients_per_round=3).with_presence(presence)
     assert drawn_from.participants(0).tolist() == [0, 1]
     assert len(drawn_from.participants(1)) == 3 and 0 not in drawn_from.participants(1)
@@ -361,53 +335,35 @@ def test_a_presence_that_does_not_fit_is_refused(federate, presence, message):
         federate().with_presence(presence)
 
 
-def test_methods_that_need_everybody_refuse_absence(federate):
-    federation = federate().with_presence(rows({0}, set(range(6))))
-    with pytest.raises(ValueError, match="runs only with all clients"):
-        simulation.run({"S": methods.make("sattler")}, federation, 1, progress=False)
-
-
-@pytest.mark.parametrize("name", ["ocfl-open", "ifca", "emd-cfl", "fedavg", "local"])
-def test_a_group_that_comes_late_is_served(pool_of_groups, name):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ocfl-open", AT_ONCE | {"options": {"n_clusters": 2}}),
+        ("ifca", {"k": 3}),
+        ("emd-cfl", {"epsilon": 0.1}),
+        ("fedavg", {}),
+        ("local", {}),
+    ],
+)
+def test_a_group_that_comes_late_is_served(small, name, options):
     """Two groups begin; the clients of the third come in round 4 (from 1)."""
-    federation, late = pool_of_groups
-    options = {
-        "ocfl-open": AT_ONCE | {"options": {"n_clusters": 2}},
-        "ifca": {"k": 3},
-        "emd-cfl": {"epsilon": 0.1},
-    }
-    method = methods.make(name, **options.get(name, {}))
+    federation = of_groups(small, rows(*[range(4)] * 3, range(6)))
+    method = methods.make(name, **options)
     table = simulation.run({name: method}, federation, 6, progress=False).table()
     assert table["accuracy"].notna().all() and len(table) == 6
     models, mixture = method.client_models()
-    predicting = mixture @ models
-    start = federation.initial()
-    assert not any(torch.equal(predicting[client], start) for client in late), "it has learned"
-
-
-@pytest.fixture
-def pool_of_groups(small):
-    """Six clients in three groups by rotation; those of the last come after three rounds."""
-    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
-    late = [4, 5]
-    presence = torch.ones(4, 6, dtype=torch.bool)
-    presence[:3, late] = False
-    training = LocalTraining(epochs=2, batch_size=16, lr=0.1)
-    return Federation(images, split, "linear", training).with_presence(presence), late
+    for predicting in (mixture @ models)[[4, 5]]:
+        assert not torch.equal(predicting, federation.initial()), "it has learned"
 
 
 def test_emd_cfl_measures_a_pair_when_both_clients_answer(small):
     """Clients 0 and 1 are first there together in round 3; nobody is asked while absent."""
-    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
-    presence = rows({0, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, set(range(6)))
-    training = LocalTraining(epochs=1, batch_size=16)
-    federation = Federation(images, split, "linear", training).with_presence(presence)
-    method = methods.make("emd-cfl", epsilon=0.1)
-    history = None
+    presence = rows({0, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, range(6))
+    federation = of_groups(small, presence)
+    method, history = methods.make("emd-cfl", epsilon=0.1), None
     for t in range(3):
-        history = simulation.run(
-            {"EMD-CFL": method}, federation, t + 1, after=history, progress=False
-        )
+        line_up = {"EMD-CFL": method}
+        history = simulation.run(line_up, federation, t + 1, after=history, progress=False)
         there = presence[: t + 1]
         met = (there[:, :, None] & there[:, None]).any(dim=0)
         assert torch.equal(~method.scores.isnan(), met)
@@ -427,11 +383,11 @@ class Nosy(FedAvg):
     [
         (methods.make("pacfl"), ValueError, r"PACFL asks all clients in round 1, .* \[0, 1, 2\]"),
         (methods.make("fedrc"), ValueError, r"FedRC asks all clients in round 1"),
+        (methods.make("sattler"), ValueError, "runs only with all clients"),
         (Nosy(), ClientsAbsent, "client 3: no answer"),
     ],
 )
 def test_a_method_that_asks_absent_clients_ends_with_a_clear_error(small, method, error, message):
-    images, split = shifts.make(small, "backdoor", clients=6, samples=60)
-    federation = Federation(images, split, "linear").with_presence(rows({0, 1, 2}, set(range(6))))
+    federation = of_groups(small, rows(range(3), range(6)))
     with pytest.raises(error, match=message):
         simulation.run({"method": method}, federation, 1, progress=False)

@@ -1,22 +1,19 @@
 """Tests of rotations, backdoors and domains: each client's images and their shifts."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib import colormaps
 from torchvision.transforms.functional import rotate
 
 from cflkit import datasets
 from cflkit.federation import Federation
-from cflkit.partition import Partition, PartitionError, shifts
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return datasets.load("digits")
+from cflkit.partition import PartitionError, shifts
 
 
 @pytest.fixture(scope="module")
@@ -66,49 +63,34 @@ def test_clients_hold_their_groups_images_and_share_none_within_it(
     assert abs(len(split.test[0]) - 350 / sharers) <= 10  # the rarest class has 35
 
 
-def test_pixels_are_turned(digits):
-    shifted, split = shifts.make(digits, "four", clients=8)
-    for client, quarters in ((0, 0), (2, 1), (4, 2), (6, 3)):
-        index = torch.from_numpy(split.train[client])
-        rows, _ = origin(index, digits, 4)
-        expected = torch.rot90(whole(digits)[rows], quarters, dims=(2, 3))
-        assert torch.equal(shifted.images[index], expected)
-        labels = torch.cat([digits.labels, digits.test_labels])
-        assert torch.equal(shifted.labels[index], labels[rows])
-    unused = np.setdiff1d(
-        np.arange(len(shifted.labels)),
-        np.concatenate([i for parts in split.splits.values() for i in parts]),
-    )
-    assert not shifted.images[unused].any()
-
-
 @pytest.mark.parametrize(
-    ("version", "angles"), [("min", (-3, -1, 1, 3)), ("two", (-3, 3, 177, 183))]
+    ("version", "changes"),
+    [
+        ("four", [partial(torch.rot90, k=quarters, dims=(2, 3)) for quarters in range(4)]),
+        ("min", [partial(rotate, angle=angle) for angle in (-3, -1, 1, 3)]),
+        ("two", [partial(rotate, angle=angle) for angle in (-3, 3, 177, 183)]),
+        ("inverted", [lambda images: images, lambda images: 255 - images]),
+    ],
 )
-def test_pixels_are_turned_by_a_few_degrees(digits, version, angles):
-    shifted, split = shifts.make(digits, version, clients=4)
-    for client, angle in enumerate(angles):
-        index = split.train[client]
-        rows, _ = origin(index, digits, 4)
-        assert torch.equal(shifted.images[index], rotate(whole(digits)[rows], angle))
+def test_pixels_are_turned_or_inverted(digits, version, changes):
+    shifted, split = shifts.make(digits, version, clients=8)
+    labels = torch.cat([digits.labels, digits.test_labels])
+    for client, index in enumerate(split.train):
+        rows, copy = origin(index, digits, len(changes))
+        expected = changes[copy[0]](whole(digits)[rows])
+        assert torch.equal(shifted.images[index], expected)
+        assert torch.equal(shifted.labels[index], labels[rows])
+        assert copy[0] == client * len(changes) // 8
+    used = np.concatenate([held for parts in split.splits.values() for held in parts])
+    assert not shifted.images[np.setdiff1d(np.arange(len(shifted.labels)), used)].any()
 
 
-def test_of_two_groups_one_has_inverted_images(digits):
-    shifted, split = shifts.make(digits, "inverted", clients=4)
-    for client in range(4):
-        index = split.train[client]
-        rows, _ = origin(index, digits, 2)
-        images = whole(digits)[rows]
-        assert torch.equal(shifted.images[index], images if client < 2 else 255 - images)
-
-
-def test_shifted_images_have_no_owners_and_domains():
+def test_shifted_images_have_no_owners_and_domains(small):
     """Those of the images that are shifted would not fit, since the pool has more images."""
-    images = datasets.load("digits-8x8")
-    zeros = torch.zeros(len(images.labels), dtype=torch.int64)
-    own = dataclasses.replace(images, owners=zeros, domains=zeros)
-    shifted, _ = shifts.make(own, "two", clients=4)
-    assert shifted.owners is shifted.domains is None
+    zeros = torch.zeros(len(small.labels), dtype=torch.int64)
+    own = dataclasses.replace(small, owners=zeros, domains=zeros)
+    shifted, split = shifts.make(own, "two", clients=4)
+    assert (shifted.owners, shifted.domains, split.clients) == (None, None, 4)
 
 
 def test_backdoors_of_grey_images_are_shades(digits):
@@ -132,6 +114,11 @@ def test_backdoors_of_grey_images_are_shades(digits):
         ):
             expected = grey[row] * torch.tensor(np.array(colour(int(label))))[:, None, None]
             assert (image - expected).abs().max() <= 0.5 + 1e-4
+
+
+def test_colours_are_those_of_matplotlib():
+    assert (colormaps["summer"].resampled(40)(range(10))[:, :3] == shifts.SHADES).all()
+    assert (colormaps["tab10"](range(5))[:, :3] == shifts.PATCHES).all()
 
 
 def test_backdoors_of_coloured_images_are_patches(colourful):
@@ -166,17 +153,6 @@ def test_images_of_floats_are_shifted_as_images_of_bytes(digits, version, channe
     assert same.hash == split.hash
 
 
-def test_features_cannot_be_rotated_or_painted(digits):
-    features = dataclasses.replace(
-        digits,
-        images=digits.images.flatten(1)[:, :, None, None].float(),
-        test_images=digits.test_images.flatten(1)[:, :, None, None].float(),
-    )
-    for version in ("quarter-turn", "backdoor"):
-        with pytest.raises(PartitionError, match=r"changes images, but .* has features"):
-            shifts.make(features, version, clients=12, samples=40)
-
-
 def test_domains_are_cut_as_the_paper_says_or_as_its_code_does(colourful):
     domains = torch.arange(len(colourful.labels)) % 2
     pacs = dataclasses.replace(colourful, domains=domains)
@@ -197,15 +173,6 @@ def test_a_domain_has_as_many_clients_as_its_images_allow(colourful):
     assert min(map(len, held)) >= 220
     with pytest.raises(PartitionError, match=r"domain 0 has 501 images.*needs 600; samples says"):
         shifts.make(own, "domains", samples=600)
-
-
-def test_images_without_test_images_are_refused(digits):
-    without = dataclasses.replace(
-        digits, test_images=digits.test_images[:0], test_labels=digits.test_labels[:0]
-    )
-    for version in ("four", "backdoor"):
-        with pytest.raises(PartitionError, match="has no test images"):
-            shifts.make(without, version, clients=12)
 
 
 @pytest.mark.slow
@@ -236,21 +203,6 @@ def test_rotated_mnist_has_the_papers_sizes(data_root):
     assert {len(i) for i in meant.test} == {890, 900}
 
 
-def test_a_manifest_keeps_all_splits(digits, tmp_path):
-    _, split = shifts.make(digits, "backdoor", clients=6)
-    again = Partition.load(split.save(tmp_path / "manifest.json"))
-    assert again.hash == split.hash
-    assert list(again.splits) == ["train", "test", "validation", "backdoor"]
-    assert dataclasses.replace(split, more={}).hash != split.hash
-
-
-@pytest.mark.parametrize(("version", "clients"), [("two", 8), ("domains", None)])
-def test_same_seed_same_clients_and_another_seed_others(digits, version, clients):
-    images = dataclasses.replace(digits, domains=torch.arange(len(digits.labels)) % 2)
-    one, same, other = (shifts.make(images, version, clients=clients, seed=s)[1] for s in (3, 3, 4))
-    assert one.hash == same.hash != other.hash
-
-
 def test_a_federation_runs_on_what_comes_out(digits):
     shifted, split = shifts.make(digits, "backdoor", clients=6)
     federation = Federation(shifted, split, device="cpu")
@@ -258,6 +210,22 @@ def test_a_federation_runs_on_what_comes_out(digits):
     assert federation.num_samples(5, "backdoor") == 0
     assert federation.num_samples(0, "validation") == len(split.more["validation"][0])
     assert len(federation.targets(0, "central")) == 0
+
+
+def features(digits):
+    images, tests = (
+        x.flatten(1)[:, :, None, None] / 1 for x in (digits.images, digits.test_images)
+    )
+    return dataclasses.replace(digits, images=images, test_images=tests)
+
+
+def without_tests(digits):
+    none = {"test_images": digits.test_images[:0], "test_labels": digits.test_labels[:0]}
+    return dataclasses.replace(digits, **none)
+
+
+def of_eleven(digits):
+    return dataclasses.replace(digits, classes=11)
 
 
 @pytest.mark.parametrize(
@@ -271,19 +239,23 @@ def test_a_federation_runs_on_what_comes_out(digits):
         ("four", {"clients": 400}, "too few for training"),
         ("domains", {"clients": 4}, "clients must be None"),
         ("domains", {}, "has no domains"),
+        ("quarter-turn", {"clients": 12, "of": features}, "changes images, but .* has features"),
+        ("backdoor", {"clients": 12, "of": features}, "changes images, but .* has features"),
+        ("backdoor", {"clients": 12, "of": of_eleven}, "need ten classes; digits has 11"),
+        ("four", {"clients": 12, "of": without_tests}, "has no test images"),
+        ("backdoor", {"clients": 12, "of": without_tests}, "has no test images"),
     ],
 )
 def test_bad_requests_are_refused(digits, version, options, message):
+    images = options.get("of", lambda images: images)(digits)
     with pytest.raises(PartitionError, match=message):
-        shifts.make(digits, version, **options)
+        shifts.make(images, version, **{k: v for k, v in options.items() if k != "of"})
 
 
 @pytest.mark.parametrize("version", sorted({*shifts.VERSIONS} - {"domains"}))
-@pytest.mark.parametrize("colours", [False, True])
-def test_true_clusters_are_those_of_the_split(version, colours):
-    images = datasets.load("digits-8x8")
-    if colours:
-        pixels, tests = (x.expand(-1, 3, -1, -1) for x in (images.images, images.test_images))
-        images = dataclasses.replace(images, images=pixels, test_images=tests)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_true_clusters_are_those_of_the_split(small, version, channels):
+    pixels, tests = (x.expand(-1, channels, -1, -1) for x in (small.images, small.test_images))
+    images = dataclasses.replace(small, images=pixels, test_images=tests)
     _, split = shifts.make(images, version, clients=12, samples=20)
     assert split.clusters.tolist() == shifts.true_clusters(version, 12).tolist()

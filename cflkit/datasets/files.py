@@ -14,7 +14,8 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,7 @@ class DatasetError(Exception):
 
 
 def roots() -> list[Path]:
-    """Return the folders to search: ``CFLKIT_DATA`` where it is set, then the cache.
-
-    Raises
-    ------
-    DatasetError
-        ``CFLKIT_DATA`` is not a folder that can be read.
-    """
+    """Return the folders to search: ``CFLKIT_DATA`` where it is set, then the cache."""
     named = os.environ.get("CFLKIT_DATA")
     if not named:
         return [CACHE]
@@ -49,13 +44,7 @@ def roots() -> list[Path]:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an ``.npz`` file without unpickling anything.
-
-    Raises
-    ------
-    DatasetError
-        The file is missing or damaged, or is no such file.
-    """
+    """Read all arrays of an ``.npz`` file without unpickling anything."""
     if path.is_file() and not zipfile.is_zipfile(path):
         raise DatasetError(f"{path} is no .npz file, which np.savez writes")
     try:
@@ -71,36 +60,31 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, "md5").hexdigest()
 
 
+def md5_of_folder(folder: Path, members: Iterable[Path]) -> str:
+    """Return one MD5 over the names and MD5s of the files in a folder that were read."""
+    lines = sorted(f"{path.relative_to(folder).as_posix()} {md5_of(path)}\n" for path in members)
+    return hashlib.md5("".join(lines).encode(), usedforsecurity=False).hexdigest()
+
+
 def download(url: str, target: Path, md5: str) -> None:
     """Download a file, which appears at ``target`` once it is complete and has its checksum.
 
     Raises
     ------
     OSError
-        The address cannot be reached, or the file cannot be written. Only in the second case does
-        the error have an ``errno``.
+        The address cannot be reached, or the file cannot be written (only then with an ``errno``).
     ValueError
         The downloaded file has another checksum.
     """
     import pooch  # imported here, since it is needed only once per data set and machine
 
-    fetcher = pooch.create(
-        target.parent,
-        base_url="",
-        registry={target.name: f"md5:{md5}"},
-        urls={target.name: url},
-        retry_if_failed=2,
-    )
-    fetcher.fetch(target.name, downloader=pooch.HTTPDownloader(progressbar=True))
+    registry, urls = {target.name: f"md5:{md5}"}, {target.name: url}
+    fetcher = pooch.create(target.parent, "", registry=registry, urls=urls, retry_if_failed=2)
+    fetcher.fetch(target.name, progressbar=True)
 
 
 class DataFiles:
-    """The files of one data set, and the checksums of those that were read.
-
-    Parameters
-    ----------
-    name : str
-        The data set's name, with which every error message begins.
+    """The files of one data set; each method raises a `DatasetError` that begins with its name.
 
     Attributes
     ----------
@@ -114,112 +98,61 @@ class DataFiles:
 
     def locate(self, relative: str) -> Path | None:
         """Return the first file or folder ``relative`` below one of the `roots`, or None."""
-        try:
-            return next((root / relative for root in roots() if (root / relative).exists()), None)
-        except OSError as error:
-            raise self.unreadable(Path(error.filename), error) from error
-
-    def find(self, relative: str, remedy: str) -> Path:
-        """Return the path of a file or folder that cannot be downloaded.
-
-        Raises
-        ------
-        DatasetError
-            The file was not found; the message gives the ``remedy``.
-        """
-        found = self.locate(relative)
-        if found is None:
-            raise self.missing(relative, remedy)
-        return found
+        return next((root / relative for root in roots() if (root / relative).exists()), None)
 
     def verified(self, relative: str, path: Path, md5: str) -> Path:
-        """Check the MD5 of ``path``, note that the file was read, and return the path.
-
-        Raises
-        ------
-        DatasetError
-            The file has another MD5; the message names the file and both checksums.
-        """
-        try:
-            found = md5_of(path)
-        except OSError as error:
-            raise self.unreadable(path, error) from error
-        if found != md5:
-            raise DatasetError(
-                f"{self.name}: {path} is damaged: its MD5 is {found}, but the published one is "
-                f"{md5}; delete the file and load {self.name} again"
-            )
+        """Check the MD5 of ``path``, note that the file was read, and return the path."""
+        if (found := md5_of(path)) != md5:
+            sums = f"its MD5 is {found}, but the published one is {md5}"
+            advice = f"delete the file and load {self.name} again"
+            raise DatasetError(f"{self.name}: {path} is damaged: {sums}; {advice}")
         self.md5[relative] = md5
         return path
 
-    def fetch(self, relative: str, md5: str, urls: list[str]) -> Path:
-        """Return the path of a file after checking it; download it if none of the `roots` has it.
-
-        Raises
-        ------
-        DatasetError
-            The file is damaged, or it was not found and cannot be downloaded or written.
-        """
+    def fetch(self, relative: str, md5: str, urls: Sequence[str]) -> Path:
+        """Return the path of a checked file; download it if none of the `roots` has it."""
         found = self.locate(relative)
         if found is None:
-            with self.cache_lock():
+            with self.writing():
+                # While this process waited, another one may have downloaded the file
                 found = self.locate(relative) or self.downloaded(relative, md5, urls)
         return self.verified(relative, found, md5)
 
-    def downloaded(self, relative: str, md5: str, urls: list[str]) -> Path:
+    def downloaded(self, relative: str, md5: str, urls: Sequence[str]) -> Path:
         """Download a file into the cache from the first address that works."""
         failures = []
         for url in urls:
             try:
                 download(url, CACHE / relative, md5)
+                return CACHE / relative
             except (OSError, ValueError) as error:
                 # An error number means that this computer failed; the next address would not help
                 if getattr(error, "errno", None) is not None:
-                    raise self.unwritable(error) from error
+                    raise
                 failures.append(f"{url}: {error}")
-            else:
-                return CACHE / relative
         raise self.missing(relative, f"download {' or '.join(urls)}", failures)
 
     def unpack(self, folder: str, archive: Path) -> Path:
-        """Unpack ``folder`` from a checked tar archive into the cache, and return its path.
-
-        Raises
-        ------
-        DatasetError
-            The cache cannot be written to.
-        """
+        """Unpack ``folder`` from a checked tar archive into the cache, and return its path."""
         place = CACHE / folder
-        with self.cache_lock():
-            if place.exists():  # another process was faster
-                return place
-            try:
+        with self.writing():
+            if not place.exists():  # another process may have been faster
                 with tempfile.TemporaryDirectory(dir=CACHE) as draft, tarfile.open(archive) as tar:
                     tar.extractall(draft, filter="data")
                     (Path(draft) / folder).replace(place)
-            except OSError as error:
-                raise self.unwritable(error) from error
         return place
 
-    def note_folder(self, relative: str, folder: Path, members: Iterable[Path]) -> None:
-        """Note that a folder was read, with one MD5 over the names and MD5s of its members."""
-        lines = sorted(
-            f"{path.relative_to(folder).as_posix()} {md5_of(path)}\n" for path in members
-        )
-        digest = hashlib.md5("".join(lines).encode(), usedforsecurity=False)
-        self.md5[relative] = digest.hexdigest()
-
-    def cache_lock(self) -> filelock.BaseFileLock:
-        """Return the lock on the cache, which only one process at a time can hold."""
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the lock on the cache; raise a `DatasetError` if the cache cannot be written to."""
         try:
             CACHE.mkdir(parents=True, exist_ok=True)
+            with filelock.FileLock(CACHE / ".lock"):
+                yield
         except OSError as error:
-            raise self.unwritable(error) from error
-        return filelock.FileLock(CACHE / ".lock")
+            raise DatasetError(f"{self.name}: {CACHE} cannot be written ({error})") from error
 
-    def missing(
-        self, relative: str, remedy: str, failures: list[str] | None = None
-    ) -> DatasetError:
+    def missing(self, relative: str, remedy: str, failures: Sequence[str] = ()) -> DatasetError:
         """Build the error for a missing file, with the places searched, the cause and a remedy."""
         places = ", ".join(str(root / relative) for root in roots())
         why = "the download failed" if failures else "the kit cannot download it"
@@ -228,11 +161,3 @@ class DataFiles:
             f"{self.name}: not found, and {why}. To get it, {remedy} into one of these places (set "
             f"CFLKIT_DATA to use your own folder): {places}{tried}"
         )
-
-    def unreadable(self, path: Path, error: OSError) -> DatasetError:
-        """Build the error for a file that exists but cannot be read."""
-        return DatasetError(f"{self.name}: {path} cannot be read ({error.strerror})")
-
-    def unwritable(self, error: OSError | ValueError) -> DatasetError:
-        """Build the error for a cache that cannot be written to."""
-        return DatasetError(f"{self.name}: {CACHE} cannot be written ({error})")

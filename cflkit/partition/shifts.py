@@ -1,10 +1,8 @@
-"""Recipes whose clusters differ by a shift of the images, not by classes as in `partition`.
+"""Recipes whose clusters differ by a shift of the images, not by classes.
 
-Like every recipe of `partition`, `make` takes an image set. It returns the image set that the
-clients draw from, here with shifted images, and the partition of its pool. The recipes are those of
-EMD-CFL: rotations (section 4.1; appendices C.1, C.2 and E.9), backdoors (appendices C.4 and C.5)
-and the domains of PACS (appendix C.3). They follow the authors' notebooks; notebook ``05_emd_cfl``
-lists the exceptions. Unlike in `partition.ocfl`, a client also has validation samples.
+The recipes are those of EMD-CFL: rotations (section 4.1; appendices C.1, C.2 and E.9), backdoors
+(appendices C.4 and C.5) and the domains of PACS (appendix C.3). They follow the authors' notebooks;
+notebook ``05_emd_cfl`` lists the exceptions. Each client also has validation samples.
 
 D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv
 2506.07769.
@@ -12,27 +10,28 @@ D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distr
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from matplotlib import colormaps
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cflkit.datasets import ImageSet
-from cflkit.partition import Indices, Partition, PartitionError
+from cflkit.datasets.images import ImageSet
+from cflkit.partition.manifest import Indices, Partition, PartitionError
 
 # A function from a group's images and their labels to the shifted images
 Shift = Callable[[Tensor, Tensor], Tensor]
 
 # Colours of Backdoor MNIST, in [0, 1]: green and purple as in the authors' code, and ten of its
-# forty shades of green
+# forty shades of green (the colour map "summer" of matplotlib)
 GREEN, PURPLE = (0.26, 0.63, 0.40), (149 / 255, 52 / 255, 235 / 255)
-SHADES = colormaps["summer"].resampled(40)(range(10))[:, :3]
-PATCHES = colormaps["tab10"](range(10))[:, :3]
+SHADES = np.array([[shade / 39, 0.5 + shade / 78, 0.4] for shade in range(10)])
+# Colours of the patches (the first five of matplotlib's "tab10")
+PATCHES = (
+    np.array([[31, 119, 180], [255, 127, 14], [44, 160, 44], [214, 39, 40], [148, 103, 189]]) / 255
+)
 PATCH_SIDE = 3
 VALIDATION_SHARE = 0.1
 # What a client of PACS has at least, training, validation and test together
@@ -41,25 +40,13 @@ PACS_IMAGES = 500
 
 @dataclass(frozen=True)
 class Group:
-    """Clients whose images are shifted in the same way.
+    """Clients whose images are shifted in the same way."""
 
-    Attributes
-    ----------
-    cluster : int
-        The true cluster; several groups can belong to one cluster.
-    shift : Shift
-        The shift of the group's images.
-    share : float
-        The share of its training images that the group keeps. Validation images are taken before
-        that, and all of them are kept.
-    classes : sequence of int, optional
-        The classes that the group holds; by default all.
-    """
-
-    cluster: int
+    cluster: int  # the true cluster, to which several groups can belong
     shift: Shift
+    # The share of its training images that the group keeps, after validation images were taken
     share: float = 1.0
-    classes: Sequence[int] | None = None
+    classes: Sequence[int] | None = None  # that the group holds; by default all
 
 
 def rotated(degrees: float) -> Shift:
@@ -94,10 +81,7 @@ def as_pixels(values: Tensor, images: Tensor) -> Tensor:
 
 
 def coloured(colours: Sequence[float] | NDArray[np.float64]) -> Shift:
-    """Build the shift that multiplies grey images by an RGB colour.
-
-    ``colours`` are one colour for all images, ``[3]``, or one per class, ``[classes, 3]``.
-    """
+    """Build the shift that multiplies grey images by an RGB colour ``[3]``, or ``[classes, 3]``."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         table = torch.as_tensor(np.array(colours), dtype=torch.float32)
@@ -108,16 +92,12 @@ def coloured(colours: Sequence[float] | NDArray[np.float64]) -> Shift:
 
 
 def patched(move: int = 0) -> Shift:
-    """Build the shift that paints a small square in the upper left corner.
-
-    The square has the colour number (label + ``move``) mod 5.
-    """
+    """Build the shift that paints the upper left corner with colour (label + ``move``) mod 5."""
 
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         colours = as_pixels(torch.as_tensor(PATCHES) * white(images), images)
         shifted = images.clone()
-        chosen = colours[(labels + move) % 5]
-        shifted[:, :, :PATCH_SIDE, :PATCH_SIDE] = chosen[:, :, None, None]
+        shifted[:, :, :PATCH_SIDE, :PATCH_SIDE] = colours[(labels + move) % 5][:, :, None, None]
         return shifted
 
     return shift
@@ -152,17 +132,9 @@ VERSIONS = (*ROTATIONS, "backdoor", "domains")
 
 
 def true_clusters(version: str, clients: int) -> NDArray[np.int64]:
-    """Return the true clusters ``[m]`` of clients among whom a version's groups are split evenly.
-
-    This is any version except ``domains``, whose clusters depend on the data.
-    """
+    """Return the true clusters ``[m]`` in any version except ``domains``, which needs the data."""
     # CORNERS, for images with colours, has the clusters of COLOURS
     groups = COLOURS if version == "backdoor" else ROTATIONS[version]
-    return clusters_of(groups, clients)
-
-
-def clusters_of(groups: Sequence[Group], clients: int) -> NDArray[np.int64]:
-    """Return the true clusters ``[m]`` of clients that are split evenly among the groups."""
     return np.repeat([group.cluster for group in groups], clients // len(groups))
 
 
@@ -189,16 +161,13 @@ def make(
         where it follows from the number of images.
     samples : int, optional
         The number of training and validation images per client, before a group drops a share of
-        them. By default all images of a group are split among its clients. To get fewer clients of
-        the size in the paper, give both ``clients`` and ``samples``. For ``domains``, it is the
-        smallest number of images per client, with its test images; by default the paper's 500.
+        them. By default all images of a group are split among its clients. For ``domains``, it is
+        the smallest number of images per client, with its test images; by default the paper's 500.
     published : bool
         Whether to follow the authors' code where the paper differs. The code splits the test images
         of a group of rotations among as many clients as there are in *all* groups. A client of
         Rotated MNIST then has 220 test images (here sometimes 230), not 892. The code also splits
         the domains of PACS into 64, 16 and 20 %, not 80, 10 and 10 %.
-    seed : int
-        The seed of the partition only.
 
     Returns
     -------
@@ -210,46 +179,27 @@ def make(
         The clients, with the splits ``train``, ``test`` and ``validation``. Backdoors also have the
         split ``backdoor``: the manipulated test images of the target clients, and nothing for the
         others.
-
-    Raises
-    ------
-    PartitionError
-        The version is unknown, or the images do not suit it or are too few.
     """
     if version not in VERSIONS:
         raise PartitionError(f"unknown version {version!r}; choose from {', '.join(VERSIONS)}")
-    recipe = {
-        "name": version,
-        "clients": clients,
-        "samples": samples,
-        "published": published,
-        "seed": seed,
-    }
+    recipe = {"name": version, "clients": clients, "samples": samples}
+    recipe |= {"published": published, "seed": seed}
     if version == "domains":
         if clients is not None:
-            raise PartitionError(
-                "the number of clients follows from the domains, so that clients must be None; "
-                "samples may say how many images a client has at least"
-            )
+            raise PartitionError("clients must be None, since their number follows from samples")
         return images, by_domains(images, recipe)
     if images.shape[1:] == (1, 1):
-        raise PartitionError(
-            f"{version} changes images, but {images.name} has features; give each sample a domain, "
-            "and choose the version domains"
-        )
+        advice = "give each sample a domain, and choose the version domains"
+        raise PartitionError(f"{version} changes images, but {images.name} has features; {advice}")
     if version == "backdoor":
         if images.classes != 10:
-            raise PartitionError(
-                f"backdoors need ten classes, but {images.name} has {images.classes}"
-            )
+            raise PartitionError(f"backdoors need ten classes; {images.name} has {images.classes}")
         groups = COLOURS if images.shape[0] == 1 else CORNERS
         manipulated = coloured(SHADES[::-1]) if images.shape[0] == 1 else patched(move=1)
     else:
         groups, manipulated = ROTATIONS[version], None
     if clients is None or clients < len(groups) or clients % len(groups):
-        raise PartitionError(
-            f"{version} has {len(groups)} groups: clients must be a multiple of this number"
-        )
+        raise PartitionError(f"{version} has {len(groups)} groups, which must divide clients")
     return by_groups(images, groups, manipulated, recipe)
 
 
@@ -262,12 +212,11 @@ def by_groups(
     test images of the target clients as ``manipulated`` changes them.
     """
     if not len(images.test_labels):
-        raise PartitionError(
-            f"{images.name} has no test images, and each client needs some; give them, or choose "
-            "data that have them"
-        )
+        raise PartitionError(f"{images.name} has no test images, but each client needs some")
     generator = np.random.default_rng(recipe["seed"])
     members = recipe["clients"] // len(groups)
+    # The authors' error in splitting the test images is only in their notebook for rotations
+    slip = recipe["published"] and manipulated is None
     source = torch.cat([images.images, images.test_images])
     labels = torch.cat([images.labels, images.test_labels])
     copies = len(groups) + (manipulated is not None)
@@ -275,16 +224,18 @@ def by_groups(
     pool = torch.zeros(copies, len(labels), channels, *source.shape[2:], dtype=source.dtype)
     splits: dict[str, list[Indices]] = {"train": [], "test": [], "validation": []}
     for number, group in enumerate(groups):
-        # The authors' error in splitting the test images is only in their notebook for rotations
-        slip = recipe["published"] and manipulated is None
+        classes = labels.unique() if group.classes is None else list(group.classes)
+        held = np.flatnonzero(np.isin(labels, classes))
+        first = held < len(images.labels)
+        train = split_among_clients(held[first], labels, members, recipe["samples"], generator)
         sharers = recipe["clients"] if slip else members
-        train, test = split_group(images, group, members, sharers, recipe["samples"], generator)
+        test = split_among_clients(held[~first], labels, sharers, None, generator)[:members]
         used = np.concatenate([*train, *test])
         pool[number, used] = group.shift(source[used], labels[used])
         for own, own_test in zip(train, test, strict=True):
             for name, rows in client_splits(own, own_test, group.share, generator).items():
                 splits[name].append(rows + number * len(labels))
-    clusters = clusters_of(groups, recipe["clients"])
+    clusters = np.repeat([group.cluster for group in groups], members)
     if manipulated is not None:
         targets = [
             rows % len(labels) if cluster == 0 else rows[:0]
@@ -294,44 +245,11 @@ def by_groups(
         pool[-1, tested] = manipulated(source[tested], labels[tested])
         splits["backdoor"] = [rows + len(groups) * len(labels) for rows in targets]
     name = f"{recipe['name']}-{images.name}"
-    shifted = replace(
-        images,
-        name=name,
-        images=pool.flatten(0, 1),
-        labels=labels.repeat(copies),
-        test_images=pool[0, :0],
-        test_labels=labels[:0],
-        domains=None,
-        owners=None,  # the groups' clients are made here
-    )
+    # The groups' clients are made here, so that owners and domains of the images do not count
+    pool, labels, none = pool.flatten(0, 1), labels.repeat(copies), pool[0, :0]
+    shifted = ImageSet(name, pool, labels, none, labels[:0], images.classes, files=images.files)
     train, test = splits.pop("train"), splits.pop("test")
     return shifted, Partition(name, train, test, clusters, recipe, splits)
-
-
-def split_group(
-    images: ImageSet,
-    group: Group,
-    clients: int,
-    sharers: int,
-    samples: int | None,
-    generator: np.random.Generator,
-) -> tuple[list[Indices], list[Indices]]:
-    """Split the images that a group holds among its clients.
-
-    Returns
-    -------
-    train, test : list of ndarray
-        For each client, row numbers in the sequence of all training images and then all test
-        images. The test images are split among ``sharers`` clients, the first of which belong to
-        the group.
-    """
-    labels = torch.cat([images.labels, images.test_labels])
-    rows = np.arange(len(labels))
-    held = np.isin(labels, labels.unique() if group.classes is None else list(group.classes))
-    first = rows < len(images.labels)
-    train = split_among_clients(rows[held & first], labels, clients, samples, generator)
-    test = split_among_clients(rows[held & ~first], labels, sharers, None, generator)
-    return train, test[:clients]
 
 
 def client_splits(
@@ -339,10 +257,10 @@ def client_splits(
 ) -> dict[str, Indices]:
     """Split a client's rows into training, validation and test; keep ``share`` of the training."""
     kept = int(len(own) * (1 - VALIDATION_SHARE))
-    if kept == len(own) or not kept or not len(own_test):
+    if not 0 < kept < len(own) or not len(own_test):
+        found = f"{len(own)} training and {len(own_test)} test images per client are too few"
         raise PartitionError(
-            f"{len(own)} training and {len(own_test)} test images per client are too few for "
-            "training, validation and test; use fewer clients or more samples"
+            f"{found} for training and validation; use fewer clients or more samples"
         )
     shuffled = generator.permutation(own)
     return {
@@ -364,21 +282,16 @@ def split_among_clients(
     Every class contributes only as many rows as the rarest class has. The authors do the same; the
     classes of MNIST differ in size by a quarter.
     """
-    classes = np.unique(labels[rows])
-    per_class = min(int((labels[rows] == label).sum()) for label in classes)
-    each = per_class / clients if samples is None else samples / len(classes)
-    cuts = np.floor(np.arange(clients + 1) * each).astype(int)
-    if cuts[-1] > per_class:
-        raise PartitionError(
-            f"{clients} clients with {samples} images each need {cuts[-1]} images of every class, "
-            f"but the rarest class has {per_class}"
-        )
-    held: list[list[Indices]] = [[] for _ in range(clients)]
-    for label in classes:
-        members = generator.permutation(rows[labels[rows].numpy() == label])
-        for client, (start, end) in enumerate(itertools.pairwise(cuts)):
-            held[client].append(members[start:end])
-    return [np.concatenate(parts) for parts in held]
+    own = labels[rows].numpy()
+    classes, counts = np.unique(own, return_counts=True)
+    each = counts.min() / clients if samples is None else samples / len(classes)
+    cuts = np.floor(np.arange(1, clients + 1) * each).astype(int)
+    if cuts[-1] > counts.min():
+        needs = f"{clients} clients with {samples} images need {cuts[-1]} images of every class"
+        raise PartitionError(f"{needs}, but the rarest class has {counts.min()}")
+    # What lies behind the last cut is nobody's
+    parts = [np.split(generator.permutation(rows[own == label]), cuts)[:-1] for label in classes]
+    return [np.concatenate(held) for held in zip(*parts, strict=True)]
 
 
 def by_domains(images: ImageSet, recipe: dict) -> Partition:
@@ -396,10 +309,8 @@ def by_domains(images: ImageSet, recipe: dict) -> Partition:
         rows = generator.permutation(np.flatnonzero(images.domains.numpy() == domain))
         clients = len(rows) // least
         if not clients:
-            raise PartitionError(
-                f"domain {domain} has {len(rows)} images, but a client needs {least}; samples says "
-                "how many"
-            )
+            short = f"domain {domain} has {len(rows)} images, but a client needs {least}"
+            raise PartitionError(f"{short}; samples says how many")
         tests = round(len(rows) * test_share)
         for client in range(clients):
             own, held_back = rows[tests:][client::clients], rows[:tests][client::clients]
@@ -408,6 +319,5 @@ def by_domains(images: ImageSet, recipe: dict) -> Partition:
             train.append(np.sort(own[cut:]))
             test.append(np.sort(held_back))
             clusters.append(domain)
-    return Partition(
-        images.name, train, test, np.array(clusters), recipe, {"validation": validation}
-    )
+    more = {"validation": validation}
+    return Partition(images.name, train, test, np.array(clusters), recipe, more)

@@ -1,0 +1,260 @@
+"""The named image sets, with one function per format of their files.
+
+Every file is checked against its checksum each time it is read. PACS has no published checksums, so
+its images are counted. The kit cannot download PACS and the rebuilt set.
+
+A set that is reduced or rebuilt has a name that says so (``cifar10-subset``,
+``bloodmnist-rebuilt``, ``pacs-64``, ``kmnist-test``). A result on such a set therefore cannot be
+mistaken for one on the original.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cflkit.datasets.files import DataFiles, DatasetError, md5_of_folder, read_arrays
+from cflkit.datasets.images import Array, ImageSet, as_images, fifth_for_test, read_picture
+
+# Reads images, labels, test images and test labels, and the domains of the images if there are any.
+# Images have any shape that `as_images` converts
+Reader = Callable[[DataFiles], Sequence[Array]]
+
+ZENODO = "https://zenodo.org/records/10519652/files/"
+# The file of each set and its MD5
+MEDMNIST = {
+    "pathmnist": ("PathMNIST/pathmnist.npz", "a8b06965200029087d5bd730944a56c1"),
+    "bloodmnist": ("BloodMNIST/bloodmnist.npz", "7053d0359d879ad8a5505303e11de1dc"),
+    "bloodmnist-rebuilt": (
+        "BloodMNIST/bloodmnist_rebuilt.npz",
+        "435c38bc14976809f1ba941504459064",
+    ),
+}
+KUZUSHIJI49 = "http://codh.rois.ac.jp/kmnist/dataset/k49/"
+KUZUSHIJI49_FILES = {
+    "k49-train-imgs.npz": "7ac088b20481cf51dcd01ceaab89d821",
+    "k49-train-labels.npz": "44a8e1b893f81e63ff38d73cad420f7a",
+    "k49-test-imgs.npz": "d352e201d846ce6b94f42c990966f374",
+    "k49-test-labels.npz": "4da6f7a62e67a832d5eb1bd85c5ee448",
+}
+CIFAR10_SUBSET = {
+    "CIFAR10/cifar10_subset_train.npz": "bec310e19ebaa902f7f7fa7acf1367fc",
+    "CIFAR10/cifar10_subset_test.npz": "de453a8049acd30d46d14912d2cd30c2",
+}
+# The number of images in each domain
+PACS = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
+
+
+def load(name: str) -> ImageSet:
+    """Load the set of `SETS` with this name; a `DatasetError` says what is missing or damaged."""
+    read, classes = SETS[name]
+    files = DataFiles(name)
+    try:
+        images, labels, test_images, test_labels, *domains = read(files)
+    except OSError as error:
+        raise DatasetError(f"{name}: {error}") from error
+
+    def numbers(values: Array) -> Tensor:
+        return torch.from_numpy(values.astype(np.int64).ravel())
+
+    return ImageSet(
+        name,
+        as_images(images, name),
+        numbers(labels),
+        as_images(test_images, name),
+        numbers(test_labels),
+        classes,
+        domains=numbers(domains[0]) if domains else None,
+        files=files.md5,
+    )
+
+
+def digits(files: DataFiles, side: int) -> Sequence[Array]:
+    """Read scikit-learn's handwritten digits (1,797 images, 8×8, 17 grey levels), without files.
+
+    The central test set has one fifth of each class and is always the same. The papers' networks
+    expect images with a ``side`` of 28 pixels, to which these are enlarged.
+    """
+    from sklearn.datasets import load_digits
+    from torchvision.transforms.v2.functional import resize
+
+    images, labels = load_digits(return_X_y=True)
+    grey = torch.from_numpy(np.rint(images.reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8))
+    grey = resize(grey, [side, side], antialias=True).numpy()
+    pool, test = fifth_for_test(labels)
+    return grey[pool], labels[pool], grey[test], labels[test]
+
+
+def idx(data: bytes) -> NDArray[np.uint8]:
+    """Decode the IDX format of MNIST and its relatives (uint8; the header names the dimensions)."""
+    dimensions = data[3]
+    shape = np.frombuffer(data, dtype=">i4", count=dimensions, offset=4)
+    return np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape).copy()
+
+
+def idx_files(files: DataFiles, source: str, first: int = 0) -> Sequence[Array]:
+    """Read the files of MNIST or a relative, from the ``first`` on, as torchvision lists them."""
+    import torchvision
+
+    described = getattr(torchvision.datasets, source)
+    paths = [
+        files.fetch(f"{source}/raw/{name}", md5, [mirror + name for mirror in described.mirrors])
+        for name, md5 in described.resources[first:]
+    ]
+    return [idx(gzip.decompress(path.read_bytes())) for path in paths]
+
+
+def kmnist_test(files: DataFiles) -> Sequence[Array]:
+    """Read the 10,000 official *test* images of KMNIST, of which 800 of each class are the pool.
+
+    The set is meant for users who do not have the 18 MB of train images.
+    """
+    images, labels = idx_files(files, "KMNIST", first=2)
+    pool = first_of_each(labels, 800)
+    return images[pool], labels[pool], images[~pool], labels[~pool]
+
+
+def first_of_each(labels: Array, count: int) -> NDArray[np.bool_]:
+    """Return a mask ``[N]`` of the first ``count`` samples of each class."""
+    mask = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        mask[np.flatnonzero(labels == label)[:count]] = True
+    return mask
+
+
+def emnist_digits(files: DataFiles) -> Sequence[Array]:
+    """Read EMNIST digits (240,000 + 40,000) from NIST's archive, which stores images transposed."""
+    from torchvision.datasets import EMNIST
+
+    archive = files.fetch("EMNIST/raw/gzip.zip", EMNIST.md5, [EMNIST.url])
+    with zipfile.ZipFile(archive) as members:
+        images, labels, test_images, test_labels = (
+            idx(gzip.decompress(members.read(f"gzip/emnist-digits-{part}-{kind}-ubyte.gz")))
+            for part in ("train", "test")
+            for kind in ("images-idx3", "labels-idx1")
+        )
+    return images.transpose(0, 2, 1), labels, test_images.transpose(0, 2, 1), test_labels
+
+
+def cifar10(files: DataFiles) -> Sequence[Array]:
+    """Read CIFAR-10 with torchvision's own loader; check every file before it is opened."""
+    from torchvision.datasets import CIFAR10
+
+    folder = files.locate(CIFAR10.base_folder) or files.unpack(
+        CIFAR10.base_folder, files.fetch(CIFAR10.filename, CIFAR10.tgz_md5, [CIFAR10.url])
+    )
+    names = (CIFAR10.meta["filename"], CIFAR10.meta["md5"])
+    for filename, md5 in [*CIFAR10.train_list, *CIFAR10.test_list, names]:
+        if not (folder / filename).exists():
+            advice = f"delete the folder and load {files.name} again, or unpack {CIFAR10.url}"
+            raise DatasetError(f"{files.name}: {folder} has no {filename}; {advice}")
+        files.verified(f"{CIFAR10.base_folder}/{filename}", folder / filename, md5)
+    train, test = (CIFAR10(folder.parent, train=part) for part in (True, False))
+    return train.data, np.array(train.targets), test.data, np.array(test.targets)
+
+
+def cifar10_subset(files: DataFiles) -> Sequence[Array]:
+    """Read the first 1,600 train and 400 test images of each class of CIFAR-10, in official order.
+
+    Where the files of the subset are missing, it is cut from the whole of CIFAR-10.
+    """
+    if not all(map(files.locate, CIFAR10_SUBSET)):
+        images, labels, test_images, test_labels = cifar10(files)
+        pool, test = first_of_each(labels, 1600), first_of_each(test_labels, 400)
+        return images[pool], labels[pool], test_images[test], test_labels[test]
+    parts = [read_arrays(files.fetch(*part, urls=())) for part in CIFAR10_SUBSET.items()]
+    return [part[key] for part in parts for key in ("images", "labels")]
+
+
+def medmnist(files: DataFiles) -> Sequence[Array]:
+    """Read PathMNIST or BloodMNIST; the pool is train and validation images, as in OCFL."""
+    relative, md5 = MEDMNIST[files.name]
+    filename = Path(relative).name
+    if files.name == "bloodmnist-rebuilt" and not files.locate(relative):
+        remedy = f"take the original, 'bloodmnist', or copy {filename} (made from the source "
+        raise files.missing(relative, remedy + "photographs; no server has it)")
+    path = files.fetch(relative, md5, [f"{ZENODO}{filename}?download=1"])
+    arrays = read_arrays(path)
+    images, labels = (
+        np.concatenate([arrays[f"train_{kind}"], arrays[f"val_{kind}"]])
+        for kind in ("images", "labels")
+    )
+    return images, labels, arrays["test_images"], arrays["test_labels"]
+
+
+def kuzushiji49(files: DataFiles) -> Sequence[Array]:
+    """Read Kuzushiji-49: 49 classes of cursive Japanese characters with unequal frequencies."""
+    paths = [
+        files.fetch(f"Kuzushiji49/{filename}", md5, [KUZUSHIJI49 + filename])
+        for filename, md5 in KUZUSHIJI49_FILES.items()
+    ]
+    return [read_arrays(path)["arr_0"] for path in paths]
+
+
+def pacs(files: DataFiles, side: int) -> Sequence[Array]:
+    """Read PACS, which has seven classes of images in four domains.
+
+    The images have 227×227 pixels; a smaller ``side`` scales them down. The source defines no test
+    split. Every image is therefore in the pool, and the central test set is empty.
+    """
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms.v2.functional import resize
+
+    remedy = "unpack the authors' images as PACS/<domain>/<class>/*.jpg from "
+    folder = files.locate("PACS")
+    if folder is None:
+        raise files.missing("PACS", remedy + "https://domaingeneralization.github.io")
+    found: list[tuple[str, int]] = []
+    for domain, count in PACS.items():
+        try:
+            members = ImageFolder(folder / domain)
+        except FileNotFoundError as error:
+            raise files.missing(f"PACS/{domain}", "unpack the whole of PACS") from error
+        if len(members.classes) != 7 or len(members) != count:
+            held = (
+                f"holds {len(members)} images of {len(members.classes)} classes, not {count} of 7"
+            )
+            raise DatasetError(f"{files.name}: {folder / domain} {held}; unpack the whole of PACS")
+        found += members.samples
+    paths, labels = zip(*found, strict=True)
+    images = []
+    for path in paths:
+        image = read_picture(path)
+        if image.shape == (3, 227, 227):
+            image = resize(image, [side, side], antialias=True)
+        if image.shape != (3, side, side):
+            size = f"{image.shape[2]}×{image.shape[1]} pixels, not {side}×{side}"
+            advice = "the original images are 'pacs', those of 64 pixels 'pacs-64'"
+            raise DatasetError(f"{files.name}: {path} has {size}; {advice}")
+        images.append(image.numpy())
+    files.md5["PACS"] = md5_of_folder(folder, map(Path, paths))
+    pool, numbers = np.stack(images), np.array(labels)
+    return pool, numbers, pool[:0], numbers[:0], np.repeat(np.arange(4), list(PACS.values()))
+
+
+# How each set is read, and its number of classes
+SETS: dict[str, tuple[Reader, int]] = {
+    "digits": (partial(digits, side=28), 10),
+    "digits-8x8": (partial(digits, side=8), 10),
+    "mnist": (partial(idx_files, source="MNIST"), 10),
+    "fashion-mnist": (partial(idx_files, source="FashionMNIST"), 10),
+    "kmnist": (partial(idx_files, source="KMNIST"), 10),
+    "kmnist-test": (kmnist_test, 10),
+    "emnist-digits": (emnist_digits, 10),
+    "cifar10": (cifar10, 10),
+    "cifar10-subset": (cifar10_subset, 10),
+    "pathmnist": (medmnist, 9),
+    "bloodmnist": (medmnist, 8),
+    "bloodmnist-rebuilt": (medmnist, 8),
+    "kuzushiji49": (kuzushiji49, 49),
+    "pacs": (partial(pacs, side=227), 7),
+    "pacs-64": (partial(pacs, side=64), 7),
+}
