@@ -92,8 +92,3 @@ def put_together(part: Any, arrays: Any) -> Any:
         return {key: put_together(value, arrays) for key, value in content}
     values = [put_together(value, arrays) for value in content]
     return tuple(values) if kind == "tuple" else values
-
-
-def num_bytes(records: RecordDict) -> int:
-    """Return how many bytes the records of a message take."""
-    return int(sum(record.count_bytes() for record in records.values()))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 
-from cflkit._bounds import STRICT, Count, Natural
+from cflkit._bounds import STRICT, Count, Natural, one_line
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import Partition
@@ -40,6 +41,28 @@ class Setting:
     training: LocalTraining
     seed: Natural = 0
 
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Setting:
+        """Read the setting from the values of a run (`cflkit.flower.server_app`).
+
+        Raises
+        ------
+        ValueError
+            A value has another form or is out of bounds.
+        """
+        try:
+            channels, height, width = map(int, str(config["shape"]).split(","))
+        except ValueError as error:
+            told = f"shape must be channels, height, width, not {config['shape']!r}"
+            raise ValueError(told) from error
+        local = {name: config[name] for name in ("epochs", "optimizer", "lr", "momentum")}
+        facts = {name: config[name] for name in ("clients", "model", "classes", "seed")}
+        try:
+            training = LocalTraining(batch_size=config["batch-size"], **local)
+            return cls(shape=(channels, height, width), training=training, **facts)
+        except ValidationError as error:
+            raise ValueError(one_line(error)) from error
+
     def federation(
         self, images: ImageSet, partition: Partition, per_round: int | None = None
     ) -> Federation:
@@ -54,12 +77,3 @@ class Setting:
             engine="threads",
             clients_per_round=per_round,
         )
-
-    def sent(self) -> dict[str, Any]:
-        """Return the setting in a form that can be sent."""
-        return asdict(self)
-
-    @classmethod
-    def received(cls, sent: dict[str, Any]) -> Setting:
-        """Return the setting that was sent."""
-        return cls(**{**sent, "training": LocalTraining(**sent["training"])})
