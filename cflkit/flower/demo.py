@@ -151,7 +151,7 @@ class Demo:
         """
         try:
             self.start()
-            status = self.wait()
+            status = self.wait(self.submit())
         finally:
             self.stop()
         if status != "finished:completed":
@@ -271,10 +271,13 @@ class Demo:
             raise DemoError(f"{' '.join(whole)} failed:\n{done.stdout}{done.stderr}")
         return told
 
-    def wait(self) -> str:
-        """Start the run, and wait until it has ended; return its status."""
+    def submit(self) -> str:
+        """Start the run; return its number."""
         config = str(self.settings)
-        number = self.flwr("run", str(APP), CONNECTION, "--run-config", config)["run-id"]
+        return self.flwr("run", str(APP), CONNECTION, "--run-config", config)["run-id"]
+
+    def wait(self, number: str) -> str:
+        """Wait until a run has ended; return its status."""
         while True:
             [found] = self.flwr("ls", CONNECTION, "--run-id", number)["runs"]
             if found["status"].startswith("finished"):
