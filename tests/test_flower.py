@@ -48,6 +48,7 @@ from cflkit.simulation import checkpoints
 from cflkit.simulation.lockstep import converse
 from tests.test_contract import OPTIONS
 
+TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
 CLIENTS = 6
 TRAINING = LocalTraining(epochs=1, batch_size=16)
 SETTING = Setting(CLIENTS, "linear", (1, 8, 8), 10, TRAINING)
@@ -72,7 +73,6 @@ class Grid:
     """Nodes in this process. ``spoil`` may replace or remove the reply of a client."""
 
     def __init__(self, folder):
-        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         self.data = {100 + c: (c, folder / f"{c}.npz") for c in range(CLIENTS)}
         self.spoil = lambda client, request, reply: reply
         self.replies, self.numbers, self.trainings = {}, itertools.count(), []
@@ -804,7 +804,6 @@ def test_a_resident_process_outlives_errors_and_peers_that_hang_up(clients):
                 Message(packed({"kind": kind, "setting": setting}), 1, "query")
                 for kind in ("hello", "goodbye")
             )
-            TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
             for _ in range(2):
                 said = unpacked(client_app.answer(hello, context).content)["answer"]
                 assert said["client"] == 3

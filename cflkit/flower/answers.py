@@ -24,10 +24,7 @@ Fits = Callable[..., bool]
 
 
 def is_array(answer: Any, *shape: int | None, finite: bool = True) -> bool:
-    """Return whether an answer is an array of this shape, with (finite) numbers in it.
-
-    A size of None stands for any size above zero.
-    """
+    """Return whether an answer is an array of numbers; a size of None is any above zero."""
     if not isinstance(answer, Tensor | np.ndarray) or answer.ndim != len(shape):
         return False
     sizes = zip(answer.shape, shape, strict=True)
@@ -69,13 +66,7 @@ QUESTIONS: dict[Question, Fits] = {
 
 
 def name_of(question: Question) -> str:
-    """Return the name by which a message calls a question.
-
-    Raises
-    ------
-    ValueError
-        Answers to this question are not safe to send.
-    """
+    """Return the name of a question in messages; a `ValueError` if no answer may be sent."""
     if question not in QUESTIONS:
         raise ValueError(
             f"clients do not answer {question.__name__!r} over a network, since the answer would "

@@ -89,12 +89,7 @@ class Demo:
         """Write the clients' files, keys and certificates, and the settings of the run.
 
         Results of a run with other settings are removed. With the same settings, a run that ended
-        early goes on from its checkpoint.
-
-        Returns
-        -------
-        Federation
-            That of the simulation.
+        early goes on from its checkpoint. The federation of the simulation is returned.
 
         Raises
         ------
@@ -136,18 +131,13 @@ class Demo:
         return Setting.of(self.config).federation(images, partition, per_round)
 
     def run(self, federation: Federation) -> pd.DataFrame:
-        """Run the federation and its simulation, and compare their models.
+        """Run the federation and its simulation; a `DemoError` says what failed.
 
         Returns
         -------
         DataFrame
             One row per method: ``accuracy`` after the last round, ``clusters``, and ``equal``:
             whether the models of all clients are those of the simulation, bit for bit.
-
-        Raises
-        ------
-        DemoError
-            A process or the run failed.
         """
         try:
             self.start()
@@ -172,13 +162,7 @@ class Demo:
     # --- Processes --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the SuperLink, tell it the nodes' keys, and start all nodes.
-
-        Raises
-        ------
-        DemoError
-            The SuperLink does not start.
-        """
+        """Start the SuperLink, tell it the nodes' keys, and start all nodes."""
         # The path of a socket may have 108 characters at most, and the demonstration's may be long
         self.sockets = Path(tempfile.mkdtemp(prefix="cflkit-"))
         with contextlib.ExitStack() as stack:  # ports that no process uses
@@ -282,7 +266,7 @@ class Demo:
             [found] = self.flwr("ls", CONNECTION, "--run-id", number)["runs"]
             if found["status"].startswith("finished"):
                 return found["status"]
-            time.sleep(1)
+            time.sleep(3)  # each question is a process of its own
 
 
 def answers(port: int) -> bool:
@@ -294,10 +278,7 @@ def answers(port: int) -> bool:
 def line_up_text(given: Sequence[str]) -> str:
     """Write methods, given as ``NAME`` or ``NAME:OPTION=VALUE,…``, as the setting ``methods``.
 
-    Raises
-    ------
-    DemoError, ParameterError
-        An option is not of this form, or a value is not YAML.
+    A `DemoError` or a `ParameterError` says which one has another form.
     """
     line_up = {}
     for text in given:

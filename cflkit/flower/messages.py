@@ -17,13 +17,9 @@ from torch import Tensor
 
 
 def packed(values: Mapping[str, Any]) -> RecordDict:
-    """Pack named values into records.
+    """Pack named values into two records: ``arrays``, and ``values`` with the rest as JSON.
 
-    Returns
-    -------
-    RecordDict
-        ``arrays``, in which the name of each array says where it belongs, such as ``jobs.models``
-        or ``answer.3``; and ``values``, the rest as JSON.
+    The name of an array says where it belongs, such as ``jobs.models`` or ``answer.3``.
 
     Raises
     ------

@@ -49,12 +49,9 @@ def save(path: Path, images: ImageSet, partition: Partition, client: int) -> Pat
 def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """Read a client's file: for each split, the images (or features) and the labels.
 
-    Parameters
-    ----------
-    path : path
-        An ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
-        perhaps for ``validation`` and ``backdoor``. Images have the types of one's own data
-        (`cflkit.datasets.own_data`). Instead of images there may be features ``[n, d]``.
+    It is an ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
+    perhaps for ``validation`` and ``backdoor``. Images have the types of one's own data
+    (`cflkit.datasets.own_data`). Instead of images there may be features ``[n, d]``.
 
     Raises
     ------
@@ -96,12 +93,8 @@ def federation_of(
 
     Parameters
     ----------
-    setting : Setting
-        The facts on which all agree.
-    data : path
-        The client's file.
-    client : int
-        The number of the client, from 0.
+    setting, data, client
+        The facts on which all agree; the client's file (`read`), and its number from 0.
     changed : int
         When the file was last changed, in nanoseconds; a file is read once per version.
     shared_seed : int, optional
@@ -167,13 +160,7 @@ def answered(
 
 
 def answer_to(request: dict[str, Any], federation: Federation, client: int) -> Any:
-    """Return the answer to a request; where it has jobs, one part per job.
-
-    Raises
-    ------
-    ValueError
-        The request is of a kind that nodes do not answer.
-    """
+    """Return the answer to a request; where it has jobs, one part per job."""
     match request:
         case {"kind": "hello"}:
             splits = federation.partition.splits

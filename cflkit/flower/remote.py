@@ -30,33 +30,24 @@ from cflkit.simulation.lockstep import Traffic, converse
 
 
 class RemoteFederation:
-    """Clients that are elsewhere.
+    """Clients that are elsewhere; see `Federation` for the attributes and methods.
+
+    All methods raise `ClientsAbsent` where clients that are needed do not answer.
 
     Parameters
     ----------
-    grid : Grid
-        Flower's connection to the nodes.
-    setting : Setting
-        The facts on which server and nodes agree.
+    grid, setting, timeout, wait
+        See `Nodes`.
     per_round : int, optional
         The number of clients that take part in a round; by default all.
-    timeout, wait : float
-        How long to wait for an answer, and for all clients at the start, in seconds.
     absent_allowed : bool
         Whether rounds go on without clients that do not answer (`converse_with_present`).
         Otherwise, such a client ends the run.
-
-    Attributes
-    ----------
-    nodes : Nodes
-        The nodes that are connected.
 
     Raises
     ------
     ValueError
         More clients should take part than there are.
-    ClientsAbsent
-        Not all clients have said hello in time.
     """
 
     task = "classification"
@@ -96,28 +87,15 @@ class RemoteFederation:
         return sha256(repr(sorted(self.nodes.samples.items())).encode()).hexdigest()
 
     def reachable(self, round: int) -> Tensor:
-        """Return the clients that answer in a round, ascending: those whose nodes are there.
-
-        Raises
-        ------
-        ClientsAbsent
-            A client is absent, and rounds may not go on without clients.
-        """
+        """Return the clients that answer in a round, ascending: those whose nodes are there."""
         self.nodes.enter(round)
         self._check(self.nodes.absent() if not self.absent_allowed else [])
         return torch.tensor(sorted(self.nodes.of), dtype=torch.int64)
 
     def participants(self, round: int) -> Tensor:
-        """Return the clients that take part in a round, ascending: those drawn that are present.
-
-        Raises
-        ------
-        ClientsAbsent
-            None of the drawn clients is present; also see `reachable`.
-        """
-        there = self.reachable(round)
+        """Return the clients that take part in a round, ascending: those drawn that are present."""
         chosen = self.drawn(torch.arange(self.clients), self.per_round, round)
-        present = chosen[torch.isin(chosen, there)]
+        present = chosen[torch.isin(chosen, self.reachable(round))]
         self._check(chosen.tolist() if not len(present) else [])
         return present
 
@@ -132,7 +110,7 @@ class RemoteFederation:
     # --- The primitives ---------------------------------------------------------------------------
 
     def train(self, jobs: Jobs, round: int, reported: bool = True) -> Tensor:
-        """Let clients train (`Federation.train`)."""
+        """Let clients train."""
         width = jobs.models.shape[1]
 
         def fits(job: int, model: Any) -> bool:
@@ -146,7 +124,7 @@ class RemoteFederation:
         return trained
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
-        """Let clients compute losses (`Federation.losses`)."""
+        """Let clients compute losses."""
         counts = [self.num_samples(client, split) for client in jobs.client_of.tolist()]
 
         def fits(job: int, values: Any) -> bool:
@@ -155,13 +133,7 @@ class RemoteFederation:
         return self._ask_all(jobs, "losses", fits, split=split)
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
-        """Let clients answer a question (`Federation.ask`).
-
-        Raises
-        ------
-        ValueError
-            Answers to this question are not safe to send.
-        """
+        """Let clients answer a question that is safe to answer (`name_of`)."""
         name = name_of(question)
 
         def fits(job: int, answer: Any) -> bool:
@@ -171,7 +143,7 @@ class RemoteFederation:
         return self._ask_all(jobs, "ask", fits, question=name, options=dict(options))
 
     def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
-        """Let clients evaluate models (`Federation.scores`); absent clients have no scores."""
+        """Let clients evaluate models; absent clients have no scores."""
         own: dict[int, list[Pair]] = {}
         for mixture, client in pairs:
             if client in self.nodes.of:
@@ -196,13 +168,7 @@ class RemoteFederation:
     def _ask_all(
         self, jobs: Jobs, kind: str, fits: Callable[[int, Any], bool], **request: Any
     ) -> list[Any]:
-        """Send each client its jobs, and return the answers in the order of all jobs.
-
-        Raises
-        ------
-        ClientsAbsent
-            A client does not answer, or its answer is of no use.
-        """
+        """Send each client its jobs, and return the answers in the order of all jobs."""
         own: dict[int, list[int]] = {}
         for job, client in enumerate(jobs.client_of.tolist()):
             own.setdefault(client, []).append(job)
@@ -212,7 +178,7 @@ class RemoteFederation:
         return [found[job] for job in range(len(jobs))]
 
     def _check(self, absent: Sequence[int]) -> None:
-        """Raise `ClientsAbsent` if somebody is absent."""
+        """Raise `ClientsAbsent` if somebody is."""
         if absent:
             raise ClientsAbsent(absent, self.nodes.faults)
 
@@ -226,11 +192,8 @@ def converse_with_present(
 ) -> tuple[dict[str, Traffic], dict[str, Diverged]]:
     """Run a round as `converse` does; if clients fail in it, begin it again without them.
 
-    Raises
-    ------
-    ClientsAbsent
-        A method asks clients that were absent before, so that no round can go on; or nobody who
-        should take part is there.
+    It raises `ClientsAbsent` if a method asks clients that were absent before, or if nobody who
+    should take part is there.
     """
     before = {name: copy.deepcopy(method.state()) for name, method in methods.items()}
     counts = history.requested, history.trained

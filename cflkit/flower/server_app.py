@@ -108,13 +108,7 @@ def run(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
 
 
 def line_up_of(text: str) -> dict[str, Method]:
-    """Build the methods that the setting ``methods`` describes.
-
-    Raises
-    ------
-    ValueError
-        The setting has another form, an option is wrong, or a method does not run over a network.
-    """
+    """Build the methods of the setting ``methods``; a `ValueError` says which one cannot be."""
     try:
         described = parse_yaml("methods", text)
     except ParameterError:

@@ -20,14 +20,12 @@ class Setting:
 
     Attributes
     ----------
-    clients : int
-        The number of clients m.
+    clients, classes : int
+        The number of clients m, and that of classes, which are numbered from 0.
     model : str
         A name that `cflkit.models.make` knows.
     shape : tuple of int
         ``(channels, height, width)`` of an image.
-    classes : int
-        The number of classes; labels are from 0 to this number − 1.
     training : LocalTraining
         The local training of a round.
     seed : int
@@ -43,13 +41,7 @@ class Setting:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Setting:
-        """Read the setting from the values of a run (`cflkit.flower.server_app`).
-
-        Raises
-        ------
-        ValueError
-            A value has another form or is out of bounds.
-        """
+        """Read the values of a run; a `ValueError` says which one cannot be."""
         try:
             channels, height, width = map(int, str(config["shape"]).split(","))
         except ValueError as error:
