@@ -7,7 +7,6 @@ which talk over TLS.
 import contextlib
 import dataclasses
 import itertools
-import json
 import socket
 import ssl
 import subprocess
@@ -253,23 +252,20 @@ def test_a_question_that_is_not_declared_is_neither_asked_nor_answered(clients):
         node.answered(whole, 0, folder / "0.npz")
 
 
-plain = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text()
-    | st.binary(max_size=8),
-    lambda parts: (
-        st.lists(parts, max_size=3)
-        | st.lists(parts, max_size=3).map(tuple)
-        | st.dictionaries(st.text(max_size=4), parts, max_size=3)
-    ),
-    max_leaves=8,
-)
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
+names = st.text(max_size=4)
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=5), plain, max_size=3))
+def whole(parts):
+    """Lists, tuples and dictionaries of parts."""
+    lists = st.lists(parts, max_size=3)
+    return lists | lists.map(tuple) | st.dictionaries(names, parts, max_size=3)
+
+
+plain = st.recursive(leaves | st.text() | st.binary(max_size=8), whole, max_leaves=8)
+
+
+@given(st.dictionaries(names.filter(bool), plain, max_size=3))
 def test_values_come_back_as_they_were_sent(values):
     assert unpacked(packed(values)) == values
 
@@ -775,18 +771,14 @@ def test_the_process_beside_the_data_answers_and_tells_its_errors(clients):
         answering.join()
 
 
-def beside(place, data):
-    """Start a resident process with the data of client 3."""
-    command = [sys.executable, "-m", "cflkit.flower.resident", str(place), "--client", "3"]
-    return subprocess.Popen([*command, "--data", str(data)], stdout=-1, stderr=-1, text=True)
-
-
-@pytest.mark.nightly
-def test_a_resident_process_tells_at_once_that_its_file_is_wrong(tmp_path):
-    np.savez(tmp_path / "client.npz", train_images=np.zeros((2, 8, 8)))
-    process = beside(tmp_path / "socket", tmp_path / "client.npz")
-    assert f"{tmp_path / 'client.npz'} needs train_labels" in process.communicate()[1]
-    assert process.returncode == 2 and not (tmp_path / "socket").exists()
+def test_a_resident_process_tells_at_once_that_its_file_is_wrong(tmp_path, monkeypatch, capsys):
+    np.savez(tmp_path / "own.npz", train_images=np.zeros((2, 8, 8)))
+    command = ["resident", str(tmp_path / "socket"), "--client", "3"]
+    monkeypatch.setattr(sys, "argv", [*command, "--data", str(tmp_path / "own.npz")])
+    with pytest.raises(SystemExit, match="2"):
+        resident.main()
+    assert f"{tmp_path / 'own.npz'} needs train_labels" in capsys.readouterr().err
+    assert not (tmp_path / "socket").exists()
 
 
 @pytest.mark.nightly
@@ -795,7 +787,9 @@ def test_a_resident_process_outlives_errors_and_peers_that_hang_up(clients):
     with tempfile.TemporaryDirectory(prefix="cflkit-") as short:
         private, place = Path(short) / "hospital-3.key", Path(short) / "hospital-3.socket"
         private.write_text("a node's private key")
-        process = beside(place, clients[1] / "3.npz")
+        command = [sys.executable, "-m", "cflkit.flower.resident", str(place), "--client", "3"]
+        command += ["--data", str(clients[1] / "3.npz")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout.readline() == "client 3 listens\n"
             context = Context(0, 0, {"socket": str(place)}, RecordDict(), {})
@@ -830,31 +824,16 @@ def test_the_client_app_does_not_wait_for_torch():
 # --- Real processes -------------------------------------------------------------------------------
 
 
-def settings(line_up, **more):
-    """The settings of a short run."""
-    return {"methods": json.dumps(line_up), "model": "linear", "epochs": 1} | more
-
-
 @pytest.mark.nightly
 def test_fifteen_processes_give_the_models_of_the_simulation(tmp_path):
-    line_up = {
-        "OCFL": {"method": "ocfl"},
-        "Sattler": {"method": "sattler", "eps1": 1e3, "eps2": 1e-6, "min_rounds": 0},
-        "IFCA": {"method": "ifca", "k": 4},
-        "EMD-CFL": {"method": "emd-cfl", "epsilon": 0.1},
-    }
-    own = demo.Demo(
-        tmp_path / "run",
-        version="backdoor",
-        clients=15,
-        samples=30,
-        config=settings(line_up, rounds=3),
-    )
-    table = own.run(own.prepare())
-    assert table["method"].tolist() == list(line_up)
-    assert table["equal"].all(), table.to_string()
-    assert (table["clusters"] > 1).all(), "models of clusters have been trained"
-    messages = pd.read_csv(own.output / "messages.csv", keep_default_na=False)
+    line_up = ["ocfl", "sattler:eps1=1e3,eps2=1e-6,min_rounds=0", "ifca:k=4", "emd-cfl:epsilon=0.1"]
+    command = ["federate", str(tmp_path / "run"), "--version", "backdoor", "--clients", "15"]
+    command += itertools.chain(*(("--methods", name) for name in line_up))
+    assert main([*command, "--samples", "30"]) == 0, "the models are equal, bit for bit"
+    rounds = pd.read_csv(tmp_path / "run" / "output" / "rounds.csv").groupby("method")
+    assert set(rounds.groups) == set(line_up)
+    assert (rounds["n_clusters"].last() > 1).all(), "models of clusters have been trained"
+    messages = pd.read_csv(tmp_path / "run" / "output" / "messages.csv", keep_default_na=False)
     assert set(messages["kind"]) == {"hello", "losses", "train", "ask", "scores"}
     counts = messages.groupby(["client", "direction"]).size().unstack()
     assert (counts.loc[0:, "down"] == counts.loc[0:, "up"]).all()
@@ -863,20 +842,26 @@ def test_fifteen_processes_give_the_models_of_the_simulation(tmp_path):
 @pytest.mark.nightly
 def test_killed_processes_cost_a_round_at_most(tmp_path):
     """A node is killed; then all are killed, and new processes go on from the checkpoint."""
-    line_up = {"IFCA": {"method": "ifca", "k": 2}}
-    # A late answer would be none
-    config = settings(line_up, rounds=5, absent="leave", timeout=120.0)
+    config = {"methods": "{IFCA: {method: ifca, k: 2}}", "model": "linear", "rounds": 5}
+    config |= {"absent": "leave", "timeout": 120.0}  # a late answer would be none
     own = demo.Demo(tmp_path / "run", clients=4, samples=40, config=config)
     own.prepare()
     done = own.output / "checkpoint.pt"
+
+    def wait_for_round():
+        """Wait until a checkpoint that is younger than this call exists."""
+        begin = time.time()
+        while not done.exists() or done.stat().st_mtime < begin:
+            assert time.time() < begin + 600, "it took too long"
+            time.sleep(0.5)
+
     try:
         own.start()
         own.submit()
-        wait_for(done.exists)
+        wait_for_round()
         own.kill("client-03")
         own.kill("client-03-data")
-        before = done.stat().st_mtime
-        wait_for(lambda: done.stat().st_mtime > before)
+        wait_for_round()
         own.stop()
         own.start()
         assert own.wait(own.submit()) == "finished:completed"
@@ -887,25 +872,3 @@ def test_killed_processes_cost_a_round_at_most(tmp_path):
     messages = pd.read_csv(own.output / "messages.csv")
     last = messages[(messages["round"] == 5) & (messages["kind"] == "train")]
     assert set(last["client"]) == {0, 1, 2, 3}, "the node that was killed takes part again"
-
-
-def wait_for(condition, limit=600):
-    """Wait until something is true."""
-    end = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.5)
-
-
-@pytest.mark.nightly
-def test_the_command_runs_a_federation(tmp_path):
-    command = "-m cflkit federate run --clients 2 --rounds 1 --methods fedavg --samples 40"
-    done = subprocess.run(
-        [sys.executable, *command.split()],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,  # not a measure of speed: clients that never meet would wait for ever
-    )
-    assert done.returncode == 0, done.stderr
-    assert "the models are equal to those of the simulation, bit for bit" in done.stdout
