@@ -205,7 +205,7 @@ def test_no_message_has_samples_or_labels(clients):
     names = ("ocfl", "ifca", "emd-cfl", "pacfl", "cfl-gp")
     more = {"ifca": {"k": 2}, "emd_cfl": {"epsilon": 0.1}, "pacfl": {"p": 1}, "cfl_gp": {"k": 2}}
     run(made(*names, **more), nodes, 2)
-    up = {(sent.kind, sent.contents) for sent in nodes.nodes.log if sent.direction == "up"}
+    up = {(row["kind"], row["contents"]) for row in nodes.nodes.log if row["direction"] == "up"}
     size = nodes.parameters
     trained = {contents for kind, contents in up if kind == "train"}
     assert trained, "there were trainings"

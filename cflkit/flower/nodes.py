@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from logging import INFO, WARNING
 from typing import Any
 
@@ -29,24 +29,6 @@ class NoAnswer(Exception):
     """A reply has no answer; the message says why."""
 
 
-@dataclass(frozen=True)
-class Sent:
-    """A message that crossed the wire, for the log.
-
-    ``seconds`` are those from the start. ``round`` is 0 before the first one. ``client`` is -1 if
-    the server does not know it yet. ``direction`` is ``down`` or ``up``. ``contents`` has the names
-    and shapes of the arrays.
-    """
-
-    seconds: float
-    round: int
-    client: int
-    kind: str
-    direction: str
-    contents: str
-    bytes: int
-
-
 class Nodes:
     """The nodes that are connected, each of which has the data of one client.
 
@@ -67,8 +49,10 @@ class Nodes:
         Why each absent client is absent.
     samples : dict of int to dict
         How many samples each client has in each split.
-    log : list of Sent
-        Every message.
+    log : list of dict
+        Every message: ``seconds`` from the start, ``round`` (0 before the first one), ``client``
+        (-1 if it is not known yet), ``kind``, ``direction`` (``down`` to the client, or ``up``),
+        ``contents`` (the names and shapes of the arrays) and ``bytes``.
 
     Raises
     ------
@@ -78,7 +62,7 @@ class Nodes:
 
     def __init__(self, grid: Grid, setting: Setting, timeout: float, wait: float) -> None:
         self.grid, self.setting, self.timeout = grid, setting, timeout
-        self.log: list[Sent] = []
+        self.log: list[dict[str, Any]] = []
         self.of: dict[int, int] = {}
         self.faults: dict[int, str] = {}
         self.samples: dict[int, dict[str, int]] = {}
@@ -237,10 +221,17 @@ class Nodes:
         """Write a message into the log."""
         arrays: Mapping[str, Any] = content.array_records.get("arrays", {})
         names = [f"{name} {'×'.join(map(str, a.shape)) or 'scalar'}" for name, a in arrays.items()]
-        seconds = round(time.monotonic() - self._start, 2)
-        size = int(sum(record.count_bytes() for record in content.values()))
-        told = ", ".join(names)
-        self.log.append(Sent(seconds, self._round + 1, client, kind, direction, told, size))
+        self.log.append(
+            {
+                "seconds": round(time.monotonic() - self._start, 2),
+                "round": self._round + 1,
+                "client": client,
+                "kind": kind,
+                "direction": direction,
+                "contents": ", ".join(names),
+                "bytes": int(sum(record.count_bytes() for record in content.values())),
+            }
+        )
 
 
 def is_sequence(answer: Any) -> bool:
