@@ -755,6 +755,9 @@ def test_the_command_tells_whether_the_models_are_equal(tmp_path, monkeypatch, c
 
 
 def test_the_process_beside_the_data_answers_and_tells_its_errors(clients):
+    assert node.federation_of(SETTING, clients[1] / "3.npz", 3, 0, 81349).shared_seed == 81349
+    with pytest.raises(ValueError, match="start the node with --node-config"):
+        client_app.answer(None, Context(0, 0, {"client": 3}, RecordDict(), {}))
     near, far = Pipe()
     setting = dataclasses.asdict(SETTING)
     for kind in ("hello", "goodbye", "hello"):

@@ -25,6 +25,8 @@ app = ClientApp()
 @app.query()
 def answer(message: Message, context: Context) -> Message:
     """Answer one message of the server."""
+    if "socket" not in context.node_config:
+        raise ValueError("start the node with --node-config 'socket=\"client.socket\"'")
     socket = Path(str(context.node_config["socket"]))
     with Client(str(socket), authkey=key_of(socket).read_bytes()) as connection:
         return Message(passed_on(connection, message.content), reply_to=message)
