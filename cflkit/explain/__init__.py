@@ -2,6 +2,9 @@
 
 Captum computes GradCAM (R. Selvaraju et al.: Grad-CAM, ICCV 2017). Insertion and deletion are those
 of V. Petsiuk, A. Das, K. Saenko: RISE, BMVC 2018. `assessment` applies them to cluster models.
+
+Everywhere, ``network`` is in evaluation mode, ``images`` are floats ``[n, channels, height,
+width]``, and ``classes`` (``[n]``, int64) are the classes to explain, predicted or true.
 """
 
 from __future__ import annotations
@@ -27,12 +30,6 @@ def gradcam(network: nn.Module, images: Tensor, classes: Tensor, layer: str) -> 
 
     Parameters
     ----------
-    network : nn.Module
-        The network in evaluation mode.
-    images : Tensor
-        ``[n, channels, height, width]``, float.
-    classes : Tensor
-        ``[n]``, int64: the class to explain, predicted or true.
     layer : str
         The name of a layer with spatial outputs; `models.LAST_FEATURES` names the usual ones.
 
@@ -138,11 +135,8 @@ def curves(
 
     Parameters
     ----------
-    network : nn.Module
-        The network in evaluation mode.
-    images, maps, classes : Tensor
-        ``[n, channels, height, width]``; the saliency maps ``[n, height, width]``; and ``[n]``, the
-        class whose probability is recorded.
+    maps : Tensor
+        ``[n, height, width]``, the saliency maps.
     step : int
         The number of pixels that change per step, the most salient first. The last may have fewer.
     baseline : {"zeros", "blur", "mean"}
@@ -155,8 +149,7 @@ def curves(
     Raises
     ------
     ValueError
-        There is no image, the step is below 1, the baseline is unknown, or the maps have another
-        size.
+        There is no image, the step is below 1, the baseline is unknown, or the maps do not fit.
     """
     n, _, height, width = images.shape
     if not n:
