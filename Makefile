@@ -55,7 +55,7 @@ MACHINES := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_
 	GLIBC_TUNABLES=glibc.malloc.tcache_count=0
 
 nightly: lint staged ## What takes hours: kills, processes over sockets, the book, the last bit perturbed, other machines
-	'$(BIN)/python' -m pytest tests -m nightly --network --numprocesses 2
+	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2
 	$(PYTEST) tests $(STAGED) -m 'not nightly' --perturb 1
 	for machine in $(MACHINES); do echo $$machine && env $$machine $(PYTEST) tests $(STAGED) -m 'not nightly' || exit 1; done
 

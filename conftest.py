@@ -18,11 +18,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SEED",
         help="perturb the last bit of every trained parameter, as another processor might",
     )
-    parser.addoption(
-        "--network",
-        action="store_true",
-        help="also run federations of many processes, which take ten minutes",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,15 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
         startup.mkdir(parents=True, exist_ok=True)  # kernels run it before their first cell
         (startup / "perturb.py").write_text(first_cell(seed=seed), encoding="utf-8")
         os.environ["IPYTHONDIR"] = str(startup.parent.parent)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the tests of large federations unless they are asked for."""
-    if not config.getoption("--network"):
-        skip = pytest.mark.skip(reason="takes ten minutes; run with --network")
-        for item in items:
-            if "network" in item.keywords:
-                item.add_marker(skip)
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

@@ -409,10 +409,10 @@ def real_federation():
     with tempfile.TemporaryDirectory() as folder:
         told = demo.line_up_text(["fedavg", "ifca:k=2"])
         own = demo.Demo(Path(folder), config={"rounds": 3, "methods": told})
-        federation, _ = demo.prepare(own)
+        federation = own.prepare()
         history = simulation.run(server_app.line_up_of(told), federation, 3, progress=False)
         begin = perf_counter()
-        assert demo.run(own)["equal"].all()
+        assert own.run(own.prepare())["equal"].all()
         whole = perf_counter() - begin
         messages = pd.read_csv(own.output / "messages.csv")
     rounds = messages[messages["round"] > 0]

@@ -2,6 +2,9 @@
 
 Captum computes GradCAM (R. Selvaraju et al.: Grad-CAM, ICCV 2017). Insertion and deletion are those
 of V. Petsiuk, A. Das, K. Saenko: RISE, BMVC 2018. `assessment` applies them to cluster models.
+
+Everywhere, ``network`` is in evaluation mode, ``images`` are floats ``[n, channels, height,
+width]``, and ``classes`` (``[n]``, int64) are the classes to explain, predicted or true.
 """
 
 from __future__ import annotations
@@ -20,24 +23,13 @@ SMALLEST_BLURRED = BLUR // 2 + 1  # of a smaller image, the border cannot be mir
 CHUNK = 1024
 
 
-def gradcam(
-    network: nn.Module,
-    images: Tensor,
-    classes: Tensor,
-    layer: str,
-) -> Tensor:
+def gradcam(network: nn.Module, images: Tensor, classes: Tensor, layer: str) -> Tensor:
     """Compute GradCAM maps by Captum's ``LayerGradCam``, enlarged to the size of the images.
 
     As in GradCAM's paper, only evidence for the class counts, and maps are enlarged bilinearly.
 
     Parameters
     ----------
-    network : nn.Module
-        The network in evaluation mode.
-    images : Tensor
-        ``[n, channels, height, width]``, float.
-    classes : Tensor
-        ``[n]``, int64: the class to explain, predicted or true.
     layer : str
         The name of a layer with spatial outputs; `models.LAST_FEATURES` names the usual ones.
 
@@ -66,14 +58,7 @@ def gradcam(
 
 
 def spatial_layer(network: nn.Module, image: Tensor, layer: str) -> nn.Module:
-    """Return the layer of this name, if its output is spatial.
-
-    Raises
-    ------
-    ValueError
-        There is no such layer, or its output for an ``image`` (``[1, channels, height, width]``)
-        has no height and width.
-    """
+    """Return the layer of this name; a `ValueError` if its output for an image is not spatial."""
     known = {name: module for name, module in network.named_modules() if name}
     if layer not in known:
         raise ValueError(f"the network has no layer {layer!r}; its layers are {', '.join(known)}")
@@ -116,8 +101,7 @@ class Curves:
     Attributes
     ----------
     insertion, deletion : Tensor
-        ``[n, steps + 1]``: probabilities from the baseline to the image, and from the image to the
-        baseline. The most salient pixels change first.
+        ``[n, steps + 1]``: probabilities from the baseline to the image, and back.
     """
 
     insertion: Tensor
@@ -151,16 +135,10 @@ def curves(
 
     Parameters
     ----------
-    network : nn.Module
-        The network in evaluation mode.
-    images : Tensor
-        ``[n, channels, height, width]``.
     maps : Tensor
         ``[n, height, width]``, the saliency maps.
-    classes : Tensor
-        ``[n]``, the class whose probability is recorded.
     step : int
-        The number of pixels that change per step; the last step may have fewer.
+        The number of pixels that change per step, the most salient first. The last may have fewer.
     baseline : {"zeros", "blur", "mean"}
         The values in place of absent pixels. The OCFL authors use zeros; in RISE's deletion, zero
         is the mean colour of normalised images. RISE's insertion uses a blurred image, and the blur
@@ -171,8 +149,7 @@ def curves(
     Raises
     ------
     ValueError
-        There is no image, the step is below 1, the baseline is unknown, or the maps have another
-        size.
+        There is no image, the step is below 1, the baseline is unknown, or the maps do not fit.
     """
     n, _, height, width = images.shape
     if not n:
@@ -193,10 +170,8 @@ def curves(
         image, place = part.T
         changed = (rank[image] < counts[place][:, None]).view(-1, 1, height, width)
         present, absent = images[image], without[image]
-        for found, inside, outside in (
-            (insertion, present, absent),
-            (deletion, absent, present),
-        ):
+        ways = (insertion, present, absent), (deletion, absent, present)
+        for found, inside, outside in ways:
             with torch.inference_mode():
                 # A quarter less time on a CPU than without channels last
                 mixed = torch.where(changed, inside, outside)
@@ -208,13 +183,7 @@ def curves(
 
 
 def background(images: Tensor, baseline: str) -> Tensor:
-    """Build the images whose pixels replace the absent ones.
-
-    Raises
-    ------
-    ValueError
-        The baseline is unknown.
-    """
+    """Build the images whose pixels replace the absent ones; see `curves`."""
     if baseline == "zeros":
         return torch.zeros_like(images)
     if baseline == "blur":

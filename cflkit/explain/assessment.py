@@ -7,25 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
+from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from cflkit.explain import (
-    CHUNK,
-    area,
-    brightness_maps,
-    centre_maps,
-    curves,
-    gradcam,
-    random_maps,
-)
+from cflkit._bounds import STRICT
+from cflkit.explain import CHUNK, area, brightness_maps, centre_maps, curves, gradcam, random_maps
 from cflkit.federation import Federation
 from cflkit.methods.base import Method
 from cflkit.metrics import diverged_in
@@ -34,7 +27,6 @@ from cflkit.partition import Partition
 from cflkit.simulation.history import History, Summary
 
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
-EXPLAINED = ("predicted", "true")
 # GradCAM, and the baselines to compare it with: GradCAM on a network that was never trained, and
 # maps that do not depend on the model (noise, a blob in the middle, the image's own brightness)
 MAPS = ("GradCAM", "untrained", "noise", "centre", "brightness")
@@ -56,18 +48,13 @@ def samples_from(
     ----------
     source : {"in-cluster", "out-of-cluster", "orchestrator"}
         The test sets of the cluster's clients, those of all other clients, or the central test set.
-    partition : Partition
-        The samples that each client holds.
-    labels : array_like
-        ``[m]``, the cluster of each client.
-    cluster : int
-        The cluster to explain.
+    partition, labels, cluster
+        The samples that each client holds, the cluster of each client (``[m]``), and the cluster to
+        explain.
     central : int
         The number of samples in the central test set.
-    size : int
-        The number of samples to draw without replacement. If the source has fewer, all are drawn.
-    seed : int
-        The seed of the draw.
+    size, seed : int
+        The number of samples to draw without replacement, all if there are fewer; and the seed.
 
     Returns
     -------
@@ -98,7 +85,7 @@ def samples_from(
     return np.sort(generator.permutation(pool)[:size])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Assessment:
     """The options of `assess`.
 
@@ -122,14 +109,8 @@ class Assessment:
     sample_size: int = 350
     step: int = 20
     baseline: str = "zeros"
-    explained: str = "predicted"
+    explained: Literal["predicted", "true"] = "predicted"
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.explained not in EXPLAINED:
-            raise ValueError(
-                f"unknown class {self.explained!r} to explain; choose from {', '.join(EXPLAINED)}"
-            )
 
 
 def of_explanations(table: pd.DataFrame) -> Summary:
@@ -156,13 +137,9 @@ def assess(
 
     Parameters
     ----------
-    methods : mapping of str to Method
-        The methods after their run. Methods that share a model and its clients share its
-        explanations.
-    federation : Federation
-        The federation on which they ran.
-    trained : History
-        The history of that run, which has the number of rounds and the cost.
+    methods, federation, trained
+        The methods after their run, the federation on which they ran, and the history of that run.
+        Methods that share a model and its clients share its explanations.
     how : Assessment
         The options.
 
@@ -207,13 +184,9 @@ def assess(
             key = keys[model], *members.tolist()
             if key not in known:
                 known[key] = explain_cluster(federation, models[model], labels, cluster, how)
-            common = {
-                "method": name,
-                "round": last,
-                "cluster": cluster,
-                "clients": "|".join(map(str, members)),
-            }
-            rows += [common | row for row in known[key]]
+            common = {"method": name, "round": last, "cluster": cluster}
+            clients = "|".join(map(str, members))
+            rows += [{**common, "clients": clients, **row} for row in known[key]]
     minutes = trained.minutes + (perf_counter() - begin) / 60
     return dataclasses.replace(trained, rows=rows, minutes=minutes, summarise=of_explanations)
 
@@ -253,23 +226,18 @@ def explain_images(
         answers = torch.cat([network(part).softmax(dim=1) for part in images.split(CHUNK)])
     predicted = answers.argmax(dim=1)
     classes = predicted if how.explained == "predicted" else truth
+    makers = {
+        "GradCAM": lambda: gradcam(network, images, classes, how.layer),
+        "untrained": lambda: gradcam(untrained, images, classes, how.layer),
+        "noise": lambda: random_maps(images, how.seed),
+        "centre": lambda: centre_maps(images),
+        "brightness": lambda: brightness_maps(images),
+    }
+    options: dict[str, Any] = {"step": how.step, "baseline": how.baseline, "seed": how.seed}
     rows = []
     for kind in kinds:
-        if kind == "noise":
-            maps = random_maps(images, how.seed)
-        elif kind == "centre":
-            maps = centre_maps(images)
-        elif kind == "brightness":
-            maps = brightness_maps(images)
-        else:
-            explained_network = untrained if kind == "untrained" else network
-            maps = gradcam(explained_network, images, classes, how.layer)
-        found = curves(
-            *(network, images, maps, classes),
-            step=how.step,
-            baseline=how.baseline,
-            seed=how.seed,
-        )
+        maps = makers[kind]()
+        found = curves(network, images, maps, classes, **options)
         rows.append(
             {
                 "map": kind,
@@ -286,9 +254,6 @@ def explain_images(
 
 def described(name: str, areas: Tensor) -> dict[str, float]:
     """Compute the mean, standard deviation and quantiles of areas ``[n]``, one per image."""
-    quantiles = np.quantile(areas.double().numpy(), QUANTILES)
-    return {
-        name: float(areas.mean()),
-        f"{name}_std": float(areas.double().numpy().std()),
-        **{f"{name}_p{100 * q:02.0f}": float(v) for q, v in zip(QUANTILES, quantiles, strict=True)},
-    }
+    values = areas.double().numpy()
+    found = {f"{name}_p{100 * q:02.0f}": float(np.quantile(values, q)) for q in QUANTILES}
+    return {name: float(areas.mean()), f"{name}_std": float(values.std())} | found

@@ -8,8 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 
 def write_certificates(folder: Path, names: Sequence[str], addresses: Sequence[str]) -> None:
@@ -18,65 +24,59 @@ def write_certificates(folder: Path, names: Sequence[str], addresses: Sequence[s
     Parameters
     ----------
     folder : Path
-        The folder; it gets ``ca.crt``, ``ca.key``, ``server.crt`` and ``server.key``.
+        The folder; it gets ``ca.crt``, ``server.crt`` and ``server.key``. The authority's key is
+        not kept.
     names, addresses : sequence of str
         The names and the addresses by which nodes reach the server.
     """
-    authority = ec.generate_private_key(ec.SECP384R1())
-    server = ec.generate_private_key(ec.SECP384R1())
-    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "cflkit demonstration")])
+    authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     now = datetime.datetime.now(datetime.UTC)
+    # From Python 3.13 on, certificates need these: who signs, and that it may sign certificates
+    signer = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    signs = x509.KeyUsage(False, False, False, False, False, True, False, False, False)
+    ips = (x509.IPAddress(ipaddress.ip_address(address)) for address in addresses)
+    reached = x509.SubjectAlternativeName([*map(x509.DNSName, names), *ips])
 
-    def builder(subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        return (
+    def named(name: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+    def write(
+        file: str, name: str, key: ec.EllipticCurvePrivateKey, *extensions: x509.ExtensionType
+    ) -> None:
+        builder = (
             x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(key)
+            .subject_name(named(name))
+            .issuer_name(named("cflkit demonstration"))
+            .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(hours=1))
             .not_valid_after(now + datetime.timedelta(days=30))
         )
+        for extension in extensions:
+            must = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+            builder = builder.add_extension(extension, critical=must)
+        certificate = builder.sign(authority, hashes.SHA384())
+        (folder / file).write_bytes(certificate.public_bytes(Encoding.PEM))
 
-    own = (
-        builder(issuer, authority.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(authority, hashes.SHA384())
-    )
-    reached = [
-        *map(x509.DNSName, names),
-        *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
-    ]
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
-    signed = (
-        builder(subject, server.public_key())
-        .add_extension(x509.SubjectAlternativeName(reached), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(authority, hashes.SHA384())
-    )
-    for name, certificate, key in (("ca", own, authority), ("server", signed, server)):
-        (folder / f"{name}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        write_private_key(folder / f"{name}.key", key)
+    whole, leaf = x509.BasicConstraints(True, 0), x509.BasicConstraints(False, None)
+    write("ca.crt", "cflkit demonstration", authority, whole, signs, signer)
+    own = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer)
+    write("server.crt", names[0], server, leaf, reached, own)
+    private = server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    write_private(folder / "server.key", private)
 
 
 def write_key_pair(path: Path) -> None:
     """Write a node's private key, and its public key as ``.pub``, as Flower reads them."""
     key = ec.generate_private_key(ec.SECP384R1())
-    write_private_key(path.with_name(f"{path.name}.key"), key, serialization.PrivateFormat.OpenSSH)
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    write_private(path.with_name(f"{path.name}.key"), private)
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     path.with_name(f"{path.name}.pub").write_bytes(public)
 
 
-def write_private_key(
-    path: Path,
-    key: ec.EllipticCurvePrivateKey,
-    form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
-) -> None:
-    """Write a private key that only its owner can read."""
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read."""
     path.unlink(missing_ok=True)  # one that others can read would stay readable
     path.touch(mode=0o600)
-    path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    )
+    path.write_bytes(content)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import signal
@@ -19,144 +18,49 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from importlib.resources import as_file, files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 import torch
 
 from cflkit import datasets, simulation
-from cflkit.datasets import DatasetError
 from cflkit.federation import Federation
 from cflkit.flower import node
 from cflkit.flower.certificates import write_certificates, write_key_pair
-from cflkit.flower.server_app import line_up_of, setting_of
-from cflkit.partition import PartitionError, shifts
-from cflkit.reproduce.parameters import ParameterError
-from cflkit.reproduce.values import parse_yaml
+from cflkit.flower.server_app import line_up_of
+from cflkit.flower.setting import Setting
+from cflkit.partition import shifts
+from cflkit.reproduce.values import parsed
 
-# How long processes may take to start, in seconds
+# The Flower app, which `flwr run` sends to the nodes, and its settings
+APP = Path(__file__).with_name("app")
+PROJECT = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))
+DEFAULTS: dict[str, Any] = PROJECT["tool"]["flwr"]["app"]["config"]
+# How long the SuperLink may take to start, in seconds
 PATIENCE = 120.0
 CONNECTION = "cflkit"
 
 
 class DemoError(Exception):
-    """A process of the demonstration failed; the message says which, and where its log lies."""
+    """The demonstration failed; the message says why, and perhaps where a log lies."""
 
 
-@dataclass(frozen=True)
 class Demo:
-    """What the demonstration runs.
+    """A demonstration; `prepare` it first, and then `run` it.
 
-    Attributes
+    Parameters
     ----------
     folder : Path
         Where data, keys, logs and results lie.
     dataset, version, clients, samples
         The data, how they differ between clients, the number of clients, and the samples of each
         (`shifts.make`).
-    config : dict
+    config : mapping
         Settings of the run, see `cflkit.flower.server_app`.
-    """
-
-    folder: Path
-    dataset: str = "digits-8x8"
-    version: str = "quarter-turn"
-    clients: int = 4
-    samples: int | None = 200
-    config: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def output(self) -> Path:
-        """Return the folder of the results."""
-        return self.folder / "output"
-
-    @property
-    def settings(self) -> Path:
-        """Return the file with all settings of the run."""
-        return self.folder / "settings.toml"
-
-
-@contextlib.contextmanager
-def app_folder() -> Iterator[Path]:
-    """Give the folder of the Flower app, which `flwr run` sends to the nodes."""
-    with as_file(files("cflkit.flower") / "app") as folder:
-        yield folder
-
-
-# --- Preparation ----------------------------------------------------------------------------------
-
-
-def prepare(demo: Demo) -> tuple[Federation, dict[str, Any]]:
-    """Write the clients' files, keys and certificates, and the settings of the run.
-
-    Results of a run with other settings are removed. With the same settings, a run that ended early
-    goes on from its checkpoint.
-
-    Returns
-    -------
-    federation : Federation
-        The federation of the simulation.
-    settings : dict
-        All settings of the run: those of the app, with those of the demonstration.
-
-    Raises
-    ------
-    DatasetError, PartitionError, ValueError
-        The data, the version or the methods are unknown or do not fit.
-    DemoError
-        The folder has files of somebody else.
-    """
-    if demo.folder.exists() and any(demo.folder.iterdir()) and not demo.settings.exists():
-        raise DemoError(f"{demo.folder} has other files; name a new or an empty folder")
-    demo.folder.mkdir(parents=True, exist_ok=True)
-    with app_folder() as app:
-        project = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
-    settings = project["tool"]["flwr"]["app"]["config"] | demo.config
-    line_up_of(str(settings["methods"]))  # a wrong method is told before anything starts
-    images, partition = shifts.make(
-        datasets.load(demo.dataset),
-        demo.version,
-        clients=demo.clients,
-        samples=demo.samples,
-        seed=int(settings["seed"]),
-    )
-    settings |= {
-        "output": str(demo.output),
-        "clients": demo.clients,
-        "shape": ", ".join(map(str, images.shape)),
-        "classes": images.classes,
-    }
-    text = f"# {demo.dataset}, {demo.version}, samples: {demo.samples}\n{toml(settings)}"
-    if not demo.settings.exists() or demo.settings.read_text(encoding="utf-8") != text:
-        shutil.rmtree(demo.output, ignore_errors=True)
-        demo.settings.write_text(text, encoding="utf-8")
-    for client in range(demo.clients):
-        node.save(demo.folder / f"client-{client:02d}.npz", images, partition, client)
-    keys = demo.folder / "keys"
-    shutil.rmtree(keys, ignore_errors=True)  # those of another day, or of fewer clients
-    keys.mkdir(mode=0o700)
-    write_certificates(keys, ["localhost"], ["127.0.0.1"])
-    for client in range(demo.clients):
-        write_key_pair(keys / f"client-{client:02d}")
-    per_round = int(settings["clients-per-round"]) or None
-    return setting_of(settings).federation(images, partition, per_round), settings
-
-
-# --- Processes ------------------------------------------------------------------------------------
-
-
-class Running:
-    """The processes of a demonstration.
-
-    Parameters
-    ----------
-    demo : Demo
-        The demonstration, already prepared.
 
     Attributes
     ----------
@@ -165,14 +69,108 @@ class Running:
         data (``client-00-data``).
     """
 
-    def __init__(self, demo: Demo) -> None:
-        self.demo, self.keys = demo, demo.folder / "keys"
-        self.port, *self.node_ports = free_ports(1 + demo.clients)
-        self.address = f"127.0.0.1:{self.port}"
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        dataset: str = "digits-8x8",
+        version: str = "quarter-turn",
+        clients: int = 4,
+        samples: int = 200,
+        config: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self.folder, self.keys, self.output = folder, folder / "keys", folder / "output"
+        self.dataset, self.version, self.samples = dataset, version, samples
+        self.names = [f"client-{client:02d}" for client in range(clients)]
+        self.config, self.settings = {**DEFAULTS, **config}, folder / "settings.toml"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def prepare(self) -> Federation:
+        """Write the clients' files, keys and certificates, and the settings of the run.
+
+        Results of a run with other settings are removed. With the same settings, a run that ended
+        early goes on from its checkpoint. The federation of the simulation is returned.
+
+        Raises
+        ------
+        DatasetError, PartitionError, ValueError
+            The data, the version or the methods are unknown or do not fit.
+        DemoError
+            The folder has files of somebody else.
+        """
+        if self.folder.exists() and any(self.folder.iterdir()) and not self.settings.exists():
+            raise DemoError(f"{self.folder} has other files; name a new or an empty folder")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        line_up_of(str(self.config["methods"]))  # a wrong method is told before anything starts
+        images, partition = shifts.make(
+            datasets.load(self.dataset),
+            self.version,
+            clients=len(self.names),
+            samples=self.samples,
+            seed=int(self.config["seed"]),
+        )
+        self.config |= {
+            "output": str(self.output),
+            "clients": len(self.names),
+            "shape": ", ".join(map(str, images.shape)),
+            "classes": images.classes,
+        }
+        # JSON writes texts, numbers and truth values as TOML does
+        lines = [f"{name} = {json.dumps(value)}\n" for name, value in self.config.items()]
+        text = "".join([f"# {self.dataset}, {self.version}, samples: {self.samples}\n", *lines])
+        if not self.settings.exists() or self.settings.read_text(encoding="utf-8") != text:
+            shutil.rmtree(self.output, ignore_errors=True)
+            self.settings.write_text(text, encoding="utf-8")
+        shutil.rmtree(self.keys, ignore_errors=True)  # those of another day, or of fewer clients
+        self.keys.mkdir(mode=0o700)
+        write_certificates(self.keys, ["localhost"], ["127.0.0.1"])
+        for client, name in enumerate(self.names):
+            node.save(self.folder / f"{name}.npz", images, partition, client)
+            write_key_pair(self.keys / name)
+        per_round = int(self.config["clients-per-round"]) or None
+        return Setting.of(self.config).federation(images, partition, per_round)
+
+    def run(self, federation: Federation) -> pd.DataFrame:
+        """Run the federation and its simulation; a `DemoError` says what failed.
+
+        Returns
+        -------
+        DataFrame
+            One row per method: ``accuracy`` after the last round, ``clusters``, and ``equal``:
+            whether the models of all clients are those of the simulation, bit for bit.
+        """
+        try:
+            self.start()
+            status = self.wait(self.submit())
+        finally:
+            self.stop()
+        if status != "finished:completed":
+            reason = self.output / "error.txt"
+            told = reason.read_text(encoding="utf-8").strip() if reason.exists() else status
+            raise DemoError(f"the run failed: {told}; see {self.folder / 'server.log'}")
+        line_up = line_up_of(str(self.config["methods"]))
+        simulation.run(line_up, federation, int(self.config["rounds"]), progress=False)
+        found = torch.load(self.output / "models.pt", weights_only=True)
+        rounds = pd.read_csv(self.output / "rounds.csv")
+        rows = []
+        for name, method in line_up.items():
+            last = rounds[rounds["method"] == name].iloc[-1]
+            equal = all(map(torch.equal, found[name].values(), method.client_models()))
+            rows.append([name, last["accuracy"], last.get("n_clusters"), equal])
+        return pd.DataFrame(rows, columns=["method", "accuracy", "clusters", "equal"])
+
+    # --- Processes --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the SuperLink, tell it the nodes' keys, and start all nodes."""
         # The path of a socket may have 108 characters at most, and the demonstration's may be long
         self.sockets = Path(tempfile.mkdtemp(prefix="cflkit-"))
-        home = demo.folder / "flower"
+        with contextlib.ExitStack() as stack:  # ports that no process uses
+            free = [stack.enter_context(socket.socket()) for _ in ("server", *self.names)]
+            for own in free:
+                own.bind(("127.0.0.1", 0))
+            self.port, *node_ports = (own.getsockname()[1] for own in free)
+        home = self.folder / "flower"
         home.mkdir(exist_ok=True)
         self.environment = os.environ | {
             "FLWR_HOME": str(home),
@@ -184,26 +182,8 @@ class Running:
         }
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-            f'address = "{self.address}"\nroot-certificates = "{self.keys / "ca.crt"}"\n'
+            f'address = "127.0.0.1:{self.port}"\nroot-certificates = "{self.keys / "ca.crt"}"\n'
         )
-
-    def start(self) -> None:
-        """Start the SuperLink, tell it the nodes' keys, and start all nodes."""
-        self.sockets.mkdir(mode=0o700, exist_ok=True)
-        self.start_server()
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(self.register, range(self.demo.clients)))
-        for client in range(self.demo.clients):
-            self.start_node(client)
-
-    def start_server(self) -> None:
-        """Start the SuperLink, and wait until it answers.
-
-        Raises
-        ------
-        DemoError
-            It does not answer in time.
-        """
         self.launch(
             "server",
             "flower-superlink",
@@ -212,45 +192,38 @@ class Running:
             *("--ssl-keyfile", str(self.keys / "server.key")),
             "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
-            *("--host", "127.0.0.1"),
-            *("--port", str(self.port)),
+            *("--host", "127.0.0.1", "--port", str(self.port)),
         )
-        address, end = ("127.0.0.1", self.port), time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError), socket.create_connection(address, 1):
-                return
-            if self.processes["server"].poll() is not None:
-                break
+        end = time.monotonic() + PATIENCE
+        while not answers(self.port):
+            if time.monotonic() > end or self.processes["server"].poll() is not None:
+                raise DemoError(f"the SuperLink did not start; see {self.folder / 'server.log'}")
             time.sleep(0.2)
-        raise DemoError(f"the SuperLink did not start; see {self.demo.folder / 'server.log'}")
+        keys = [str(self.keys / f"{name}.pub") for name in self.names]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda key: self.flwr("supernode", "register", key, CONNECTION), keys))
+        for client, port in enumerate(node_ports):
+            self.start_node(client, port)
 
-    def register(self, client: int) -> None:
-        """Tell the SuperLink the public key of a node."""
-        key = self.keys / f"client-{client:02d}.pub"
-        self.flwr("supernode", "register", str(key), CONNECTION)
-
-    def start_node(self, client: int) -> None:
+    def start_node(self, client: int, port: int) -> None:
         """Start the two processes of a client: one with its data, and one that talks to Flower."""
-        name = f"client-{client:02d}"
-        data, own = self.demo.folder / f"{name}.npz", self.sockets / f"{name}.socket"
-        given = ("--client", str(client), "--data", str(data))
-        self.launch(
-            f"{name}-data", sys.executable, "-m", "cflkit.flower.resident", str(own), *given
-        )
+        name = self.names[client]
+        data, own = self.folder / f"{name}.npz", self.sockets / f"{name}.socket"
+        resident = (sys.executable, "-m", "cflkit.flower.resident", str(own))
+        self.launch(f"{name}-data", *resident, "--client", str(client), "--data", str(data))
         self.launch(
             name,
             "flower-supernode",
             *("--root-certificates", str(self.keys / "ca.crt")),
-            *("--superlink", self.address),
+            *("--superlink", f"127.0.0.1:{self.port}"),
             *("--auth-supernode-private-key", str(self.keys / f"{name}.key")),
-            *("--node-config", f'client={client} socket="{own}"'),
-            *("--host", "127.0.0.1"),
-            *("--port", str(self.node_ports[client])),
+            *("--node-config", f'socket="{own}"'),
+            *("--host", "127.0.0.1", "--port", str(port)),
         )
 
     def launch(self, name: str, *command: str) -> None:
         """Start a process whose output goes to a log."""
-        with (self.demo.folder / f"{name}.log").open("ab") as log:
+        with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 command,
                 stdout=log,
@@ -272,161 +245,50 @@ class Running:
             self.kill(name)
         shutil.rmtree(self.sockets, ignore_errors=True)
 
-    def flwr(self, *command: str) -> str:
-        """Run a command of Flower; return its output.
+    def flwr(self, *command: str) -> dict[str, Any]:
+        """Run a command of Flower and return its answer; a `DemoError` tells why it failed."""
+        whole = ("flwr", *command, "--format", "json")
+        done = subprocess.run(whole, env=self.environment, capture_output=True, text=True)
+        _, brace, answer = done.stdout.partition("{")
+        told = json.loads(brace + answer) if brace else {}
+        if not told.get("success"):
+            raise DemoError(f"{' '.join(whole)} failed:\n{done.stdout}{done.stderr}")
+        return told
 
-        Raises
-        ------
-        DemoError
-            The command failed.
-        """
-        done = subprocess.run(
-            ["flwr", *command], env=self.environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise DemoError(f"flwr {' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-        return done.stdout
+    def submit(self) -> str:
+        """Start the run; return its number."""
+        config = str(self.settings)
+        return self.flwr("run", str(APP), CONNECTION, "--run-config", config)["run-id"]
 
-    def submit(self) -> int:
-        """Start the run; return its number.
-
-        Raises
-        ------
-        DemoError
-            Flower refuses the run.
-        """
-        with app_folder() as app:
-            given = ("--run-config", str(self.demo.settings), "--format", "json")
-            said = self.flwr("run", str(app), CONNECTION, *given)
-        answer = json.loads(said[said.index("{") :])
-        if not answer["success"]:
-            raise DemoError(f"Flower refuses the run: {answer['error-message']}")
-        return int(answer["run-id"])
-
-    def status(self, run: int) -> str:
-        """Return the status of a run, such as ``running`` or ``finished:completed``."""
-        said = self.flwr("ls", CONNECTION, "--run-id", str(run), "--format", "json")
-        [found] = json.loads(said[said.index("{") :])["runs"]
-        return str(found["status"])
-
-    def wait(self, run: int, limit: float) -> str:
-        """Wait until a run has ended; return its status.
-
-        Raises
-        ------
-        DemoError
-            It has not ended within ``limit`` seconds.
-        """
-        end = time.monotonic() + limit
-        while time.monotonic() < end:
-            status = self.status(run)
-            if status.startswith("finished"):
-                return status
-            time.sleep(1)
-        raise DemoError(f"the run did not end within {limit:g} seconds")
+    def wait(self, number: str) -> str:
+        """Wait until a run has ended; return its status."""
+        while True:
+            [found] = self.flwr("ls", CONNECTION, "--run-id", number)["runs"]
+            if found["status"].startswith("finished"):
+                return found["status"]
+            time.sleep(3)  # each question is a process of its own
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that no process uses."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for own in sockets:
-            own.bind(("127.0.0.1", 0))
-        return [own.getsockname()[1] for own in sockets]
-
-
-def toml(values: Mapping[str, Any]) -> str:
-    """Write flat settings as TOML; JSON has the same forms for texts, numbers and truth values."""
-    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
-
-
-# --- The demonstration ----------------------------------------------------------------------------
-
-
-def run(demo: Demo, limit: float = math.inf) -> pd.DataFrame:
-    """Run the demonstration, and compare its models with those of the simulation.
-
-    Returns
-    -------
-    DataFrame
-        One row per method: ``accuracy`` after the last round, ``clusters``, and ``equal``: whether
-        the models of all clients are those of the simulation, bit for bit.
-
-    Raises
-    ------
-    DemoError
-        The settings do not fit, a process failed, or the run took longer than ``limit`` seconds.
-    """
-    try:
-        prepared = prepare(demo)
-    except (DatasetError, PartitionError, ValueError) as error:
-        raise DemoError(str(error)) from error
-    return conduct(demo, *prepared, limit)
-
-
-def conduct(
-    demo: Demo, federation: Federation, settings: Mapping[str, Any], limit: float = math.inf
-) -> pd.DataFrame:
-    """Do what `run` does, once everything is prepared.
-
-    Raises
-    ------
-    DemoError
-        A process failed, or the run took longer than ``limit`` seconds.
-    """
-    running = Running(demo)
-    try:
-        running.start()
-        status = running.wait(running.submit(), limit)
-    finally:
-        running.stop()
-    if status != "finished:completed":
-        reason = demo.output / "error.txt"
-        told = reason.read_text(encoding="utf-8").strip() if reason.exists() else status
-        raise DemoError(f"the run failed: {told}; see {demo.folder / 'server.log'}")
-    return compared(demo, federation, settings)
-
-
-def compared(demo: Demo, federation: Federation, settings: Mapping[str, Any]) -> pd.DataFrame:
-    """Run the simulation, and compare its models with those of the federation."""
-    line_up = line_up_of(str(settings["methods"]))
-    simulation.run(line_up, federation, int(settings["rounds"]), progress=False)
-    found = torch.load(demo.output / "models.pt", weights_only=True)
-    rounds = pd.read_csv(demo.output / "rounds.csv")
-    rows = []
-    for name, method in line_up.items():
-        models, mixture = method.client_models()
-        last = rounds[rounds["method"] == name].iloc[-1]
-        equal = torch.equal(found[name]["models"], models)
-        rows.append(
-            {
-                "method": name,
-                "accuracy": last["accuracy"],
-                "clusters": last.get("n_clusters"),
-                "equal": equal and torch.equal(found[name]["mixture"], mixture),
-            }
-        )
-    return pd.DataFrame(rows)
+def answers(port: int) -> bool:
+    """Return whether a process of this machine listens on a port."""
+    with socket.socket() as own:
+        return own.connect_ex(("127.0.0.1", port)) == 0
 
 
 def line_up_text(given: Sequence[str]) -> str:
     """Write methods, given as ``NAME`` or ``NAME:OPTION=VALUE,…``, as the setting ``methods``.
 
-    Raises
-    ------
-    DemoError
-        An option is not of this form.
+    A `DemoError` or a `ParameterError` says which one has another form.
     """
     line_up = {}
     for text in given:
         name, _, options = text.partition(":")
-        try:
-            pairs = [option.split("=", 1) for option in options.split(",") if option]
-            own = {key: parse_yaml(key, value) for key, value in pairs if key != "method"}
-            json.dumps(own)  # a date is YAML, and no value of an option
-        except (ValueError, TypeError, ParameterError) as error:
-            raise DemoError(f"{text!r} must be NAME or NAME:OPTION=VALUE,…") from error
-        if len(own) < len(pairs):
-            raise DemoError(f"{text!r} names an option twice, or the option 'method'")
-        line_up[text] = {"method": name} | own
-    return json.dumps(line_up)
+        pairs = [option.partition("=") for option in options.split(",") if option]
+        names = {"method", *(option for option, _, _ in pairs)}
+        if len(names) <= len(pairs) or not all(equals for _, equals, _ in pairs):
+            raise DemoError(
+                f"{text!r} must be NAME or NAME:OPTION=VALUE,…, without an option 'method', and "
+                "without one twice"
+            )
+        line_up[text] = {"method": name} | parsed({option: value for option, _, value in pairs})
+    return json.dumps(line_up, default=str)

@@ -17,13 +17,9 @@ from torch import Tensor
 
 
 def packed(values: Mapping[str, Any]) -> RecordDict:
-    """Pack named values into records.
+    """Pack named values into two records: ``arrays``, and ``values`` with the rest as JSON.
 
-    Returns
-    -------
-    RecordDict
-        ``arrays``, in which the name of each array says where it belongs, such as ``jobs.models``
-        or ``answer.3``; and ``values``, the rest as JSON.
+    The name of an array says where it belongs, such as ``jobs.models`` or ``answer.3``.
 
     Raises
     ------
@@ -92,8 +88,3 @@ def put_together(part: Any, arrays: Any) -> Any:
         return {key: put_together(value, arrays) for key, value in content}
     values = [put_together(value, arrays) for value in content]
     return tuple(values) if kind == "tuple" else values
-
-
-def num_bytes(records: RecordDict) -> int:
-    """Return how many bytes the records of a message take."""
-    return int(sum(record.count_bytes() for record in records.values()))

@@ -7,7 +7,6 @@ the seed, so the node trains exactly as the simulation does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +22,7 @@ from cflkit.datasets import DatasetError, ImageSet
 from cflkit.datasets.files import read_arrays
 from cflkit.datasets.own_data import as_features, as_images, as_labels
 from cflkit.federation import Diverged, Federation, Jobs, LocalTraining
-from cflkit.flower import answers
+from cflkit.flower.answers import QUESTIONS, name_of
 from cflkit.flower.messages import packed, unpacked
 from cflkit.flower.setting import Setting
 from cflkit.partition import Partition
@@ -50,12 +49,9 @@ def save(path: Path, images: ImageSet, partition: Partition, client: int) -> Pat
 def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """Read a client's file: for each split, the images (or features) and the labels.
 
-    Parameters
-    ----------
-    path : path
-        An ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
-        perhaps for ``validation`` and ``backdoor``. Images have the types of one's own data
-        (`cflkit.datasets.own_data`). Instead of images there may be features ``[n, d]``.
+    It is an ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
+    perhaps for ``validation`` and ``backdoor``. Images have the types of one's own data
+    (`cflkit.datasets.own_data`). Instead of images there may be features ``[n, d]``.
 
     Raises
     ------
@@ -65,61 +61,42 @@ def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
     arrays = read_arrays(path)
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for split in SPLITS:
-        kinds: dict[str, Callable[[NDArray[Any], str], Tensor]]
-        kinds = {"images": as_images, "features": as_features}
-        given = [kind for kind in kinds if f"{split}_{kind}" in arrays]
-        if not given and f"{split}_labels" not in arrays and split not in ("train", "test"):
+        kinds = [kind for kind in ("images", "features") if f"{split}_{kind}" in arrays]
+        labels = arrays.get(f"{split}_labels")
+        if not kinds and labels is None and split not in ("train", "test"):
             continue
-        if len(given) != 1 or f"{split}_labels" not in arrays:
+        if len(kinds) != 1 or labels is None:
             raise DatasetError(
                 f"{path} needs {split}_labels, and either {split}_images or {split}_features"
             )
-        name = f"{split}_{given[0]}"
-        labels = arrays[f"{split}_labels"]
-        samples = kinds[given[0]](arrays[name], f"{path}: {name}")
-        count = len(samples)
-        if labels.shape[:1] != (count,):
+        name = f"{split}_{kinds[0]}"
+        convert = as_images if kinds == ["images"] else as_features
+        samples = convert(arrays[name], f"{path}: {name}")
+        if labels.shape[:1] != (len(samples),):
             raise DatasetError(
-                f"{path}: {name} has {count} rows, but the labels have the shape {labels.shape}"
+                f"{path}: {name} has {len(samples)} rows, but the labels have the shape "
+                f"{labels.shape}"
             )
         # A client may have no sample in a split
-        whole = as_labels(labels, f"{path}: {split}_labels", every=False) if count else NOTHING
-        found[split] = samples, torch.from_numpy(whole)
-    kinds_of = {(samples.dtype, samples.shape[1:]) for samples, _ in found.values()}
-    if len(kinds_of) > 1:
+        own = as_labels(labels, f"{path}: {split}_labels", every=False) if len(samples) else NOTHING
+        found[split] = samples, torch.from_numpy(own)
+    if len({(samples.dtype, samples.shape[1:]) for samples, _ in found.values()}) > 1:
         raise DatasetError(f"{path}: all splits must have samples of one type and one shape")
     return found
 
 
-def federation_of(
-    setting: Setting, data: Path, client: int, shared_seed: int | None = None
-) -> Federation:
-    """Return the federation of `built`, which is built once per version of the file.
-
-    Raises
-    ------
-    DatasetError
-        See `built`.
-    """
-    return built(setting, data, data.stat().st_mtime_ns, client, shared_seed)
-
-
 @lru_cache(maxsize=1)
-def built(
-    setting: Setting, data: Path, changed: int, client: int, shared_seed: int | None
+def federation_of(
+    setting: Setting, data: Path, client: int, changed: int, shared_seed: int | None = None
 ) -> Federation:
     """Build the federation as one client sees it: the other clients have no samples.
 
     Parameters
     ----------
-    setting : Setting
-        The facts on which all agree.
-    data : path
-        The client's file.
+    setting, data, client
+        The facts on which all agree; the client's file (`read`), and its number from 0.
     changed : int
-        When the file was last changed, in nanoseconds.
-    client : int
-        The number of the client, from 0.
+        When the file was last changed, in nanoseconds; a file is read once per version.
     shared_seed : int, optional
         The secret that the clients share and the server does not know (`Client.shared_seed`); by
         default the seed of the federation, which the server knows.
@@ -132,27 +109,19 @@ def built(
     if not 0 <= client < setting.clients:
         raise DatasetError(f"clients are numbered from 0 to {setting.clients - 1}, not {client}")
     splits = read(data)
-    pool = torch.cat([images for images, _ in splits.values()])
-    labels = torch.cat([targets for _, targets in splits.values()])
+    pool, labels = map(torch.cat, zip(*splits.values(), strict=True))
     images = ImageSet(data.stem, pool, labels, pool[:0], labels[:0], setting.classes, files={})
     if images.shape != setting.shape:
         raise DatasetError(
             f"{data} has images of the shape {images.shape}; the server expects {setting.shape}"
         )
-    held: dict[str, list[NDArray[np.int64]]] = {}
+    held = {split: [NOTHING] * setting.clients for split in splits}
     start = 0
     for split, (_, targets) in splits.items():
-        held[split] = [NOTHING] * setting.clients
         held[split][client] = np.arange(start, start + len(targets))
         start += len(targets)
-    partition = Partition(
-        images.name,
-        held.pop("train"),
-        held.pop("test"),
-        np.zeros(setting.clients, dtype=np.int64),
-        {"name": "one client"},
-        held,
-    )
+    train, test = held.pop("train"), held.pop("test")
+    partition = Partition(images.name, train, test, None, {"name": "one client"}, held)
     federation = setting.federation(images, partition)
     if shared_seed is not None:
         federation.shared_seed = shared_seed
@@ -178,53 +147,38 @@ def jobs_from(sent: dict[str, Any], client: int) -> Jobs:
     return Jobs(sent["models"], sent["model_of"], client_of, training, **sent["columns"])
 
 
-def hello(federation: Federation, client: int, request: dict[str, Any]) -> Any:
-    """Return the number of the client, and how many samples it has in each split."""
-    samples = {name: federation.num_samples(client, name) for name in federation.partition.splits}
-    return {"client": client, "samples": samples}
-
-
-def train(federation: Federation, client: int, request: dict[str, Any]) -> Any:
-    """Return the trained models ``[J, P + Q]``; the server sees whether they are finite."""
-    try:
-        return federation.train(jobs_from(request["jobs"], client), request["order"])
-    except Diverged as error:
-        return error.trained
-
-
-def losses(federation: Federation, client: int, request: dict[str, Any]) -> Any:
-    """Return the loss of each job's model on each sample."""
-    return federation.losses(jobs_from(request["jobs"], client), request["split"])
-
-
-def ask(federation: Federation, client: int, request: dict[str, Any]) -> Any:
-    """Return the answers to a question that the kit knows by name."""
-    question = answers.named(request["question"])
-    return federation.ask(question, jobs_from(request["jobs"], client), **request["options"])
-
-
-def scores(federation: Federation, client: int, request: dict[str, Any]) -> Any:
-    """Return macro-F1 and accuracy of each mixture of models on the samples of a split."""
-    pairs = [(mixture, client) for mixture in request["mixtures"]]
-    models = dict(zip(request["keys"], request["models"], strict=True))
-    found = federation.scores(models, pairs, request["split"])
-    return [found[pair] for pair in pairs]
-
-
-KINDS: dict[str, Callable[[Federation, int, dict[str, Any]], Any]] = {
-    "hello": hello,
-    "train": train,
-    "losses": losses,
-    "ask": ask,
-    "scores": scores,
-}
-
-
 def answered(
     content: RecordDict, client: int, data: Path, shared_seed: int | None = None
 ) -> RecordDict:
     """Answer the content of a message; the other arguments are those of `federation_of`."""
     request = unpacked(content)
-    setting = Setting.received(request["setting"])
-    federation = federation_of(setting, data, client, shared_seed)
-    return packed({"answer": KINDS[request["kind"]](federation, client, request)})
+    sent = request["setting"]
+    setting = Setting(**sent | {"training": LocalTraining(**sent["training"])})
+    changed = data.stat().st_mtime_ns
+    federation = federation_of(setting, data, client, changed, shared_seed)
+    return packed({"answer": answer_to(request, federation, client)})
+
+
+def answer_to(request: dict[str, Any], federation: Federation, client: int) -> Any:
+    """Return the answer to a request; where it has jobs, one part per job."""
+    match request:
+        case {"kind": "hello"}:
+            splits = federation.partition.splits
+            samples = {split: federation.num_samples(client, split) for split in splits}
+            return {"client": client, "samples": samples}
+        case {"kind": "train", "jobs": sent, "order": order}:
+            try:
+                return federation.train(jobs_from(sent, client), order)
+            except Diverged as error:
+                return error.trained  # the server sees whether they are finite
+        case {"kind": "losses", "jobs": sent, "split": split}:
+            return federation.losses(jobs_from(sent, client), split)
+        case {"kind": "ask", "jobs": sent, "question": name, "options": options}:
+            question = {name_of(own): own for own in QUESTIONS}[name]
+            return federation.ask(question, jobs_from(sent, client), **options)
+        case {"kind": "scores", "keys": keys, "models": models, "mixtures": mixtures}:
+            pairs = [(mixture, client) for mixture in mixtures]
+            rows = dict(zip(keys, models, strict=True))
+            found = federation.scores(rows, pairs, request["split"])
+            return [found[pair] for pair in pairs]
+    raise ValueError(f"nodes do not answer requests of the kind {request['kind']!r}")

@@ -7,6 +7,7 @@ the answers.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -15,46 +16,38 @@ import torch
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from cflkit.federation import ClientsAbsent, Jobs, Server, check_finite
+from cflkit.federation import ClientsAbsent, Diverged, Jobs, Server, check_finite
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.interface import Hook, Pair, Scores
 from cflkit.federation.seeds import drawn
-from cflkit.flower import answers
+from cflkit.flower.answers import QUESTIONS, is_array, name_of
 from cflkit.flower.node import sent_jobs
-from cflkit.flower.nodes import Fault, Nodes
+from cflkit.flower.nodes import Nodes
 from cflkit.flower.setting import Setting
+from cflkit.methods import Method
+from cflkit.simulation.history import History
+from cflkit.simulation.lockstep import Traffic, converse
 
 
 class RemoteFederation:
-    """Clients that are elsewhere.
+    """Clients that are elsewhere; see `Federation` for the attributes and methods.
+
+    All methods raise `ClientsAbsent` where clients that are needed do not answer.
 
     Parameters
     ----------
-    grid : Grid
-        Flower's connection to the nodes.
-    setting : Setting
-        The facts on which server and nodes agree.
+    grid, setting, timeout, wait
+        See `Nodes`.
     per_round : int, optional
         The number of clients that take part in a round; by default all.
-    timeout : float
-        How long to wait for an answer, in seconds.
-    wait : float
-        How long to wait for all clients at the start, in seconds.
     absent_allowed : bool
-        Whether rounds go on without clients that do not answer, see `absence`. Otherwise, such a
-        client ends the run.
-
-    Attributes
-    ----------
-    nodes : Nodes
-        The nodes that are connected.
+        Whether rounds go on without clients that do not answer (`converse_with_present`).
+        Otherwise, such a client ends the run.
 
     Raises
     ------
     ValueError
         More clients should take part than there are.
-    ClientsAbsent
-        Not all clients have said hello in time.
     """
 
     task = "classification"
@@ -94,28 +87,15 @@ class RemoteFederation:
         return sha256(repr(sorted(self.nodes.samples.items())).encode()).hexdigest()
 
     def reachable(self, round: int) -> Tensor:
-        """Return the clients that answer in a round, ascending: those whose nodes are there.
-
-        Raises
-        ------
-        ClientsAbsent
-            A client is absent, and rounds may not go on without clients.
-        """
+        """Return the clients that answer in a round, ascending: those whose nodes are there."""
         self.nodes.enter(round)
         self._check(self.nodes.absent() if not self.absent_allowed else [])
         return torch.tensor(sorted(self.nodes.of), dtype=torch.int64)
 
     def participants(self, round: int) -> Tensor:
-        """Return the clients that take part in a round, ascending: those drawn that are present.
-
-        Raises
-        ------
-        ClientsAbsent
-            None of the drawn clients is present; also see `reachable`.
-        """
-        there = self.reachable(round)
+        """Return the clients that take part in a round, ascending: those drawn that are present."""
         chosen = self.drawn(torch.arange(self.clients), self.per_round, round)
-        present = chosen[torch.isin(chosen, there)]
+        present = chosen[torch.isin(chosen, self.reachable(round))]
         self._check(chosen.tolist() if not len(present) else [])
         return present
 
@@ -130,46 +110,40 @@ class RemoteFederation:
     # --- The primitives ---------------------------------------------------------------------------
 
     def train(self, jobs: Jobs, round: int, reported: bool = True) -> Tensor:
-        """Let clients train (`Federation.train`)."""
-        width, own = jobs.models.shape[1], jobs_by_client(jobs)
+        """Let clients train."""
+        width = jobs.models.shape[1]
 
-        def fault(answer: Any, client: int) -> str | None:
-            return answers.fault_of_models(answer, len(own[client]), width, self.absent_allowed)
+        def fits(job: int, model: Any) -> bool:
+            # Where nobody may be absent, a model that is not finite ends its methods, not the run
+            finite = self.absent_allowed
+            return isinstance(model, Tensor) and is_array(model, width, finite=finite)
 
-        models = self._ask_all(jobs, "train", {"order": round}, fault)
+        models = self._ask_all(jobs, "train", fits, order=round)
         trained = torch.stack(models) if models else torch.empty(0, width)
         check_finite(trained, jobs, round)
         return trained
 
     def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
-        """Let clients compute losses (`Federation.losses`)."""
-        own = jobs_by_client(jobs)
+        """Let clients compute losses."""
+        counts = [self.num_samples(client, split) for client in jobs.client_of.tolist()]
 
-        def fault(answer: Any, client: int) -> str | None:
-            samples = self.num_samples(client, split)
-            return answers.fault_of_losses(answer, len(own[client]), samples)
+        def fits(job: int, values: Any) -> bool:
+            return isinstance(values, Tensor) and is_array(values, counts[job])
 
-        return self._ask_all(jobs, "losses", {"split": split}, fault)
+        return self._ask_all(jobs, "losses", fits, split=split)
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
-        """Let clients answer a question (`Federation.ask`).
+        """Let clients answer a question that is safe to answer (`name_of`)."""
+        name = name_of(question)
 
-        Raises
-        ------
-        ValueError
-            Answers to this question are not safe to send.
-        """
-        name, own = answers.name_of(question), jobs_by_client(jobs)
+        def fits(job: int, answer: Any) -> bool:
+            about = (jobs.of(job, "about"),) if "about" in jobs.columns else ()
+            return QUESTIONS[question](answer, self.blueprint, *about, **options)
 
-        def fault(answer: Any, client: int) -> str | None:
-            asked = jobs.part(own[client])
-            return answers.fault_of_answers(answer, question, asked, self.blueprint, **options)
-
-        request = {"question": name, "options": dict(options)}
-        return self._ask_all(jobs, "ask", request, fault)
+        return self._ask_all(jobs, "ask", fits, question=name, options=dict(options))
 
     def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
-        """Let clients evaluate models (`Federation.scores`); absent clients have no scores."""
+        """Let clients evaluate models; absent clients have no scores."""
         own: dict[int, list[Pair]] = {}
         for mixture, client in pairs:
             if client in self.nodes.of:
@@ -184,44 +158,52 @@ class RemoteFederation:
                 "split": split,
             }
 
-        def fault(answer: Any, client: int) -> str | None:
-            return answers.fault_of_scores(answer, len(own[client]))
+        def fits(pair: Pair, answer: Any) -> bool:
+            return isinstance(answer, tuple) and [*map(type, answer)] == [float, float]
 
-        told = self.nodes.answers("scores", requests, fault)
-        if not self.absent_allowed:
-            self._check(sorted(set(requests) - set(told)))
-        found: Scores = {}
-        for client, answer in told.items():
-            found |= zip(own[client], map(tuple, answer), strict=True)
+        found = self.nodes.answers("scores", requests, own, fits)
+        self._check([] if self.absent_allowed else [c for c in own if c not in self.nodes.of])
         return found
 
-    def _ask_all(self, jobs: Jobs, kind: str, request: dict[str, Any], fault: Fault) -> list[Any]:
-        """Send each client its jobs, and return the answers in the order of all jobs.
-
-        Raises
-        ------
-        ClientsAbsent
-            A client does not answer, or its answer is of no use.
-        """
-        own = jobs_by_client(jobs)
+    def _ask_all(
+        self, jobs: Jobs, kind: str, fits: Callable[[int, Any], bool], **request: Any
+    ) -> list[Any]:
+        """Send each client its jobs, and return the answers in the order of all jobs."""
+        own: dict[int, list[int]] = {}
+        for job, client in enumerate(jobs.client_of.tolist()):
+            own.setdefault(client, []).append(job)
         requests = {c: request | {"jobs": sent_jobs(jobs.part(which))} for c, which in own.items()}
-        told = self.nodes.answers(kind, requests, fault)
-        self._check(sorted(set(requests) - set(told)))
-        found: list[Any] = [None] * len(jobs)
-        for client, answer in told.items():
-            for job, part in zip(own[client], answer, strict=True):
-                found[job] = part
-        return found
+        found = self.nodes.answers(kind, requests, own, fits)
+        self._check([client for client in own if client not in self.nodes.of])
+        return [found[job] for job in range(len(jobs))]
 
     def _check(self, absent: Sequence[int]) -> None:
-        """Raise `ClientsAbsent` if somebody is absent."""
+        """Raise `ClientsAbsent` if somebody is."""
         if absent:
             raise ClientsAbsent(absent, self.nodes.faults)
 
 
-def jobs_by_client(jobs: Jobs) -> dict[int, list[int]]:
-    """Return the numbers of each client's jobs."""
-    own: dict[int, list[int]] = {}
-    for job, client in enumerate(jobs.client_of.tolist()):
-        own.setdefault(client, []).append(job)
-    return own
+def converse_with_present(
+    methods: Mapping[str, Method],
+    federation: RemoteFederation,
+    t: int,
+    history: History,
+    until_settled: bool = False,
+) -> tuple[dict[str, Traffic], dict[str, Diverged]]:
+    """Run a round as `converse` does; if clients fail in it, begin it again without them.
+
+    It raises `ClientsAbsent` if a method asks clients that were absent before, or if nobody who
+    should take part is there.
+    """
+    before = {name: copy.deepcopy(method.state()) for name, method in methods.items()}
+    counts = history.requested, history.trained
+    while True:
+        there = set(federation.reachable(t).tolist())
+        try:
+            return converse(methods, federation, t, history, until_settled)
+        except ClientsAbsent as error:
+            if not there.intersection(error.clients):
+                raise ClientsAbsent(error.clients, federation.nodes.faults) from error
+        for name, method in methods.items():
+            method.restore(copy.deepcopy(before[name]))
+        history.requested, history.trained = counts

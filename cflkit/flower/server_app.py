@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,9 @@ import pandas as pd
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from pydantic import ValidationError
 
 from cflkit import methods, simulation
-from cflkit._bounds import one_line
-from cflkit.federation import LocalTraining
-from cflkit.flower.absence import converse_with_present
-from cflkit.flower.remote import RemoteFederation
+from cflkit.flower.remote import RemoteFederation, converse_with_present
 from cflkit.flower.setting import Setting
 from cflkit.methods import Method
 from cflkit.reproduce.parameters import ParameterError
@@ -87,7 +82,7 @@ def run(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
     leave = config["absent"] == "leave"
     federation = RemoteFederation(
         grid,
-        setting_of(config),
+        Setting.of(config),
         per_round=int(config["clients-per-round"]) or None,
         timeout=float(config["timeout"]),
         wait=float(config["wait"]),
@@ -102,52 +97,18 @@ def run(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
             converse=converse_with_present if leave else converse,
         )
     finally:
-        pd.DataFrame(map(asdict, federation.nodes.log)).to_csv(output / "messages.csv", index=False)
+        pd.DataFrame(federation.nodes.log).to_csv(output / "messages.csv", index=False)
     history.table().to_csv(output / "rounds.csv", index=False)
     (output / "summary.json").write_text(json.dumps(history.summary(), indent=1) + "\n")
-    save_models(output / "models.pt", line_up)
+    # The models of each method, and the model of each client as weights of these
+    parts = "models", "mixture"
+    held = {n: dict(zip(parts, own.client_models(), strict=True)) for n, own in line_up.items()}
+    torch.save(held, output / "models.pt")
     checkpoint.unlink(missing_ok=True)
 
 
-def setting_of(config: Mapping[str, Any]) -> Setting:
-    """Read the setting from the values of the run.
-
-    Raises
-    ------
-    ValueError
-        A value has another form or is out of bounds.
-    """
-    shape = [int(part) for part in str(config["shape"]).split(",")]
-    if len(shape) != 3:
-        raise ValueError(f"shape must be channels, height, width, not {config['shape']!r}")
-    try:
-        training = LocalTraining(
-            epochs=int(config["epochs"]),
-            batch_size=int(config["batch-size"]),
-            optimizer=config["optimizer"],
-            lr=float(config["lr"]),
-            momentum=float(config["momentum"]),
-        )
-        return Setting(
-            clients=int(config["clients"]),
-            model=str(config["model"]),
-            shape=(shape[0], shape[1], shape[2]),
-            classes=int(config["classes"]),
-            training=training,
-            seed=int(config["seed"]),
-        )
-    except ValidationError as error:
-        raise ValueError(one_line(error)) from error
-
-
 def line_up_of(text: str) -> dict[str, Method]:
-    """Build the methods that the setting ``methods`` describes.
-
-    Raises
-    ------
-    ValueError
-        The setting has another form, an option is wrong, or a method does not run over a network.
-    """
+    """Build the methods of the setting ``methods``; a `ValueError` says which one cannot be."""
     try:
         described = parse_yaml("methods", text)
     except ParameterError:
@@ -155,21 +116,11 @@ def line_up_of(text: str) -> dict[str, Method]:
     if not isinstance(described, dict) or not described:
         raise ValueError("methods must be YAML such as {OCFL: {method: ocfl}}")
     found = {}
-    for name, options in described.items():
-        if not isinstance(options, dict) or not isinstance(options.get("method"), str):
+    for name, own in described.items():
+        if not isinstance(own, dict) or not isinstance(own.get("method"), str):
             raise ValueError(f"{name} needs the name of a method, as {{{name}: {{method: ocfl}}}}")
-        own = dict(options)
         method = own.pop("method")
         if method in ONLY_SIMULATED:
             raise ValueError(f"{name} does not run over a network: {ONLY_SIMULATED[method]}")
         found[name] = methods.make(method, **own)
     return found
-
-
-def save_models(path: Path, line_up: Mapping[str, Method]) -> None:
-    """Write the models of each method, and the model of each client as weights of these."""
-    held = {}
-    for name, method in line_up.items():
-        models, mixture = method.client_models()
-        held[name] = {"models": models, "mixture": mixture}
-    torch.save(held, path)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 
-from cflkit._bounds import STRICT, Count, Natural
+from cflkit._bounds import STRICT, Count, Natural, one_line
 from cflkit.datasets import ImageSet
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import Partition
@@ -19,14 +20,12 @@ class Setting:
 
     Attributes
     ----------
-    clients : int
-        The number of clients m.
+    clients, classes : int
+        The number of clients m, and that of classes, which are numbered from 0.
     model : str
         A name that `cflkit.models.make` knows.
     shape : tuple of int
         ``(channels, height, width)`` of an image.
-    classes : int
-        The number of classes; labels are from 0 to this number − 1.
     training : LocalTraining
         The local training of a round.
     seed : int
@@ -39,6 +38,22 @@ class Setting:
     classes: Count
     training: LocalTraining
     seed: Natural = 0
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Setting:
+        """Read the values of a run; a `ValueError` says which one cannot be."""
+        try:
+            channels, height, width = map(int, str(config["shape"]).split(","))
+        except ValueError as error:
+            told = f"shape must be channels, height, width, not {config['shape']!r}"
+            raise ValueError(told) from error
+        local = {name: config[name] for name in ("epochs", "optimizer", "lr", "momentum")}
+        facts = {name: config[name] for name in ("clients", "model", "classes", "seed")}
+        try:
+            training = LocalTraining(batch_size=config["batch-size"], **local)
+            return cls(shape=(channels, height, width), training=training, **facts)
+        except ValidationError as error:
+            raise ValueError(one_line(error)) from error
 
     def federation(
         self, images: ImageSet, partition: Partition, per_round: int | None = None
@@ -54,12 +69,3 @@ class Setting:
             engine="threads",
             clients_per_round=per_round,
         )
-
-    def sent(self) -> dict[str, Any]:
-        """Return the setting in a form that can be sent."""
-        return asdict(self)
-
-    @classmethod
-    def received(cls, sent: dict[str, Any]) -> Setting:
-        """Return the setting that was sent."""
-        return cls(**{**sent, "training": LocalTraining(**sent["training"])})

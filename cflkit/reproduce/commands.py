@@ -163,14 +163,14 @@ def federate(folder: Path, methods: tuple[str, ...], rounds: int, **given: Any) 
     try:
         config = {"rounds": rounds, "methods": demo.line_up_text(methods)}
         own = demo.Demo(folder, **given, config=config)
-        prepared = demo.prepare(own)
+        federation = own.prepare()
     except OSError as error:
         raise ParameterError(f"{folder} cannot be written ({error.strerror})") from error
     except (demo.DemoError, ValueError) as error:
         raise ParameterError(str(error)) from error
     print(f"starting a server and {given['clients']} nodes; their logs are in {folder}")
     try:
-        table = demo.conduct(own, *prepared)
+        table = own.run(federation)
     except demo.DemoError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
