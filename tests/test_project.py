@@ -157,7 +157,7 @@ def test_make_works_in_a_folder_with_spaces_and_without_git(tmp_path):
         pytest.skip("needs make")
     home = tmp_path / "a folder"
     tools, lesson = home / "bin", home / "notebooks" / "a lesson.ipynb"
-    for path in (*(tools / name for name in ("python", "ruff", "mypy")), lesson):
+    for path in (*(tools / name for name in ("python", "ruff", "lint-imports", "mypy")), lesson):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text('#!/bin/sh\necho "asked: $@"\n')
         path.chmod(0o755)
@@ -173,8 +173,9 @@ def test_make_works_in_a_folder_with_spaces_and_without_git(tmp_path):
 
     assert asked("run") == ["-m cflkit run notebooks/03_ocfl_temperature.ipynb"]
     checks = asked("test")
-    assert len(checks) == 4
-    assert checks[-1].startswith("-m pytest tests data/cache/staged ")
+    assert len(checks) == 6
+    assert checks[-1].startswith("-m pytest ")
+    assert checks[-1].endswith(" tests data/cache/staged -m not nightly")
     assert (home / "data" / "cache" / "staged" / "notebooks" / lesson.name).exists()
 
 
