@@ -105,11 +105,10 @@ def mixing_matrix(trained: Tensor, owners: Tensor, predicting: Tensor) -> tuple[
         the mean distance of the trained models from their mean. It is near 0 if the round only
         mixes.
     """
-    ends, goals = as_doubles(trained), as_doubles(predicting)
+    ends = as_doubles(trained)
     centre = ends.mean(dim=0)
     # With weights that sum to 1, the mean can be taken from both sides
-    directions = ends - centre
-    targets = goals - centre
+    directions, targets = ends - centre, as_doubles(predicting) - centre
     # The normal equations, which are small
     products = (directions @ directions.T).cpu().numpy()
     against = (targets @ directions.T).cpu().numpy()

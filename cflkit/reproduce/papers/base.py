@@ -115,8 +115,8 @@ def as_published(
 ) -> dict[str, Any]:
     """Set options of a method, and of its clusterer, to the values of the authors' code.
 
-    Options that are not given have their defaults. Switches of other methods, and those that are
-    only in a text, are ignored. The options equal those given if no switch differs.
+    Switches of other methods, and those that are only in a text, are ignored. The options equal
+    those given if no switch differs.
     """
     from cflkit import clustering, methods
 
@@ -139,7 +139,7 @@ def both_ways(
 ) -> Methods:
     """Make methods by our names, each followed by a twin where the authors' code differs.
 
-    ``classes`` has classes that stand in for those of `methods.make`.
+    ``classes`` stand in for those of `methods.make`.
     """
     from cflkit import methods
 
@@ -192,23 +192,27 @@ def given(head: str, *names: str) -> Column:
     return Column(head, lambda runs: ", ".join(str(runs.parameters[name]) for name in names))
 
 
+def average(values: Sequence[float], digits: int, factor: float = 1) -> str:
+    """Format the mean of some values, or a dash if there is none."""
+    return f"{factor * fmean(values):.{digits}f}" if values else "–"
+
+
 def mean(head: str, method: str, measure: str, digits: int = 2, factor: float = 1) -> Column:
-    """Build the column of a measure's mean over seeds, with a dash where no run has it."""
+    """Build the column of a measure's mean over seeds."""
+    return Column(head, lambda runs: average(runs.values(method, measure), digits, factor))
 
-    def cell(runs: Runs) -> str:
-        values = runs.values(method, measure)
-        return f"{factor * fmean(values):.{digits}f}" if values else "–"
 
-    return Column(head, cell)
+def each(head: str, method: str, measure: str, text: Callable[[Any], str]) -> Column:
+    """Build the column of a measure's values, one per seed, of which ``text`` formats each."""
+    return Column(head, lambda runs: ", ".join(map(text, runs.values(method, measure))))
 
 
 def minutes(head: str = "minutes", digits: int = 0) -> Column:
-    """Build the column of the mean minutes of a run on a CPU, with a dash where there is none."""
+    """Build the column of the mean minutes of a run on a CPU."""
 
     def cell(runs: Runs) -> str:
         costs = [record.provenance for record in runs.records]
-        values = [cost["minutes"] for cost in costs if cost["device"] == "cpu"]
-        return f"{fmean(values):.{digits}f}" if values else "–"
+        return average([cost["minutes"] for cost in costs if cost["device"] == "cpu"], digits)
 
     return Column(head, cell)
 
@@ -238,10 +242,7 @@ def play_rounds(
     checkpoint: Path | None = None,
     **options: Any,
 ) -> History:
-    """Run the methods for some rounds, or until all their clusters are final if the run says so.
-
-    Other options are those of `simulation.run`.
-    """
+    """Run the methods for some rounds, or until all their clusters are final if the run says so."""
     from cflkit import simulation
 
     until_settled = isinstance(run, Selection) and run.until == "clusters"
