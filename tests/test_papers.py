@@ -193,8 +193,10 @@ def test_methods_of_emd_cfls_lesson_are_of_its_line_up(field):
     usual, names = ledger.defaults("05_emd_cfl"), [*emd_cfl.OTHERS]
     run = emd_cfl.Parameters.checked(usual | {field: names})
     assert getattr(run, field) == names
-    with pytest.raises(ParameterError, match="unknown method 'OCFL'"):
+    with pytest.raises(ParameterError, match="unknown method 'OCFL'; choose from EMD-CFL"):
         emd_cfl.Parameters.checked(usual | {field: ["OCFL"]})
+    with pytest.raises(ParameterError, match="only"):
+        emd_cfl.Parameters.checked(usual | {"only": []})
 
 
 def test_emd_cfl_joins_ocfls_line_up_if_it_is_named_and_clients_have_validation_samples():
