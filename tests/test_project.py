@@ -112,12 +112,8 @@ def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(
         given = json.loads((folder / "record.json").read_text(encoding="utf-8"))["parameters"]
         if given.get("until") == "clusters" and given["draws"] is None:
             scenario = tuple(given[name] for name in ("dataset", "overlap", "balance", "clients"))
-            last = (
-                pd.read_csv(folder / "rounds.csv")
-                .groupby("method")["ari"]
-                .agg(lambda x: x.iloc[-1])
-            )
-            for method, ari in last.items():
+            last = pd.read_csv(folder / "rounds.csv").groupby("method").tail(1)
+            for method, ari in zip(last["method"], last["ari"], strict=True):
                 found.setdefault(method, {})[scenario, given["seed"]] = ari
     text = (PROJECT / "README.md").read_text(encoding="utf-8")
     variants = [name for name in found if name.startswith("OCFL-")]
