@@ -137,9 +137,8 @@ def test_clusters_by_threshold():
 def test_lines_of_versions():
     columns = ["method", "measure", "value", "ours", "intended", "seeds"]
     rows = [("A", "acc", 98.64, 50.0, 49.96, 3.0), ("A", "ari", 1, 0.5, np.nan, 3.0)]
-    [a] = reports.version_lines(
-        pd.DataFrame(rows, columns=columns), ["A"], {"ari": ".2f", "acc": ".1f"}
-    )
+    table = pd.DataFrame(rows, columns=columns)
+    [a] = reports.version_lines(table, ["A"], {"ari": ".2f", "acc": ".1f"})
     assert a.split() == ["A", "3", "1.00", "0.50", "–", "98.6", "50.0", "50.0"]
 
 

@@ -296,9 +296,9 @@ def version_lines(
 
 
 def relative_traffic(run: Record) -> dict[str, float]:
-    """Return the bytes of each method per client and round, in multiples of FedAvg's.
+    """Return the bytes of each method in multiples of FedAvg's, if the record counts bytes.
 
-    FedAvg sends the model once in each direction. Records that do not count bytes give no numbers.
+    FedAvg sends the model once in each direction, per client and round.
     """
     given, model = run.parameters, 4 * run.provenance.get("parameters_of_model", np.nan)
     of_fedavg = 2 * model * given["clients"] * given["rounds"]
@@ -310,7 +310,7 @@ def relative_traffic(run: Record) -> dict[str, float]:
 
 
 def share_given_again(run: Record, available: ArrayLike) -> float:
-    """Compute the share of a FedCRef run's images that clients were given a second time.
+    """Compute which share of a FedCRef run's images clients were given a second time.
 
     The run has no overlap, and there are ``available`` ``[classes]`` images of each class.
     """

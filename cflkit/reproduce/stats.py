@@ -66,13 +66,9 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
 def compare(scores: pd.DataFrame, higher_is_better: bool) -> Comparison:
     """Rank methods and find out which of them differ significantly, at `LEVEL`.
 
-    Parameters
-    ----------
-    scores : DataFrame
-        ``[blocks, k]``, one row per block (data set and split), one column per method; k ≥ 3.
-    higher_is_better : bool
-        Whether a higher score is better: True for insertion, False for deletion. The authors'
-        diagram of deletion ranks in the opposite order.
+    ``scores`` ``[blocks, k]`` has a row per block (data set and split) and a column per method. Of
+    insertion, higher scores are better, and of deletion, lower ones. (The authors' diagram of
+    deletion ranks in the opposite order.)
 
     Raises
     ------
