@@ -103,8 +103,11 @@ class Parameters(Images):
 
 
 SCENARIO = {
-    **{"dataset": str, "clustering": str, "dirtiness": float},
-    **{"overlap_fraction": float, "clients": int},
+    "dataset": str,
+    "clustering": str,
+    "dirtiness": float,
+    "overlap_fraction": float,
+    "clients": int,
 }
 VARIANTS = ("FedCRef", "Perfect associations", "Alone")
 

@@ -211,8 +211,9 @@ def as_in_the_tables(rounds: base.Rows) -> dict[str, float]:
     """Compute RAND, AMI and COM of a run by the protocol behind Table I and Table 1.
 
     They are means over rounds 1 to 50, including the rounds before clustering. A single cluster
-    scores zero, so a method that clusters in round r gets at most (51 − r) / 50. Where a run ended,
-    or the method diverged, final clusters count for the missing rounds, too; else it has only NaN.
+    scores zero, so a method that clusters in round r gets at most (51 − r) / 50. If a run ended, or
+    the method diverged, when the clusters were final, they count for the missing rounds, too.
+    Otherwise the values are NaN if there are fewer rounds.
 
     - ``RAND``: the *adjusted* Rand index.
     - ``AMI``: adjusted mutual information. In the rows of OCFL-HDB, the tables have RAND again.
