@@ -7,6 +7,7 @@ notebooks are read as they are staged or committed: what a reader does to a less
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import nbformat
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from staged import committed
 
+from cflkit import _project
 from cflkit.reproduce import claims, papers
 from cflkit.reproduce.notebooks import Notebook
 from cflkit.reproduce.records import PROJECT
@@ -26,7 +28,12 @@ RECORDED = {paper.notebook for paper in papers.PAPERS.values()}
 # Nine of ten sentences are shorter: longer ones are for those who read English every day
 LONG = 25
 PRIVATE = r"\b(heaps?|yardsticks?|dear|mended|strangers?|handsome|dreams?)\b"
-OPENING = ("**Question.**", "**You will**", "**Before this:**", "## Exercises", "## What we saw")
+PARTS = ("**Question.**", "**Before this:**", "## Exercises", "## What we saw", "## References")
+OPENING = (
+    r"\*\*You will\*\*\n\n- ",
+    r"\*\*Study minutes:\*\* \d+",
+    r"\*\*Minutes on two cores:\*\* [\d.]+",
+)
 
 
 class Page:
@@ -34,6 +41,7 @@ class Page:
 
     def __init__(self, name: str, tree: nbformat.NotebookNode) -> None:
         self.name, self.tree, self.cells = name, tree, tree.cells
+        self.file = committed(f"notebooks/{name}.ipynb")
         self.code = [cell for cell in self.cells if cell.cell_type == "code"]
         self.prose = [cell.source for cell in self.cells if cell.cell_type == "markdown"]
         self.text = "\n".join(self.prose)
@@ -86,9 +94,7 @@ def metadata(own: Page) -> Iterator[str]:
         yield f"has the kernel {known['kernelspec']['display_name']}"
     if (own.tree.nbformat, own.tree.nbformat_minor) != (4, 5):
         yield "has another format than 4.5"
-    if found := re.search(
-        r"/(home|root|work|tmp|Users)/", committed(f"notebooks/{own.name}.ipynb")
-    ):
+    if found := re.search(r"/(home|root|work|tmp|Users)/", own.file):
         yield f"has a path of a machine: {found[0]}…"
 
 
@@ -131,14 +137,12 @@ def form(own: Page) -> Iterator[str]:
         return
     if len(re.findall(r"^# ", own.text, re.M)) != 1:
         yield "has not one title"
-    for part in (*OPENING, "## References"):
+    for part in PARTS:
         if part not in own.text:
             yield f"has no {part}"
-    if not re.search(r"\*\*You will\*\*\n\n- ", own.prose[0]):
-        yield "has no list of objectives"
-    for minutes in (r"\*\*Study minutes:\*\* \d+", r"\*\*Minutes on two cores:\*\* [\d.]+"):
-        if not re.search(minutes, own.prose[0]):
-            yield f"does not say {minutes}"
+    for pattern in OPENING:
+        if not re.search(pattern, own.prose[0]):
+            yield f"does not say {pattern}"
 
 
 def links(own: Page) -> Iterator[str]:
@@ -178,7 +182,7 @@ def claimed(own: Page) -> Iterator[str]:
 
 def sizes(own: Page) -> Iterator[str]:
     """Check the lengths of the file, of cells of code, and of what stands between them."""
-    if len(committed(f"notebooks/{own.name}.ipynb").encode()) >= 300_000:
+    if len(own.file.encode()) >= 300_000:
         yield "is larger than 300 kB"
     # Of a report, also the cells that only draw are read
     counted = {"nbval-check-output", "record"} | ({"hide-input"} if own.is_report else set())
@@ -225,10 +229,7 @@ def outputs(own: Page) -> Iterator[str]:
                 yield f"has output wider than the column: {text[:60]}…"
 
 
-CHECKS = (
-    *(source, metadata, execution, parameters, form, links),
-    *(claimed, sizes, language, outputs),
-)
+CHECKS = (source, metadata, execution, parameters, form, links, claimed, sizes, language, outputs)
 
 
 def faults(own: Page) -> list[str]:
@@ -241,12 +242,8 @@ def faults(own: Page) -> list[str]:
 
 def without_source() -> list[str]:
     """Return the faults of the list of notebooks, if there is git."""
-    command = ["git", "ls-files", ":(glob)notebooks/*.ipynb"]
-    try:
-        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return []
-    listed = {Path(line).stem for line in done.stdout.splitlines()}
+    known = _project.git("ls-files", ":(glob)notebooks/*.ipynb")
+    listed = set(NAMES) if known is None else {Path(line).stem for line in known.splitlines()}
     return [f"{name} has a source or a notebook alone" for name in listed ^ set(NAMES)]
 
 
@@ -258,21 +255,19 @@ def undefined_names(folder: Path) -> list[str]:
         if "records.write(" not in text:
             return [f"{name} writes no record"]
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    command = ["ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise"]
-    done = subprocess.run(
-        [sys.executable, "-m", *command, "."], cwd=folder, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "."]
+    command += ["--output-format", "concise"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     return [line for line in done.stdout.splitlines() if "F821" in line]
 
 
 def main() -> int:
     """Print the faults of all notebooks."""
-    import tempfile
-
     found = [fault for name in NAMES for fault in faults(page(name))] + without_source()
     with tempfile.TemporaryDirectory() as folder:
         found += undefined_names(Path(folder))
-    print("\n".join(found), end="\n" if found else "")
+    for fault in found:
+        print(fault)
     return int(bool(found))
 
 

@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
-from functools import cache
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from cflkit.reproduce.records import PROJECT
+
+pytestmark = pytest.mark.nightly
 
 
 class Page(HTMLParser):
@@ -21,7 +22,6 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
-        """Note what a tag has."""
         given = dict(attrs)
         self.ids |= {given[name] for name in ("id", "name") if given.get(name)}
         if tag == "a" and given.get("href"):
@@ -29,9 +29,6 @@ class Page(HTMLParser):
         if tag == "img":
             self.pictures.append((given.get("src", ""), given.get("alt")))
             self.links.append(given.get("src", ""))
-
-
-read = cache(Page)
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +41,9 @@ def book(repository, tmp_path_factory):
     command = [sys.executable, str(build), str(site)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return site, {path: read(path) for path in site.rglob("*.html")}, done.stderr
+    return site, {path: Page(path) for path in site.rglob("*.html")}, done.stderr
 
 
-@pytest.mark.slow
 def test_each_figure_has_its_own_text(book):
     site, pages, _ = book
     for notebook in PROJECT.glob("notebooks/*.ipynb"):
@@ -59,7 +55,6 @@ def test_each_figure_has_its_own_text(book):
         assert {own["alt"] for own in facts if "alt" in own} <= shown, notebook.stem
 
 
-@pytest.mark.slow
 def test_the_book_has_every_notebook_and_page_and_builds_without_warnings(book):
     site, pages, told = book
     names = {path.relative_to(site).with_suffix("").as_posix() for path in pages}
@@ -73,7 +68,6 @@ def test_the_book_has_every_notebook_and_page_and_builds_without_warnings(book):
     assert {f"{name}.html" for name in expected} <= contents, "every page is in the contents"
 
 
-@pytest.mark.slow
 def test_no_link_is_broken(book):
     _, pages, _ = book
     broken = []
@@ -89,7 +83,6 @@ def test_no_link_is_broken(book):
     assert not broken, "\n".join(broken)
 
 
-@pytest.mark.slow
 def test_pages_are_small_and_pictures_have_texts(book):
     _, pages, _ = book
     for path, page in pages.items():

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -413,8 +412,8 @@ def test_boxes_have_a_method_each_and_maps_leave_cold_places_alone():
         {"method": ["b", "b", "a", "c"], "insertion": [0.2, 0.4, 0.9, float("nan")]}
     )
     _, (left, right) = plt.subplots(1, 2)
-    figures.boxes(table, "insertion", left)
-    assert [label.get_text() for label in left.get_xticklabels()] == ["b", "a", "c"]
+    figures.boxes(left, table, "insertion", points=True)
+    assert [label.get_text() for label in left.get_yticklabels()] == ["b", "a", "c"]
     heat = np.array([[0.0, 1.0], [0.5, 0.0]])
     plots.saliency(torch.full((3, 2, 2), 90, dtype=torch.uint8), heat, right)
     np.testing.assert_allclose(right.images[1].get_alpha(), 0.75 * heat)
@@ -458,18 +457,6 @@ def test_images_that_are_too_small_for_the_blur_are_refused(parameters, small):
     with pytest.raises(RuntimeError, match="Padding size"):
         explain.background(torch.rand(1, 1, 5, 5), "blur")
     assert explain.background(torch.rand(1, 1, 6, 6), "blur").shape == (1, 1, 6, 6)
-
-
-def test_clusters_are_compared_with_the_last_ones_of_each_method():
-    """One method ends a round before the other, and one diverges."""
-    explained = pd.DataFrame(
-        [("A", 0, "0|1"), ("A", 1, "2"), ("B", 0, "0"), ("B", 1, "1|2"), ("C", 0, "0|1|2")],
-        columns=["method", "cluster", "clients"],
-    )
-    rows = [("A", 1, "0|0|1"), ("B", 1, "0|1|1"), ("B", 2, "0|0|1"), ("C", 1, np.nan)]
-    trained = pd.DataFrame(rows, columns=["method", "round", "clusters"])
-    runs = (SimpleNamespace(rounds=table) for table in (explained, trained))
-    assert papers.explanations.same_clusters(*runs) == {"A": True, "B": False}
 
 
 def test_layers_are_checked_with_the_data_as_they_are(parameters, small, split):

@@ -103,13 +103,10 @@ def test_answers_are_shares_with_their_counts():
 
 def test_differences_beyond_the_edge_are_triangles_there():
     cell = {"method": "A", "measure": "RAND", "margin": SCORES, "half_width": 0.01}
-    rows = [
-        ("close", 0.5, 0.53, "close"),
-        ("far", 0.5, 0.9, "differs"),
-        ("dash", np.nan, 0.1, "differs"),
-    ]
-    rows = [dict(zip(("label", "value", "ours", "status"), row, strict=True)) for row in rows]
-    [ax] = figures.differences(pd.DataFrame([cell | row for row in rows])).axes
+    rows = [("close", 0.5, 0.53, "close"), ("far", 0.5, 0.9, "differs")]
+    rows += [("dash", np.nan, 0.1, "differs")]
+    table = pd.DataFrame(rows, columns=["label", "value", "ours", "status"]).assign(**cell)
+    [ax] = figures.differences(table).axes
     marks = {y[0]: (marker, x[0]) for marker, x, y in drawn(ax)}
     assert marks[0] == ("^", pytest.approx(0.03))
     assert marks[1] == (">", pytest.approx(3 * 0.055)), "three times the margin and its rounding"
@@ -160,13 +157,8 @@ def test_what_shades_to_fool_cost():
 
 
 def test_archived_boxes_have_a_column_per_data_set():
-    rows = {
-        "dataset": ["a", "a", "b"],
-        "method": "M",
-        "insertion": [0.1, 0.3, 0.5],
-        "deletion": 0.2,
-    }
-    axes = figures.archived_boxes(pd.DataFrame(rows)).axes
+    rows = {"dataset": ["a", "a", "b"], "insertion": [0.1, 0.3, 0.5], "deletion": 0.2}
+    axes = figures.archived_boxes(pd.DataFrame(rows).assign(method="M")).axes
     assert [ax.get_title() for ax in axes] == ["a", "b", "", ""]
     boxes = [ax.lines[0].get_xdata() for ax in axes]
     assert (min(boxes[0]), max(boxes[0])) == pytest.approx((0.15, 0.25)), "quartiles"

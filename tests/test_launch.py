@@ -1,8 +1,9 @@
 """Where the kit runs without an installation by hand: development containers, Binder and Colab."""
 
-import importlib.util
+import importlib
 import json
 import re
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -10,27 +11,22 @@ from packaging.requirements import Requirement
 
 from cflkit.reproduce.records import PROJECT
 
-PAGE = "notebooks/03_ocfl_temperature.ipynb"
+PAGE = Path("notebooks/03_ocfl_temperature.ipynb")
 
 
-@pytest.fixture(scope="module")
-def launch():
+KIT = "https://github.com/someone/kit", "abc123"
+
+
+@pytest.fixture
+def launch(monkeypatch):
     """Return the book's module about launching."""
-    path = PROJECT / "notebooks" / "src" / "book" / "launch.py"
-    spec = importlib.util.spec_from_file_location("launch", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(PROJECT / "notebooks" / "src" / "book")
+    return importlib.import_module("launch")
 
 
-@pytest.fixture(scope="module")
-def copy(launch):
-    notebook = json.loads((PROJECT / PAGE).read_text(encoding="utf-8"))
-    path = (PROJECT / PAGE).relative_to(PROJECT)
-    return launch.for_colab(notebook, path, "https://github.com/someone/kit", "abc123")
-
-
-def test_colabs_copy_is_a_notebook_whose_first_cell_installs_the_kit(copy):
+def test_colabs_copy_is_the_notebook_with_links_to_the_code_host_and_installs_the_kit(launch):
+    original = json.loads((PROJECT / PAGE).read_text(encoding="utf-8"))
+    copy = launch.for_colab(original, PAGE, *KIT)
     nbformat.validate(nbformat.from_dict(copy))
     command = next(cell for cell in copy["cells"] if cell["cell_type"] == "code")["source"]
     *options, kit = command.split()
@@ -40,10 +36,6 @@ def test_colabs_copy_is_a_notebook_whose_first_cell_installs_the_kit(copy):
     assert set(options[3:]) <= set(locked)
     names = {Requirement(pin).name for pin in options[3:]}
     assert {"torch", "torchvision", "numpy", "hdbscan", "pot", "captum"} <= names
-
-
-def test_colabs_copy_is_the_notebook_with_links_to_the_code_host(copy):
-    original = json.loads((PROJECT / PAGE).read_text(encoding="utf-8"))
     for before, after in zip(original["cells"], copy["cells"][2:], strict=True):
         if before["cell_type"] == "code":
             assert after["outputs"] == before["outputs"]
@@ -59,11 +51,10 @@ def test_colabs_copy_is_the_notebook_with_links_to_the_code_host(copy):
 
 
 def test_a_page_links_to_binder_and_from_github_to_colab(launch):
-    page = (PROJECT / PAGE).relative_to(PROJECT)
-    told = launch.links(page, "https://github.com/someone/kit", "abc123")
+    told = launch.links(PAGE, *KIT)
     assert "/v2/git/https%3A%2F%2Fgithub.com%2Fsomeone%2Fkit/abc123?urlpath=lab/tree/" in told
     assert "/github/someone/kit/blob/gh-pages/colab/03_ocfl_temperature.ipynb" in told
-    assert "Colab" not in launch.links(page, "https://gitlab.com/someone/kit", "abc123")
+    assert "Colab" not in launch.links(PAGE, "https://gitlab.com/someone/kit", "abc123")
 
 
 def test_binder_installs_the_locked_versions_of_this_clone():

@@ -52,16 +52,8 @@ def stderr(cell):
     cell.outputs.append(nbformat.v4.new_output("stream", name="stderr", text="UserWarning"))
 
 
-def run_again(cell):
-    cell.execution_count += 1
-
-
-def without(tag):
-    return of_tag(tag, lambda cell: cell.metadata.tags.remove(tag))
-
-
 def longer(cell):
-    cell.source += "\nx = 1" * 30
+    cell.update(source=cell.source + "\nx = 1" * 30)
     cell.metadata.tags = []
 
 
@@ -70,8 +62,11 @@ def longer(cell):
     [
         (replaced("temperature", "heat"), "differs from its source"),
         (of_tag("record", stderr), "has an error or a warning"),
-        (of_tag("record", run_again), "was not run in order"),
-        (without("parameters"), "has 0 cells of parameters"),
+        (of_tag("record", lambda cell: cell.update(execution_count=0)), "was not run in order"),
+        (
+            of_tag("parameters", lambda cell: cell.metadata.tags.clear()),
+            "has 0 cells of parameters",
+        ),
         (replaced("  # ", " # "), "does not say what a parameter means"),
         (replaced("**Question.**", "Question:"), "has no **Question.**"),
         (replaced("04_sattler_and_briggs.ipynb", "04_gone.ipynb"), "which is not there"),
@@ -80,14 +75,8 @@ def longer(cell):
         (of_tag("record", longer), "has long cells of code"),
         (replaced("## What we saw", "## What we saw\n\nMy dear."), "private word 'dear'"),
         (replaced("## What we saw", "![](x.png)"), "a picture without an alternative text"),
-        (
-            first_figure(lambda output: output.metadata["image/png"].update(width=900)),
-            "has a figure 1 that is too wide",
-        ),
-        (
-            first_figure(lambda output: output.data.update({"image/svg+xml": "<svg/>"})),
-            "has a figure as SVG",
-        ),
+        (first_figure(lambda o: o.metadata["image/png"].update(width=900)), "1 that is too wide"),
+        (first_figure(lambda o: o.data.update({"image/svg+xml": "<svg/>"})), "a figure as SVG"),
     ],
 )
 def test_a_fault_is_found(lesson, spoil, fault):

@@ -5,7 +5,6 @@ import re
 from typing import ClassVar
 
 import nbformat
-import pandas as pd
 import pytest
 
 from cflkit import methods
@@ -20,7 +19,6 @@ from cflkit.reproduce.papers.base import (
     at,
     given,
     mean,
-    play_rounds,
 )
 from cflkit.reproduce.parameters import FederatedRun, ParameterError
 from cflkit.reproduce.records import PROJECT
@@ -54,10 +52,8 @@ def test_what_serves_all_papers_names_none(module):
     assert not [name for name in names if re.search(rf"\b{name}\b", code)]
 
 
-def test_every_committed_record_has_the_id_of_its_parameters():
+def test_every_committed_record_has_the_id_of_its_parameters(repository):
     committed = records.committed()
-    if not committed:
-        pytest.skip("needs git, which knows the committed records")
     assert len(committed) >= 88
     for record in committed:
         run = papers.by_folder(record.paper).parameters.checked(record.parameters)
@@ -67,73 +63,46 @@ def test_every_committed_record_has_the_id_of_its_parameters():
 
 
 SMALL = {"dataset": "digits-8x8"}
+LINEAR = SMALL | {"model": "linear"}
 
 # --- Line-ups ------------------------------------------------------------------------------------
 
 FEDAVG = "FedAvg(weighting='{}', watch_temperature=True)"
-SATTLER = "Sattler(eps1=0.5, eps2=None, min_rounds={}, include_buffers={}, weighting='equal')"
-BRIGGS = (
-    "Briggs(rounds={}, threshold={}, metric='cosine', linkage='average', wrong_sign={}, "
-    "include_buffers={}, weighting='equal')"
-)
-OCFL = (
-    "OCFL(clusterer='{}', options={}, p=2, scale=None, strict=True, window=2, before=inf, "
-    "include_buffers={}, weighting='equal')"
-)
+BRIGGS = "Briggs(rounds=7, threshold={}, metric='cosine', linkage='average', wrong_sign={}, "
+BRIGGS += "include_buffers=False, weighting='equal')"
+OCFL = "OCFL(clusterer='{}', options={}, p=2, scale=None, strict=True, window=2, before=inf, "
+OCFL += "include_buffers=False, weighting='equal')"
+SATTLER = "Sattler(eps1=0.5, eps2=None, min_rounds=10, include_buffers=False, weighting='equal')"
+# The methods of the OCFL papers, each with its twin as published if there is one
+OF_OCFL = {
+    "FedAvg": [FEDAVG.format("equal")],
+    "Sattler": [SATTLER],
+    "Briggs": [BRIGGS.format(0.95, False), BRIGGS.format(0.05, True)],
+    "OCFL-KM": [OCFL.format("kmeans", {})],
+    "OCFL-AFF": [OCFL.format("affinity", own) for own in ({}, {"wrong_sign": True})],
+    "OCFL-MS": [OCFL.format("meanshift", {})],
+    "OCFL-HDB": [OCFL.format("hdbscan", own) for own in ({}, {"implementation": "scikit-learn"})],
+}
 TRUTH = (0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2)
 REFERENCES = {"oracle": f"Oracle(truth={TRUTH}, weighting='equal')", "local": "Local()"}
 
 
-def ocfl_lines(sattler_rounds, briggs_rounds):
-    """Return the methods of the OCFL papers."""
-    return {
-        "FedAvg": FEDAVG.format("equal"),
-        "Sattler": SATTLER.format(sattler_rounds, False),
-        "Briggs": BRIGGS.format(briggs_rounds, 0.95, False, False),
-        "Briggs as published": BRIGGS.format(briggs_rounds, 0.05, True, False),
-        "OCFL-KM": OCFL.format("kmeans", "{}", False),
-        "OCFL-AFF": OCFL.format("affinity", "{}", False),
-        "OCFL-AFF as published": OCFL.format("affinity", "{'wrong_sign': True}", False),
-        "OCFL-MS": OCFL.format("meanshift", "{}", False),
-        "OCFL-HDB": OCFL.format("hdbscan", "{}", False),
-        "OCFL-HDB as published": OCFL.format(
-            "hdbscan", "{'implementation': 'scikit-learn'}", False
-        ),
-    }
-
-
-def with_buffers(lines):
-    """Return the same methods with a twin for each method that compares updates."""
-    both = {}
-    for name in lines:
-        if name.endswith(AS_PUBLISHED):
-            continue
-        both[name] = lines[name]
-        if name != "FedAvg":
-            wrong = lines.get(name + AS_PUBLISHED, lines[name])
-            both[name + AS_PUBLISHED] = wrong.replace(
-                "include_buffers=False", "include_buffers=True"
-            )
-    return both
-
-
-@pytest.mark.parametrize("include_buffers", [False, True])
-@pytest.mark.parametrize(
-    ("paper", "notebook", "references"),
-    [
-        (ocfl, "03_ocfl_temperature", REFERENCES),
-        (explanations, "07_explaining_cluster_models", {}),
-    ],
-)
-def test_the_line_up_follows_from_the_switches(paper, notebook, references, include_buffers):
-    changed = {"include_buffers": include_buffers, "window": 2, "sattler_eps1": 0.5}
-    changed |= {"sattler_rounds": 10, "briggs_rounds": 7, "briggs_threshold": 0.95}
-    run = paper.Parameters.checked(ledger.defaults(notebook) | changed)
-    expected = ocfl_lines(10, 7)
-    expected = (with_buffers(expected) if include_buffers else expected) | references
+@pytest.mark.parametrize("buffers", [False, True])
+@pytest.mark.parametrize(("paper", "references"), [(ocfl, REFERENCES), (explanations, {})])
+def test_the_line_up_follows_from_the_switches(paper, references, buffers):
+    """With buffers, each method that compares updates has a twin that compares them, too."""
+    changed = {"include_buffers": buffers, "window": 2, "sattler_eps1": 0.5, "sattler_rounds": 10}
+    changed |= {"briggs_rounds": 7, "briggs_threshold": 0.95}
+    run = paper.Parameters.checked(ledger.defaults(paper.PAPERS[0].notebook) | changed)
+    expected = {}
+    for name, (own, *twin) in OF_OCFL.items():
+        expected[name] = own
+        if buffers and name != "FedAvg":
+            twin = [one.replace("buffers=False", "buffers=True") for one in twin or [own]]
+        expected |= dict.fromkeys([name + AS_PUBLISHED] * len(twin), *twin)
+    expected |= references
     found = paper.line_up(run, *ocfl.data(run))
-    assert {name: repr(method) for name, method in found.items()} == expected
-    assert [*found] == [*expected]
+    assert [(name, repr(method)) for name, method in found.items()] == [*expected.items()]
 
 
 SCORED = "sinkhorn=None, max_samples=512, weighting='samples', draws='per {}', "
@@ -224,8 +193,10 @@ def test_methods_of_emd_cfls_lesson_are_of_its_line_up(field):
     usual, names = ledger.defaults("05_emd_cfl"), [*emd_cfl.OTHERS]
     run = emd_cfl.Parameters.checked(usual | {field: names})
     assert getattr(run, field) == names
-    with pytest.raises(ParameterError, match="unknown method 'OCFL'"):
+    with pytest.raises(ParameterError, match="unknown method 'OCFL'; choose from EMD-CFL"):
         emd_cfl.Parameters.checked(usual | {field: ["OCFL"]})
+    with pytest.raises(ParameterError, match="only"):
+        emd_cfl.Parameters.checked(usual | {"only": []})
 
 
 def test_emd_cfl_joins_ocfls_line_up_if_it_is_named_and_clients_have_validation_samples():
@@ -240,8 +211,7 @@ def test_emd_cfl_joins_ocfls_line_up_if_it_is_named_and_clients_have_validation_
     federation = ocfl.federation(run, images, split)
     table = ocfl.play(run, federation, ocfl.chosen(run, images, split), 2).table()
     assert {*table["method"]} >= {*names}
-    found = table[table["method"] == "EMD-CFL"]
-    assert found["scores"].str.len().gt(0).any()
+    assert table.loc[table["method"] == "EMD-CFL", "scores"].str.len().gt(0).any()
 
 
 def test_the_line_up_of_the_tutorial():
@@ -262,11 +232,10 @@ def test_the_line_up_of_the_tutorial():
 
 @pytest.mark.slow
 def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():
-    usual = ledger.defaults("05_emd_cfl") | SMALL | {"model": "linear", "rounds": 2}
+    usual = ledger.defaults("05_emd_cfl") | LINEAR | {"rounds": 2}
     names = [*emd_cfl.BASELINES, *emd_cfl.SOFT]
-    run = emd_cfl.Parameters.checked(
-        usual | {"only": [*emd_cfl.METHODS, *names], "pacfl_angle": 20.0}
-    )
+    own = {"only": [*emd_cfl.METHODS, *names], "pacfl_angle": 20.0}
+    run = emd_cfl.Parameters.checked(usual | own)
     images, split = emd_cfl.data(run)
     federation = emd_cfl.federation(run, images, split)
     history = emd_cfl.PAPERS[0].play(run, federation, emd_cfl.line_up(run, images, split), 2)
@@ -283,14 +252,7 @@ def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():
 
 @pytest.mark.parametrize(
     ("paper", "changed"),
-    [
-        (ocfl, SMALL | {"model": "linear"}),
-        (explanations, SMALL),
-        (emd_cfl, SMALL | {"model": "linear"}),
-        (fedcref, {}),
-        (tutorial, {}),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
+    [(ocfl, LINEAR), (explanations, SMALL), (emd_cfl, LINEAR), (fedcref, {}), (tutorial, {})],
 )
 def test_data_and_federation_are_those_of_the_notebook(paper, changed):
     """The federation has as many clients as the parameters state, and their seed."""
@@ -299,22 +261,16 @@ def test_data_and_federation_are_those_of_the_notebook(paper, changed):
     images, split = known.data(run)
     federation = known.federation(run, images, split)
     assert images.name.endswith(getattr(run, "dataset", "class-bumps-2-seed42"))
-    assert federation.clients == run.clients
-    assert federation.seed == run.seed
+    assert (federation.clients, federation.seed) == (run.clients, run.seed)
     assert len(known.line_up(run, images, split)) >= 3
 
 
-FOLDERS = sorted({paper.folder for paper in PAPERS.values()})
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_the_data_of_a_committed_record_can_be_dealt_again(data_root, folder):
+@pytest.mark.parametrize("folder", sorted({paper.folder for paper in PAPERS.values()}))
+def test_the_data_of_a_committed_record_can_be_dealt_again(repository, data_root, folder):
     """The clients get the samples that they had when the record was made."""
     ours = [record for record in records.committed() if record.paper == folder]
-    record = next((r for r in ours if "mnist" in r.id or "bumps" in r.id), None)
-    if record is None:
-        pytest.skip("needs git, which knows the committed records")
+    record = next(r for r in ours if "mnist" in r.id or "bumps" in r.id)
     paper = papers.by_folder(record.paper)
     _, split = paper.data(paper.parameters.checked(record.parameters))
     assert split.hash == record.provenance["partition_hash"]
@@ -322,10 +278,8 @@ def test_the_data_of_a_committed_record_can_be_dealt_again(data_root, folder):
 
 # --- A new paper ---------------------------------------------------------------------------------
 
-# The contents of the new paper's file. It shares data and engine with the other papers, and has one
-# method.
 
-
+# The new paper's file: it shares data and engine with the other papers, and has one method
 class Toy(FederatedRun):
     """Parameters of ``08_toy``."""
 
@@ -343,47 +297,21 @@ TOY = Paper(
     data=ocfl.data,
     federation=ocfl.federation,
     line_up=lambda run, images, split: {"FedAvg": methods.make("fedavg")},
-    play=play_rounds,
     results=Results(
         "toy-results", (given("data", "dataset"), SEEDS, mean("F1", "FedAvg", "pf1", digits=3))
     ),
 )
 
-CELL = """
-dataset = "digits-8x8"  # a name that cflkit.datasets knows
-overlap = "nonoverlapping"  # whether clusters share classes
-balance = "balanced"  # clients and classes evenly spread
-clients = 6  # m
-draws = 60  # draws per client
-partition_seed = 0  # who gets which samples
-model = "linear"  # softmax regression
-optimizer = "sgd"  # or "adam"
-lr = 0.1  # learning rate
-momentum = 0.0  # of SGD
-weight_decay = 0.0  # of either optimiser
-batch_size = 16  # samples per local step
-local_epochs = 1  # passes over a client's data in a round
-rounds = 2  # of communication
-seed = 0  # initial model, batch orders
-""".strip()
+USUAL = ledger.defaults("03_ocfl_temperature") | LINEAR
+USUAL |= {"clients": 6, "draws": 60, "rounds": 2, "local_epochs": 1}
+CELL = "\n".join(f"{name} = {USUAL[name]!r}" for name in Toy.model_fields if name in USUAL)
+GRID = {"scale": ["paper"], "dataset": ["digits-8x8"], "seed": [0, 1]}
+TABLE = {"notebook": "08_toy.ipynb", "file": "{scale}/{dataset}.yaml", "grids": [GRID]}
 FILES = {
-    "params/toy/table-1.yaml": {
-        "notebook": "08_toy.ipynb",
-        "file": "{scale}/{dataset}.yaml",
-        "grids": [{"scale": ["paper"], "dataset": ["digits-8x8"], "seed": [0, 1]}],
-    },
-    "params/toy/paper/digits-8x8.yaml": {"lr": 0.2, "clients": 6},
-}
-TABLE = {
-    "paper": ["toy-paper"],
-    "table": ["1"],
-    "dataset": ["digits-8x8"],
-    "clients": [6],
-    "method": ["Ours"],
-    "measure": ["F1"],
-    "value": [0.5],
-    "protocol": ["last-f1"],
-    "dash": [None],
+    "params/toy/table-1.yaml": json.dumps(TABLE),
+    "params/toy/paper/digits-8x8.yaml": json.dumps({"lr": 0.2, "clients": 6}),
+    "toy-paper_table-1.csv": "paper,table,dataset,clients,method,measure,value,protocol,dash\n"
+    "toy-paper,1,digits-8x8,6,Ours,F1,0.5,last-f1,\n",
 }
 
 
@@ -392,11 +320,10 @@ def toy(tmp_path, monkeypatch):
     """Register the toy paper, with its notebook, parameter files and table."""
     for name, contents in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(json.dumps(contents))
+        (tmp_path / name).write_text(contents)
     cell = nbformat.v4.new_code_cell(CELL, metadata={"tags": ["parameters"]})
     title = nbformat.v4.new_markdown_cell("# A toy\n**Minutes on two cores:** 0.5")
     nbformat.write(nbformat.v4.new_notebook(cells=[title, cell]), tmp_path / "08_toy.ipynb")
-    pd.DataFrame(TABLE).to_csv(tmp_path / "toy-paper_table-1.csv", index=False)
     # The line in the registry, and temporary folders for the paper
     monkeypatch.setattr(papers, "PAPERS", {"toy-paper": TOY})
     for module in (ledger, readme):
@@ -433,22 +360,18 @@ def test_a_new_paper_needs_its_file_and_nothing_else(toy):
     book = ledger.ledger(made)
     [cell] = book.to_dict("records")
     f1 = [record.summary["FedAvg"]["pf1"] for record in made]
-    assert cell["ours"] == pytest.approx(sum(f1) / 2)
-    assert cell["seeds"] == 2
+    assert (cell["ours"], cell["seeds"]) == (pytest.approx(sum(f1) / 2), 2)
     assert cell["status"] == ledger.status(0.5, f1)
     assert "-p lr 0.2" in ledger.command(made[0], "toy-paper")
 
     marks = ("lessons", "ledger", "toy-results")
-    text = "\n".join(
-        f"<!-- {name}: written by python -m cflkit readme -->\nold\n<!-- end -->" for name in marks
-    )
+    text = "\n".join(f"{readme.start(name)}old\n<!-- end -->" for name in marks)
     tables = readme.tables(made, book)
     written = readme.filled(text, tables)
     assert "| [08_toy](notebooks/08_toy.ipynb) | A toy | 0.5 |" in written
     assert "| toy-paper, 1 | paper's | 1 | 1 |" in written
-    assert (
-        f"| data | seeds | F1 |\n|---|---|---|\n| digits-8x8 | 2 | {sum(f1) / 2:.3f} |" in written
-    )
+    row = f"| digits-8x8 | 2 | {sum(f1) / 2:.3f} |"
+    assert f"| data | seeds | F1 |\n|---|---|---|\n{row}" in written
     with pytest.raises(ValueError, match="there is no table other"):
         readme.filled(text.replace("toy-results", "other"), tables)
     with pytest.raises(ValueError, match="has no end"):

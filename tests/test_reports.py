@@ -137,9 +137,8 @@ def test_clusters_by_threshold():
 def test_lines_of_versions():
     columns = ["method", "measure", "value", "ours", "intended", "seeds"]
     rows = [("A", "acc", 98.64, 50.0, 49.96, 3.0), ("A", "ari", 1, 0.5, np.nan, 3.0)]
-    [a] = reports.version_lines(
-        pd.DataFrame(rows, columns=columns), ["A"], {"ari": ".2f", "acc": ".1f"}
-    )
+    table = pd.DataFrame(rows, columns=columns)
+    [a] = reports.version_lines(table, ["A"], {"ari": ".2f", "acc": ".1f"})
     assert a.split() == ["A", "3", "1.00", "0.50", "–", "98.6", "50.0", "50.0"]
 
 
@@ -153,14 +152,21 @@ def test_traffic_and_images_that_are_given_again():
     assert reports.share_given_again(run, [15, 15]) == pytest.approx(5 / 30)
 
 
-def test_two_runs_with_the_same_clusters_and_pairs_that_differ():
-    explained = {"method": "A", "cluster": [0, 0, 1], "clients": ["0|1", "0|1", "2"]}
-    one = record(explained, seed=0, layer=None, central_every=50)
-    trained = [{"method": "A", "clusters": labels} for labels in ("1|1|0", "0|1|1")]
-    runs = [record([rows], seed=0, central_every=1) for rows in trained]
-    found = reports.same_clusters([one], [*runs, record([trained[0]], seed=1)])
-    assert found["same"].tolist() == [True, False]
+def test_clusters_are_compared_with_the_last_ones_of_each_method():
+    """One method ends a round before the other, one diverges, and one is in one run alone."""
+    explained = [("A", 0, "0|1"), ("A", 0, "0|1"), ("A", 1, "2"), ("B", 0, "0"), ("B", 1, "1|2")]
+    rows = [("A", "0|0|1"), ("B", "1|0|0"), ("B", "0|0|1"), ("A", None), ("C", "0|0|0")]
+    one = record(pd.DataFrame(explained, columns=["method", "cluster", "clients"]), seed=0, layer=1)
+    trained = pd.DataFrame(rows, columns=["method", "clusters"])
+    runs = [record(trained, seed=seed, central_every=1) for seed in (0, 1)]
+    found = reports.same_clusters([one], runs)
+    assert dict(zip(found["method"], found["same"], strict=True)) == {"A": True, "B": False}
+    assert len(found) == 2, "runs with other parameters are not compared"
+
+
+def test_pairs_that_differ():
     pairs = pd.DataFrame([[1, 0.04], [0.04, 1]], index=["A", "B"], columns=["A", "B"])
     comparison = stats.Comparison(pd.Series({"B": 1.0, "A": 2.0}), 0.01, pairs, [])
     assert reports.different_pairs(comparison) == ["B and A"]
-    assert reports.different_pairs(comparison, level=0.01) == []
+    comparison.pairs.loc["B", "A"] = 0.06
+    assert reports.different_pairs(comparison) == []

@@ -16,7 +16,6 @@ from cflkit.reproduce.records import PROJECT
 LIMIT = 600
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_a_run_that_is_killed_is_tried_again_and_goes_on_from_its_checkpoint(repository, tmp_path):
     snakemake = shutil.which("snakemake")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, product
+from itertools import chain, product, zip_longest
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cflkit.datasets import ImageSet
 from cflkit.partition import shifts
@@ -25,7 +25,6 @@ from cflkit.reproduce.stats import Comparison
 
 Curves = Sequence[Curve]
 Look = dict[str, Any]
-# Rows of panels: title, label of the axis, and numbers
 Parts = Sequence[Sequence[tuple[str, str, pd.DataFrame]]]
 # How the answers of the ledger look: colour, hatching of bars, marker of points
 ANSWERS = {
@@ -54,13 +53,11 @@ VERSIONS = {
 def panels(
     titles: Sequence[str], shape: tuple[int, int], size: tuple[float, float], xlabel: str
 ) -> tuple[Figure, NDArray[Any]]:
-    """Make panels with common axes and with titles, and hide those that no title is for."""
+    """Make panels with common axes and titles, and hide those without a title."""
     figure, axes = plt.subplots(*shape, figsize=size, sharex=True, sharey=True, squeeze=False)
     plt.setp(axes[-1], xlabel=xlabel)
-    for ax, title in zip(axes.flat, titles, strict=False):
-        ax.set_title(title)
-    for ax in axes.flat[len(titles) :]:
-        ax.set_visible(False)
+    for ax, title in zip_longest(axes.flat, titles):
+        ax.set(title=title or "", visible=title is not None)
     return figure, axes
 
 
@@ -84,9 +81,9 @@ def comparison(
 ) -> Figure:
     """Draw a row per name: printed numbers (diamonds), and below them our mean (dot).
 
-    Each panel has a title, the label of its axis, and rows of `reports.at_scale` or
-    `reports.beside`, of which several can have one name in the column ``by``. Lines are printed
-    deviations, and the range of our seeds. The options are those of `plt.subplots`.
+    A panel has its title, the label of its axis, and rows of `reports.at_scale` or `beside`, of
+    which several can have one name in the column ``by``. Lines are printed deviations, and the
+    range of our seeds. Options are those of `plt.subplots`.
     """
     figure, axes = plt.subplots(len(parts), len(parts[0]), sharey=True, squeeze=False, **options)
     looks = {published: PUBLISHED, "ours, three seeds": OURS, "ours, one seed": FEW_SEEDS}
@@ -110,10 +107,9 @@ def comparison(
 
 
 def versions(ax: Axes, rows: pd.DataFrame, by: str, names: Sequence[str]) -> None:
-    """Draw a row per name: the printed number, and ours as published and as intended.
+    """Draw a row per name in the column ``by``: printed, and ours as published and as intended.
 
-    The rows are those of `reports.at_scale`, with the names in the column ``by``. A method in one
-    version is a square, and a printed dash stands at the right edge.
+    A method in one version is a square, and a printed dash stands at the right edge.
     """
     rows, places = rows.set_index(by).reindex(names), range(len(names))
     single = rows["intended"].isna() & rows["ours"].notna()
@@ -147,10 +143,7 @@ def seed_points(ax: Axes, ways: Mapping[str, Curves]) -> None:
 
 
 def points(ax: Axes, table: pd.DataFrame, looks: Mapping[str, Any], **look: Any) -> None:
-    """Draw the second column of a table against the first, and the diagonal.
-
-    The index has a level ``dataset``, and ``looks`` gives the colour and marker of each.
-    """
+    """Draw a table's second column over its first, each ``dataset`` (of its index) in its look."""
     for name, (colour, marker) in looks.items():
         if len(table) and name in table.index.unique("dataset"):
             x, y = table.xs(name, level="dataset").to_numpy().T
@@ -181,10 +174,9 @@ def answers(counts: pd.DataFrame, scales: Sequence[str]) -> Figure:
             width = numbers[name].to_numpy() / total
             look: Look = {"color": colour, "hatch": hatch, "edgecolor": "white", "height": 0.8}
             bar = ax.barh(range(len(numbers)), width, left=left, label=name, **look)
-            room = width > 0.03 + 0.03 * numbers[name].astype(str).str.len()
-            ax.bar_label(
-                bar, numbers[name].where(room, ""), label_type="center", fontsize=8, bbox=box
-            )
+            fits = width > 0.03 + 0.03 * numbers[name].astype(str).str.len()
+            counted = numbers[name].where(fits, "")
+            ax.bar_label(bar, counted, label_type="center", fontsize=8, bbox=box)
             left += width
         ax.set(title=f"{scale} scale", xlabel="share of the numbers", xlim=(0, 1))
         rows_from_the_top(ax, list(numbers.index))
@@ -196,14 +188,14 @@ def differences(rows: pd.DataFrame) -> Figure:
     """Draw our means minus the printed numbers of one table, with our intervals.
 
     The rows are those of `reports.with_runs`, with a ``label`` for the scenario. Bands are the two
-    margins of a measure. A mark beyond three times the larger one is a triangle at the edge.
+    margins. A mark beyond three times the larger one is a triangle at the edge.
     """
     margins = rows.groupby("measure", sort=False)["margin"].first()
     scenarios, names = list(rows["label"].unique()), list(rows["method"].unique())
     many = len(names) > 8  # narrow panels
-    height = 1.2 + len(margins) * (0.4 + 0.095 * len(scenarios)) + 0.6 * many
-    shape, size = (len(margins), len(names)), (7.5 if many else 5.6, height)
-    figure, axes = plt.subplots(*shape, figsize=size, sharex="row", sharey=True, squeeze=False)
+    size = 7.5 if many else 5.6, 1.2 + len(margins) * (0.4 + 0.095 * len(scenarios)) + 0.6 * many
+    looks: Look = {"figsize": size, "sharex": "row", "sharey": True, "squeeze": False}
+    figure, axes = plt.subplots(len(margins), len(names), **looks)
     for (y, x), ax in np.ndenumerate(axes):
         measure, margin = margins.index[y], margins.iloc[y]
         near, far = margin.near + margin.rounding, margin.far + margin.rounding
@@ -215,16 +207,14 @@ def differences(rows: pd.DataFrame) -> Figure:
         rows_from_the_top(ax, scenarios)
         ax.grid(axis="x", color="0.9")
         ax.tick_params(axis="y", length=0)
-        ax.set_xlim(-3.45 * far, 3.45 * far)
-        ax.set_xticks([0], ["0"])
+        ax.set(xlim=(-3.45 * far, 3.45 * far), xticks=[0], xticklabels=["0"])
         if y == 0:
             ax.set_title(names[x], fontsize=8, rotation=90 if many else 0)
         if x == len(names) // 2:
             ax.set_xlabel(f"{measure}, ours minus published")
     for name, (colour, _, marker) in ANSWERS.items():
         if marker:
-            look = {"color": colour, "markeredgecolor": "0.2", "linestyle": ""}
-            axes[0, 0].plot([], [], marker=marker, label=name, **look)
+            axes[0, 0].plot([], [], marker, color=colour, markeredgecolor="0.2", label=name)
     legend(figure)
     return figure
 
@@ -234,13 +224,13 @@ def difference(ax: Axes, row: Mapping[Any, Any], place: int, edge: float) -> Non
     colour, _, marker = ANSWERS[row["status"]]
     if np.isnan(row["value"]):
         printed_dash(ax, place, colour)
-    off = row["ours"] - row["value"]
+    off, size = row["ours"] - row["value"], 5.5
     half = 0 if np.isnan(row["half_width"]) else row["half_width"]
     ax.hlines(place, *np.clip([off - half, off + half], -edge, edge), color=colour, linewidth=1.5)
-    beyond = abs(off) > edge
-    marker = (">" if off > 0 else "<") if beyond else marker
+    if abs(off) > edge:
+        marker, size = ">" if off > 0 else "<", 3.5
     look: Look = {"color": colour, "markeredgecolor": "0.2", "markeredgewidth": 0.5}
-    ax.plot(np.clip(off, -edge, edge), place, marker, markersize=3.5 if beyond else 5.5, **look)
+    ax.plot(np.clip(off, -edge, edge), place, marker, markersize=size, **look)
 
 
 # --- Single papers -------------------------------------------------------------------------------
@@ -251,16 +241,15 @@ def temperatures(
 ) -> None:
     """Draw our runs (dashed, by seed) and the authors' run (black) up to the last of the ticks.
 
-    The curves are those without clustering (FedAvg's), or those of OCFL-HDB, which end with it and
-    have markers. Triangles are the rounds in which OCFL-HDB clustered. Of the authors' run of each
-    scenario, the curve and this round are given.
+    The curves are FedAvg's, or those of OCFL-HDB, which end where it clusters and have markers.
+    Triangles are the rounds in which it clustered. ``theirs`` has a curve and this round.
     """
     for ax, (scenario, runs) in zip(axes.flat, groups.items(), strict=False):
         for run in runs:
             seed, curve = run.parameters["seed"], reports.temperatures(run, method)[: ticks[-1]]
-            look: Look = {"color": COLOURS[seed], "linestyle": "--", "label": f"ours, seed {seed}"}
-            look |= {"linewidth": 1.2} if method == "FedAvg" else {"marker": MARKERS[seed]}
-            ax.plot(range(1, len(curve) + 1), curve, **look)
+            look: Look = {"linewidth": 1.2} if method == "FedAvg" else {"marker": MARKERS[seed]}
+            look |= {"color": COLOURS[seed], "label": f"ours, seed {seed}"}
+            ax.plot(range(1, len(curve) + 1), curve, "--", **look)
             if (at := run.summary["OCFL-HDB"]["clustering_round"]) and method == "FedAvg":
                 ax.plot(at, curve[at - 1], "^", markersize=8, color=COLOURS[seed])
         black, at = theirs[scenario][0][: ticks[-1]], theirs[scenario][1]
@@ -276,13 +265,23 @@ def mean_temperatures(theirs: Mapping[str, Curves], ours: Mapping[str, Curves]) 
     used = axes[[*range(len(theirs) - 1), -1]]
     for ax, (name, curves) in zip(used, theirs.items(), strict=True):
         length = min(map(len, curves))
-        band([curve[:length] for curve in curves], "black", "the authors' runs", ax)
+        band(ax, [curve[:length] for curve in curves], color="black", label="the authors' runs")
         if own := [curve[:length] for curve in ours.get(name, [])]:
-            band(own, COLOURS[0], f"ours ({len(own)} scenarios)", ax)
-            ax.lines[-1].set_linestyle("--")
-        ax.set(title=f"{name}\n{len(curves)} scenarios", ylabel="")
+            label = f"ours ({len(own)} scenarios)"
+            band(ax, own, color=COLOURS[0], linestyle="--", label=label)
+        ax.set(title=f"{name}\n{len(curves)} scenarios", xlabel="round")
     axes[0].set_ylabel("mean temperature $T$")
     return figure
+
+
+def band(ax: Axes, curves: Curves, **look: Any) -> None:
+    """Draw the mean of curves of equal length over rounds, plus and minus two standard errors."""
+    rounds, mean = range(1, len(curves[0]) + 1), np.mean(curves, axis=0)
+    ax.plot(rounds, mean, **look)
+    if len(curves) > 1:
+        error = 2 * np.std(curves, axis=0, ddof=1) / np.sqrt(len(curves))
+        shade: Look = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
+        ax.fill_between(rounds, mean - error, mean + error, **shade)
 
 
 def dyed_digits(digits: ImageSet, shown: Sequence[int], dyes: Mapping[str, Any]) -> Figure:
@@ -295,10 +294,10 @@ def dyed_digits(digits: ImageSet, shown: Sequence[int], dyes: Mapping[str, Any])
             ax.imshow(image.permute(1, 2, 0).numpy())
             colour = np.broadcast_to(colours, (10, 3))[label]
             rgb = " ".join(f"{255 * value:.0f}" for value in colour)
-            lightness = colour @ [0.2126, 0.7152, 0.0722]
-            ax.set(xticks=[], yticks=[])
-            ax.set_xlabel(f"{rgb}\nlight {lightness:.2f}", fontsize=8)
+            light = colour @ [0.2126, 0.7152, 0.0722]
+            ax.set_xlabel(f"{rgb}\nlight {light:.2f}", fontsize=8)
         row[0].set_ylabel(title)
+    plt.setp(axes, xticks=[], yticks=[])
     return figure
 
 
@@ -322,15 +321,15 @@ def lost_accuracy(
 ) -> None:
     """Draw what shades to fool cost clean clients (points), over the local epochs of each run.
 
-    ``lines`` are the styles of runs and their meaning, by the number of rounds.
+    ``lines`` has the style and meaning of runs by the number of rounds.
     """
     for run, (number, name) in product(runs, enumerate(methods)):
         rows, given = run.by_method[name], run.parameters
         lost = 100 * (rows["clean_accuracy"] - rows["backdoor_accuracy"])
         look: Look = {"marker": MARKERS[number], "color": COLOURS[number], "markersize": 4}
         ax.plot(rows["round"] * given["local_epochs"], lost, lines[given["rounds"]][0], **look)
-    for number, name in enumerate(methods):
-        ax.plot([], [], color=COLOURS[number], marker=MARKERS[number], label=name)
+    for name, colour, marker in zip(methods, COLOURS, MARKERS, strict=False):
+        ax.plot([], [], color=colour, marker=marker, label=name)
     for style, label in lines.values():
         ax.plot([], [], style, color="grey", label=label)
     ax.axhline(0, color="0.7", linewidth=0.8, zorder=0)
@@ -343,100 +342,59 @@ def archived_boxes(table: pd.DataFrame, points: bool = True) -> Figure:
     figure, axes = plt.subplots(2, len(sets), figsize=(6.8, 3), sharex=True, sharey=True)
     for column, name in enumerate(sets):
         for ax, measure in zip(axes[:, column], ("insertion", "deletion"), strict=True):
-            boxes(table[table["dataset"] == name], measure, ax, lying=True, points=points)
+            boxes(ax, table[table["dataset"] == name], measure, points)
         axes[0, column].set_title(name)
-    axes[0, len(sets) // 2].set_xlabel("area under insertion (high is good)")
-    axes[1, len(sets) // 2].set_xlabel("area under deletion (low is good)")
+    for ax, good in zip(axes[:, len(sets) // 2], ("insertion (high", "deletion (low"), strict=True):
+        ax.set_xlabel(f"area under {good} is good)")
     return figure
 
 
-# --- Parts that several figures have -------------------------------------------------------------
-
-
-def band(curves: Sequence[ArrayLike], colour: str, label: str, axes: Axes | None = None) -> Axes:
-    """Draw the mean of curves of equal length over rounds, plus and minus two standard errors."""
-    axes = axes or plt.gca()
-    stacked = np.asarray(curves, dtype=float)
-    rounds = np.arange(1, stacked.shape[1] + 1)
-    mean = stacked.mean(axis=0)
-    axes.plot(rounds, mean, color=colour, label=label)
-    if len(stacked) > 1:
-        error = 2 * stacked.std(axis=0, ddof=1) / np.sqrt(len(stacked))
-        axes.fill_between(rounds, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
-    axes.set(xlabel="round", ylabel="temperature $T$")
-    return axes
-
-
-def boxes(
-    table: pd.DataFrame,
-    measure: str,
-    axes: Axes | None = None,
-    lying: bool = False,
-    points: bool = True,
-) -> Axes:
-    """Draw one box per method of a measure over clusters, and a point per cluster.
+def boxes(ax: Axes, table: pd.DataFrame, measure: str, points: bool) -> None:
+    """Draw a row per method: a lying box of a measure over clusters, and a point per cluster.
 
     The figure follows Figures 6 and 7 of the extended OCFL paper. Boxes are quartiles, the thick
     line is the median, and whiskers reach to the farthest value within 1.5 interquartile ranges.
-    With ``lying``, the measure runs from left to right, and methods have a row each. Without
-    ``points``, only clusters beyond the whiskers are drawn.
+    Without ``points``, only clusters beyond the whiskers are drawn.
     """
-    axes = axes or plt.gca()
     values = {name: rows.dropna() for name, rows in table.groupby("method", sort=False)[measure]}
-    axes.boxplot(
-        list(values.values()),
-        medianprops={"color": "black", "linewidth": 2},
-        boxprops={"color": "0.5"},
-        whiskerprops={"color": "0.5"},
-        showcaps=False,
-        showfliers=not points,
-        flierprops={"marker": "o", "markersize": 2.5, "markeredgecolor": COLOURS[0]},
-        widths=0.7,
-        orientation="horizontal" if lying else "vertical",
-    )
-    look: dict[str, Any] = {"color": COLOURS[0], "markersize": 2.5, "markeredgewidth": 0}
+    look: Look = {"marker": "o", "markersize": 2.5}
+    parts: Look = {name: {"color": "0.5"} for name in ("boxprops", "whiskerprops")}
+    parts["medianprops"] = {"color": "black", "linewidth": 2}
+    parts["flierprops"] = {"markeredgecolor": COLOURS[0], **look}
+    shape: Look = {"orientation": "horizontal", "widths": 0.7, "showcaps": False}
+    ax.boxplot(list(values.values()), showfliers=not points, **shape, **parts)
+    look |= {"color": COLOURS[0], "markeredgewidth": 0, "linestyle": "", "clip_on": False}
     for place, rows in enumerate(values.values(), 1):
-        if rows.empty or not points:
-            continue
-        # Neighbours in the order of their values stand side by side, so that none hides another
-        beside = place + 0.12 * (np.arange(len(rows)) % 5 - 2) * (len(rows) > 1)
-        ordered = rows.sort_values()
-        axes.plot(*((ordered, beside) if lying else (beside, ordered)), "o", clip_on=False, **look)
-    places = range(1, len(values) + 1)
-    if lying:
-        axes.set_yticks(places, list(values))
-        axes.set(xlim=(0, 1), ylim=(len(values) + 0.6, 0.4))
-    else:
-        axes.set_xticks(places, list(values), rotation=90)
-        axes.set_ylim(0, 1)
-    return axes
+        if points and len(rows):
+            # Neighbours in the order of their values stand side by side, so that none hides another
+            beside = place + 0.12 * (np.arange(len(rows)) % 5 - 2) * (len(rows) > 1)
+            ax.plot(rows.sort_values(), beside, **look)
+    ax.set_yticks(range(1, len(values) + 1), list(values))
+    ax.set(xlim=(0, 1), ylim=(len(values) + 0.6, 0.4))
 
 
-def critical_differences(comparison: Comparison, axes: Axes | None = None) -> Axes:
+def critical_differences(comparison: Comparison, ax: Axes) -> None:
     """Draw a critical-difference diagram: average ranks on a line, and bars below it.
 
     The best method is on the right, as in the OCFL paper's Figure 8. A bar joins methods that do
     not differ significantly; it has a dot at each of them, and passes others by.
     """
-    axes = axes or plt.gca()
     ranks = comparison.ranks
     k, half = len(ranks), (len(ranks) + 1) // 2
     for place, (name, rank) in enumerate(ranks.items()):
         best = place < half
         level = -0.6 - 0.35 * (place if best else k - 1 - place)
         side = 0.7 if best else k + 0.3
-        axes.plot([rank, rank, side], [0, level, level], color="0.4", linewidth=0.8)
-        label = f"{name} {rank:.2f}"
-        axes.text(side, level, label, ha="left" if best else "right", va="center", fontsize=9)
-    for row, members in enumerate(comparison.alike):
-        ends = ranks[members]
-        bar = -0.14 - 0.12 * row
-        axes.plot(ends, [bar] * len(ends), "o-", color="black", linewidth=2, markersize=4)
-    axes.set(xlim=(k + 0.3, 0.7), ylim=(-0.4 - 0.35 * half, 0), yticks=[])
-    axes.xaxis.tick_top()
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.spines[:].set_visible(False)
-    axes.spines["top"].set_visible(True)
-    axes.set_xlabel("average rank (1 is best)", fontsize=9)
-    axes.xaxis.set_label_position("top")
-    return axes
+        ax.plot([rank, rank, side], [0, level, level], color="0.4", linewidth=0.8)
+        where = "left" if best else "right"
+        ax.text(side, level, f"{name} {rank:.2f}", ha=where, va="center", fontsize=9)
+    for row, names in enumerate(comparison.alike):
+        bar = [-0.14 - 0.12 * row] * len(names)
+        ax.plot(ranks[names], bar, "o-", color="black", linewidth=2, markersize=4)
+    ax.set(xlim=(k + 0.3, 0.7), ylim=(-0.4 - 0.35 * half, 0), yticks=[])
+    ax.xaxis.tick_top()
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.spines[:].set_visible(False)
+    ax.spines["top"].set_visible(True)
+    ax.set_xlabel("average rank (1 is best)", fontsize=9)
+    ax.xaxis.set_label_position("top")

@@ -98,18 +98,16 @@ def mixing_matrix(trained: Tensor, owners: Tensor, predicting: Tensor) -> tuple[
     -------
     matrix : ndarray
         ``[m, m]``: entry ij is the sum of the weights of all models of client j in that of client
-        i. Rows sum to 1. The row of a client whose model is no such mean, such as one that is
-        absent, has no meaning.
+        i. Rows sum to 1. That of a client whose model is no such mean (it was absent, perhaps) has
+        no meaning.
     residual : float
         The largest distance between a client's model and the mean with these weights, divided by
-        the mean distance of the trained models from their mean. It is near 0 if the round only
-        mixes.
+        the mean distance of the trained models from their mean; near 0 if the round only mixes.
     """
-    ends, goals = as_doubles(trained), as_doubles(predicting)
+    ends = as_doubles(trained)
     centre = ends.mean(dim=0)
     # With weights that sum to 1, the mean can be taken from both sides
-    directions = ends - centre
-    targets = goals - centre
+    directions, targets = ends - centre, as_doubles(predicting) - centre
     # The normal equations, which are small
     products = (directions @ directions.T).cpu().numpy()
     against = (targets @ directions.T).cpu().numpy()

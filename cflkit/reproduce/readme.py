@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -48,14 +49,14 @@ def write() -> list[Path]:
     committed = records.committed()
     table = ledger.ledger(committed)
     parts = tables(committed, table)
-    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
     for name in parts:
-        if not any(start(name) in text for text in texts.values()):
+        if not any(start(name) in text for text in texts):
             raise ValueError(f"no page has a place for {name}: {start(name).strip()}")
-    pages = {page: filled(text, parts) for page, text in texts.items()}
+    whole = [filled(text, parts) for text in texts]
     # Nothing is written before all markers have been found
     ledger.write(table, ledger.LEDGER)
-    for page, text in pages.items():
+    for page, text in zip(PAGES, whole, strict=True):
         records.write_whole(page, text)
     return [ledger.LEDGER, *PAGES]
 
@@ -63,6 +64,7 @@ def write() -> list[Path]:
 def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
     """Build all tables from the committed records and their ledger, by the names in the markers."""
     counts = ledger.counts(table)
+    counts = counts.assign(numbers=counts[list(ledger.STATUS)].sum(axis=1))
     parts = {
         "lessons": notebook_table(range(FIRST_REPORT)),
         "reports": notebook_table(range(FIRST_REPORT, 100)),
@@ -72,10 +74,8 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
         "paper-runs": paper_runs(committed),
         "overhead": overhead(pd.read_csv(BENCHMARK)),
     }
-    for paper in PAPERS.values():
-        if paper.results is not None:
-            parts[paper.results.marker] = results_table(paper.name, paper.results, committed)
-    return parts
+    shown = [(name, paper.results) for name, paper in PAPERS.items() if paper.results]
+    return parts | {r.marker: results_table(name, r, committed) for name, r in shown}
 
 
 def start(name: str) -> str:
@@ -154,80 +154,62 @@ def true_groups(committed: Sequence[Record]) -> str:
     """
     found: dict[tuple[str, str], dict[tuple[Any, ...], list[Record]]] = {}
     whose = [paper for paper in PAPERS.values() if paper.results is not None]
-    for record in committed:
-        for paper in whose if record.parameters.get("until") == "clusters" else ():
-            if ledger.scale(record, paper.name) == "paper":
-                scenario = ledger.scenario_of(record, paper.name)
-                for method, measures in record.summary.items():
-                    if "ari" in measures:  # not if it diverged, or has mixtures and no clusters
-                        repeated = found.setdefault((paper.folder, method), {})
-                        repeated.setdefault(scenario, []).append(record)
+    until_clusters = [run for run in committed if run.parameters.get("until") == "clusters"]
+    for record, paper in product(until_clusters, whose):
+        if ledger.scale(record, paper.name) == "paper":
+            scenario = ledger.scenario_of(record, paper.name)
+            for method, measures in record.summary.items():
+                if "ari" in measures:  # not if it diverged, or has mixtures and no clusters
+                    repeated = found.setdefault((paper.folder, method), {})
+                    repeated.setdefault(scenario, []).append(record)
     rows = []
     for (folder, method), scenarios in sorted(found.items()):
         runs = [run for group in scenarios.values() for run in ledger.one_per_seed(group)]
         ari = [run.summary[method]["ari"] for run in runs]
-        right = sum(value == 1 for value in ari)
-        rows.append((folder, method, len(scenarios), len(runs), right, f"{mean(ari):.3f}"))
+        rows.append((folder, method, len(scenarios), len(runs), ari.count(1), f"{mean(ari):.3f}"))
     heads = ("paper", "method", "scenarios", "runs", "true groups found", "mean ARI")
     return markdown(heads, rows)
 
 
-def named(heads: Sequence[str]) -> list[str]:
-    """Return headings of counts at both scales; at the reduced scale, nothing is reproduced."""
-    return [re.sub("reproduced$", "reproduced or agrees", name) for name in heads]
+def counted(before: Sequence[str], heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Build a table of counts at both scales; at the reduced scale, nothing is reproduced."""
+    return markdown([*before, *(re.sub("reproduced$", r"\g<0> or agrees", h) for h in heads)], rows)
 
 
 def summary(counts: pd.DataFrame) -> str:
     """Build the table of how many of each paper's numbers have runs, and of the answers."""
-    counts = counts.assign(numbers=counts[list(ledger.STATUS)].sum(axis=1))
     counts = counts.groupby(level=["scale", "paper"], sort=False).sum(numeric_only=True)
     heads = ["numbers", "run", "single run", "reproduced", "close", "differs", "inconclusive"]
-    rows = [
-        (scale, paper, *(f"{row[name]:.0f}" for name in heads))
-        for (scale, paper), row in counts[counts["run"] > 0].iterrows()
-    ]
-    return markdown(("scale", "paper", *named(heads)), rows)
+    run = counts.loc[counts["run"] > 0, heads].round().astype(int)
+    return counted(("scale", "paper"), heads, [(*index, *row) for index, *row in run.itertuples()])
 
 
 def headline(counts: pd.DataFrame) -> str:
     """Build the table of how many of the papers' numbers committed runs have reproduced."""
-    whole = ["run", *ledger.ANSWERS, "distinct", "distinct reproduced"]
-    numbers = counts[list(ledger.STATUS)].sum(axis=1)
-    rows = [
-        (
-            ", ".join(names),
-            scale,
-            numbers[scale, *names],
-            *(f"{row[name]:.0f}" for name in whole),
-            "–" if pd.isna(row["placebo"]) else f"{row['placebo']:.0%}",
-        )
-        for (scale, *names), row in counts[counts["run"] > 0].iterrows()
-    ]
+    heads = ["numbers", "run", *ledger.ANSWERS, "distinct", "distinct reproduced"]
+    rows: list[Any] = []
+    for (scale, *names), row in counts[counts["run"] > 0].iterrows():
+        placebo = "–" if pd.isna(row["placebo"]) else f"{row['placebo']:.0%}"
+        rows.append((", ".join(names), scale, *(f"{row[name]:.0f}" for name in heads), placebo))
     without = counts[counts["run"].eq(0)].index.get_level_values("scale").value_counts()
-    blank = [""] * len(whole)
+    blank = [""] * (len(heads) - 1)
     rows += [(f"{count} others", scale, "", 0, *blank) for scale, count in without.items()]
-    return markdown(("paper, table", "scale", "numbers", *named(whole), "placebo"), rows)
+    return counted(("paper, table", "scale"), [*heads, "placebo"], rows)
 
 
 def paper_runs(committed: Sequence[Record]) -> str:
     """Build the table of what the runs at the papers' own scale cost, one row per record."""
     rows = []
     for record in sorted(committed, key=lambda record: record.id):
-        if not any(ledger.scale(record, paper) == "paper" for paper in PAPERS):
-            continue
-        cost = record.provenance
-        minutes, memory, threads = cost["minutes"], cost["peak_memory_gib"], cost["threads"]
-        on_cpu = f"CPU, {threads} thread{'' if threads == 1 else 's'}"
-        rows.append(
-            (
-                f"[{record.id}](../data/results/{record.id})",
-                record.rounds["round"].max(),
-                f"{minutes:.{0 if minutes >= 10 else 1}f}",
-                "–" if memory is None else f"{memory:.1f}",
-                on_cpu if cost["device"] == "cpu" else cost["device"],
-                cost["resumed"],
-            )
-        )
+        if any(ledger.scale(record, paper) == "paper" for paper in PAPERS):
+            cost, rounds = record.provenance, record.rounds["round"].max()
+            minutes, memory, threads = cost["minutes"], cost["peak_memory_gib"], cost["threads"]
+            link = f"[{record.id}](../data/results/{record.id})"
+            spent = f"{minutes:.{0 if minutes >= 10 else 1}f}"
+            held = "–" if memory is None else f"{memory:.1f}"
+            on_cpu = f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+            device = on_cpu if cost["device"] == "cpu" else cost["device"]
+            rows.append((link, rounds, spent, held, device, cost["resumed"]))
     heads = ("record", "rounds", "minutes", "peak memory, GiB", "computed on", "interruptions")
     return markdown(heads, rows)
 

@@ -18,9 +18,9 @@ from cflkit._bounds import Clusters
 from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.methods.ocfl import rises
 from cflkit.reproduce import ledger, records
-from cflkit.reproduce.papers import PAPERS, emd_cfl, explanations, ocfl
+from cflkit.reproduce.papers import PAPERS, emd_cfl, ocfl
 from cflkit.reproduce.records import Record
-from cflkit.reproduce.stats import Comparison
+from cflkit.reproduce.stats import LEVEL, Comparison
 
 # A value of each round, from round 1 on
 Curve = Sequence[float]
@@ -41,10 +41,7 @@ SHORT = {
 
 
 def at_scale(book: pd.DataFrame, scale: str) -> pd.DataFrame:
-    """Reduce the table of `ledger.ledger` to one scale, ``paper`` or ``reduced``.
-
-    The columns of our runs have no prefix then.
-    """
+    """Reduce the table of `ledger.ledger` to one scale; columns of our runs have no prefix then."""
     facts = [*ledger.OURS, "status", "intended", "runs"]
     ours = book[[PREFIX[scale] + name for name in facts]].set_axis(facts, axis=1)
     theirs = book.drop(columns=[prefix + name for prefix in PREFIX.values() for name in facts])
@@ -76,14 +73,12 @@ def scenario_labels(rows: pd.DataFrame, paper: str) -> list[str]:
     If there are rows of both scales, those at the paper's scale say so.
     """
     differing = [name for name in PAPERS[paper].scenario if rows[name].nunique() > 1]
-    labels = [
-        ", ".join(str(SHORT.get(part, part)) for part in row if not pd.isna(part)) or "all"
-        for row in rows[differing].itertuples(index=False)
-    ]
-    if rows["scale"].nunique() < 2:
-        return labels
-    endings = rows["scale"].map({"paper's": ", paper's", "reduced": ""})
-    return [label + ending for label, ending in zip(labels, endings, strict=True)]
+    several = rows["scale"].nunique() > 1
+    labels = []
+    for scale, *parts in rows[["scale", *differing]].itertuples(index=False):
+        names = [str(SHORT.get(part, part)) for part in parts if not pd.isna(part)] or ["all"]
+        labels.append(", ".join(names + ["paper's"] * (several and scale == "paper's")))
+    return labels
 
 
 # --- Groups of records ---------------------------------------------------------------------------
@@ -125,12 +120,10 @@ def beside(
 
     Parameters
     ----------
-    cells : DataFrame
-        Rows of `ledger.published` of one paper.
+    cells, paper : DataFrame, str
+        Rows of `ledger.published` of this paper.
     systems : mapping of tuple to sequence of Record
         Our runs by scenario, whose first part is the data set.
-    paper : str
-        The paper's name in the registry.
     measures : mapping of str to (str, float)
         For each printed measure, its name in the records and the factor between the units.
     stands_for : mapping of str to str
@@ -167,8 +160,7 @@ def beside(
 
 def temperatures(run: Record, method: str = "FedAvg") -> list[float]:
     """Return the temperature of each round in which a method watched it, from round 1 on."""
-    watched: list[float] = run.by_method[method]["temperature"].dropna().tolist()
-    return watched
+    return list(run.by_method[method]["temperature"].dropna())
 
 
 def first_rise(curve: Curve, strict: bool = True, before: float = float("inf")) -> int | None:
@@ -254,10 +246,11 @@ def roundings(runs: Sequence[Record], of_seeds: str, of_roundings: str) -> pd.Da
             continue
         plain = own["engine"] == "threads" and own["perturbation"] is None
         kinds = [of_seeds] * plain + [of_roundings] * (own["seed"] == 0)
-        for name, kind in product(ocfl.CLUSTERERS if kinds else (), kinds):
-            row = {"dataset": own["dataset"], "overlap": own["overlap"], "method": name}
+        row = {name: own[name] for name in ("dataset", "overlap")}
+        for name, kind in product(ocfl.CLUSTERERS, kinds):
             end = run.summary[name]
-            rows.append(row | {"kind": kind, "ARI": end["ari"], "round": end["clustering_round"]})
+            found = {"kind": kind, "ARI": end["ari"], "round": end["clustering_round"]}
+            rows.append(row | {"method": name} | found)
     return pd.DataFrame(rows)
 
 
@@ -270,9 +263,9 @@ def by_threshold(
     method: str = "EMD-CFL",
     rule: Clusters = "neighbourhoods",
 ) -> pd.DataFrame:
-    """Return the number of ``clusters`` and the ``ari`` that each threshold of EMD-CFL would give.
+    """Return the ``clusters`` (a number) and the ``ari`` that each threshold of EMD-CFL would give.
 
-    They follow from the scores of the run's first round. There is one row per threshold.
+    They follow from the scores of the run's first round.
     """
     scores, truth = emd_cfl.recorded_scores(run, method)
     found = [clusters_of(scores, epsilon, rule)[0] for epsilon in thresholds]
@@ -303,9 +296,9 @@ def version_lines(
 
 
 def relative_traffic(run: Record) -> dict[str, float]:
-    """Return the bytes of each method per client and round, in multiples of FedAvg's.
+    """Return the bytes of each method in multiples of FedAvg's, if the record counts bytes.
 
-    FedAvg sends the model once in each direction. Records that do not count bytes give no numbers.
+    FedAvg sends the model once in each direction, per client and round.
     """
     given, model = run.parameters, 4 * run.provenance.get("parameters_of_model", np.nan)
     of_fedavg = 2 * model * given["clients"] * given["rounds"]
@@ -317,7 +310,7 @@ def relative_traffic(run: Record) -> dict[str, float]:
 
 
 def share_given_again(run: Record, available: ArrayLike) -> float:
-    """Compute the share of a FedCRef run's images that clients were given a second time.
+    """Compute which share of a FedCRef run's images clients were given a second time.
 
     The run has no overlap, and there are ``available`` ``[classes]`` images of each class.
     """
@@ -331,18 +324,26 @@ def same_clusters(explained: Sequence[Record], trained: Sequence[Record]) -> pd.
     """Find out whether runs of `papers.explanations` and of OCFL end with the same clusters.
 
     Runs are compared if all parameters are equal that both have, but for the rounds with tests. A
-    row per pair and method has ``explained``, ``trained``, ``method`` and ``same``.
+    row per pair and method has ``explained``, ``trained``, ``method`` and ``same``. A method's last
+    clusters in OCFL's run count, also if it ended earlier or diverged afterwards.
     """
     rows = []
     for one, other in product(explained, trained):
         shared = (one.parameters.keys() & other.parameters.keys()) - {"central_every"}
-        if all(one.parameters[name] == other.parameters[name] for name in shared):
-            found = explanations.same_clusters(one, other)
-            rows += [(one.id, other.id, method, same) for method, same in found.items()]
+        if any(one.parameters[name] != other.parameters[name] for name in shared):
+            continue
+        members = one.rounds.drop_duplicates(["method", "cluster"]).groupby("method")["clients"]
+        last = other.rounds.dropna(subset="clusters").groupby("method").tail(1)
+        for method, clusters in zip(last["method"], last["clusters"], strict=True):
+            if method in members.groups:
+                labels = np.array(clusters.split("|"))
+                found = {"|".join(map(str, np.flatnonzero(labels == k))) for k in labels}
+                same = found == set(members.get_group(method).astype(str))
+                rows.append((one.id, other.id, method, same))
     return pd.DataFrame(rows, columns=["explained", "trained", "method", "same"])
 
 
-def different_pairs(found: Comparison, level: float = 0.05) -> list[str]:
+def different_pairs(found: Comparison) -> list[str]:
     """List the pairs of methods that differ significantly, as ``A and B``, in order of rank."""
     pairs = combinations(found.ranks.index, 2)
-    return [f"{a} and {b}" for a, b in pairs if found.pairs.loc[a, b] <= level]
+    return [f"{a} and {b}" for a, b in pairs if found.pairs.loc[a, b] <= LEVEL]

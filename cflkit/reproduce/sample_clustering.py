@@ -39,12 +39,7 @@ def first_clusters(
     """Cluster each client's training samples into as many local clusters as it has classes.
 
     The ``name`` is one of `CLUSTERINGS`, which have the options ``dirtiness`` and ``dec``. Each
-    client's seed is derived from ``seed``.
-
-    Returns
-    -------
-    list of ndarray
-        For each of the m clients, its labels ``[n]``.
+    client's seed is derived from ``seed``. Returned are the labels ``[n]`` of each client.
 
     Raises
     ------
@@ -92,8 +87,8 @@ def dirty_uniform(classes: ArrayLike, dirtiness: float, seed: int) -> Labels:
 
 def kmeans(samples: ArrayLike, k: int, seed: int) -> Labels:
     """Cluster samples ``[n, d]`` by scikit-learn's k-means, and return the best of 20 starts."""
-    values = checked(samples, k)
-    return KMeans(k, n_init=20, random_state=seed).fit_predict(values).astype(np.int64)
+    found = KMeans(k, n_init=20, random_state=seed).fit_predict(checked(samples, k))
+    return found.astype(np.int64)
 
 
 def checked(samples: ArrayLike, k: int) -> NDArray[np.float32]:
@@ -132,11 +127,10 @@ class DEC:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             encoder = self.pretrained(x)
-            state = torch.default_generator.get_state()
             labels = {}
             for k in numbers:
-                torch.default_generator.set_state(state)
-                labels[k] = self.refined(deepcopy(encoder), x, k, seed)
+                with torch.random.fork_rng(devices=[]):  # each number begins at the same state
+                    labels[k] = self.refined(deepcopy(encoder), x, k, seed)
             return labels
 
     def pretrained(self, x: Tensor) -> nn.Sequential:
@@ -186,11 +180,10 @@ class DEC:
                 q = soft_assignment(encoder(x[batch]), centres)
                 F.kl_div(q.log(), target[batch], reduction="batchmean").backward()
                 optimizer.step()
+            before = labels
             with torch.no_grad():
-                found = soft_assignment(encoder(x), centres).argmax(dim=1)
-            changed = (found != labels).float().mean()
-            labels = found
-            if changed <= self.tolerance:
+                labels = soft_assignment(encoder(x), centres).argmax(dim=1)
+            if (labels != before).float().mean() <= self.tolerance:
                 break
         return labels.numpy()
 
@@ -208,10 +201,10 @@ def target_distribution(q: Tensor) -> Tensor:
 
 
 def best_by_silhouette(plane: ArrayLike, labels: Mapping[int, Labels]) -> tuple[int, dict]:
-    """Find the number of clusters with the largest silhouette in a plane.
+    """Find the number of clusters whose ``labels`` have the largest silhouette in a plane.
 
-    ``plane`` has the samples' positions ``[n, 2]`` by t-SNE (the FedCRef paper's choice), and
-    ``labels`` the labels for each number tried. Returned are the best number and all silhouettes.
+    ``plane`` has the samples' positions ``[n, 2]`` by t-SNE (the FedCRef paper's choice). Returned
+    are the best number and all silhouettes.
     """
     scores = {k: float(silhouette_score(plane, found)) for k, found in labels.items()}
     return max(scores, key=lambda k: scores[k]), scores

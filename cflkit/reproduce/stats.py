@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+# The significance level of all tests
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -29,14 +33,10 @@ class Comparison:
 
 
 def average_ranks(scores: pd.DataFrame, higher_is_better: bool) -> pd.Series:
-    """Compute each method's mean rank over blocks, best first.
+    """Compute each method's mean rank over blocks from ``scores`` ``[blocks, k]``, best first.
 
-    Parameters
-    ----------
-    scores : DataFrame
-        ``[blocks, k]``, one column per method.
-    higher_is_better : bool
-        Whether the largest score of a block has rank 1. Equal scores share the mean of their ranks.
+    The largest score of a block has rank 1 if ``higher_is_better``. Equal scores share the mean of
+    their ranks.
 
     Raises
     ------
@@ -63,18 +63,12 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
     return corrected
 
 
-def compare(scores: pd.DataFrame, higher_is_better: bool, level: float = 0.05) -> Comparison:
-    """Rank methods and find out which of them differ significantly.
+def compare(scores: pd.DataFrame, higher_is_better: bool) -> Comparison:
+    """Rank methods and find out which of them differ significantly, at `LEVEL`.
 
-    Parameters
-    ----------
-    scores : DataFrame
-        ``[blocks, k]``, one row per block (data set and split), one column per method; k ≥ 3.
-    higher_is_better : bool
-        Whether a higher score is better: True for insertion, False for deletion. The authors'
-        diagram of deletion ranks in the opposite order.
-    level : float
-        The significance level of both tests.
+    ``scores`` ``[blocks, k]`` has a row per block (data set and split) and a column per method. Of
+    insertion, higher scores are better, and of deletion, lower ones. (The authors' diagram of
+    deletion ranks in the opposite order.)
 
     Raises
     ------
@@ -96,8 +90,8 @@ def compare(scores: pd.DataFrame, higher_is_better: bool, level: float = 0.05) -
     for (a, b), p in zip(combinations(names, 2), holm(found), strict=True):
         pairs.loc[a, b] = pairs.loc[b, a] = p
     # Pairs are compared only if Friedman's test is significant
-    alike = cliques(pairs.to_numpy() > level) if friedman <= level else [list(range(len(names)))]
-    return Comparison(ranks, friedman, pairs, [[names[i] for i in clique] for clique in alike])
+    alike = cliques(pairs > LEVEL) if friedman <= LEVEL else [names]
+    return Comparison(ranks, friedman, pairs, alike)
 
 
 def pair_test(a: pd.Series, b: pd.Series) -> float:
@@ -110,9 +104,10 @@ def pair_test(a: pd.Series, b: pd.Series) -> float:
     return 1.0 if (a == b).all() else float(wilcoxon(a, b, zero_method="pratt").pvalue)
 
 
-def cliques(alike: NDArray[np.bool_]) -> list[list[int]]:
-    """Find the maximal sets of two or more members whose pairs are all alike, in sorted order."""
+def cliques(alike: pd.DataFrame) -> list[list[Any]]:
+    """Find the maximal sets of two or more methods whose pairs are all alike, in their order."""
     import networkx
 
-    graph = networkx.from_numpy_array(alike & ~np.eye(len(alike), dtype=bool))
-    return sorted(sorted(clique) for clique in networkx.find_cliques(graph) if len(clique) > 1)
+    graph = networkx.from_numpy_array(alike.to_numpy() & ~np.eye(len(alike), dtype=bool))
+    found = sorted(sorted(clique) for clique in networkx.find_cliques(graph) if len(clique) > 1)
+    return [alike.index[clique].tolist() for clique in found]

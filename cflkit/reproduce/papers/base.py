@@ -55,8 +55,7 @@ RANKS = Margin(0.25, 0.5, 0.005)
 class Protocol:
     """The rule by which a published number is computed from a method's rows."""
 
-    # The number in the table's units; None if the method never did what the number describes, and
-    # NaN if the run did not measure it
+    # In the table's units; None if the method never did it, and NaN if the run did not measure it
     value: Callable[[Rows], float | None]
     margin: Margin
     dash_is_one_cluster: bool = False  # whether a dash says that clients were always one cluster
@@ -98,9 +97,7 @@ class Switch:
     option: str
     published: Any  # the option's value as published
     intended: Any  # its value in the rest of the papers, or by the method's own authors
-    # Where the published value is found: in the authors' "code", which also affects their results,
-    # or only in a "text"
-    by: str
+    by: str  # where the published value is: in the authors' "code", or only in a "text"
     what: str
     source: str
     alongside: Mapping[str, Any] = field(default_factory=dict)  # options of the published value
@@ -115,8 +112,8 @@ def as_published(
 ) -> dict[str, Any]:
     """Set options of a method, and of its clusterer, to the values of the authors' code.
 
-    Options that are not given have their defaults. Switches of other methods, and those that are
-    only in a text, are ignored. The options equal those given if no switch differs.
+    Switches of other methods, and those that are only in a text, are ignored. The options equal
+    those given if no switch differs.
     """
     from cflkit import clustering, methods
 
@@ -139,7 +136,7 @@ def both_ways(
 ) -> Methods:
     """Make methods by our names, each followed by a twin where the authors' code differs.
 
-    ``classes`` has classes that stand in for those of `methods.make`.
+    ``classes`` stand in for those of `methods.make`.
     """
     from cflkit import methods
 
@@ -192,23 +189,27 @@ def given(head: str, *names: str) -> Column:
     return Column(head, lambda runs: ", ".join(str(runs.parameters[name]) for name in names))
 
 
+def average(values: Sequence[float], digits: int, factor: float = 1) -> str:
+    """Format the mean of some values, or a dash if there is none."""
+    return f"{factor * fmean(values):.{digits}f}" if values else "–"
+
+
 def mean(head: str, method: str, measure: str, digits: int = 2, factor: float = 1) -> Column:
-    """Build the column of a measure's mean over seeds, with a dash where no run has it."""
+    """Build the column of a measure's mean over seeds."""
+    return Column(head, lambda runs: average(runs.values(method, measure), digits, factor))
 
-    def cell(runs: Runs) -> str:
-        values = runs.values(method, measure)
-        return f"{factor * fmean(values):.{digits}f}" if values else "–"
 
-    return Column(head, cell)
+def each(head: str, method: str, measure: str, text: Callable[[Any], str]) -> Column:
+    """Build the column of a measure's values, one per seed, of which ``text`` formats each."""
+    return Column(head, lambda runs: ", ".join(map(text, runs.values(method, measure))))
 
 
 def minutes(head: str = "minutes", digits: int = 0) -> Column:
-    """Build the column of the mean minutes of a run on a CPU, with a dash where there is none."""
+    """Build the column of the mean minutes of a run on a CPU."""
 
     def cell(runs: Runs) -> str:
         costs = [record.provenance for record in runs.records]
-        values = [cost["minutes"] for cost in costs if cost["device"] == "cpu"]
-        return f"{fmean(values):.{digits}f}" if values else "–"
+        return average([cost["minutes"] for cost in costs if cost["device"] == "cpu"], digits)
 
     return Column(head, cell)
 
@@ -238,10 +239,7 @@ def play_rounds(
     checkpoint: Path | None = None,
     **options: Any,
 ) -> History:
-    """Run the methods for some rounds, or until all their clusters are final if the run says so.
-
-    Other options are those of `simulation.run`.
-    """
+    """Run the methods for some rounds, or until all their clusters are final if the run says so."""
     from cflkit import simulation
 
     until_settled = isinstance(run, Selection) and run.until == "clusters"
@@ -259,12 +257,11 @@ class Paper:
     parameters: type[Any]  # the model of the notebook's parameters, also a `parameters.Recorded`
     scenario: Mapping[str, type]  # the parameters that identify one, which are columns of tables
     file: str  # the name of a scenario's parameter file, which has the other parameters
-    # Our names for methods, by the paper's. A run also has a method "as published" where the
-    # paper's code differs from what was intended
+    # Our names for methods, by the paper's; where its code differs from what was intended, a run
+    # also has the method "as published"
     methods: Mapping[str, str]
     protocols: Mapping[str, Protocol | Ranks]  # by the names in the column "protocol" of its tables
-    # The functions that build a run as in the notebook. The first takes the parameters; the last
-    # takes parameters, federation, methods and a number of rounds
+    # The functions that build a run as in the notebook; the last takes a number of rounds
     data: Callable[[Any], tuple[ImageSet, Partition]]
     federation: Callable[[Any, ImageSet, Partition], Federation]
     line_up: Callable[[Any, ImageSet, Partition], Mapping[str, Method]]
@@ -274,11 +271,10 @@ class Paper:
     switches: tuple[Switch, ...] = ()
     results: Results | None = None  # None for a paper that shares another's runs
     free: frozenset[str] = frozenset({"seed", "partition_seed"})  # may differ within a scale
-    # Parameters of a scenario that runs at the reduced scale cannot have. For example, 10
-    # participants of 12 clients are not the scenario of 10 participants of 40
+    # Parameters that runs at the reduced scale cannot have: 10 participants of 12 clients are not
+    # the scenario of 10 participants of 40
     whole_only: frozenset[str] = frozenset()
-    # Numbers that a run cannot miss, such as a parameter that is printed as a result: values of
-    # columns of the tables
+    # Numbers that a run cannot miss, such as a printed parameter: values of the tables' columns
     fixed: tuple[Mapping[str, Any], ...] = ()
 
     @property

@@ -65,13 +65,12 @@ SOFT: dict[str, base.Line] = {
     "pFedGraph": ("pfedgraph", {}),
     "FedSaC": ("fedsac", {}),
 }
-# The rounds after which `OCFL-HDB again` finds its clusters anew
-AGAIN = 3
-# Methods that it does not compare. Briggs clusters in the second round, like OCFL at the earliest
+# Methods that it does not compare. Briggs clusters in the second round, like OCFL at the earliest.
+# `OCFL-HDB again` finds its clusters anew after three rounds
 OTHERS: dict[str, base.Line] = {
     "Briggs": ("briggs", {"rounds": 1, "threshold": 0.5, **SAMPLES}),
     **{name: ("ocfl-open", {"clusterer": clusterer}) for name, clusterer in CLUSTERERS.items()},
-    "OCFL-HDB again": ("ocfl-open", {"clusterer": CLUSTERERS["OCFL-HDB"], "again": AGAIN}),
+    "OCFL-HDB again": ("ocfl-open", {"clusterer": CLUSTERERS["OCFL-HDB"], "again": 3}),
     "Local": ("local", {}),
 }
 NO_CLUSTERS: dict[str, base.Line] = {"SCAFFOLD": ("scaffold", {}), "Ditto": ("ditto", {})}
@@ -134,10 +133,8 @@ class Parameters(Run, Selection):
         if self.scene in ("none", "random") and self.change:
             raise ValueError(f"change must be 0 with the scene {self.scene!r}")
         if self.scene not in ("none", "random") and not 0 < self.change < self.rounds:
-            raise ValueError(
-                f"change must be at least 1 and less than rounds = {self.rounds} with the scene "
-                f"{self.scene!r}"
-            )
+            limits = f"at least 1 and less than rounds = {self.rounds}"
+            raise ValueError(f"change must be {limits} with the scene {self.scene!r}")
         if self.scene != "none" and self.participants is not None:
             raise ValueError("participants must be None with a scene, which says who is there")
         if self.scene != "none" and self.until != "rounds":
@@ -151,8 +148,6 @@ class Parameters(Run, Selection):
         scene = "" if self.scene == "none" else f"-{self.scene.replace(' ', '-')}"
         return f"{self.data_name}-{self.version}{clients}{scene}"
 
-
-SCENARIO = {"dataset": str, "version": str, "participants": int}
 
 # The line-up has EMD-CFL as published only if the run asks for it: its distances cost as much again
 OF_EMD_CFL = (
@@ -239,10 +234,8 @@ def federation(run: Parameters, images: base.ImageSet, split: base.Partition) ->
     changes.check(run.scene, split.truth)
     presence = changes.presence(run.scene, split.truth, run.rounds, run.change, run.partition_seed)
     model = run.model if run.weights is None else f"{run.model}-{run.weights}"
-    per_round = run.participants
-    everyone = Federation(
-        images, split, model, run.training(), seed=run.seed, clients_per_round=per_round
-    )
+    options: dict[str, Any] = {"seed": run.seed, "clients_per_round": run.participants}
+    everyone = Federation(images, split, model, run.training(), **options)
     return everyone.with_presence(presence)
 
 
@@ -257,7 +250,7 @@ def play(
     """Run the methods, as `base.play_rounds` does. In the scene ``drift``, two clients change.
 
     They exchange their data after ``run.change`` rounds, and the oracle is told so. A checkpoint
-    has the rounds before. After an interruption, the others begin anew.
+    has only the rounds before.
     """
     if run.scene != "drift" or rounds <= run.change:
         return base.play_rounds(run, home, lines, rounds, checkpoint, **options)
@@ -281,9 +274,9 @@ def play(
 def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make EMD-CFL and the three methods beside it, or those that the run names.
 
-    A method has a twin as published if options make what the comparison's code does. Report 95
-    lists what has no option. The twins of PACFL and FedClust have the paper's thresholds. EMD-CFL
-    has a twin if ``run.published_distances`` says so.
+    A method has a twin as published if options make what the comparison's code does (report 95
+    lists what has no option), and EMD-CFL if ``run.published_distances`` says so. The twins of
+    PACFL and FedClust have the paper's thresholds.
     """
     from cflkit.reproduce.distances import MeasuredEMDCFL
 
@@ -320,9 +313,9 @@ def working_range(scores: NDArray[np.float64], clusters: ArrayLike) -> tuple[flo
     """Compute between which values ε finds exactly the true clusters ``[m]``.
 
     Returned are the largest score (of ``[m, m]``) within a true cluster and the smallest between
-    two, each the larger of the pair's two directions. Each ε above the first and up to the second
-    finds the true clusters, by either rule. With one true cluster, the second is 2, the largest
-    cosine distance. The scores may also be distances of other methods, in their own units.
+    two (2 if there is one cluster, the largest cosine distance), each the larger of the pair's two
+    directions. Each ε above the first and up to the second finds the true clusters, by either rule.
+    The scores may also be distances of other methods, in their own units.
     """
     truth = np.asarray(clusters)
     pair = np.maximum(scores, scores.T)
@@ -342,12 +335,11 @@ def recorded_scores(
     """
     from cflkit.partition import shifts
 
-    rows = record.rounds[record.rounds["method"] == method]
-    matrix = np.array(rows["scores"].iloc[0].split("|"), dtype=float)
+    matrix = np.array(record.by_method[method]["scores"].iloc[0].split("|"), dtype=float)
     run = record.parameters
     if run["version"] == "domains":
-        oracle = record.rounds[record.rounds["method"] == "Oracle"]
-        truth = np.array(oracle["clusters"].iloc[-1].split("|"), dtype=int)
+        known = record.by_method["Oracle"]["clusters"].iloc[-1]
+        truth = np.array(known.split("|"), dtype=int)
     else:
         truth = shifts.true_clusters(run["version"], run["clients"])
     return matrix.reshape(len(truth), -1), truth
@@ -358,11 +350,6 @@ def recorded_range(record: Record) -> tuple[float, float]:
     return working_range(*recorded_scores(record))
 
 
-def agreement(runs: base.Runs) -> str:
-    """Format the ARI of EMD-CFL's clusters, one number per seed."""
-    return ", ".join(f"{value:.2f}" for value in runs.values("EMD-CFL", "ari"))
-
-
 # --- The table of results, and the paper ---------------------------------------------------------
 
 PAPERS = (
@@ -370,7 +357,7 @@ PAPERS = (
         name="emd-cfl",
         notebook="05_emd_cfl",
         parameters=Parameters,
-        scenario=SCENARIO,
+        scenario={"dataset": str, "version": str, "participants": int},
         file="{dataset}_{version}.yaml",
         methods={name: name for name in (*METHODS, *BASELINES, *SOFT)},
         protocols={
@@ -397,7 +384,7 @@ PAPERS = (
                 base.given("clients", "clients"),
                 base.SCALE,
                 base.SEEDS,
-                base.Column("ARI of EMD-CFL", agreement),
+                base.each("ARI of EMD-CFL", "EMD-CFL", "ari", "{:.2f}".format),
                 *(base.mean(name, name, "accuracy", digits=1, factor=100) for name in METHODS),
                 base.minutes(),
             ),

@@ -7,6 +7,7 @@ paper's figures.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -55,14 +56,9 @@ class Parameters(ocfl.OCFLMethods):
         from cflkit import models
         from cflkit.explain.assessment import Assessment
 
-        return Assessment(
-            layer=self.layer or models.LAST_FEATURES[self.model],
-            sample_size=self.sample_size,
-            step=self.step,
-            baseline=self.baseline,
-            explained=self.explained,
-            seed=self.seed,
-        )
+        names = {"sample_size", "step", "baseline", "explained", "seed"}
+        layer = self.layer or models.LAST_FEATURES[self.model]
+        return Assessment(layer=layer, **self.model_dump(include=names))
 
 
 def federation(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Federation:
@@ -79,8 +75,8 @@ def check_layer(run: Parameters, images: base.ImageSet) -> None:
     Raises
     ------
     ParameterError
-        The model has no such layer, or its output has no height and width for these images. Or the
-        images are too small to be blurred, and ``run.baseline`` is ``blur``.
+        The model has no such layer, its output has no height and width for these images, or the
+        images are too small for the baseline ``blur``.
     """
     import torch
 
@@ -121,8 +117,8 @@ def explained(measure: str, source: str) -> base.Protocol:
     def value(rows: base.Rows) -> float:
         chosen = (np.asarray(rows["map"]) == "GradCAM") & (np.asarray(rows["source"]) == source)
         values = base.column(rows, measure)[chosen]
-        values = values[~np.isnan(values)]
-        return float(values.mean()) if len(values) else float("nan")
+        known = values[~np.isnan(values)]
+        return float(known.mean()) if len(known) else float("nan")
 
     return base.Protocol(value, base.SCORES)
 
@@ -153,22 +149,15 @@ def archived() -> pd.DataFrame:
 def scores(runs: Sequence[Record]) -> pd.DataFrame:
     """Collect the in-cluster scores of this paper's runs, each method as the authors' code had it.
 
-    Returns
-    -------
-    DataFrame
-        One row per run, method, cluster and kind of map: the columns of `assessment.assess`, the
-        columns of `SCENARIO`, ``seed``, and ``difference``, which is insertion minus deletion.
+    A row per run, method, cluster and kind of map has the columns of `assessment.assess` and of
+    `SCENARIO`, ``seed``, and ``difference``, which is insertion minus deletion.
     """
-    parts = [
-        rows_as_published(run, method).assign(
-            method=method,
-            **{name: run.parameters[name] for name in (*SCENARIO, "seed")},
-        )
-        for run in runs
-        for method in METHODS.values()
-    ]
     columns = [*SCENARIO, "seed", "method", "map", "source", "insertion", "deletion"]
-    table = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
+    parts = [pd.DataFrame(columns=columns)]
+    for run, method in product(runs, METHODS.values()):
+        of_run = {name: run.parameters[name] for name in (*SCENARIO, "seed")}
+        parts.append(rows_as_published(run, method).assign(method=method, **of_run))
+    table = pd.concat(parts[1:] or parts)
     table = table[table["source"] == "in-cluster"].reset_index(drop=True)
     return table.assign(difference=table["insertion"] - table["deletion"])
 
@@ -176,33 +165,12 @@ def scores(runs: Sequence[Record]) -> pd.DataFrame:
 def gains(table: pd.DataFrame, measure: str) -> pd.DataFrame:
     """Compute what OCFL-HDB gains over FedAvg, from the rows of `scores`.
 
-    Returns
-    -------
-    DataFrame
-        One row per scenario and seed, one column per kind of map: the mean over OCFL-HDB's clusters
-        minus the score of FedAvg's model.
+    A row per scenario and seed has, for each kind of map, the mean over OCFL-HDB's clusters minus
+    the score of FedAvg's model.
     """
-    means = (
-        table.groupby([*SCENARIO, "seed", "map", "method"], sort=False)[measure].mean().unstack()
-    )
-    if means.empty:
-        return means
-    return (means["OCFL-HDB"] - means["FedAvg"]).unstack("map")
-
-
-def same_clusters(explained: Record, trained: Record) -> dict[str, bool]:
-    """Find out with which methods a run of this paper and an OCFL run end in the same clusters."""
-    members = explained.rounds.drop_duplicates(["method", "cluster"]).groupby("method")["clients"]
-    last = trained.rounds.dropna(subset="clusters").groupby("method").tail(1)
-    found = {}
-    for method, labels in zip(last["method"], last["clusters"], strict=True):
-        if method in members.groups:
-            clusters: dict[str, set[str]] = {}
-            for client, label in enumerate(labels.split("|")):
-                clusters.setdefault(label, set()).add(str(client))
-            here = {frozenset(str(row).split("|")) for row in members.get_group(method)}
-            found[method] = here == {frozenset(cluster) for cluster in clusters.values()}
-    return found
+    by = [*SCENARIO, "seed", "map", "method"]
+    means = table.groupby(by, sort=False)[measure].mean().unstack()
+    return means if means.empty else (means["OCFL-HDB"] - means["FedAvg"]).unstack("map")
 
 
 # The columns that tell the scenarios of the runs apart, all of which have 15 clients

@@ -29,7 +29,7 @@ from cflkit.reproduce.parameters import Images, Seed
 if TYPE_CHECKING:
     from cflkit.federation import LocalTraining
     from cflkit.methods.fedcref import FedCRef
-    from cflkit.reproduce.sample_clustering import DEC, Labels
+    from cflkit.reproduce.sample_clustering import DEC
 
 
 class Parameters(Images):
@@ -71,9 +71,8 @@ class Parameters(Images):
     @property
     def scenario(self) -> str:
         """Return the scenario's part of a record's name."""
-        start = (
-            f"dirty{self.dirtiness:g}" if self.clustering == "dirty-uniform" else self.clustering
-        )
+        simulated = self.clustering == "dirty-uniform"
+        start = f"dirty{self.dirtiness:g}" if simulated else self.clustering
         return f"{self.data_name}-{start}-overlap{self.overlap_fraction:g}-m{self.clients}"
 
     def training(self, epochs: int) -> LocalTraining:
@@ -93,16 +92,14 @@ class Parameters(Images):
         from cflkit.methods import fedcref_variants
         from cflkit.methods.fedcref_clusters import per_sample
 
-        kind: type[FedCRef] = getattr(fedcref_variants, name)
-        chosen = self.model_dump(
-            include={"alpha", "theta", "tau", "normalisation", "match", "stop", "rounds"}
-        )
-        return kind(
+        names = {"alpha", "theta", "tau", "normalisation", "match", "stop", "rounds"}
+        method: FedCRef = getattr(fedcref_variants, name)(
             start=per_sample(start),
             local=self.training(self.local_epochs),
             federated=self.training(self.federated_epochs),
-            **chosen | more,
+            **self.model_dump(include=names) | more,
         )
+        return method
 
 
 SCENARIO = {
@@ -112,6 +109,7 @@ SCENARIO = {
     "overlap_fraction": float,
     "clients": int,
 }
+VARIANTS = ("FedCRef", "Perfect associations", "Alone")
 
 
 def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
@@ -120,12 +118,10 @@ def data(run: Parameters) -> tuple[base.ImageSet, base.Partition]:
 
     return partition.class_mixtures(
         datasets.load(run.dataset),
-        clients=run.clients,
         samples_per_class=run.samples,
-        at_least=run.at_least,
-        unique=run.unique,
         overlap=run.overlap_fraction,
         seed=run.partition_seed,
+        **run.model_dump(include={"clients", "at_least", "unique"}),
     )
 
 
@@ -136,37 +132,28 @@ def federation(run: Parameters, images: base.ImageSet, split: base.Partition) ->
     return Federation(images, split, "autoencoder", engine="stacked", seed=run.seed)
 
 
-def first_clusters(run: Parameters, images: base.ImageSet, split: base.Partition) -> list[Labels]:
-    """Compute each client's initial local clusters."""
-    from cflkit.reproduce import sample_clustering
-
-    return sample_clustering.first_clusters(
-        run.clustering, images, split, dirtiness=run.dirtiness, dec=run.dec(), seed=run.seed
-    )
-
-
 def variants(run: Parameters, start: Sequence[Any], truth: Sequence[Any]) -> base.Methods:
     """Make FedCRef, its upper bound, and a variant without associations.
 
     The upper bound is given the true associations. The variant without associations is ours, and
-    shows how much of the gain is due to the federation. Its clients refine with their own networks.
-    It stops after three iterations at most, since its graph never changes. ``start`` and ``truth``
-    have the initial local cluster and the class of each sample, one sequence per client.
+    shows how much of the gain is due to the federation: its clients refine with their own networks,
+    for three iterations at most, since its graph never changes. ``start`` and ``truth`` have the
+    initial local cluster and the class of each sample, one sequence per client.
     """
     from cflkit.methods.fedcref_clusters import per_sample
 
     perfect = run.method(start, "PerfectAssociations", truth=per_sample(truth))
-    return {
-        "FedCRef": run.method(start),
-        "Perfect associations": perfect,
-        "Alone": run.method(start, "Alone"),
-    }
+    made = run.method(start), perfect, run.method(start, "Alone")
+    return dict(zip(VARIANTS, made, strict=True))
 
 
 def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the `variants` that begin with the initial clusters of the parameters."""
+    from cflkit.reproduce.sample_clustering import first_clusters
+
+    options: dict[str, Any] = {"dirtiness": run.dirtiness, "dec": run.dec(), "seed": run.seed}
     truth = [images.labels[indices].numpy() for indices in split.train]
-    return variants(run, first_clusters(run, images, split), truth)
+    return variants(run, first_clusters(run.clustering, images, split, **options), truth)
 
 
 def percent_gained(rows: base.Rows) -> float:
@@ -177,9 +164,8 @@ def percent_gained(rows: base.Rows) -> float:
 
 def start(runs: base.Runs) -> str:
     """Format the initial clustering as its dirtiness if it is simulated, and else as its name."""
-    of = runs.parameters
-    simulated = of["clustering"] == "dirty-uniform"
-    return f"{of['dirtiness']:g}" if simulated else str(of["clustering"])
+    name, dirtiness = (runs.parameters[key] for key in ("clustering", "dirtiness"))
+    return f"{dirtiness:g}" if name == "dirty-uniform" else str(name)
 
 
 PAPERS = (
@@ -214,10 +200,7 @@ PAPERS = (
                 base.Column("overlap", lambda runs: f"{runs.parameters['overlap_fraction']:g}"),
                 base.SEEDS,
                 base.mean("ACC at the start", "FedCRef", "accuracy_start"),
-                *(
-                    base.mean(name, name, "accuracy", digits=3)
-                    for name in ("FedCRef", "Perfect associations", "Alone")
-                ),
+                *(base.mean(name, name, "accuracy", digits=3) for name in VARIANTS),
                 base.mean("communities", "FedCRef", "communities", digits=1),
                 base.mean("isolated", "FedCRef", "isolated", digits=1),
                 base.mean("wrong, %", "FedCRef", "wrong", digits=1, factor=100),

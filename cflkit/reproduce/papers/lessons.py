@@ -11,6 +11,15 @@ from cflkit.reproduce.parameters import FederatedRun, Images, Parameters, Scenar
 from cflkit.reproduce.records import PUBLISHED
 
 
+class Trained(Parameters):
+    """What most lessons have in common: how clients train."""
+
+    local_epochs: Count
+    batch_size: Count
+    lr: Positive
+    seed: Seed
+
+
 class StartHere(Images):
     """Parameters of ``00_start_here``."""
 
@@ -21,26 +30,18 @@ class StartHere(Images):
     seed: Seed
 
 
-class FederatedAveraging(Images):
+class FederatedAveraging(Images, Trained):
     """Parameters of ``01_federated_averaging``."""
 
     clients: Annotated[int, Field(ge=3)]
     rounds: Count
-    local_epochs: Count
-    batch_size: Count
-    lr: Positive
     repeats: Repeats
-    seed: Seed
 
 
-class ClientsDisagree(Scenario):
+class ClientsDisagree(Scenario, Trained):
     """Parameters of ``02_when_clients_disagree``."""
 
-    local_epochs: Count
-    batch_size: Count
-    lr: Positive
     rounds: Annotated[int, Field(ge=2)]
-    seed: Seed
     repeats: Repeats
 
 
@@ -50,27 +51,20 @@ class SattlerAndBriggs(FederatedRun):
     repeats: Repeats
 
 
-class MapOfTheMethods(Parameters):
+class MapOfTheMethods(Trained):
     """Parameters of ``09_a_map_of_the_methods``; ``clients`` is a multiple of four."""
 
     clients: Annotated[int, Field(ge=8, multiple_of=4)]
     samples: Annotated[int, Field(ge=20)]
-    local_epochs: Count
-    batch_size: Count
-    lr: Positive
     momentum: Momentum
     rounds: Annotated[int, Field(ge=2)]
-    seed: Seed
 
 
-class PrivacyAndChange(Parameters):
+class PrivacyAndChange(Trained):
     """Parameters of ``10_privacy_and_clients_that_come_and_go``; ``clients`` is even."""
 
     clients: Annotated[int, Field(ge=6, multiple_of=2)]
     samples: Annotated[int, Field(ge=20)]
-    local_epochs: Count
-    batch_size: Count
-    lr: Positive
     momentum: Momentum
     rounds: Annotated[int, Field(ge=3)]
     change: Count
@@ -78,7 +72,6 @@ class PrivacyAndChange(Parameters):
     noises: Annotated[list[NonNegative], Field(min_length=2)]
     threshold: Positive
     repeats: Repeats
-    seed: Seed
 
     @model_validator(mode="after")
     def change_within_the_rounds(self) -> PrivacyAndChange:

@@ -131,14 +131,8 @@ def data(run: FederatedRun) -> tuple[base.ImageSet, base.Partition]:
     """Load the images and give each cluster of clients its classes."""
     from cflkit import datasets, partition
 
-    images, split = partition.ocfl(
-        datasets.load(run.dataset),
-        overlap=run.overlap,
-        balance=run.balance,
-        clients=run.clients,
-        draws=run.draws,
-        seed=run.partition_seed,
-    )
+    dealt = run.model_dump(include={"overlap", "balance", "clients", "draws"})
+    images, split = partition.ocfl(datasets.load(run.dataset), seed=run.partition_seed, **dealt)
     if isinstance(run, Parameters) and run.validation:
         split = partition.with_validation(split, run.validation, run.partition_seed)
     return images, split
@@ -149,11 +143,9 @@ def federation(run: FederatedRun, images: base.ImageSet, split: base.Partition) 
     from cflkit.federation import Federation
     from cflkit.reproduce.perturbation import Perturbation
 
-    engine = run.engine if isinstance(run, Parameters) else None
+    engine, perturbation = (getattr(run, name, None) for name in ("engine", "perturbation"))
     made = Federation(images, split, run.model, run.training(), seed=run.seed, engine=engine)
-    if isinstance(run, Parameters) and run.perturbation is not None:
-        return made.with_hooks(Perturbation(run.perturbation))
-    return made
+    return made if perturbation is None else made.with_hooks(Perturbation(perturbation))
 
 
 def line_up(run: OCFLMethods, images: base.ImageSet, split: base.Partition) -> base.Methods:
@@ -164,20 +156,12 @@ def line_up(run: OCFLMethods, images: base.ImageSet, split: base.Partition) -> b
     as noise is one more cluster, as published, since no paper intends anything else.
     """
     equal = {"weighting": "equal"}
+    limits = {"eps1": run.sattler_eps1, "eps2": run.sattler_eps2}
+    cut = {"rounds": run.briggs_rounds, "threshold": run.briggs_threshold}
     intended: dict[str, base.Line] = {
         "FedAvg": ("fedavg", equal),
-        "Sattler": (
-            "sattler",
-            {
-                "eps1": run.sattler_eps1,
-                "eps2": run.sattler_eps2,
-                "min_rounds": run.sattler_rounds,
-            },
-        ),
-        "Briggs": (
-            "briggs",
-            equal | {"rounds": run.briggs_rounds, "threshold": run.briggs_threshold},
-        ),
+        "Sattler": ("sattler", {**limits, "min_rounds": run.sattler_rounds}),
+        "Briggs": ("briggs", equal | cut),
         **{
             name: ("ocfl", {"clusterer": clusterer, "window": run.window})
             for name, clusterer in CLUSTERERS.items()
@@ -185,10 +169,8 @@ def line_up(run: OCFLMethods, images: base.ImageSet, split: base.Partition) -> b
         "oracle": ("oracle", {"truth": split.truth, **equal}),
         "local": ("local", {}),
     }
-    buffers = run.include_buffers
-    return base.both_ways(
-        intended, [s for s in SWITCHES if buffers or s.option != "include_buffers"]
-    )
+    asked = [s for s in SWITCHES if run.include_buffers or s.option != "include_buffers"]
+    return base.both_ways(intended, asked)
 
 
 def chosen(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
@@ -199,9 +181,8 @@ def chosen(run: Parameters, images: base.ImageSet, split: base.Partition) -> bas
     from cflkit.reproduce.distances import MeasuredEMDCFL
 
     lines = line_up(run, images, split)
-    if run.only is None:
-        return lines
-    lines["EMD-CFL"] = MeasuredEMDCFL(epsilon=run.epsilon, weighting="equal")
+    if run.only is not None:
+        lines["EMD-CFL"] = MeasuredEMDCFL(epsilon=run.epsilon, weighting="equal")
     return base.selected(lines, run.only)
 
 
@@ -240,8 +221,7 @@ def as_in_the_tables(rounds: base.Rows) -> dict[str, float]:
       swapped. The true completeness of a single cluster would be 1.
 
     From the authors' archived labels, these rules give every number of the extended paper's Table 1
-    that can be read and checked; a golden test counts them. The correct measures of a whole run are
-    the means of `metrics.agreement`. Those of its outcome are the values of the last round.
+    that can be read and checked; a golden test counts them.
     """
     count, final = until_divergence(rounds)
     if count == 0 or (count < TABLE_ROUNDS and final is None):
@@ -289,9 +269,7 @@ def round_as_in_the_tables(rounds: base.Rows) -> float | None:
 
 def table_measure(name: str) -> base.Protocol:
     """Build the protocol of a measure with this name in Table I and Table 1."""
-    return base.Protocol(
-        lambda rounds: as_in_the_tables(rounds)[name], base.SCORES, dash_is_one_cluster=True
-    )
+    return base.Protocol(lambda rounds: as_in_the_tables(rounds)[name], base.SCORES, True)
 
 
 PROTOCOLS = {
@@ -306,13 +284,6 @@ PROTOCOLS = {
 
 # --- The table of results, and the papers --------------------------------------------------------
 
-
-def fired(runs: base.Runs) -> str:
-    """Format the rounds in which the runs clustered, one per seed."""
-    rounds = runs.values("OCFL-HDB", "clustering_round")
-    return ", ".join("never" if number is None else str(number) for number in rounds)
-
-
 RESULTS = base.Results(
     "results",
     (
@@ -321,7 +292,10 @@ RESULTS = base.Results(
         base.given("split", "overlap", "balance"),
         base.SCALE,
         base.SEEDS,
-        base.Column("clusters in round", fired),
+        base.each(
+            *("clusters in round", "OCFL-HDB", "clustering_round"),
+            lambda number: "never" if number is None else str(number),
+        ),
         base.mean("ARI", "OCFL-HDB", "ari"),
         base.mean("PF1", "OCFL-HDB", "pf1"),
         base.mean("PF1 of FedAvg", "FedAvg", "pf1"),

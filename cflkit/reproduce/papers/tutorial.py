@@ -15,27 +15,18 @@ from cflkit.reproduce.parameters import Selection, Training
 
 SWITCHES = tuple(
     base.Switch("signatures", option, published, intended, "code", what, f"Tutorial 022, {source}")
-    for option, published, intended, what, source in (
+    for option, published, intended, source, what in (
         (
-            "linkage",
-            "ward",
-            "average",
+            *("linkage", "ward", "average", "ClientClusterer"),
             "Ward linkage, which is defined for Euclidean distances, of cosine distances",
-            "ClientClusterer",
         ),
         (
-            "samples",
-            32,
-            None,
+            *("samples", 32, None, "ClientSignature"),
             "the gradient of a client's first 32 samples, not that of all its samples",
-            "ClientSignature",
         ),
         (
-            "restart",
-            True,
-            False,
+            *("restart", True, False, "ClusteredFLServer"),
             "each cluster starts with a new random model, and the warm-up is lost",
-            "ClusteredFLServer",
         ),
     )
 )
@@ -95,24 +86,21 @@ def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> ba
 
     options = run.model_dump(include={"warm_up", "k", "fraction"})
     published = base.as_published("signatures", options, SWITCHES)
-    lines = {
-        **base.both_ways({"Signatures": ("signatures", options)}, SWITCHES),
-        **{
-            name: methods.make("signatures", **published | change)
-            for name, change in CHANGES.items()
-        },
-        "Oracle": methods.make("oracle", truth=split.truth, weighting="samples"),
-        "FedAvg": methods.make("fedavg", watch_temperature=False),
-        "Local": methods.make("local"),
-    }
+    lines = base.both_ways({"Signatures": ("signatures", options)}, SWITCHES)
+    for name, change in CHANGES.items():
+        lines[name] = methods.make("signatures", **published | change)
+    lines["Oracle"] = methods.make("oracle", truth=split.truth, weighting="samples")
+    lines["FedAvg"] = methods.make("fedavg", watch_temperature=False)
+    lines["Local"] = methods.make("local")
     return base.selected(lines, run.only)
 
 
-def percent(head: str, method: str) -> base.Column:
+def percent(method: str, head: str | None = None) -> base.Column:
     """Build the column of a method's accuracy on new samples, in percent."""
-    return base.mean(head, method, "accuracy", digits=1, factor=100)
+    return base.mean(head or method, method, "accuracy", digits=1, factor=100)
 
 
+TWIN = "Signatures" + base.AS_PUBLISHED
 PAPERS = (
     base.Paper(
         name="tutorial-022",
@@ -132,9 +120,9 @@ PAPERS = (
                 base.given("clients", "clients"),
                 base.SCALE,
                 base.SEEDS,
-                base.mean("ARI as published", "Signatures" + base.AS_PUBLISHED, "ari"),
-                percent("as published", "Signatures" + base.AS_PUBLISHED),
-                *(percent(name, name) for name in ("Signatures", "Oracle", "FedAvg", "Local")),
+                base.mean("ARI as published", TWIN, "ari"),
+                percent(TWIN, "as published"),
+                *map(percent, ("Signatures", "Oracle", "FedAvg", "Local")),
                 base.minutes(digits=1),
             ),
         ),
