@@ -1,7 +1,7 @@
 """Distances between clients, and the temperature that shows when to cluster.
 
-Distances between updates follow Definitions 5 to 7 of the extended OCFL paper (equations 1 to 4 of
-the first). Distances between data are the earth mover's (EMD-CFL, equation 3) and angles (PACFL).
+Γ and the temperature follow Definitions 4 to 7 of the extended OCFL paper (equations 6 to 10; 1 to
+4 of the first). Distances of data are the earth mover's (EMD-CFL, equation 3) and angles (PACFL).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from cflkit.models.rows import device_of_doubles, finite_rows
 
 Matrix = NDArray[np.float64]
 
-# Distances between updates by name. Each has the order of the norm of the updates' difference; the
-# cosine distance is not such a norm
+# The order of the norm of two updates' difference, by the name of a distance; the cosine has none
 METRICS = {"cosine": None, "euclidean": 2.0, "manhattan": 1.0}
 COSTS = ("cosine", "euclidean")
 # How many values of all updates enter one matrix product: this limits their float64 copy to 128 MiB
@@ -31,8 +30,7 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
 
     .. math:: \gamma_{ij} = 1 - \frac{\Delta_i \cdot \Delta_j}{\|\Delta_i\| \|\Delta_j\|}
 
-    (Zuziak et al., extended OCFL paper, Definitions 4 to 6, equations 6 to 8.) Sums are in float64,
-    since nearly parallel updates differ in digits that float32 does not have.
+    Sums are in float64, since nearly parallel updates differ in digits that float32 does not have.
 
     Parameters
     ----------
@@ -98,8 +96,7 @@ def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
     """
     if metric not in METRICS:
         raise ValueError(f"unknown metric {metric!r}; choose from {', '.join(METRICS)}")
-    order = METRICS[metric]
-    if order is None:
+    if (order := METRICS[metric]) is None:
         return cosine_divergence(updates)
     vectors = finite_updates(updates)
     powers = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
@@ -217,8 +214,6 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     .. math:: T(\Gamma) = \frac{1}{\lambda} \Big(\sum_{i,j} |\gamma_{ij}|^p\Big)^{1/p},
         \qquad \lambda = \sqrt[p]{n(n-1)2^p}
 
-    (Zuziak et al., extended OCFL paper, Definition 7, equations 9 and 10.)
-
     Parameters
     ----------
     divergence : array_like
@@ -241,6 +236,5 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     n = len(gamma)
     if n < 2:
         return 0.0
-    bound = 2 * (n * (n - 1)) ** (1 / p)
-    norm = np.linalg.norm(gamma.ravel(), ord=p)
-    return float(norm / (bound if scale is None else scale))
+    bound = 2 * (n * (n - 1)) ** (1 / p) if scale is None else scale
+    return float(np.linalg.norm(gamma.ravel(), ord=p) / bound)
