@@ -1,146 +1,120 @@
 """Clusterers of a divergence matrix, with the ``fit_predict`` of scikit-learn.
 
-Every clusterer takes a symmetric ``[m, m]`` matrix of distances and returns labels ``[m]``. Labels
-are numbered from 0 in order of first appearance, so that two clusterers that find the same grouping
-return the same labels. Clustering packages take seconds to import. Each clusterer therefore imports
-the package that it needs only when it is used.
+Every clusterer takes a symmetric ``[m, m]`` matrix of distances and returns labels ``[m]``, which
+are numbered from 0 in order of first appearance. Clustering packages take seconds to import, so
+each clusterer imports its own only when it is used.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+
+from cflkit._bounds import STRICT, Count, Positive, one_line
 
 Labels = NDArray[np.int64]
-NOISE_POLICIES = ("own cluster", "singletons", "nearest")
-LINKAGES = ("average", "complete", "single", "weighted")
+Distances = NDArray[np.float64]
+Noise = Literal["own cluster", "singletons", "nearest"]
+Linkage = Literal["average", "complete", "single", "weighted"]
+NOISE_POLICIES, LINKAGES = get_args(Noise), get_args(Linkage)
 
 
-class Clusterer(Protocol):
-    """The interface that methods expect of a clusterer."""
+class Clusterer(ABC):
+    """The interface that methods expect; each clusterer defines `_grouped`."""
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Return labels ``[m]`` for distances ``[m, m]``."""
-        ...
+        """Return labels ``[m]`` for distances ``[m, m]``, in order of first appearance."""
+        return canonical_labels(self._grouped(checked(distance)))
+
+    @abstractmethod
+    def _grouped(self, gamma: Distances) -> ArrayLike:
+        """Return labels ``[m]`` in any order."""
 
 
-@dataclass(frozen=True)
-class HDBSCAN:
+@dataclass(config=STRICT, frozen=True)
+class HDBSCAN(Clusterer):
     """Density-based clustering that finds the number of clusters itself (Campello et al. 2013).
 
     Attributes
     ----------
     min_cluster_size : int, optional
-        The smallest number of clients per cluster; by default 20 % of the clients, the rule of the
-        OCFL papers.
+        The smallest number of clients per cluster; by default 20 % of them, as in the OCFL papers.
     noise : {"own cluster", "singletons", "nearest"}
-        The cluster of clients that HDBSCAN leaves out as noise: one more cluster for all of them
-        (as in the OCFL authors' code), one cluster per client, or the cluster with the smallest
-        mean distance.
+        The cluster of clients that HDBSCAN leaves out as noise: one more for all of them (as in the
+        OCFL authors' code), one for each, or the one with the smallest mean distance.
     implementation : {"hdbscan", "scikit-learn"}
-        The package: hdbscan (McInnes, Healy and Astels 2017), or scikit-learn, as in the OCFL
-        authors' code.
-
-    Notes
-    -----
-    scikit-learn's implementation counts a point among its own neighbours; the hdbscan package does
-    not. With ``min_samples`` smaller by one the two agree, except for single borderline clients
-    where clusters are not clearly separate. Otherwise a cluster of exactly ``min_cluster_size``
-    clients would be lost; the papers' imbalanced scenarios have such clusters (three clients of
-    fifteen).
+        The package: hdbscan (McInnes et al. 2017), or scikit-learn, as in the OCFL authors' code.
     """
 
-    min_cluster_size: int | None = None
-    noise: str = "own cluster"
-    implementation: str = "hdbscan"
+    min_cluster_size: Annotated[int, Field(ge=2)] | None = None
+    noise: Noise = "own cluster"
+    implementation: Literal["hdbscan", "scikit-learn"] = "hdbscan"
 
-    def __post_init__(self) -> None:
-        if self.implementation not in ("hdbscan", "scikit-learn"):
-            raise ValueError(
-                f"unknown implementation {self.implementation!r}; choose hdbscan or scikit-learn"
-            )
-        if self.noise not in NOISE_POLICIES:
-            raise ValueError(f"unknown noise policy {self.noise!r}; choose from {NOISE_POLICIES}")
-        size = self.min_cluster_size
-        if size is not None and (not isinstance(size, int) or size < 2):
-            raise ValueError(f"min_cluster_size must be an integer of at least 2, not {size!r}")
-
-    def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Return labels ``[m]`` for distances ``[m, m]``."""
-        gamma = checked(distance)
+    def _grouped(self, gamma: Distances) -> ArrayLike:
         size = self.min_cluster_size or max(2, round(0.2 * len(gamma)))
+        options: dict[str, Any] = {"metric": "precomputed", "min_cluster_size": size}
         if len(gamma) < 2 * size:
             labels = np.full(len(gamma), -1)  # too few clients for two clusters: all are noise
-        elif self.implementation == "hdbscan":
+        elif self.implementation == "scikit-learn":
+            from sklearn import cluster
+
+            labels = cluster.HDBSCAN(**options, copy=True).fit_predict(gamma)
+        else:
             import hdbscan
 
-            labels = hdbscan.HDBSCAN(
-                metric="precomputed", min_cluster_size=size, min_samples=size - 1
-            ).fit_predict(gamma.copy())
-        else:
-            from sklearn.cluster import HDBSCAN as SklearnHDBSCAN
-
-            labels = SklearnHDBSCAN(
-                metric="precomputed", min_cluster_size=size, copy=True
-            ).fit_predict(gamma)
-        return canonical_labels(assign_noise(gamma, labels, self.noise))
+            # Unlike scikit-learn, hdbscan does not count a point among its own neighbours. Without
+            # −1, clusters of exactly `size` clients would be lost, which the papers' scenarios have
+            labels = hdbscan.HDBSCAN(**options, min_samples=size - 1).fit_predict(gamma.copy())
+        return assign_noise(gamma, labels, self.noise)
 
 
-@dataclass(frozen=True)
-class KMeans:
+@dataclass(config=STRICT, frozen=True)
+class KMeans(Clusterer):
     """k-means on the rows of Γ, given the number of clusters (OCFL-KM, the ideal case)."""
 
-    n_clusters: int = 3
+    n_clusters: Count = 3
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.n_clusters, int) or self.n_clusters < 1:
-            raise ValueError(f"n_clusters must be a positive integer, not {self.n_clusters!r}")
+    def _grouped(self, gamma: Distances) -> ArrayLike:
+        from sklearn import cluster
 
-    def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Return labels ``[m]`` for distances ``[m, m]``."""
-        from sklearn.cluster import KMeans as SklearnKMeans
-
-        gamma = checked(distance)
-        distinct = len(np.unique(gamma, axis=0))
-        estimator = SklearnKMeans(
-            n_clusters=min(self.n_clusters, distinct), n_init=10, random_state=self.seed
-        )
-        return canonical_labels(estimator.fit_predict(gamma))
+        k = distinct_rows(gamma, self.n_clusters)
+        return cluster.KMeans(k, n_init=10, random_state=self.seed).fit_predict(gamma)
 
 
-@dataclass(frozen=True)
-class MeanShift:
+@dataclass(config=STRICT, frozen=True)
+class MeanShift(Clusterer):
     """Mean shift on the rows of Γ, with scikit-learn's estimate of the bandwidth (OCFL-MS).
 
     The estimate is the mean distance from a client to the farthest of its nearest 30 % of clients,
-    itself included. With fewer than seven clients, these 30 % are the client itself, and the
-    bandwidth is zero. So three to six clients count one neighbour beside themselves here. Two
-    clients give no estimate: they form two clusters unless they are equal.
+    itself included. With fewer than seven clients, these are the client itself, so three to six
+    clients count one neighbour more here. Two clients are two clusters unless they are equal.
     """
 
-    def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Return labels ``[m]`` for distances ``[m, m]``."""
-        from sklearn.cluster import MeanShift as SklearnMeanShift
-        from sklearn.cluster import estimate_bandwidth
+    def _grouped(self, gamma: Distances) -> ArrayLike:
+        from sklearn import cluster
 
-        gamma = checked(distance)
-        if len(np.unique(gamma, axis=0)) == 1:
-            return np.zeros(len(gamma), dtype=np.int64)  # the bandwidth would be zero
+        if distinct_rows(gamma, 2) == 1:
+            return np.zeros(len(gamma))  # the bandwidth would be zero
         nearest = max(0.3, 2 / len(gamma)) if len(gamma) > 2 else 0.3
-        width = estimate_bandwidth(gamma, quantile=nearest)
+        width = cluster.estimate_bandwidth(gamma, quantile=nearest)
         if width == 0:  # two clients, or each client has a twin
             width = float(np.finfo(np.float32).eps)
-        return canonical_labels(SklearnMeanShift(bandwidth=width).fit_predict(gamma))
+        return cluster.MeanShift(bandwidth=width).fit_predict(gamma)
 
 
-@dataclass(frozen=True)
-class AffinityPropagation:
+@dataclass(config=STRICT, frozen=True)
+class AffinityPropagation(Clusterer):
     """Affinity propagation on −Γ (OCFL-AFF).
+
+    If the messages do not converge, the labels are those of the last iteration; without exemplars,
+    all clients form one cluster. Two clients alone are two clusters, however near they are.
 
     Attributes
     ----------
@@ -149,32 +123,22 @@ class AffinityPropagation:
     wrong_sign : bool
         Whether to pass Γ itself where similarities are expected, as the OCFL authors' code does.
         Distant clients then count as similar.
-
-    Notes
-    -----
-    If the messages do not converge, scikit-learn returns the labels of the last iteration. If it
-    found no exemplar, it returns −1 for every client, and all clients form one cluster. Two clients
-    alone are two clusters, however near they are.
     """
 
     seed: int = 0
     wrong_sign: bool = False
 
-    def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Return labels ``[m]`` for distances ``[m, m]``."""
-        from sklearn.cluster import AffinityPropagation as SklearnAffinityPropagation
-        from sklearn.exceptions import ConvergenceWarning
+    def _grouped(self, gamma: Distances) -> ArrayLike:
+        from sklearn import cluster
 
-        gamma = checked(distance)
-        estimator = SklearnAffinityPropagation(affinity="precomputed", random_state=self.seed)
+        estimator = cluster.AffinityPropagation(affinity="precomputed", random_state=self.seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.filterwarnings("ignore", message="All samples have mutually equal")
-            return canonical_labels(estimator.fit_predict(gamma if self.wrong_sign else -gamma))
+            warnings.simplefilter("ignore", UserWarning)  # no convergence, or equal distances
+            return estimator.fit_predict(gamma if self.wrong_sign else -gamma)
 
 
-@dataclass(frozen=True)
-class Agglomerative:
+@dataclass(config=STRICT, frozen=True)
+class Agglomerative(Clusterer):
     """Agglomerative hierarchical clustering, cut at a distance or into a number of clusters.
 
     Attributes
@@ -185,70 +149,51 @@ class Agglomerative:
         The number of clusters at which merging ends (2 for the bipartition of Sattler et al. 2021).
     linkage : {"average", "complete", "single", "weighted"}
         The distance of two clusters: the mean, largest or smallest distance between their members.
-        With ``weighted``, a cluster's distance to others is the mean of those of the two clusters
-        that were merged into it, whatever their sizes (PACFL).
+        With ``weighted``, both parts of a merged cluster count equally, whatever their sizes.
     wrong_sign : bool
         Whether to pass the cosine similarity 1 − Γ where distances are expected, as the OCFL
         authors' code does for Briggs et al. The least similar clients are then merged first.
     """
 
-    threshold: float | None = None
-    n_clusters: int | None = None
-    linkage: str = "average"
+    threshold: Positive | None = None
+    n_clusters: Count | None = None
+    linkage: Linkage = "average"
     wrong_sign: bool = False
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def one_way_to_cut(self) -> Agglomerative:
+        """Refuse two ways to cut, or none."""
         if (self.threshold is None) == (self.n_clusters is None):
             raise ValueError("give either threshold or n_clusters, not both")
-        if self.threshold is not None and not 0 < self.threshold < np.inf:
-            raise ValueError(f"threshold must be positive and finite, not {self.threshold}")
-        count = self.n_clusters
-        if count is not None and (not isinstance(count, int) or count < 1):
-            raise ValueError(f"n_clusters must be a positive integer, not {count!r}")
-        if self.linkage not in LINKAGES:
-            raise ValueError(f"unknown linkage {self.linkage!r}; choose from {', '.join(LINKAGES)}")
+        return self
 
-    def fit_predict(self, distance: ArrayLike) -> Labels:
-        """Return labels ``[m]`` for distances ``[m, m]``."""
-        from sklearn.cluster import AgglomerativeClustering
+    def _grouped(self, gamma: Distances) -> ArrayLike:
+        from scipy.cluster.hierarchy import fcluster
 
-        gamma = checked(distance)
         if len(gamma) == 1:
-            return np.zeros(1, dtype=np.int64)
-        if self.linkage == "weighted":  # scikit-learn does not have it
-            return canonical_labels(self.cut_by_scipy(1 - gamma if self.wrong_sign else gamma))
-        estimator = AgglomerativeClustering(
-            n_clusters=None if self.n_clusters is None else min(self.n_clusters, len(gamma)),
-            distance_threshold=self.threshold,
-            metric="precomputed",
-            linkage=self.linkage,
-        )
-        return canonical_labels(estimator.fit_predict(1 - gamma if self.wrong_sign else gamma))
+            return np.zeros(1)
+        tree = dendrogram(1 - gamma if self.wrong_sign else gamma, self.linkage)
+        below = (tree[:, 2] < (self.threshold or 0)).sum()
+        merges = below if self.n_clusters is None else len(gamma) - self.n_clusters
+        # Cut after so many merges: heights may be equal, and negative with the wrong sign
+        tree[:, 2] = np.arange(len(tree))
+        return fcluster(tree, merges - 1, "distance")
 
-    def cut_by_scipy(self, gamma: NDArray[np.float64]) -> Labels:
-        """Return labels ``[m]`` by SciPy's linkage; merges at the threshold are not made."""
-        from scipy.cluster.hierarchy import fcluster, linkage
-        from scipy.spatial.distance import squareform
 
-        tree = linkage(squareform(gamma, checks=False), self.linkage)
-        if self.threshold is None:
-            return fcluster(tree, self.n_clusters, "maxclust")
-        return fcluster(tree, np.nextafter(self.threshold, -np.inf), "distance")
+def dendrogram(distance: Distances, linkage: str) -> NDArray[np.float64]:
+    """Return SciPy's linkage matrix ``[m − 1, 4]``: the merges, in ascending order of distance."""
+    from scipy.cluster import hierarchy
+
+    return hierarchy.linkage(distance[np.triu_indices(len(distance), 1)], linkage)
 
 
 def merge_heights(distance: ArrayLike, linkage: str = "average") -> NDArray[np.float64]:
-    """Compute the distances at which agglomerative clustering merges clusters.
+    """Return the distances ``[m − 1]`` at which clusters are merged, in ascending order.
 
-    The distances are ``[m − 1]``, in ascending order. If k of them lie above a threshold, a cut at
-    the threshold leaves k + 1 clusters.
+    If k of them lie above a threshold, a cut at the threshold leaves k + 1 clusters.
     """
-    from scipy.cluster import hierarchy
-    from scipy.spatial.distance import squareform
-
     gamma = checked(distance)
-    if len(gamma) == 1:
-        return np.zeros(0)
-    return hierarchy.linkage(squareform(gamma, checks=False), linkage)[:, 2]
+    return dendrogram(gamma, linkage)[:, 2] if len(gamma) > 1 else np.zeros(0)
 
 
 CLUSTERERS: dict[str, type] = {
@@ -261,22 +206,16 @@ CLUSTERERS: dict[str, type] = {
 
 
 def make(name: str, **options: Any) -> Clusterer:
-    """Build a clusterer by its name in `CLUSTERERS`.
-
-    Raises
-    ------
-    ValueError
-        The name is unknown, or the clusterer does not have an option.
-    """
+    """Build a clusterer by its name; raise a `ValueError` for another name, option or value."""
     if name not in CLUSTERERS:
         raise ValueError(f"unknown clusterer {name!r}; choose from {', '.join(CLUSTERERS)}")
     try:
         return CLUSTERERS[name](**options)
-    except TypeError as error:
-        raise ValueError(f"clusterer {name!r}: {error}") from error
+    except ValidationError as error:
+        raise ValueError(f"clusterer {name!r}: {one_line(error)}") from error
 
 
-def assign_noise(distance: NDArray[np.float64], labels: Labels, policy: str) -> Labels:
+def assign_noise(distance: Distances, labels: Labels, policy: str) -> Labels:
     """Assign clients with the label −1 to clusters, by one of `NOISE_POLICIES`."""
     noise = np.flatnonzero(labels == -1)
     clusters = np.unique(labels[labels != -1])
@@ -290,22 +229,25 @@ def assign_noise(distance: NDArray[np.float64], labels: Labels, policy: str) -> 
     return assigned
 
 
+def distinct_rows(matrix: Distances, most: int) -> int:
+    """Count the different rows of a matrix, up to ``most``, without sorting them."""
+    found: set[bytes] = set()
+    for row in matrix:
+        found.add((row + 0.0).tobytes())  # which makes −0 equal 0
+        if len(found) == most:
+            break
+    return len(found)
+
+
 def canonical_labels(labels: ArrayLike) -> Labels:
     """Number the clusters of a grouping from 0 in order of first appearance."""
     values = np.asarray(labels)
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))
-    return rank[inverse].astype(np.int64)
+    return np.argsort(np.argsort(first))[inverse].astype(np.int64)
 
 
-def checked(distance: ArrayLike) -> NDArray[np.float64]:
-    """Return ``distance`` as a float64 matrix, if it is square and finite.
-
-    Raises
-    ------
-    ValueError
-        The matrix is not square, or holds NaN or infinity.
-    """
+def checked(distance: ArrayLike) -> Distances:
+    """Return ``distance`` as a float64 matrix; raise a `ValueError` if not square and finite."""
     gamma = np.asarray(distance, dtype=np.float64)
     if gamma.ndim != 2 or gamma.shape[0] != gamma.shape[1] or not len(gamma):
         raise ValueError(f"distance must be a square matrix, not of shape {gamma.shape}")

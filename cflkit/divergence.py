@@ -1,8 +1,7 @@
 """Distances between clients, and the temperature that shows when to cluster.
 
-Distances between updates follow Definitions 5 to 7 of the extended OCFL paper (equations 1 to 4 of
-the first). Distances between data are the earth mover's distance (EMD-CFL, equation 3) and
-principal angles (PACFL).
+Γ and the temperature follow Definitions 4 to 7 of the extended OCFL paper (equations 6 to 10; 1 to
+4 of the first). Distances of data are the earth mover's (EMD-CFL, equation 3) and angles (PACFL).
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from cflkit.models.rows import device_of_doubles, finite_rows
 
 Matrix = NDArray[np.float64]
 
-# Distances between updates by name. Each has the order of the norm of the updates' difference; the
-# cosine distance is not such a norm
+# The order of the norm of two updates' difference, by the name of a distance; the cosine has none
 METRICS = {"cosine": None, "euclidean": 2.0, "manhattan": 1.0}
 COSTS = ("cosine", "euclidean")
 # How many values of all updates enter one matrix product: this limits their float64 copy to 128 MiB
@@ -31,6 +29,8 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
     r"""Compute the divergence matrix Γ: pairwise cosine distances of update vectors.
 
     .. math:: \gamma_{ij} = 1 - \frac{\Delta_i \cdot \Delta_j}{\|\Delta_i\| \|\Delta_j\|}
+
+    Sums are in float64, since nearly parallel updates differ in digits that float32 does not have.
 
     Parameters
     ----------
@@ -47,15 +47,6 @@ def cosine_divergence(updates: Tensor | ArrayLike) -> Matrix:
     ------
     ValueError
         The updates are not a matrix, or one has NaN or infinity; the message names the clients.
-
-    Notes
-    -----
-    Products are summed in float64, since nearly parallel updates differ in digits that float32 does
-    not have.
-
-    References
-    ----------
-    Zuziak et al., extended OCFL paper, Definitions 4 to 6, equations 6 to 8.
     """
     vectors = finite_updates(updates)
     # One scale for all clients leaves the angles unchanged and keeps the squares within range
@@ -89,12 +80,8 @@ def coordinates(updates: Tensor | ArrayLike) -> Matrix:
 
     Column j has the coordinates along the j-th singular vector of the updates, in descending order
     of the singular values; its sign is arbitrary. For m clients and many more parameters, this is
-    much smaller than the updates, and k-means of the points is k-means of the updates.
-
-    Raises
-    ------
-    ValueError
-        The updates are not a matrix, or one has NaN or infinity; the message names the clients.
+    much smaller than the updates, and k-means of the points is k-means of the updates. Errors are
+    those of `cosine_divergence`.
     """
     values, vectors = np.linalg.eigh(gram_matrix(finite_updates(updates)).cpu().numpy())
     points: Matrix = vectors * np.sqrt(values.clip(0))
@@ -102,29 +89,14 @@ def coordinates(updates: Tensor | ArrayLike) -> Matrix:
 
 
 def pairwise(updates: Tensor | ArrayLike, metric: str = "cosine") -> Matrix:
-    """Compute pairwise distances of updates: `cosine_divergence`, or a norm of their differences.
+    """Compute distances ``[m, m]`` of updates: `cosine_divergence`, or a norm of their differences.
 
-    Parameters
-    ----------
-    updates : Tensor or array_like
-        ``[m, P]``, one update vector per client.
-    metric : {"cosine", "euclidean", "manhattan"}
-        The distance; the latter two are in the units of the parameters.
-
-    Returns
-    -------
-    ndarray
-        ``[m, m]``, float64, symmetric, zero on the diagonal.
-
-    Raises
-    ------
-    ValueError
-        The metric is unknown, the updates are not a matrix, or one has NaN or infinity.
+    The metric is ``cosine``, or ``euclidean`` or ``manhattan`` in the units of the parameters.
+    Another one is a `ValueError`; the rest is as in `cosine_divergence`.
     """
     if metric not in METRICS:
         raise ValueError(f"unknown metric {metric!r}; choose from {', '.join(METRICS)}")
-    order = METRICS[metric]
-    if order is None:
+    if (order := METRICS[metric]) is None:
         return cosine_divergence(updates)
     vectors = finite_updates(updates)
     powers = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
@@ -147,19 +119,13 @@ def earth_movers_distance(
     Parameters
     ----------
     a, b : array_like
-        ``[n_a, d]`` and ``[n_b, d]``, the points of two samples. All points of a sample have equal
-        weights.
+        ``[n_a, d]`` and ``[n_b, d]``, the points of two samples, with equal weights.
     sinkhorn : float, optional
-        The regularisation of Sinkhorn's approximation; None for the exact distance. With Sinkhorn,
-        the result is the cost of the approximate plan without the regularisation term.
+        The regularisation of Sinkhorn's approximation, whose cost is then that of its plan alone;
+        None for the exact distance.
     cost : {"cosine", "euclidean"}
-        The cost of moving mass from one point to another. A zero vector has cosine distance 1 to
-        every vector, as in scikit-learn.
-
-    Returns
-    -------
-    float
-        The distance in the units of the cost; for the cosine in [0, 2].
+        The cost c, and the units of the result; cosine distances are in [0, 2], and a zero vector
+        has distance 1 to every vector, as in scikit-learn.
 
     Raises
     ------
@@ -198,32 +164,20 @@ def earth_movers_distance(
 
 
 def principal_angles(bases: Sequence[ArrayLike], signed: bool = False) -> Matrix:
-    """Compute the smallest angles between the clients' principal directions, as in PACFL.
-
-    The angles are those between lines, in [0, 90]. The authors' code takes the angles between
-    singular vectors, whose signs are arbitrary (``signed``).
-
-    S. Vahidian et al.: Efficient distribution similarity identification in clustered federated
-    learning via principal angles between client data subspaces. AAAI 2023.
+    """Compute the smallest angles ``[m, m]``, in degrees, between clients' directions (PACFL).
 
     Parameters
     ----------
     bases : sequence of array_like
         For each client, ``[d, p_i]``: unit vectors in columns, see `class_directions`.
     signed : bool
-        Whether two opposite vectors have an angle of 180 degrees, and not of 0.
-
-    Returns
-    -------
-    ndarray
-        ``[m, m]``, in degrees: the smallest angle between any direction of one client and any of
-        the other; zero on the diagonal.
+        Whether two opposite vectors have an angle of 180 degrees, and not of 0. So it is in the
+        authors' code, though the signs of singular vectors are arbitrary.
     """
     angles = np.zeros((len(bases), len(bases)))
     for i, one in enumerate(bases):
         for j, other in enumerate(bases[:i]):
             cosines = np.asarray(one).T @ np.asarray(other)
-            # The sign of a singular vector is arbitrary: take the sign that gives the smaller angle
             largest = (cosines if signed else np.abs(cosines)).max()
             angles[i, j] = angles[j, i] = np.degrees(np.arccos(np.clip(largest, -1, 1)))
     return angles
@@ -232,9 +186,8 @@ def principal_angles(bases: Sequence[ArrayLike], signed: bool = False) -> Matrix
 def class_directions(images: ArrayLike, labels: ArrayLike, p: int = 3) -> Matrix:
     """Compute the first p left singular vectors of the images of each class.
 
-    The result is ``[d, p · classes]``; a class with fewer than p images contributes fewer vectors.
-
-    ``images`` are ``[n, d]``, one row per image.
+    The images are ``[n, d]``, and the result is ``[d, p · classes]``; a class with fewer than p
+    images contributes fewer vectors.
     """
     pixels, targets = np.asarray(images, dtype=np.float64), np.asarray(labels)
     parts = [
@@ -245,13 +198,7 @@ def class_directions(images: ArrayLike, labels: ArrayLike, p: int = 3) -> Matrix
 
 
 def finite_updates(updates: Tensor | ArrayLike) -> Tensor:
-    """Return ``updates`` as a tensor ``[m, P]`` on a device with float64, if they are comparable.
-
-    Raises
-    ------
-    ValueError
-        The updates are not a matrix, or one has NaN or infinity; the message names the clients.
-    """
+    """Return updates ``[m, P]`` on a device with float64; errors are as in `cosine_divergence`."""
     vectors = torch.as_tensor(updates)
     vectors = vectors.to(device_of_doubles(vectors.device))
     if vectors.ndim != 2:
@@ -262,7 +209,7 @@ def finite_updates(updates: Tensor | ArrayLike) -> Tensor:
 
 
 def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None) -> float:
-    r"""Compute the clustering temperature: the entrywise p-norm of Γ divided by λ.
+    r"""Compute the clustering temperature T, the entrywise p-norm of Γ by λ; 0 for one client.
 
     .. math:: T(\Gamma) = \frac{1}{\lambda} \Big(\sum_{i,j} |\gamma_{ij}|^p\Big)^{1/p},
         \qquad \lambda = \sqrt[p]{n(n-1)2^p}
@@ -274,22 +221,12 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     p : float
         The order of the norm, at least 1.
     scale : float, optional
-        λ; by default the paper's Maximal Divergence Constant, an upper bound of the norm, so
-        that T is in [0, 1].
-
-    Returns
-    -------
-    float
-        The temperature T; 0 for a single client.
+        λ; by default the paper's Maximal Divergence Constant, with which T is in [0, 1].
 
     Raises
     ------
     ValueError
         The matrix is not square, or ``p`` or ``scale`` is out of bounds.
-
-    References
-    ----------
-    Zuziak et al., extended OCFL paper, Definition 7, equations 9 and 10.
     """
     gamma = np.asarray(divergence, dtype=np.float64)
     if gamma.ndim != 2 or gamma.shape[0] != gamma.shape[1]:
@@ -299,6 +236,5 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     n = len(gamma)
     if n < 2:
         return 0.0
-    bound = 2 * (n * (n - 1)) ** (1 / p)
-    norm = np.linalg.norm(gamma.ravel(), ord=p)
-    return float(norm / (bound if scale is None else scale))
+    bound = 2 * (n * (n - 1)) ** (1 / p) if scale is None else scale
+    return float(np.linalg.norm(gamma.ravel(), ord=p) / bound)

@@ -223,35 +223,41 @@ def test_any_distances_give_labels_in_order_of_appearance(clusterer, seed, m):
     assert list(dict.fromkeys(labels)) == list(range(max(labels) + 1))
 
 
-def test_bad_requests_are_refused():
-    with pytest.raises(ValueError, match="unknown clusterer 'dbscan'"):
-        clustering.make("dbscan")
-    with pytest.raises(ValueError, match="eps"):
-        clustering.make("hdbscan", eps=1)
-    with pytest.raises(ValueError, match="noise policy"):
-        clustering.make("hdbscan", noise="drop")
-    with pytest.raises(ValueError, match="implementation"):
-        clustering.make("hdbscan", implementation="mine")
-    for size in (1, 2.5):
-        with pytest.raises(ValueError, match="min_cluster_size must be an integer of at least 2"):
-            clustering.make("hdbscan", min_cluster_size=size)
-    with pytest.raises(ValueError, match="either threshold or n_clusters"):
-        clustering.make("agglomerative")
-    with pytest.raises(ValueError, match="either threshold or n_clusters"):
-        clustering.make("agglomerative", threshold=0.5, n_clusters=2)
-    with pytest.raises(ValueError, match="threshold must be positive"):
-        clustering.make("agglomerative", threshold=0.0)
-    for count in (0, 2.5):
-        with pytest.raises(ValueError, match="n_clusters must be a positive integer"):
-            clustering.make("agglomerative", n_clusters=count)
-    with pytest.raises(ValueError, match="unknown linkage 'ward'"):
-        clustering.make("agglomerative", threshold=0.5, linkage="ward")
-    with pytest.raises(ValueError, match="n_clusters must be"):
-        clustering.make("kmeans", n_clusters=0)
-    with pytest.raises(ValueError, match="NaN"):
-        clustering.make("kmeans").fit_predict(np.full((3, 3), np.nan))
-    with pytest.raises(ValueError, match="square"):
-        clustering.make("kmeans").fit_predict(np.zeros((3, 2)))
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("dbscan", {}, "unknown clusterer 'dbscan'; choose from hdbscan, kmeans"),
+        ("hdbscan", {"eps": 1}, "'hdbscan': eps: Unexpected keyword argument"),
+        ("hdbscan", {"noise": "drop"}, "noise: Input should be 'own cluster', 'singletons' or"),
+        ("hdbscan", {"implementation": "mine"}, "implementation: Input should be 'hdbscan' or"),
+        ("hdbscan", {"min_cluster_size": 1}, "min_cluster_size: .* greater than or equal to 2"),
+        ("hdbscan", {"min_cluster_size": 2.5}, "min_cluster_size: Input should be a valid integer"),
+        ("agglomerative", {}, "give either threshold or n_clusters, not both"),
+        ("agglomerative", {"threshold": 0.5, "n_clusters": 2}, "either threshold or n_clusters"),
+        ("agglomerative", {"threshold": 0.0}, "threshold: Input should be greater than 0"),
+        ("agglomerative", {"threshold": np.inf}, "threshold: Input should be a finite number"),
+        ("agglomerative", {"n_clusters": 0}, "n_clusters: Input should be greater than or equal"),
+        ("agglomerative", {"n_clusters": 2.5}, "n_clusters: Input should be a valid integer"),
+        ("agglomerative", {"threshold": 0.5, "linkage": "ward"}, "linkage: Input should be 'ave"),
+        ("kmeans", {"n_clusters": 0}, "n_clusters: Input should be greater than or equal to 1"),
+    ],
+)
+def test_bad_options_are_refused(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        clustering.make(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("distance", "message"), [(np.full((3, 3), np.nan), "NaN"), (np.zeros((3, 2)), "square")]
+)
+def test_what_is_no_matrix_of_distances_is_refused(distance, message):
+    with pytest.raises(ValueError, match=message):
+        clustering.make("kmeans").fit_predict(distance)
+
+
+def test_rows_that_differ_are_counted_as_far_as_needed():
+    rows = np.array([[0.0, 1], [-0.0, 1], [2, 3], [2, 3], [4, 5]])
+    assert [clustering.distinct_rows(rows, most) for most in (1, 2, 3, 9)] == [1, 2, 3, 3]
 
 
 @pytest.mark.slow

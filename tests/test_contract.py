@@ -1,12 +1,9 @@
-"""The contract that every method must keep, and methods that the contract must allow.
+"""The contract that every method must keep.
 
-The second half has methods of other families, in the few lines that such a method needs. In IFCA,
-answers decide which client trains which model. PACFL asks about the data before any training. A
-mixture of two components, as in FedEM, has weights per sample and no clusters.
+Each method runs once, for four rounds, and most tests look at this run or compare another with it.
 """
 
 import dataclasses
-import inspect
 import json
 import subprocess
 import sys
@@ -18,11 +15,9 @@ from pydantic.dataclasses import dataclass
 from torch.utils import backend_registration
 
 from cflkit import datasets, metrics, partition, simulation
-from cflkit.clustering import make as make_clusterer
-from cflkit.divergence import class_directions, principal_angles
-from cflkit.federation import Federation, Jobs, LocalTraining, Losses, Train, ask_clients
+from cflkit.federation import Federation, Jobs, LocalTraining, Losses, Train
 from cflkit.methods import METHODS, make
-from cflkit.methods.base import Method, average_updates, local_updates
+from cflkit.methods.base import Method
 from cflkit.methods.fedavg import FedAvg
 from cflkit.partition import shifts
 from cflkit.reproduce.records import PROJECT
@@ -67,11 +62,12 @@ ALONE = {
 }
 # Methods that assign no client to a cluster
 SOFT = ("ditto", "fedce", "fedem", "fedrc", "fedsac", "fedsoft", "pfedgraph")
+# The baselines of EMD-CFL's comparison beside those with one model
+BASELINES = ("cfl-gp", "fedclust", "fesem", "flexcfl", "ifca", "pacfl", *SOFT)
 # They cluster samples and train autoencoders, which takes seconds per test
 OF_SAMPLES = ("fedcref", "fedcref-variant")
 each = pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n in OF_SAMPLES else n for n in METHODS],
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in OF_SAMPLES else n for n in METHODS]
 )
 averaging = pytest.mark.parametrize("name", [name for name in METHODS if name not in OF_SAMPLES])
 hard = pytest.mark.parametrize("name", sorted({*METHODS} - {*SOFT, *OF_SAMPLES}))
@@ -83,8 +79,8 @@ def turned():
     return shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6, samples=60)
 
 
-@pytest.fixture
-def federate(turned, request):
+@pytest.fixture(scope="module")
+def federate(turned):
     """Build federations for a method: with classifiers, or with autoencoders for FedCRef."""
 
     def build(name="", split=None, **options):
@@ -118,6 +114,40 @@ def rows_of(history, name):
 def text_of(history, name):
     """Return a method's rows as text with all digits, in which NaN equals NaN."""
     return json.dumps(rows_of(history, name))
+
+
+@dataclasses.dataclass
+class Ran:
+    """A method after its run of four rounds, with the history, and what it was after two."""
+
+    method: Method
+    history: simulation.History
+    labels: list | None
+    models: torch.Tensor | None
+
+    def text(self, rounds):
+        return json.dumps([row for row in self.history.rows if row["round"] <= rounds])
+
+
+@pytest.fixture(scope="module")
+def ran(federate):
+    """Return a method's run, which is made when the first test asks for it."""
+    made = {}
+
+    def of(name):
+        if name not in made:
+            federation = federate(name)
+            method = build(name, federation)
+            first = run({name: method}, federation)
+            told = text_of(first, name)
+            labels = None if method.labels is None else method.labels.tolist()
+            models = None if name in OF_SAMPLES else mean_models(method)
+            history = run({name: method}, federation, 4, after=first)
+            assert text_of(first, name) == told, "the earlier results stay as they were"
+            made[name] = Ran(method, history, labels, models)
+        return made[name]
+
+    return of
 
 
 @each
@@ -182,10 +212,8 @@ def test_every_method_computes_the_same_on_a_device_that_is_not_the_cpu():
 
 
 @each
-def test_a_method_sees_the_servers_view_alone(name, federate):
-    federation = federate(name)
-    method = build(name, federation)
-    run({name: method}, federation, 1)
+def test_a_method_sees_the_servers_view_alone(name, ran):
+    method = ran(name).method
     reached = {type(value).__name__ for value in vars(method).values()}
     assert not reached & {"Federation", "Partition", "ImageSet", "Clients"}
     shown = set(vars(method.server))
@@ -194,7 +222,7 @@ def test_a_method_sees_the_servers_view_alone(name, federate):
 
 @each
 def test_lockstep_equals_alone_and_a_neighbour_that_spoils_its_answers_changes_nothing(
-    name, federate
+    name, federate, ran
 ):
     @dataclass
     class Spoiling(type(build(name, federate(name)))):
@@ -222,9 +250,7 @@ def test_lockstep_equals_alone_and_a_neighbour_that_spoils_its_answers_changes_n
     together = {"spoiling": Spoiling(**values), name: fresh}
     if name not in OF_SAMPLES:
         together["fedavg too"] = make("fedavg")
-    history = run(together, federation)
-    alone = run({name: build(name, federation)}, federate(name))
-    assert text_of(history, name) == text_of(alone, name)
+    assert text_of(run(together, federation), name) == ran(name).text(2)
 
 
 def shares_memory(tensor, method):
@@ -254,26 +280,22 @@ def test_a_method_that_asks_for_a_thing_twice_gets_two_answers(federate):
 
 
 @each
-def test_a_run_goes_on_from_a_checkpoint_to_the_bit(name, federate, tmp_path):
-    whole = run({name: build(name, federate(name))}, federate(name), 3)
-    path = tmp_path / "state.pt"
+def test_a_run_goes_on_from_a_checkpoint_to_the_bit(name, federate, ran, tmp_path):
+    """With a round, a break, and three more; the run to compare with had its pause later."""
+    path, whole = tmp_path / "state.pt", ran(name).history
     run({name: build(name, federate(name))}, federate(name), 1, checkpoint=path)
-    again = run({name: build(name, federate(name))}, federate(name), 3, checkpoint=path)
+    again = run({name: build(name, federate(name))}, federate(name), 4, checkpoint=path)
     assert text_of(again, name) == text_of(whole, name)
     assert (again.requested, again.trained) == (whole.requested, whole.trained)
 
 
 @pytest.mark.slow
 @each
-def test_a_run_in_two_parts_is_the_run_in_one(name, federate):
-    whole = run({name: build(name, federate(name))}, federate(name), 3)
-    line_up = {name: build(name, federate(name))}
-    first = run(line_up, federate(name), 1)
-    told = text_of(first, name)
-    again = run(line_up, federate(name), 3, after=first)
-    assert text_of(again, name) == text_of(whole, name)
-    assert (again.requested, again.trained) == (whole.requested, whole.trained)
-    assert text_of(first, name) == told, "the earlier results stay as they were"
+def test_a_run_in_two_parts_is_the_run_in_one(name, federate, ran):
+    parts = ran(name).history
+    whole = run({name: build(name, federate(name))}, federate(name), 4)
+    assert text_of(parts, name) == text_of(whole, name)
+    assert (parts.requested, parts.trained) == (whole.requested, whole.trained)
 
 
 def mean_models(method):
@@ -283,10 +305,11 @@ def mean_models(method):
 
 
 @pytest.mark.parametrize("name", SOFT)
-def test_no_clusters_are_invented_for_a_method_without_them(name, federate):
-    method = build(name, federate(name))
-    history = run({name: method}, federate(name), 2)
-    assert not {"ari", "ami", "n_clusters", "clusters", "settled"} & set(history.rows[-1])
+def test_no_clusters_are_invented_for_a_method_without_them(name, federate, ran):
+    method, history = ran(name).method, ran(name).history
+    measures = {"ari", "ami", "n_clusters", "clusters", "settled"}
+    assert not measures & set(history.rows[-1])
+    assert not measures & set(history.summary()[name])
     assert mean_models(method).shape == (6, federate(name).parameters)
     torch.testing.assert_close(method.client_models()[1].sum(dim=1), torch.ones(6))
     short = run({name: build(name, federate(name))}, federate(name), 4, until_settled=True)
@@ -295,8 +318,8 @@ def test_no_clusters_are_invented_for_a_method_without_them(name, federate):
 
 
 @hard
-def test_settled_clusters_stay_and_a_run_until_then_has_the_same_rows(name, federate):
-    whole = run({name: build(name, federate(name))}, federate(name), 4)
+def test_settled_clusters_stay_and_a_run_until_then_has_the_same_rows(name, federate, ran):
+    whole = ran(name).history
     rows = rows_of(whole, name)
     clusters = [row["clusters"] for row in rows]
     settled = [row["settled"] for row in rows]
@@ -380,17 +403,38 @@ def test_one_client_alone_trains_as_in_one_place(name, turned, federate):
 
 
 @averaging
-def test_both_engines_give_the_same_models(name, federate):
-    found = []
-    for engine in ("threads", "stacked"):
-        federation = federate(name, engine=engine)
-        method = build(name, federation)
-        run({name: method}, federation)
-        found.append(method)
-    one, two = found
+def test_both_engines_give_the_same_models(name, federate, ran):
+    federation = federate(name, engine="stacked")
+    method, threads = build(name, federation), ran(name)
+    run({name: method}, federation)
     if name not in SOFT:
-        assert one.labels.tolist() == two.labels.tolist()
-    torch.testing.assert_close(mean_models(one), mean_models(two), rtol=1e-3, atol=1e-5)
+        assert method.labels.tolist() == threads.labels
+    torch.testing.assert_close(threads.models, mean_models(method), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if not METHODS[name].partial])
+def test_methods_that_need_all_clients_refuse_a_part(name, federate):
+    federation = federate(name, clients_per_round=3)
+    with pytest.raises(ValueError, match=r"\w+ runs only with all clients here"):
+        run({name: build(name, federation)}, federation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*BASELINES, "scaffold"])
+def test_one_method_that_diverges_leaves_the_others_running(name, federate):
+    """Its training is made to overflow; FedAvg's is not."""
+    federation = federate(model="compact-cnn")
+    broken = build(name, federation)
+    setup = type(broken).setup
+
+    def with_infinity(server, initial):
+        setup(broken, server, initial + 1e38)
+        broken.models = broken.models + 1e38
+
+    broken.setup = with_infinity
+    table = run({"broken": broken, "FedAvg": make("fedavg")}, federation, 3).table()
+    assert table[table["method"] == "broken"]["diverged"].iloc[-1]
+    assert len(table[table["method"] == "FedAvg"]) == 3
 
 
 @each
@@ -400,89 +444,12 @@ def test_options_are_strict(name, federate):
         make(name, **given, surprise=1)
 
 
-# --- Methods of other families --------------------------------------------------------------------
+def test_a_baseline_is_one_short_file():
+    for path in (PROJECT / "cflkit" / "methods" / "baselines").glob("*.py"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 110, path.name
 
 
-@dataclass
-class IFCA(Method):
-    """Ghosh et al. 2020: each client trains the model, among k, that fits its data best."""
-
-    k: int = 2
-
-    def setup(self, server, initial):
-        super().setup(server, initial)
-        self.models = torch.cat([initial[None], server.initials(self.k - 1, 5)])
-
-    def round(self, t):
-        m, each_client = self.server.clients, torch.arange(self.server.clients)
-        pairs = Jobs(
-            self.models,
-            torch.arange(self.k).repeat(m),
-            each_client.repeat_interleave(self.k),
-        )
-        losses = yield Losses(pairs, reported=False)
-        means = torch.stack([loss.mean() for loss in losses]).view(m, self.k)
-        self.labels = means.argmin(dim=1)
-        jobs = Jobs(self.models, self.labels, each_client)
-        trained = yield Train(jobs)
-        updates = local_updates(trained, self.models, self.labels)
-        self.models = average_updates(self.models, updates, self.labels, self.server.sizes)
-
-
-def directions(client, model, p):
-    images, labels = client.samples()
-    return class_directions(images.flatten(1).cpu(), labels.cpu(), p)
-
-
-@dataclass
-class PACFL(FedAvg):
-    """Vahidian et al. 2023: cluster by principal angles before any training."""
-
-    angle: float = 15.0
-
-    def round(self, t):
-        if t == 0:
-            everyone = torch.arange(self.server.clients)
-            bases = yield ask_clients(directions, everyone, p=3)
-            cut = make_clusterer("agglomerative", threshold=self.angle)
-            self.labels = torch.from_numpy(cut.fit_predict(principal_angles(bases)))
-            self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
-        jobs = self.broadcast(t)
-        trained = yield Train(jobs)
-        updates = local_updates(trained, self.models, self.labels)
-        self.models = average_updates(self.models, updates, self.labels, self.server.sizes)
-
-
-@dataclass
-class Mixture(Method):
-    """Two components with weights per sample and mixed predictions (after Marfoq et al. 2021)."""
-
-    def setup(self, server, initial):
-        super().setup(server, initial)
-        self.labels = None
-        self.models = torch.cat([initial[None], server.initials(1, 5)])
-        self.shares = torch.full((server.clients, 2), 0.5)
-
-    def round(self, t):
-        m = self.server.clients
-        pairs = torch.arange(2).repeat(m), torch.arange(m).repeat_interleave(2)
-        losses = yield Losses(Jobs(self.models, *pairs))
-        both = [torch.stack(losses[2 * c : 2 * c + 2]) for c in range(m)]
-        q = [(self.shares[c].log()[:, None] - own).softmax(dim=0) for c, own in enumerate(both)]
-        self.shares = torch.stack([own.mean(dim=1) for own in q])
-        weights = [row for own in q for row in own]
-        trained = yield Train(Jobs(self.models, *pairs, weights=weights))
-        updates = local_updates(trained, self.models, pairs[0])
-        sizes = self.server.sizes.repeat_interleave(2)
-        self.models = average_updates(self.models, updates, pairs[0], sizes)
-
-    def client_models(self):
-        return self.models, self.shares
-
-
-@pytest.mark.parametrize("method", [IFCA, PACFL, Mixture])
-def test_another_family_takes_few_lines(method):
-    assert len(inspect.getsource(method).splitlines()) < 40
+# --- Three families of methods, and what their answers cost ---------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -496,9 +463,14 @@ def parted():
     return images, partition.Partition(images.name, train, test, clusters, {})
 
 
+def of_two_groups(parted, epochs=3, **options):
+    training = LocalTraining(epochs, 16, lr=0.1)
+    return Federation(*parted, "linear", training, device="cpu", **options)
+
+
 def test_ifca_finds_the_groups_and_with_one_model_is_fedavg(parted):
-    federation = Federation(*parted, "linear", LocalTraining(3, 16, lr=0.1), device="cpu")
-    method = IFCA()
+    federation = of_two_groups(parted)
+    method = make("ifca", k=2)
     history = run({"IFCA": method, "FedAvg": make("fedavg")}, federation, 4)
     assert metrics.agreement(federation.clusters, method.labels)["ari"] == 1
     model = 4 * federation.parameters
@@ -506,15 +478,15 @@ def test_ifca_finds_the_groups_and_with_one_model_is_fedavg(parted):
     assert {(row["bytes_down"], row["bytes_up"]) for row in rows_of(history, "IFCA")} == {
         (12 * model, 6 * model)
     }
-    one, usual = IFCA(k=1), make("fedavg")
+    one, usual = make("ifca", k=1, weighting="samples"), make("fedavg")
     history = run({"one": one, "FedAvg": usual}, federation, 3)
     assert torch.equal(one.models, usual.models)
     assert history.requested == 2 * history.trained  # both methods shared every training
 
 
 def test_pacfl_clusters_by_the_data_before_anything_trains(parted):
-    federation = Federation(*parted, "linear", LocalTraining(1, 16, lr=0.1), device="cpu")
-    method = PACFL(angle=15.0)
+    federation = of_two_groups(parted, epochs=1)
+    method = make("pacfl", angle=15.0)
     oracle = make("oracle", truth=federation.clusters)
     history = run({"PACFL": method, "oracle": oracle}, federation, 2)
     assert [row["ari"] for row in rows_of(history, "PACFL")] == [1, 1]
@@ -525,16 +497,11 @@ def test_pacfl_clusters_by_the_data_before_anything_trains(parted):
 
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
 def test_a_mixture_predicts_and_no_agreement_is_invented(parted, engine):
-    federation = Federation(
-        *parted, "linear", LocalTraining(3, 16, lr=0.1), device="cpu", engine=engine
-    )
-    method = Mixture()
+    federation = of_two_groups(parted, engine=engine)
+    method = make("fedem", k=2)
     history = run({"mixture": method, "FedAvg": make("fedavg")}, federation, 4)
-    rows = rows_of(history, "mixture")
-    assert not {"ari", "ami", "n_clusters", "clusters"} & set(rows[-1])
-    assert "ari" not in history.summary()["mixture"]
     assert history.summary()["FedAvg"]["ari"] == 0
-    torch.testing.assert_close(method.shares.sum(dim=1), torch.ones(6))
+    assert history.table()["clusters"].isna().sum() == 4
     # The accuracy by hand, from the probabilities of the components
     client = torch.arange(6)
     of = [
@@ -545,6 +512,5 @@ def test_a_mixture_predicts_and_no_agreement_is_invented(parted, engine):
         ((shares[0] * a + shares[1] * b).argmax(dim=1) == federation.targets(c)).float().mean()
         for c, (a, b, shares) in enumerate(zip(*of, method.shares, strict=True))
     ]
-    assert rows[-1]["accuracy"] == pytest.approx(float(torch.stack(accuracy).mean()))
-    table = history.table()
-    assert table["clusters"].isna().sum() == 4
+    last = rows_of(history, "mixture")[-1]
+    assert last["accuracy"] == pytest.approx(float(torch.stack(accuracy).mean()))

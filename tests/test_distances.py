@@ -20,7 +20,7 @@ def test_distances_are_those_of_two_nested_loops(federate_turned):
     labels = first["clusters"].split("|")
 
     def of(*layers):
-        parts = [at for n, at in federation.layout.items() if n.startswith(layers)]
+        parts = [at for n, at in federation.blueprint.layout.items() if n.startswith(layers)]
         return [place for at in parts for place in range(at.start, at.stop)]
 
     for name, places in {

@@ -27,7 +27,7 @@ from cflkit.methods.fedcref_variants import (
 from cflkit.reproduce import papers
 from cflkit.reproduce import sample_clustering as first
 from cflkit.reproduce.parameters import ParameterError
-from cflkit.simulation import checkpoints, loop
+from cflkit.simulation import loop
 
 QUICK = LocalTraining(epochs=30, batch_size=16, optimizer="adam", lr=1e-3)
 OPTIONS = FedCRefVariant(
@@ -59,11 +59,7 @@ def system(small):
 def clients(small, system):
     def build(**given):
         return Federation(
-            small,
-            system,
-            "autoencoder",
-            QUICK,
-            **{"engine": "stacked", "device": "cpu", **given},
+            small, system, "autoencoder", QUICK, **{"engine": "stacked", "device": "cpu", **given}
         )
 
     return build
@@ -803,60 +799,6 @@ def test_variants_share_the_first_networks_and_change_nothing_by_it(clients, dea
     assert shared >= together.summary()["Alone"]["isolated_start"]
 
 
-class Killed(Exception):
-    pass
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_end(clients, dealt, tmp_path, monkeypatch):
-    truth = truth_of(clients())
-    lines = {
-        "FedCRef": replace(BRIEF, rounds=2),
-        "P": of_kind(PerfectAssociations, BRIEF, rounds=2, truth=truth, start=dealt),
-    }
-    expected, ends = run(lines, clients(), dealt, 2)
-    save, saved = checkpoints.save, []
-
-    def save_and_die(path, identity, state):
-        save(path, identity, state)
-        saved.append(path)
-        raise Killed
-
-    path = tmp_path / "run.pt"
-    with monkeypatch.context() as patched:
-        patched.setattr(checkpoints, "save", save_and_die)
-        with pytest.raises(Killed):
-            run(lines, clients(), dealt, 2, checkpoint=path)
-    history, again = run(lines, clients(), dealt, 2, checkpoint=path)
-    assert history.rows == expected.rows
-    assert (history.requested, history.trained) == (expected.requested, expected.trained)
-    assert len(saved) == 1
-    for name in lines:
-        assert torch.equal(again[name].models, ends[name].models)
-    with pytest.raises(checkpoints.CheckpointMismatch):
-        run({"FedCRef": replace(OPTIONS, theta=0.1)}, clients(), dealt, 2, checkpoint=path)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"alpha": 0.0}, "alpha\n  Input should be greater than 0"),
-        ({"alpha": 101.0}, "alpha\n  Input should be less than or equal to 100"),
-        ({"alpha": float("nan")}, "alpha\n  Input should be a finite number"),
-        ({"theta": -0.1}, "theta\n  Input should be greater than or equal to 0"),
-        ({"theta": 1.1}, "theta\n  Input should be less than or equal to 1"),
-        ({"tau": 0.0}, "tau\n  Input should be greater than 0"),
-        ({"normalisation": "z"}, "Input should be 'min-max' or 'absolute'"),
-        ({"match": "any"}, "Input should be 'all', 'first' or 'best'"),
-        ({"stop": "never"}, "Input should be 'paper' or 'code'"),
-        ({"rounds": 0}, "rounds\n  Input should be greater than or equal to 1"),
-    ],
-)
-def test_options_out_of_range_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        FedCRefVariant(start=(), **options)
-
-
 def test_labels_must_fit_the_clients(clients, dealt):
     with pytest.raises(ValueError, match="needs labels for"):
         begin(clients(), dealt[:-1])
@@ -870,11 +812,7 @@ def test_labels_must_fit_the_clients(clients, dealt):
 
 def test_a_client_without_samples_is_refused(small, system):
     empty = partition.Partition(
-        small.name,
-        [system.train[0], system.train[0][:0]],
-        system.test[:2],
-        np.zeros(2, int),
-        {},
+        small.name, [system.train[0], system.train[0][:0]], system.test[:2], np.zeros(2, int), {}
     )
     federation = Federation(small, empty, "autoencoder", engine="stacked")
     with pytest.raises(ValueError, match="client 1 has no sample"):
@@ -906,10 +844,10 @@ def test_parameters_become_options():
         papers.fedcref.Parameters.checked(values | {"dirtiness": 0.3})
 
 
-def test_the_graph_shows_which_associations_are_wrong():
+def test_the_graph_shows_which_associations_are_wrong_and_the_key_names_dots_and_lines():
     """One of two edges is wrong; clusters represent class 3 (twice), class 7, and no class."""
     row = {"classes": "3|3|7|-1", "edges": "0-1|1-2"}
-    _, axes = plt.subplots()
+    figure, axes = plt.subplots()
     plots.associations(row, axes)
     looks = [(line.get_color(), line.get_linewidth()) for line in axes.lines]
     assert sorted(looks, key=lambda look: look[1]) == [("0.6", 0.6), ("black", 1.8)]
@@ -920,16 +858,10 @@ def test_the_graph_shows_which_associations_are_wrong():
     assert [tuple(c) for c in dots.get_facecolors()] == [blue, blue, blue, (1, 1, 1, 1)]
     plots.associations(row | {"edges": np.nan}, axes)  # what a record without edges gives
     assert len(axes.lines) == 2
-    plt.close("all")
-
-
-def test_the_key_of_the_graph_names_dots_and_lines():
-    figure, axes = plt.subplots()
-    plots.associations({"classes": "3|3|7|7", "edges": "0-1|1-2"}, axes)
     plots.associations_key(figure)
     [key] = figure.legends
     names = [text.get_text() for text in key.get_texts()]
     assert names[:2] == ["associated local cluster", "isolated local cluster"]
-    drawn = {(line.get_color(), line.get_linewidth()) for line in axes.lines}
-    assert drawn == {(h.get_color(), h.get_linewidth()) for h in key.get_lines()[2:]}
+    named = {(line.get_color(), line.get_linewidth()) for line in key.get_lines()[2:]}
+    assert named == set(looks)
     plt.close("all")

@@ -1,7 +1,6 @@
 """The mixing matrix of a round, measured from what methods do."""
 
 import copy
-import dataclasses
 
 import numpy as np
 import pandas as pd
@@ -10,21 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cflkit import datasets, methods, simulation
-from cflkit.federation import Federation, LocalTraining
-from cflkit.partition import shifts
+from cflkit import methods, simulation
 from cflkit.reproduce import mixing
 
 GROUPS = np.array([0, 0, 0, 1, 1, 1])
 
 
-@pytest.fixture(scope="module")
-def federation():
-    """Build a federation of six clients with unequal sizes, of whom three have turned images."""
-    images, split = shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6, samples=60)
-    smaller = [own[: len(own) - 4 * client] for client, own in enumerate(split.train)]
-    split = dataclasses.replace(split, train=smaller)
-    return Federation(images, split, "linear", LocalTraining(2, 16, lr=0.05), device="cpu")
+@pytest.fixture
+def federation(federate_turned):
+    return federate_turned()
 
 
 def matrices(federation, name, rounds=2, **options):
@@ -69,11 +62,7 @@ def test_rows_sum_to_one_and_the_residual_tells_what_is_not_mixed(seed):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [
-        ("fedavg", {}),
-        ("fedprox", {}),
-        ("ifca", {"k": 1, "weighting": "samples"}),
-    ],
+    [("fedavg", {}), ("fedprox", {}), ("ifca", {"k": 1, "weighting": "samples"})],
 )
 def test_one_model_for_all_mixes_by_the_numbers_of_samples(federation, name, options):
     sizes = sizes_of(federation)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from cflkit import datasets, methods, models, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining, clients
-from cflkit.methods.baselines.signatures import loss_gradient
+from cflkit.methods.baselines.questions import loss_gradient
 from cflkit.partition import Partition
 
 WARM_UP = 2
@@ -203,11 +203,3 @@ def test_a_share_of_each_cluster_trains(federate, bumps, fraction, count):
 def test_more_clusters_than_clients_leave_each_client_alone(federate):
     assert run(federate(), k=20).labels.tolist() == list(range(9))
     assert run(federate(), k=20, clustering="k-means").labels.tolist() == list(range(9))
-
-
-@pytest.mark.parametrize(
-    "options", [{"k": 0}, {"fraction": 0}, {"fraction": 1.5}, {"linkage": "warped"}, {"samples": 0}]
-)
-def test_bad_options_are_refused(options):
-    with pytest.raises(ValueError, match="signatures"):
-        methods.make("signatures", **options)

@@ -19,18 +19,7 @@ Weighting = Literal["equal", "samples"]
 
 
 def whole_numbers(given: Any) -> tuple[int, ...]:
-    """Convert labels to a tuple, the form in which an option holds them.
-
-    Parameters
-    ----------
-    given : sequence of int, ndarray or Tensor
-        The labels, from 0.
-
-    Raises
-    ------
-    ValueError
-        They are no sequence, or one is negative or no integer.
-    """
+    """Convert a sequence, array or Tensor of labels to a tuple, if they are integers from 0."""
     try:
         labels = given.tolist() if isinstance(given, Tensor | np.ndarray) else given
         numbers = tuple(index(label) for label in labels)  # a float has no index
@@ -52,11 +41,10 @@ class Measuring:
     Attributes
     ----------
     rows : callable
-        The function that measures a round and returns rows of the history. Its arguments are the
-        methods by name, the federation, the round, and the test sets to use: ``all``, ``own``
-        (without the central one) or ``none``.
+        From the methods by name, the federation, the round and the test sets to use (``all``,
+        ``own`` without the central one, or ``none``) to the rows of the history.
     summarise : callable
-        The function from the table of all rows to the summary.
+        From the table of all rows to the summary.
     at_start : bool
         Whether runs are also measured before the first round.
     """
@@ -69,9 +57,9 @@ class Measuring:
 class Method:
     """An algorithm that keeps models on a server and tells clients which models to train.
 
-    A round is a conversation: `round` yields requests to clients and gets their answers. Most
-    methods need one training per round. Their `broadcast` decides which model goes to which client,
-    and their `aggregate` computes the next models from the results.
+    A round is a conversation: `round` yields requests to clients and gets their answers. In most
+    methods, it is one training: `broadcast` decides which model goes to which client, and
+    `aggregate` computes the next models from the results.
 
     Attributes
     ----------
@@ -90,9 +78,10 @@ class Method:
     labels : Tensor or None
         ``[m]``, int64: the cluster of each client, which is the row of its model. None for methods
         that find no clusters of clients.
+    clustered : bool
+        Whether the clusters have been found, for methods that find them once.
     scalars : dict of str to float or str
-        Values of the last round for the history, such as the temperature, or the norms of clusters
-        joined by ``|``.
+        Values of the last round for the history; those of several clusters are joined by ``|``.
     """
 
     partial: ClassVar[bool] = False
@@ -103,29 +92,21 @@ class Method:
     server: Server
     models: Tensor
     labels: Any  # not Tensor | None, which every method would have to narrow
+    clustered: bool
     scalars: dict[str, float | str]
 
     def setup(self, server: Server, initial: Tensor) -> None:
-        """Prepare for the first round; every client has the model ``initial`` (``[P + Q]``).
-
-        Raises
-        ------
-        ValueError
-            The method cannot `enter` the federation of the server.
-        """
+        """`enter`, and give all clients the model ``initial`` (``[P + Q]``) as one cluster."""
         self.enter(server)
         self.models = initial[None]
         self.labels = torch.zeros(server.clients, dtype=torch.int64)
+        self.clustered = False
         self.scalars = {}
 
     def enter(self, server: Server) -> None:
         """Take part in the federation of a server; the method's state stays as it is.
 
-        Raises
-        ------
-        ValueError
-            Only some clients take part in a round, but the method runs only with all of them here;
-            or a client has fewer samples than the method needs.
+        A `ValueError` tells if the method needs all clients in a round, or a client more samples.
         """
         name = type(self).__name__
         if server.partial and not self.partial:
@@ -159,8 +140,7 @@ class Method:
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run round ``t`` (from 0): broadcast, local training, aggregation.
 
-        Methods that need other requests override this method. Each ``yield`` of a request returns
-        its answers.
+        Methods with other requests override it; each ``yield`` of a request returns its answers.
         """
         jobs = self.broadcast(t)
         self.aggregate(t, jobs, (yield Train(jobs)))
@@ -174,11 +154,12 @@ class Method:
         """Compute the next models from ``trained`` (``[J, P + Q]``), the results of ``jobs``.
 
         By default, this is federated averaging within clusters: the mean of the members' updates,
-        with the method's option ``weighting``, is added to the model that they have received.
+        with the method's option ``weighting``, is added to the cluster's model.
         """
-        updates = local_updates(trained, self.models, jobs.model_of)
+        members = self.labels[jobs.client_of]
+        updates = local_updates(trained, self.models, members)
         weights = client_weights(self.server, self.weighting)[jobs.client_of]
-        self.models = average_updates(self.models, updates, jobs.model_of, weights)
+        self.models = average_updates(self.models, updates, members, weights)
 
     @property
     def finished(self) -> bool:
@@ -187,19 +168,13 @@ class Method:
 
     @property
     def settled(self) -> bool:
-        """Return whether no later round can change the labels; True if there are no labels."""
-        return self.labels is None
+        """Return whether no later round can change the labels; True if there are none."""
+        return self.labels is None or self.clustered
 
     def client_models(self) -> tuple[Tensor, Tensor]:
-        """Return the models with which clients predict.
+        """Return models ``[K, P + Q]``, and their weights ``[m, K]`` in each client's predictions.
 
-        Returns
-        -------
-        models : Tensor
-            ``[K, P + Q]``, the models.
-        mixture : Tensor
-            ``[m, K]``: for each client, the weights of the models in its predictions, which sum to
-            one. By default, all weight is on the model of the client's cluster.
+        The weights of a client sum to one; by default, its cluster's model has all of it.
         """
         return self.models, F.one_hot(self.labels, len(self.models)).float()
 
@@ -214,13 +189,7 @@ class Method:
 
 
 def true_labels(truth: Sequence[int], server: Server) -> Tensor:
-    """Return the true clusters that an oracle was given as labels ``[m]``.
-
-    Raises
-    ------
-    ValueError
-        The number of labels is not the number of clients.
-    """
+    """Return the true clusters as labels ``[m]``; any other number of them is a `ValueError`."""
     if len(truth) != server.clients:
         raise ValueError(f"needs the true cluster of {server.clients} clients, not {len(truth)}")
     return torch.tensor(truth, dtype=torch.int64)
@@ -252,8 +221,7 @@ def each_its_own(models: Tensor) -> tuple[Tensor, Tensor]:
 def local_updates(trained: Tensor, models: Tensor, labels: Tensor) -> Tensor:
     """Turn ``trained`` (``[m, D]``) into the clients' updates: minus the model that each received.
 
-    This happens in place, and row by row. ``trained - models[labels]`` would need two more models
-    per client, which are gigabytes for large networks.
+    This is in place and row by row: ``trained - models[labels]`` would take gigabytes more.
     """
     for row, label in zip(trained, labels.tolist(), strict=True):
         row -= models[label]
@@ -263,21 +231,8 @@ def local_updates(trained: Tensor, models: Tensor, labels: Tensor) -> Tensor:
 def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """Add the weighted mean of the members' updates to the model of each cluster.
 
-    Parameters
-    ----------
-    models : Tensor
-        ``[K, D]``, the models of the clusters.
-    updates : Tensor
-        ``[m, D]``, the clients' updates: trained minus received model.
-    labels : Tensor
-        ``[m]``, the cluster of each client.
-    weights : Tensor
-        ``[m]``, the positive weights of the clients.
-
-    Returns
-    -------
-    Tensor
-        ``[K, D]``, the new models. A cluster without members keeps its model.
+    The models are ``[K, D]``. Clients have updates ``[m, D]`` (trained minus received model),
+    clusters ``[m]`` and positive weights ``[m]``. A cluster without members keeps its model.
     """
     averaged = models.clone()
     for cluster in range(len(models)):
@@ -291,20 +246,11 @@ def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Te
 
 
 def weighted_means(models: Tensor, trained: Tensor, weights: Tensor) -> Tensor:
-    """Return weighted means of the trained models, each as a step from a model of before.
+    """Return models ``[K, D]``, moved to weighted means of the trained ones.
 
-    The step is the mean of differences, which are smaller than models. So it has smaller rounding
-    errors than the mean of the models themselves.
-
-    Parameters
-    ----------
-    models : Tensor
-        ``[K, D]``, the models of before.
-    trained : Tensor
-        ``[n, D]``, the models that clients have trained.
-    weights : Tensor
-        ``[K, n]``, the weights of the trained models in each mean. A model whose weights are all
-        zero stays as it is.
+    The trained models are ``[n, D]``, and their weights in each mean ``[K, n]``. A step is a
+    mean of differences, whose rounding errors are smaller than those of a mean of models. A model
+    whose weights are all zero stays as it is.
     """
     means = models.clone()
     for mean, own in zip(means, weights, strict=True):

@@ -180,9 +180,7 @@ def agreements(scores: NDArray[np.float64], epsilon: float) -> NDArray[np.bool_]
     return near & near.T
 
 
-def neighbourhoods_of(
-    near: NDArray[np.bool_],
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def neighbourhoods_of(near: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Find the clusters of clients that agree with exactly the same clients, or with none.
 
     Returns

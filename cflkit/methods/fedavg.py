@@ -32,14 +32,10 @@ class FedAvg(Method):
     """
 
     partial: ClassVar[bool] = True
+    settled = True  # the labels are those of the first round
 
     weighting: Weighting = "samples"
     watch_temperature: bool = True
-
-    @property
-    def settled(self) -> bool:
-        """Return True: the labels are those of the first round."""
-        return True
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Add the mean of the participants' updates to the model."""

@@ -23,11 +23,7 @@ class Local(Method):
     """Local training from the common initial model."""
 
     partial: ClassVar[bool] = True
-
-    @property
-    def settled(self) -> bool:
-        """Return True: the labels are those of the first round."""
-        return True
+    settled = True  # the labels are those of the first round
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Give every client a copy of the initial model."""

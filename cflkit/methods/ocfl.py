@@ -22,13 +22,7 @@ from cflkit import clustering
 from cflkit._bounds import STRICT, Count, Positive
 from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Jobs, Server
-from cflkit.methods.base import (
-    Method,
-    Weighting,
-    average_updates,
-    client_weights,
-    local_updates,
-)
+from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
 
 Norm = Annotated[float, Field(ge=1)]
 # Infinite values are allowed; NaN is refused, since no temperature exceeds it
@@ -86,12 +80,6 @@ class OCFL(Method):
         """Begin with one cluster of all clients, which has the initial model (lines 5 to 7)."""
         super().setup(server, initial)
         self.temperatures: list[float] = []
-        self.clustered = False
-
-    @property
-    def settled(self) -> bool:
-        """Return whether the clusters have been found."""
-        return self.clustered
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Run lines 14 to 28, after all clients have trained the models of their clusters."""

@@ -9,12 +9,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT
 from cflkit.federation import Server
-from cflkit.methods.base import (
-    Method,
-    Truth,
-    Weighting,
-    true_labels,
-)
+from cflkit.methods.base import Method, Truth, Weighting, true_labels
 
 
 @dataclass(config=STRICT)
@@ -30,14 +25,10 @@ class Oracle(Method):
     """
 
     partial: ClassVar[bool] = True
+    settled = True  # the labels are those of the first round
 
     truth: Truth
     weighting: Weighting = "samples"
-
-    @property
-    def settled(self) -> bool:
-        """Return True: the labels are those of the first round."""
-        return True
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round; every true cluster has a copy of the initial model."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from cflkit import clustering
 from cflkit._bounds import STRICT, Natural, Positive
 from cflkit.divergence import pairwise
-from cflkit.federation import Jobs, Server
+from cflkit.federation import Jobs
 from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
 
 # The largest cosine distance
@@ -73,16 +73,6 @@ class Briggs(Method):
             linkage=self.linkage,
             wrong_sign=self.wrong_sign,
         )
-
-    def setup(self, server: Server, initial: Tensor) -> None:
-        """Prepare for the first round, with one cluster of all clients."""
-        super().setup(server, initial)
-        self.clustered = False
-
-    @property
-    def settled(self) -> bool:
-        """Return whether the dendrogram has been cut."""
-        return self.clustered
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the updates; cluster first in round n (from 0), which trains the global model.

@@ -17,14 +17,8 @@ from torch import Tensor
 from cflkit import clustering
 from cflkit._bounds import STRICT, Positive
 from cflkit.divergence import pairwise
-from cflkit.federation import Request, Server, Train
-from cflkit.methods.base import (
-    Method,
-    Weighting,
-    average_updates,
-    client_weights,
-    local_updates,
-)
+from cflkit.federation import Jobs, Request
+from cflkit.methods.base import Method, Weighting
 
 
 @dataclass(config=STRICT)
@@ -55,41 +49,25 @@ class FedClust(Method):
     stops: bool = False
     weighting: Weighting = "samples"
 
-    def setup(self, server: Server, initial: Tensor) -> None:
-        """Prepare for the first round, with one cluster of all clients."""
-        super().setup(server, initial)
-        self.clustered = False
-
-    @property
-    def settled(self) -> bool:
-        """Return whether the clients have been clustered."""
-        return self.clustered
-
     def round(self, t: int) -> Generator[Request, Any, None]:
-        """Run a round of FedAvg within each cluster; the first round clusters what was trained."""
-        if self.stops and t > 0:
-            return
-        jobs = self.broadcast(t)
-        trained = yield Train(jobs)
+        """Run a round of FedAvg within each cluster, unless the models stay as they are."""
+        if not (self.stops and t > 0):
+            yield from super().round(t)
+
+    def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
+        """Average within clusters; the first round clusters what was trained."""
         if t == 0:
             self.cluster(trained)
-        updates = local_updates(trained, self.models, self.labels)
-        weights = client_weights(self.server, self.weighting)
-        self.models = average_updates(self.models, updates, self.labels, weights)
+        super().aggregate(t, jobs, trained)
 
     def cluster(self, trained: Tensor) -> None:
         """Cluster the trained models ``[m, P + Q]``; each cluster starts from the common model."""
-        distance = pairwise(trained[:, self.columns()], "euclidean")
+        p = self.server.parameters
+        columns: Tensor | slice = slice(p if self.compared == "parameters" else None)
+        if self.compared == "last layer":
+            columns = self.server.last_layer()
+        distance = pairwise(trained[:, columns], "euclidean")
         cut = clustering.make("agglomerative", threshold=self.threshold, linkage=self.linkage)
         self.labels = torch.from_numpy(cut.fit_predict(distance))
         self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
         self.clustered = True
-
-    def columns(self) -> Tensor:
-        """Return the places of the compared values in a model's row."""
-        places = torch.arange(self.models.shape[1])
-        if self.compared == "state":
-            return places
-        if self.compared == "parameters":
-            return places[: self.server.parameters]
-        return self.server.last_layer()

@@ -18,7 +18,7 @@ from torch import Tensor
 from cflkit._bounds import STRICT, Count, NonNegative
 from cflkit.divergence import Matrix
 from cflkit.federation import Ask, Client, Jobs, Request, Server, Train
-from cflkit.methods.baselines.pfedgraph import Collaboration
+from cflkit.methods.baselines.collaboration import Collaboration
 
 
 @dataclass(config=STRICT)

@@ -24,29 +24,26 @@ from cflkit.methods.baselines.fedprox import proximal_training
 class FedSoft(Method):
     """Each client trains one model, and every centre is a weighted mean of these models.
 
-    The paper draws some clients for each centre, with probabilities that are proportional to their
-    samples in the cluster, and averages them with equal weights. Here all participants train, and
-    the weights are these probabilities, as in the authors' code if it draws no clients.
+    The paper draws clients for each centre, in proportion to their samples in the cluster. Here all
+    train, and these shares are weights, as in the authors' code if it draws no clients.
 
     Parameters
     ----------
     k : int
-        The number of centres, which the method is told. They have different initialisations.
+        The number of centres, which the method is told.
     mu : float
         The strength λ of the pull to the centres. The clients minimise their loss plus
         λ/2 Σₛ uₛ ‖θ − cₛ‖², which differs from λ/2 ‖θ − Σₛ uₛ cₛ‖² by a constant.
     interval : int
-        The number τ of rounds between two estimates of the weights u.
+        The number τ of rounds from one estimate of the weights u to the next.
     smoother : float
         The smallest weight that a centre has for a client before the weights are scaled to sum 1.
     split : {"train", "validation"}
-        The split of a client's data on which the centres are compared.
+        The data on which a client compares the centres.
     counted : {"samples", "batches"}
-        What is assigned to the centre with the smallest loss: each sample, or each batch as a whole
-        (the code of EMD-CFL's comparison).
+        What goes to its best centre: each sample, or each batch (EMD-CFL's comparison).
     start : {"own", "mixture"}
-        Where local training begins: at the client's own model, or at the mixture Σₛ uₛ cₛ (the code
-        of EMD-CFL's comparison).
+        Where local training begins: at the client's model, or at Σₛ uₛ cₛ (that comparison).
 
     Attributes
     ----------
@@ -89,19 +86,14 @@ class FedSoft(Method):
             estimates = [self.estimate(own.cpu()) for own in per_client(losses, self.k)]
             self.importance = self.importance.clone()
             self.importance[present] = torch.stack(estimates)
-        weights = self.importance[present]
-        mixtures = weights.to(self.models) @ self.models
-        jobs = Jobs(
-            mixtures if self.start == "mixture" else self.personal[present],
-            torch.arange(len(present)),
-            present,
-            proximal_training(self.server, self.mu),
-            anchor=mixtures,
-        )
+        mixtures = self.importance[present].to(self.models) @ self.models
+        starts = mixtures if self.start == "mixture" else self.personal[present]
+        own, training = torch.arange(len(present)), proximal_training(self.server, self.mu)
+        jobs = Jobs(starts, own, present, training, anchor=mixtures)
         trained = yield Train(jobs, sent=False)  # from models that the clients have
         self.personal = self.personal.clone()
         self.personal[present] = trained
-        samples = weights * self.server.sizes[present, None]
+        samples = self.importance[present] * self.server.sizes[present, None]
         self.models = weighted_means(self.models, trained, samples.T)
 
     def estimate(self, losses: Tensor) -> Tensor:

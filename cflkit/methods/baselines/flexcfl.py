@@ -20,14 +20,8 @@ from torch import Tensor
 from cflkit._bounds import STRICT, Count, NonNegative
 from cflkit.clustering import canonical_labels
 from cflkit.divergence import Matrix, coordinates
-from cflkit.federation import Jobs, Server
-from cflkit.methods.base import (
-    Method,
-    Weighting,
-    average_updates,
-    client_weights,
-    local_updates,
-)
+from cflkit.federation import Jobs
+from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
 
 
 @dataclass(config=STRICT)
@@ -60,23 +54,13 @@ class FlexCFL(Method):
     include_buffers: bool = False
     weighting: Weighting | Literal["authors"] = "authors"
 
-    def setup(self, server: Server, initial: Tensor) -> None:
-        """Prepare for the first round, with one group of all clients."""
-        super().setup(server, initial)
-        self.grouped = False
-
-    @property
-    def settled(self) -> bool:
-        """Return whether the clients have been grouped."""
-        return self.grouped
-
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the updates within groups, and mix. The first round groups and does not mix."""
         updates = local_updates(trained, self.models, self.labels)
         if t == 0:
             self.labels = torch.from_numpy(self.group(updates[:, : self.compared]))
             self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
-            self.grouped = True
+            self.clustered = True
         authors: Weighting = "equal" if t == 0 else "samples"
         weighting = authors if self.weighting == "authors" else self.weighting
         weights = client_weights(self.server, weighting)

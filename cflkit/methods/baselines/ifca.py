@@ -15,11 +15,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
 from cflkit.federation import Jobs, Losses, Request, Server, Train
-from cflkit.methods.base import (
-    Method,
-    Weighting,
-    all_pairs,
-)
+from cflkit.methods.base import Method, Weighting, all_pairs
 
 
 @dataclass(config=STRICT)

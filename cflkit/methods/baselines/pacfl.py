@@ -18,10 +18,7 @@ from cflkit import clustering
 from cflkit._bounds import STRICT, Angle, Count
 from cflkit.divergence import Matrix, class_directions, principal_angles
 from cflkit.federation import Client, Request, ask_clients
-from cflkit.methods.base import (
-    Method,
-    Weighting,
-)
+from cflkit.methods.base import Method, Weighting
 
 
 @dataclass(config=STRICT)
@@ -52,6 +49,7 @@ class PACFL(Method):
     """
 
     partial: ClassVar[bool] = True
+    settled = True  # the clusters are known before the first training
 
     angle: Angle = 12.0
     p: Count = 3
@@ -64,11 +62,6 @@ class PACFL(Method):
     def samples_needed(self) -> dict[str, int]:
         """Return that each client needs a sample in the split that is compared."""
         return {self.split: 1}
-
-    @property
-    def settled(self) -> bool:
-        """Return True: the clusters are known before the first training."""
-        return True
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of FedAvg within each cluster; the first round begins with the clustering."""

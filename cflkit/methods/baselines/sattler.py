@@ -7,8 +7,6 @@ Systems 32(8), 2021.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -16,14 +14,11 @@ from torch import Tensor
 from cflkit import clustering
 from cflkit._bounds import STRICT, Natural, Positive
 from cflkit.divergence import cosine_divergence, finite_updates
-from cflkit.federation import Federation, Jobs, Server
-from cflkit.methods.base import (
-    Method,
-    Weighting,
-    average_updates,
-    client_weights,
-    local_updates,
-)
+from cflkit.federation import Jobs, Server
+from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
+from cflkit.methods.baselines.sattler_thresholds import central_norms, recommended_thresholds
+
+__all__ = ["Sattler", "bipartition", "central_norms", "recommended_thresholds", "update_norms"]
 
 
 @dataclass(config=STRICT)
@@ -72,7 +67,8 @@ class Sattler(Method):
         clusters = [(self.labels == c).nonzero().flatten() for c in range(len(self.models))]
         norms = [update_norms(compared[members]) for members in clusters]
         self.mean_norms += [mean for mean, _ in norms]
-        eps1, eps2 = self.thresholds()
+        eps1 = recommended_thresholds(self.mean_norms)[0] if self.eps1 is None else self.eps1
+        eps2 = 10 * eps1 if self.eps2 is None else self.eps2
 
         parents = list(range(len(clusters)))
         labels = self.labels.clone()
@@ -93,11 +89,6 @@ class Sattler(Method):
         weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models[parents], updates, self.labels, weights)
 
-    def thresholds(self) -> tuple[float, float]:
-        """Return ε₁ and ε₂ as given, or as the paper's rule gives them from the norms so far."""
-        eps1 = recommended_thresholds(self.mean_norms)[0] if self.eps1 is None else self.eps1
-        return eps1, 10 * eps1 if self.eps2 is None else self.eps2
-
 
 def update_norms(updates: Tensor) -> tuple[float, float]:
     """Return the norm of the mean of ``updates`` (``[n, P]``), and the largest of their norms."""
@@ -112,61 +103,3 @@ def bipartition(updates: Tensor) -> Tensor:
     """
     halves = clustering.make("agglomerative", n_clusters=2, linkage="complete")
     return torch.from_numpy(halves.fit_predict(cosine_divergence(updates))) == 1
-
-
-def recommended_thresholds(mean_norms: Sequence[float]) -> tuple[float, float]:
-    """Compute thresholds by the paper's rule from the norms of the mean updates of all rounds.
-
-    By this rule, ε₁ is a tenth of the largest norm, and ε₂ is at most 10 ε₁.
-
-    Returns
-    -------
-    tuple of float
-        ε₁, and the upper end of the interval [ε₁, 10 ε₁] for ε₂.
-
-    Raises
-    ------
-    ValueError
-        There are no norms.
-    """
-    if not len(mean_norms):
-        raise ValueError("the rule needs the norm of at least one round")
-    largest = max(mean_norms)
-    return largest / 10, largest
-
-
-def central_norms(federation: Federation, rounds: int) -> list[float]:
-    """Compute ‖θᵗ⁺¹ − θᵗ‖ of centralised training, from which the OCFL authors derive ε₁ and ε₂.
-
-    Parameters
-    ----------
-    federation : Federation
-        A federation of one client, which holds all the data: ``partition.iid(…, clients=1)``.
-    rounds : int
-        The number of rounds, each of the federation's local epochs.
-
-    Returns
-    -------
-    list of float
-        The norms, one per round, for `recommended_thresholds`.
-
-    Raises
-    ------
-    ValueError
-        ``rounds`` is below 1, or there is more than one client.
-
-    References
-    ----------
-    Zuziak et al., extended OCFL paper, appendix A.2 and Figure 9.
-    """
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, not {rounds}")
-    if federation.clients != 1:
-        raise ValueError(f"centralised training has one client, not {federation.clients}")
-    theta, norms = federation.initial()[None], []
-    client = torch.zeros(1, dtype=torch.int64)
-    for round in range(rounds):
-        trained = federation.train(Jobs(theta, client, client), round)
-        norms.append(float((trained - theta)[:, : federation.parameters].norm()))
-        theta = trained
-    return norms

@@ -44,13 +44,9 @@ class Scaffold(Method):
     """
 
     partial: ClassVar[bool] = True
+    settled = True  # the labels are those of the first round
 
     server_lr: Positive = 1.0
-
-    @property
-    def settled(self) -> bool:
-        """Return True: the labels are those of the first round."""
-        return True
 
     def enter(self, server: Server) -> None:
         """Take part in a federation whose clients train by SGD, for which the method is defined.

@@ -6,35 +6,28 @@ O. Y. Laitinen Imanov and contributors: Tutorial 022, Clustered Federated Learni
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist, squareform
 from sklearn.cluster import KMeans
-from torch import Tensor
 
-from cflkit._bounds import STRICT, Count, Natural
+from cflkit._bounds import STRICT, Count, Natural, PositiveShare
 from cflkit.clustering import canonical_labels
 from cflkit.divergence import cosine_divergence
-from cflkit.federation import (
-    Ask,
-    Client,
-    Jobs,
-    Request,
-    Server,
-    Train,
-    check_finite,
-)
-from cflkit.methods.base import Method, average_updates, local_updates
+from cflkit.federation import Ask, Jobs, Request, Train, check_finite
+from cflkit.methods.base import Method
+from cflkit.methods.baselines.questions import loss_gradient, mean_loss
+
+__all__ = ["Signatures", "loss_gradient", "mean_loss"]
 
 
 @dataclass(config=STRICT)
 class Signatures(Method):
-    """FedAvg for some rounds, one clustering of the clients' signatures, and FedAvg per cluster.
+    """FedAvg, then one clustering of what clients send of its model, and FedAvg per cluster.
 
     Parameters
     ----------
@@ -43,28 +36,18 @@ class Signatures(Method):
     k : int
         The number of clusters, which the method is told; at most one per client.
     signature : {"gradient", "loss", "model"}
-        What a client sends about the model of the warm-up: the gradient of its loss, the loss, or
-        the model after local training. Gradients are compared by their cosine distance, the others
-        by their Euclidean distance.
+        What a client sends: the gradient of its loss, the loss, or the model after local training.
+        Gradients are compared by cosine distances, the others by Euclidean distances.
     samples : int, optional
-        The number of training samples in the gradient, in the order in which the client has them.
-        By default all; the tutorial takes the first batch of 32.
+        The number of training samples in the gradient: the client's first ones, 32 in the tutorial.
     clustering : {"hierarchical", "k-means"}
         Hierarchical clustering of the distances, or k-means of the signatures themselves.
     linkage : {"average", "complete", "single", "ward"}
-        The linkage of the hierarchical clustering. The tutorial's ``ward`` is defined only for
-        Euclidean distances.
+        That of the hierarchical clustering. The tutorial's ``ward`` is for Euclidean distances.
     restart : bool
-        Whether each cluster begins with a new initial model, as in the tutorial, instead of the
-        model of the warm-up.
+        Whether clusters begin with new models, as in the tutorial, and not with the shared one.
     fraction : float
-        The share of each cluster's clients that train in a round after the warm-up; at least one
-        client does.
-
-    Attributes
-    ----------
-    signatures : Tensor
-        ``[m, d]``, what the clients sent; empty before the clustering.
+        The share of each cluster's clients, at least one, that train in a round after the warm-up.
     """
 
     warm_up: Natural = 10
@@ -74,84 +57,52 @@ class Signatures(Method):
     clustering: Literal["hierarchical", "k-means"] = "hierarchical"
     linkage: Literal["average", "complete", "single", "ward"] = "average"
     restart: bool = False
-    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    fraction: PositiveShare = 1.0
 
-    def setup(self, server: Server, initial: Tensor) -> None:
-        """Prepare for the first round, with one cluster of all clients."""
-        super().setup(server, initial)
-        self.signatures = torch.empty(0)
-
-    @property
-    def settled(self) -> bool:
-        """Return whether the clients have been clustered."""
-        return len(self.signatures) > 0
+    weighting = "samples"
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of FedAvg within each cluster; the first round after the warm-up clusters."""
         if t == self.warm_up:
             yield from self.discover()
-        jobs = self.broadcast(t)
-        trained = yield Train(jobs)
-        updates = local_updates(trained, self.models, jobs.model_of)
-        weights = self.server.sizes[jobs.client_of]
-        self.models = average_updates(self.models, updates, jobs.model_of, weights)
+        yield from super().round(t)
 
     def discover(self) -> Generator[Request, Any, None]:
         """Ask for the signatures, cluster them, and give each cluster a model."""
-        everyone = torch.arange(self.server.clients)
-        jobs = Jobs(self.models, self.labels, everyone)
-        if self.signature == "gradient":
-            options = {"samples": self.samples}
-            answers = yield Ask(jobs, question=loss_gradient, options=options)
-        elif self.signature == "loss":
-            answers = yield Ask(jobs, question=mean_loss)
-        else:
-            answers = yield Train(jobs)
-        self.signatures = torch.stack(list(answers)).cpu()
+        jobs = Jobs(self.models, self.labels, torch.arange(self.server.clients))
+        requests = {
+            "gradient": Ask(jobs, question=loss_gradient, options={"samples": self.samples}),
+            "loss": Ask(jobs, question=mean_loss),
+            "model": Train(jobs),
+        }
+        answers = yield requests[self.signature]
+        self.signatures = torch.stack(list(answers)).cpu()  # [m, d]
         check_finite(self.signatures, jobs, self.warm_up)
         self.labels = torch.from_numpy(self.cluster(self.signatures.double().numpy()))
         clusters = int(self.labels.max()) + 1
-        if self.restart:
-            self.models = self.server.initials(clusters, self.warm_up)
-        else:
-            self.models = self.models.repeat(clusters, 1)
+        shared = self.models.repeat(clusters, 1)
+        self.models = self.server.initials(clusters, self.warm_up) if self.restart else shared
+        self.clustered = True
 
     def cluster(self, signatures: np.ndarray) -> np.ndarray:
         """Cluster signatures ``[m, d]``; return labels ``[m]`` in order of appearance."""
-        if self.clustering == "k-means":
+        if self.clustering == "k-means" or len(signatures) == 1:
             k = min(self.k, len(signatures))
-            labels = KMeans(k, n_init=10, random_state=0).fit_predict(signatures)
-        elif len(signatures) > 1:
-            tree = linkage(self.distances(signatures), self.linkage)
-            labels = fcluster(tree, self.k, "maxclust")
-        else:
-            labels = np.zeros(1)
-        return canonical_labels(labels)
-
-    def distances(self, signatures: np.ndarray) -> np.ndarray:
-        """Compute the distances of all pairs of signatures, in SciPy's condensed form."""
+            return canonical_labels(KMeans(k, n_init=10, random_state=0).fit_predict(signatures))
         if self.signature == "gradient":
-            return squareform(cosine_divergence(signatures), checks=False)
-        return pdist(signatures)
+            distances = squareform(cosine_divergence(signatures), checks=False)
+        else:
+            distances = pdist(signatures)
+        return canonical_labels(fcluster(linkage(distances, self.linkage), self.k, "maxclust"))
 
     def broadcast(self, t: int) -> Jobs:
         """Let all clients train during the warm-up, and afterwards a share of each cluster."""
-        present = torch.arange(self.server.clients)
-        if t >= self.warm_up and self.fraction < 1:
-            drawn = []
-            for cluster in range(len(self.models)):
-                members = torch.nonzero(self.labels == cluster).flatten()
-                count = max(1, int(self.fraction * len(members)))
-                drawn.append(self.server.drawn(members, count, t, cluster))
-            present = torch.cat(drawn).sort().values
+        if t < self.warm_up or self.fraction == 1:
+            return super().broadcast(t)
+        drawn = []
+        for cluster in range(len(self.models)):
+            members = torch.nonzero(self.labels == cluster).flatten()
+            count = max(1, int(self.fraction * len(members)))
+            drawn.append(self.server.drawn(members, count, t, cluster))
+        present = torch.cat(drawn).sort().values
         return Jobs(self.models, self.labels[present], present)
-
-
-def mean_loss(client: Client, model: Tensor) -> Tensor:
-    """Return a model's mean loss ``[1]`` on a client's training samples."""
-    return client.losses(model).mean()[None]
-
-
-def loss_gradient(client: Client, model: Tensor, samples: int | None) -> Tensor:
-    """Return the gradient ``[P]`` of a client's mean loss on its first training samples."""
-    return client.gradient(model, samples)
