@@ -111,11 +111,6 @@ def scale(record: Record, paper: str) -> str | None:
     return None
 
 
-def any_scale(record: Record) -> str:
-    """Return the scale at which some paper's tables count a record; empty if none does."""
-    return next(filter(None, (scale(record, paper) for paper in PAPERS)), "")
-
-
 def scenario_of(record: Record, paper: str) -> Scenario:
     """Return the scenario of a run in the order of `Paper.scenario`."""
     return tuple(record.parameters.get(name) for name in PAPERS[paper].scenario)
