@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cflkit.__main__ import main
-from cflkit.reproduce import grid, ledger, notebooks, records, rule
+from cflkit.reproduce import grid, ledger, lists, notebooks, records, rule
 from cflkit.reproduce.papers import PAPERS, ocfl
 from cflkit.reproduce.papers.base import ROUNDS, SCORES, Margin
 from cflkit.reproduce.records import PROJECT, Record
@@ -515,7 +515,7 @@ def test_numbers_that_no_code_produces_are_shown_beside_ours_and_compared_with_n
     assert own.loc["Clustered", "Global Acc"]["seeds"] == 0
     counts = ledger.counts(table).loc["paper's"].loc["tutorial-022", "metrics"]
     assert (counts["run"], counts["distinct"], counts[ledger.NO_CODE]) == (0, 0, 6)
-    text = ledger.formatted(own.reset_index())["paper's scale"]
+    text = lists.formatted(own.reset_index())["paper's scale"]
     assert text.iloc[1] == ledger.NO_CODE
     assert text.iloc[0].endswith(f"n=2 {ledger.NO_CODE}")
     assert ledger.scale(tutorial_record(0.8, height=1.0), "tutorial-022") is None

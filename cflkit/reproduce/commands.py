@@ -202,7 +202,7 @@ def show_ledger(paper: str | None, table: str | None, everything: bool, output: 
     the largest value over seeds. Runs at the paper's scale and at a reduced one are kept apart. A
     dash stands for one cluster in all rounds. Notebook 90 explains the answers.
     """
-    from cflkit.reproduce import ledger, papers
+    from cflkit.reproduce import ledger, lists, papers
 
     if paper not in (None, *papers.PAPERS):
         raise ParameterError(f"no paper {paper!r}; there are {', '.join(papers.PAPERS)}")
@@ -220,7 +220,7 @@ def show_ledger(paper: str | None, table: str | None, everything: bool, output: 
     asked = book[of_paper & (book["table"].eq(table) | (table is None))]
     run = (asked["status"] != "not run") | (asked["reduced_status"] != "not run")
     if everything or run.any():
-        print(ledger.formatted(asked[run | everything]).to_string(index=False), end="\n\n")
+        print(lists.formatted(asked[run | everything]).to_string(index=False), end="\n\n")
     print(ledger.counts(asked).to_string(), end="\n\n")
     print(f"ledger    {records.display_path(path.resolve())}")
 

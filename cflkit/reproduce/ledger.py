@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -164,19 +164,19 @@ def command(record: Record, paper: str) -> str:
 
 
 def one_per_seed(
-    runs: Iterable[Record], rows: Callable[[Record], int] = lambda run: len(run.rounds)
+    runs: Iterable[Record], rows: Callable[[Record], int] = lambda record: len(record.rounds)
 ) -> list[Record]:
     """Return one run per seed, sorted by id: that with most rows, and among these the newest."""
     best: dict[tuple[Any, ...], Record] = {}
-    newest = sorted(runs, key=lambda run: run.provenance.get("finished", ""), reverse=True)
-    for run in sorted(newest, key=rows, reverse=True):
-        best.setdefault(seeds_of(run), run)
-    return sorted(best.values(), key=lambda run: run.id)
+    newest = sorted(runs, key=lambda record: record.provenance.get("finished", ""), reverse=True)
+    for record in sorted(newest, key=rows, reverse=True):
+        best.setdefault(seeds_of(record), record)
+    return sorted(best.values(), key=lambda record: record.id)
 
 
-def seeds_of(run: Record) -> tuple[Any, ...]:
+def seeds_of(record: Record) -> tuple[Any, ...]:
     """Return the seeds of a run: of its training and of its partition."""
-    return run.parameters.get("seed"), run.parameters.get("partition_seed")
+    return record.parameters.get("seed"), record.parameters.get("partition_seed")
 
 
 # --- The ledger ----------------------------------------------------------------------------------
@@ -193,16 +193,16 @@ class Sample:
     intended: float = np.nan  # the value of the method as intended where it differs from the code
 
 
-def sample(run: Record, name: str, protocol: Protocol) -> Sample | None:
+def sample(record: Record, name: str, protocol: Protocol) -> Sample | None:
     """Compute a protocol's value for a method as published; None if the run did not measure it."""
-    own = [run.by_method[n] for n in (name + AS_PUBLISHED, name) if n in run.by_method]
+    own = [record.by_method[n] for n in (name + AS_PUBLISHED, name) if n in record.by_method]
     values = [protocol.value(rows) for rows in own]
     if not own or (values[0] is not None and np.isnan(values[0])):
         return None
     value, intended = [np.nan if value is None else value for value in (*values, None)][:2]
     # A printed dash stands for a run that stayed one cluster in all rounds; a printed 0 does not
     dash = protocol.dash_is_one_cluster and bool((own[0]["n_clusters"] == 1).all())
-    return Sample(value, [run], len(own[0]), dash, intended)
+    return Sample(value, [record], len(own[0]), dash, intended)
 
 
 class Evidence:
@@ -227,9 +227,9 @@ class Evidence:
         if isinstance(protocol, Ranks):
             return [found[name] for found in self.ranks(protocol)]
         runs = self.runs[scenario_in(cell)]
-        with_twin = [run for run in runs if name + AS_PUBLISHED in run.by_method]
+        with_twin = [record for record in runs if name + AS_PUBLISHED in record.by_method]
         found = {r: own for r in with_twin or runs if (own := self.sample(r, name, protocol))}
-        return [found[run] for run in one_per_seed(found, lambda run: found[run].rows)]
+        return [found[record] for record in one_per_seed(found, lambda record: found[record].rows)]
 
     def ranks_of(self, ranks: Ranks) -> list[dict[str, Sample]]:
         """Return the methods' average ranks over all scenarios, for each seed.
@@ -238,16 +238,18 @@ class Evidence:
         """
         wanted = scenarios(self.paper.name, self.scale)
         by_seed: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
-        for run in (run for scenario in wanted for run in one_per_seed(self.runs[scenario])):
-            by_seed[seeds_of(run)].append(run)
+        for record in (
+            record for scenario in wanted for record in one_per_seed(self.runs[scenario])
+        ):
+            by_seed[seeds_of(record)].append(record)
         found = []
         for runs in by_seed.values():
             scores = pd.DataFrame(
                 {
-                    name: one.value if (one := self.sample(run, name, ranks.score)) else np.nan
+                    name: one.value if (one := self.sample(record, name, ranks.score)) else np.nan
                     for name in self.paper.methods.values()
                 }
-                for run in runs
+                for record in runs
             )
             if len(runs) == len(wanted) and scores.notna().all(axis=None):
                 average = stats.average_ranks(scores, higher_is_better=True)
@@ -269,9 +271,9 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
     cells = published()
     known = cells["paper"].unique()
     evidence = {(paper, of): Evidence(paper, of) for paper, of in product(known, SCALES)}
-    for run, paper in product(records.find() if runs is None else runs, known):
-        if (of := scale(run, paper)) is not None:
-            evidence[paper, of].runs[scenario_of(run, paper)].append(run)
+    for record, paper in product(records.find() if runs is None else runs, known):
+        if (of := scale(record, paper)) is not None:
+            evidence[paper, of].runs[scenario_of(record, paper)].append(record)
     rows = []
     for cell in cells.to_dict("records"):
         row = cell | {"fixed": is_fixed(cell)}
@@ -320,11 +322,11 @@ def summarised(cell: Cell, samples: Sequence[Sample]) -> dict[str, object]:
         "never": int(np.isnan(against_print).sum()),
         "status": NO_CODE if no_code else status(cell["value"], against_print, margin),
         "intended": intended.mean() if len(intended) else np.nan,
-        "runs": " ".join(run.id for one in samples for run in one.runs),
+        "runs": " ".join(record.id for one in samples for record in one.runs),
     }
 
 
-# --- Counts, and the ledger for readers ----------------------------------------------------------
+# --- Counts --------------------------------------------------------------------------------------
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
@@ -338,12 +340,12 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     parts = {}
     for of, (prefix, words) in SCALES.items():
         found = table[f"{prefix}status"].map(dict(zip(words, STATUS, strict=True)))
-        run = found.isin(ANSWERS)
-        own = table["again"].eq("") & ~table["fixed"] & run
+        answered = found.isin(ANSWERS)
+        own = table["again"].eq("") & ~table["fixed"] & answered
         by = [table["paper"], table["table"]]
         part = pd.crosstab(by, found).reindex(columns=STATUS, fill_value=0)
         parts["paper's" if of == "paper" else of] = part.assign(
-            run=run.groupby(by).sum(),
+            run=answered.groupby(by).sum(),
             distinct=own.groupby(by).sum(),
             **{"distinct reproduced": (own & found.eq("reproduced")).groupby(by).sum()},
             placebo=placebo(table, prefix),
@@ -360,10 +362,10 @@ def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
     runs of two seeds at the scale, whose columns have the prefix.
     """
     facts = [prefix + name for name in ("ours", "half_width", "seeds", "never")]
-    run = table[(table[f"{prefix}seeds"] > 1) & ~table["fixed"]]
-    run = run.assign(number=range(len(run)))
+    cells = table[(table[f"{prefix}seeds"] > 1) & ~table["fixed"]]
+    cells = cells.assign(number=range(len(cells)))
     key = ["paper", "table", "method", "measure"]
-    pairs = run.merge(run[[*key, *facts, "number"]], on=key, suffixes=("", "_other"))
+    pairs = cells.merge(cells[[*key, *facts, "number"]], on=key, suffixes=("", "_other"))
     pairs = pairs[pairs["number"] != pairs["number_other"]]
     columns = ["paper", "protocol", "value", *(f"{name}_other" for name in facts)]
     passes = [
@@ -372,31 +374,6 @@ def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
         for paper, protocol, value, mean, width, seeds, never in pairs[columns].to_numpy()
     ]
     return pairs.assign(passes=passes).groupby(["paper", "table"])["passes"].mean()
-
-
-def formatted(table: pd.DataFrame) -> pd.DataFrame:
-    """Format a ledger for readers, with our numbers as ``mean ± half width [low, high]``."""
-    names = [name for name in cell_columns() if table[name].notna().any()]
-    shown = table[names].astype(object).where(table[names].notna(), "")
-    shown["published"] = ["–" if pd.isna(value) else f"{value:g}" for value in table["value"]]
-    for title, (prefix, _) in zip(("paper's scale", "reduced scale"), SCALES.values(), strict=True):
-        own = table[[prefix + name for name in (*OURS, "status")]]
-        shown[title] = [as_text(*values) for values in own.itertuples(index=False)]
-        meant = table[f"{prefix}intended"]
-        shown[f"as meant, {title}"] = ["" if pd.isna(value) else f"{value:.2f}" for value in meant]
-    return shown
-
-
-def as_text(
-    mean: float, half: float, low: float, high: float, seeds: int, never: int, status: str
-) -> str:
-    """Format our numbers of a published cell at one scale."""
-    if not seeds:
-        return status
-    width = "" if pd.isna(half) else f" ± {half:.2f}"
-    parts = [] if pd.isna(mean) else [f"{mean:.2f}{width} [{low:.2f}, {high:.2f}]"]
-    parts += [f"never in {never}"] if never else []
-    return f"{', '.join(parts)} n={seeds} {status}"
 
 
 def write(table: pd.DataFrame, path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Lists of records, and records side by side."""
+"""Records and the ledger as readers see them in a terminal."""
 
 from __future__ import annotations
 
@@ -62,3 +62,28 @@ def side_by_side(found: list[Record]) -> str:
     }
     shown = pd.DataFrame(measures).to_string(float_format=lambda v: f"{v:.4g}", na_rep="–")
     return "\n".join([*lines, "", shown])
+
+
+def formatted(table: pd.DataFrame) -> pd.DataFrame:
+    """Format a ledger for readers, with our numbers as ``mean ± half width [low, high]``."""
+    names = [name for name in ledger.cell_columns() if table[name].notna().any()]
+    shown = table[names].astype(object).where(table[names].notna(), "")
+    shown["published"] = ["–" if pd.isna(value) else f"{value:g}" for value in table["value"]]
+    for title, prefix in (("paper's scale", ""), ("reduced scale", "reduced_")):
+        own = table[[prefix + name for name in (*ledger.OURS, "status")]]
+        shown[title] = [as_text(*values) for values in own.itertuples(index=False)]
+        meant = table[f"{prefix}intended"]
+        shown[f"as meant, {title}"] = ["" if pd.isna(value) else f"{value:.2f}" for value in meant]
+    return shown
+
+
+def as_text(
+    mean: float, half: float, low: float, high: float, seeds: int, never: int, status: str
+) -> str:
+    """Format our numbers of a published cell at one scale."""
+    if not seeds:
+        return status
+    width = "" if pd.isna(half) else f" ± {half:.2f}"
+    parts = [] if pd.isna(mean) else [f"{mean:.2f}{width} [{low:.2f}, {high:.2f}]"]
+    parts += [f"never in {never}"] if never else []
+    return f"{', '.join(parts)} n={seeds} {status}"

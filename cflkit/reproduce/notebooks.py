@@ -195,12 +195,12 @@ def check_writable(folder: Path) -> None:
     tempfile.TemporaryFile(dir=folder).close()
 
 
-def run_lock(run: str, wait: bool = False) -> filelock.BaseFileLock:
+def run_lock(id: str, wait: bool = False) -> filelock.BaseFileLock:
     """Return the lock of a run, which one process at a time holds and loses when it ends.
 
     If another one holds it and we do not ``wait``, entering it raises a `filelock.Timeout`.
     """
-    path = records.checkpoint(run).with_suffix(".lock")
+    path = records.checkpoint(id).with_suffix(".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     return filelock.FileLock(path, timeout=-1 if wait else 0)
 

@@ -112,10 +112,10 @@ def places() -> dict[str, Path]:
     return {f.parent.name: f.parent for place in folders for f in place.glob("[!.]*/record.json")}
 
 
-def folder(run: str) -> Path | None:
+def folder(id: str) -> Path | None:
     """Return the folder of a run's record, or None if it has no record."""
     folders = results(), PROJECT / "data" / "results"
-    return next((f / run for f in folders if (f / run / "record.json").exists()), None)
+    return next((f / id for f in folders if (f / id / "record.json").exists()), None)
 
 
 def cache() -> Path:
@@ -123,9 +123,9 @@ def cache() -> Path:
     return Path(os.environ.get("CFLKIT_CACHE") or PROJECT / "data" / "cache").expanduser()
 
 
-def checkpoint(run: str) -> Path:
+def checkpoint(id: str) -> Path:
     """Return the path of a run's checkpoint, which is in `cache`."""
-    return cache() / "checkpoints" / f"{run}.pt"
+    return cache() / "checkpoints" / f"{id}.pt"
 
 
 def display_path(path: Path) -> str:
@@ -136,11 +136,11 @@ def display_path(path: Path) -> str:
 # --- Writing -------------------------------------------------------------------------------------
 
 
-def write(run: str, parameters: Recorded, history: History, federation: Federation) -> Record:
+def write(id: str, parameters: Recorded, history: History, federation: Federation) -> Record:
     """Write the record of a finished run, and delete the run's checkpoint.
 
-    A record with the same id (`run_id`) is replaced as a whole. An `OSError` says what cannot be
-    written.
+    A record with the same ``id`` (`run_id`) is replaced as a whole. An `OSError` says what cannot
+    be written.
     """
     root = results()
     contents = {
@@ -150,19 +150,19 @@ def write(run: str, parameters: Recorded, history: History, federation: Federati
         "claims": {},
         "provenance": provenance(federation, history),
     }
-    draft = root / f".{run}.{os.getpid()}"
+    draft = root / f".{id}.{os.getpid()}"
     try:
         draft.mkdir(parents=True, exist_ok=True)
         table = history.table().to_csv(index=False, float_format="%.9g", lineterminator="\n")
         write_synced(draft / "rounds.csv", table)
         write_synced(draft / "record.json", json.dumps(contents, indent=2) + "\n")
-        replace(draft, root / run)
+        replace(draft, root / id)
     except OSError as error:
-        raise OSError(f"{root / run} cannot be written; is the disk full? ({error})") from error
+        raise OSError(f"{root / id} cannot be written; is the disk full? ({error})") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    checkpoint(run).unlink(missing_ok=True)
-    return read(root / run)
+    checkpoint(id).unlink(missing_ok=True)
+    return read(root / id)
 
 
 def add_claims(record: Record, claims: Mapping[str, bool]) -> None:
@@ -213,7 +213,7 @@ def replace(draft: Path, place: Path) -> None:
     shutil.rmtree(old)
 
 
-def remove_leftovers(run: str) -> None:
+def remove_leftovers(id: str) -> None:
     """Remove the files that killed processes left of a run.
 
     If a process was killed while it was replacing the record, the record is put in place. A
@@ -222,19 +222,19 @@ def remove_leftovers(run: str) -> None:
     the times of files. The caller must hold `notebooks.run_lock`. A lesson that is open in
     JupyterLab does not hold it, so that drafts of living processes stay.
     """
-    place, state = results() / run, checkpoint(run)
-    for old in results().glob(f".{run}.*.old"):
+    place, state = results() / id, checkpoint(id)
+    for old in results().glob(f".{id}.*.old"):
         if not place.exists():
             # The new record is complete, since `write` syncs it before the first of the two renames
             draft = old.with_suffix("")
             (draft if draft.exists() else old).replace(place)
-    for part in [*state.parent.glob(f"{run}.*.part"), *place.glob(".*.part")]:
+    for part in [*state.parent.glob(f"{id}.*.part"), *place.glob(".*.part")]:
         if not written_by_a_living_process(part):
             part.unlink(missing_ok=True)
-    for draft in results().glob(f".{run}.*"):
+    for draft in results().glob(f".{id}.*"):
         if not written_by_a_living_process(draft):
             shutil.rmtree(draft, ignore_errors=True)
-    made = folder(run)
+    made = folder(id)
     if made is None or not state.exists():
         return
     finished = datetime.fromisoformat(read(made).provenance["finished"]).timestamp()
@@ -325,7 +325,7 @@ def has(record: Record, parameters: Mapping[str, Any]) -> bool:
     return all(record.parameters.get(name) == value for name, value in parameters.items())
 
 
-def named(run: str) -> Record:
+def named(text: str) -> Record:
     """Read the record of this name or path, or the only one whose name begins or ends so.
 
     Raises
@@ -333,14 +333,14 @@ def named(run: str) -> Record:
     ParameterError
         There is no such record, or there are several.
     """
-    run, known = Path(run).name, places()
-    found = [n for n in sorted(known) if run and (n.startswith(run) or n.endswith(run))]
-    if run in known or len(found) == 1:
-        return read(known.get(run) or known[found[0]])
+    id, known = Path(text).name, places()
+    found = [n for n in sorted(known) if id and (n.startswith(id) or n.endswith(id))]
+    if id in known or len(found) == 1:
+        return read(known.get(id) or known[found[0]])
     if not found:
-        raise ParameterError(f"no record {run!r}; `python -m cflkit records` lists all records")
+        raise ParameterError(f"no record {id!r}; `python -m cflkit records` lists all records")
     told = ", ".join([*found[:3], *["…"] * (len(found) > 3)])
-    raise ParameterError(f"{len(found)} records are called {run!r}: {told}")
+    raise ParameterError(f"{len(found)} records are called {id!r}: {told}")
 
 
 def committed(**parameters: Any) -> list[Record]:

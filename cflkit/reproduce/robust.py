@@ -34,24 +34,12 @@ EXECUTED = "executed.ipynb"
 
 @dataclass(frozen=True)
 class Measurement:
-    """A lesson with a parameter ``seed``, and what is other than usual in all of its runs.
+    """A lesson with a parameter ``seed``, and what is other than usual in all of its runs."""
 
-    Attributes
-    ----------
-    lesson : Notebook
-        A lesson with a cell tagged ``claims``.
-    given : dict
-        Other values of its parameters.
-    engine : {"threads", "stacked"}, optional
-        The engine of all its federations; by default the lesson's own.
-    perturbed : bool
-        Whether every local training ends with its last bit perturbed, with the lesson's own engine.
-    """
-
-    lesson: Notebook
-    given: dict[str, Any]
-    engine: str | None = None
-    perturbed: bool = False
+    lesson: Notebook  # with a cell tagged ``claims``
+    given: dict[str, Any]  # other values of its parameters
+    engine: str | None = None  # of all its federations; by default the lesson's own
+    perturbed: bool = False  # whether every local training ends with its last bit perturbed
 
     @property
     def setting(self) -> str:
@@ -176,9 +164,10 @@ def write_counts(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 def listing(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the counts as text, one line per claim."""
-    lines = []
-    for row in rows:
+
+    def line(row: Mapping[str, Any]) -> str:
         failed = row["failed_seeds"].replace(" ", ", ")
-        lines.append(f"held in {row['held']} of {row['runs']}  {row['claim']}")
-        lines[-1] += f"  (not with seed {failed})" if failed else ""
-    return "\n".join(lines)
+        told = f"held in {row['held']} of {row['runs']}  {row['claim']}"
+        return f"{told}  (not with seed {failed})" if failed else told
+
+    return "\n".join(map(line, rows))
