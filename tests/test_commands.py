@@ -408,14 +408,14 @@ def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypat
     assert (tmp_path / "ledger.csv").exists()
 
 
-def test_notebooks_of_the_kit_are_found_from_another_folder(tmp_path, monkeypatch):
+def test_notebooks_of_the_kit_are_found_from_another_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     lesson = Path("notebooks/03_ocfl_temperature.ipynb")
-    assert notebooks.in_the_clone(lesson) == PROJECT / lesson
+    assert main(["run", str(lesson), "--list"]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == LESSON.parameters_cell
     lesson.parent.mkdir()
-    lesson.touch()
-    assert notebooks.in_the_clone(lesson) == lesson
-    assert notebooks.in_the_clone(Path("nowhere.ipynb")) == Path("nowhere.ipynb")
+    lesson.touch()  # the reader's own file wins
+    assert f"{lesson} is not a notebook" in refuse(capsys, "run", str(lesson))
 
 
 # --- Values --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import cflkit
 from cflkit.reproduce import grid, notebooks, records
 from cflkit.reproduce.notebooks import RUNS, NotebookError
 from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import parsed
 
 # The exit status of a process that Ctrl-C has ended, as shells have it
@@ -74,8 +75,10 @@ def pairs(short: str, long: str, text: str) -> Callable[[Any], Any]:
 
 
 def in_the_clone(ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Read a path, which may be given as in a clone."""
-    return None if path is None else notebooks.in_the_clone(path)
+    """Read a path, which may be given as in the clone: ``notebooks/…`` from any folder."""
+    if path is None or path.exists() or not (PROJECT / path).exists():
+        return path
+    return PROJECT / path
 
 
 COUNT = click.IntRange(min=1)

@@ -238,9 +238,7 @@ class Evidence:
         """
         wanted = scenarios(self.paper.name, self.scale)
         by_seed: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
-        for record in (
-            record for scenario in wanted for record in one_per_seed(self.runs[scenario])
-        ):
+        for record in chain.from_iterable(one_per_seed(self.runs[one]) for one in wanted):
             by_seed[seeds_of(record)].append(record)
         found = []
         for runs in by_seed.values():

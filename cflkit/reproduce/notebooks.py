@@ -290,9 +290,3 @@ def places() -> dict[str, str]:
     names = ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE")
     given = {name: os.environ.get(name) for name in names}
     return {name: str(Path(p).expanduser().resolve()) for name, p in given.items() if p}
-
-
-def in_the_clone(path: Path) -> Path:
-    """Return a path that may be given as in the clone: ``notebooks/…`` from any folder."""
-    known = PROJECT / path
-    return known if known.exists() and not path.exists() else path
