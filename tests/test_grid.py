@@ -368,8 +368,8 @@ def wait_for_training(process):
 
 
 @pytest.mark.nightly
-def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path, monkeypatch):
-    """First, SIGKILL ends all processes of a grid; later, only the main one, whose runs go on."""
+def test_a_grid_that_is_ended_or_killed_ends_as_if_it_was_not(small_grid, tmp_path, monkeypatch):
+    """SIGTERM and SIGKILL come to the main process alone or to all, and the last start finishes."""
     with monkeypatch.context() as calm:
         calm.setenv("CFLKIT_RESULTS", str(tmp_path / "calm"))
         for job in grid.jobs_of("own/tiny", {"seed": "0"}):
@@ -377,6 +377,14 @@ def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path, monke
     expected = tables_of(tmp_path / "calm")
     assert len(expected) == 2
 
+    # A batch system sends SIGTERM to the main process alone, which ends its runs
+    process = start(small_grid)
+    wait_for_training(process)
+    process.terminate()
+    process.communicate(timeout=60)  # its runs have the same output, so this waits for them, too
+    assert process.returncode == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
     process = start(small_grid)
     wait_for_training(process)
     os.killpg(process.pid, signal.SIGKILL)
@@ -395,19 +403,6 @@ def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path, monke
     assert tables_of(records.results()) == expected
     assert states() == {}
     assert {path.name for path in records.results().iterdir()} == set(expected)
-
-
-@pytest.mark.nightly
-def test_a_grid_that_is_told_to_end_ends_its_runs(small_grid):
-    """A batch system sends SIGTERM to the main process alone."""
-    process = start(small_grid)
-    wait_for_training(process)
-    process.terminate()
-    process.communicate(timeout=60)  # its runs have the same output, so this waits for them, too
-    assert process.returncode == 128 + signal.SIGTERM
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
-    assert any(job.status == "begun" for job in grid.jobs_of("own/tiny"))
 
 
 def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypatch):
