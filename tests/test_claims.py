@@ -174,6 +174,7 @@ def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_has_its_claims(tmp_path, lesson, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))  # without that of `pytest --perturb`
     Path(os.environ["CFLKIT_RESULTS"]).mkdir()
@@ -183,6 +184,18 @@ def test_the_report_of_a_run_has_its_claims(tmp_path, lesson, monkeypatch):
     assert claims.of_notebook(output) == {"the seed is even": False, "it runs as it is": True}
     assert report.startswith("FALSE  the seed is even\n")
     assert report.count("Counts are of runs with the lesson") == 1
+
+
+def test_a_report_is_what_tagged_cells_print_and_all_claims():
+    def cell(*outputs, tags=()):
+        return nbformat.v4.new_code_cell(outputs=list(outputs), metadata={"tags": list(tags)})
+
+    printed = nbformat.v4.new_output("stream", name="stdout", text="3 clusters\n")
+    told = {claims.MIME: [["it holds", True]], "text/plain": "true   it holds"}
+    claimed = nbformat.v4.new_output("display_data", told)
+    cells = [cell(printed), cell(printed, tags=["report"]), cell(claimed, tags=["claims"])]
+    expected = f"3 clusters\n\ntrue   it holds\n\n{notebooks.COUNTS}\n"
+    assert notebooks.report_of(cells) == expected
 
 
 # --- The perturbation ----------------------------------------------------------------------------
