@@ -150,9 +150,11 @@ def run(
     ------
     ParameterError
         A value is refused (`Notebook.check`) or does not fit the data; nothing has run.
+    DatasetError
+        With ``missing``, one's own data do not fit any more.
     NotebookError
-        There is no notebook, one of its cells failed, or another process is running the same. Or a
-        record is asked for and there cannot be one, or it was made from other data of one's own.
+        The file is no notebook, one of its cells failed, or another process is running the same. Or
+        a record is asked for and there cannot be one, or it was made from other data of one's own.
     OSError
         A file cannot be read or written.
     """
