@@ -14,7 +14,6 @@ from cflkit import methods
 from cflkit.__main__ import main
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.reproduce import claims, notebooks, perturbation, records, robust
-from cflkit.reproduce.parameters import ParameterError
 from cflkit.simulation.checkpoints import fingerprint
 
 # A lesson that trains nothing: its claim is true of even seeds, on the default engine alone
@@ -72,14 +71,25 @@ def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(
     assert [row["held"] for row in claims.counts(table)] == ["2", "2", "x"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [{"perturbed": True}, pytest.param({"engine": "stacked"}, marks=pytest.mark.nightly)],
-)
-def test_engine_and_perturbation_reach_the_lesson_and_are_settings_of_their_own(lesson, options):
+SETTINGS = [{"engine": "stacked"}, {"perturbed": True}]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("options", SETTINGS)
+def test_engine_and_perturbation_reach_the_lesson(lesson, options):
     [_, row] = robust.measure(lesson, range(1), **options)
     assert (row["setting"], row["held"]) == (options.get("engine", "perturbed"), 0)
+
+
+@pytest.mark.parametrize("options", SETTINGS)
+def test_engine_and_perturbation_are_settings_of_their_own(lesson, options):
+    own = robust.Measurement(notebooks.read_notebook(lesson), {}, **options)
+    assert own.setting == options.get("engine", "perturbed")
+    assert own.folder != folder(lesson)
+    copy = Path(own.process(7).arguments[1])
+    first, *rest = notebooks.read_notebook(copy).code
+    assert first == perturbation.first_cell(own.engine, 8 if own.perturbed else None)
+    assert rest == own.lesson.code
 
 
 def test_changed_code_is_measured_anew(lesson):
@@ -90,7 +100,7 @@ def test_changed_code_is_measured_anew(lesson):
     assert folder(lesson) != before
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_fails_is_named_and_shows_where(lesson):
     notebook = nbformat.read(lesson, as_version=4)
     notebook.cells[1].source = "assert seed != 1\n" + notebook.cells[1].source
@@ -105,10 +115,12 @@ def test_a_run_that_fails_is_named_and_shows_where(lesson):
     [
         *(["-p", "sed", "1"], ["-p", "seed", "5"], 2 * ["-p", "extra", "1"]),
         *(["-o", "x"], ["-o", "folder"], ["-o", "bytes"], ["-o", "setting"]),
+        ["--engine", "stacked", "--perturbed"],
     ],
 )
 def test_mistakes_are_one_line(lesson, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(robust, "run_all", None)  # nothing runs
     Path("x").write_text("another,table\n1,2\n")
     Path("folder").mkdir()
     Path("bytes").write_bytes(b"\xff\xfe")
@@ -125,22 +137,24 @@ def test_two_processes_do_not_measure_the_same(lesson):
         robust.measure(lesson, range(1))
 
 
-def test_a_run_without_claims_is_refused_and_the_others_are_kept(lesson, monkeypatch):
+def test_a_run_that_fails_or_has_no_claims_is_refused_and_the_others_are_kept(lesson, monkeypatch):
     notebook = nbformat.read(lesson, as_version=4)
     told = nbformat.v4.new_output("display_data", {claims.MIME: [["it holds", True]]})
     notebook.cells[1].outputs.append(told)
 
     def run_all(processes, side_by_side):
         """Pretend to run: only the first lesson has outputs."""
-        first, second = (folder(lesson) / f"{p.name}.work" / robust.EXECUTED for p in processes)
+        first, second, _ = (folder(lesson) / f"{p.name}.work" / robust.EXECUTED for p in processes)
         nbformat.write(notebook, first)
         shutil.copy(lesson, second)
-        yield from (("0", ""), ("1", ""))
+        yield from (("0", ""), ("1", ""), ("2", "no memory"))
 
     monkeypatch.setattr(robust, "run_all", run_all)
-    with pytest.raises(notebooks.NotebookError, match=r"lesson failed with seed 1: .* no claims"):
-        robust.measure(lesson, range(2))
-    assert sorted(path.name for path in folder(lesson).glob("[!.]*")) == ["0.json", "1.work"]
+    failed = r"lesson failed with seed 1: .* no claims in its outputs; seed 2: no memory$"
+    with pytest.raises(notebooks.NotebookError, match=failed):
+        robust.measure(lesson, range(3))
+    kept = sorted(path.name for path in folder(lesson).glob("[!.]*"))
+    assert kept == ["0.json", "1.work", "2.work"]
 
 
 def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch):
@@ -160,6 +174,7 @@ def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_has_its_claims(tmp_path, lesson, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))  # without that of `pytest --perturb`
     Path(os.environ["CFLKIT_RESULTS"]).mkdir()
@@ -169,6 +184,18 @@ def test_the_report_of_a_run_has_its_claims(tmp_path, lesson, monkeypatch):
     assert claims.of_notebook(output) == {"the seed is even": False, "it runs as it is": True}
     assert report.startswith("FALSE  the seed is even\n")
     assert report.count("Counts are of runs with the lesson") == 1
+
+
+def test_a_report_is_what_tagged_cells_print_and_all_claims():
+    def cell(*outputs, tags=()):
+        return nbformat.v4.new_code_cell(outputs=list(outputs), metadata={"tags": list(tags)})
+
+    printed = nbformat.v4.new_output("stream", name="stdout", text="3 clusters\n")
+    told = {claims.MIME: [["it holds", True]], "text/plain": "true   it holds"}
+    claimed = nbformat.v4.new_output("display_data", told)
+    cells = [cell(printed), cell(printed, tags=["report"]), cell(claimed, tags=["claims"])]
+    expected = f"3 clusters\n\ntrue   it holds\n\n{notebooks.COUNTS}\n"
+    assert notebooks.report_of(cells) == expected
 
 
 # --- The perturbation ----------------------------------------------------------------------------
@@ -233,11 +260,6 @@ def test_a_forced_engine_wins_over_the_one_that_a_lesson_names(federate, perturb
     perturb(None, "none")
     with pytest.raises(ValueError, match="unknown engine 'none'; choose from threads, stacked"):
         federate()
-
-
-def test_a_seed_that_the_lesson_refuses_ends_it_before_anything_runs(lesson):
-    with pytest.raises(ParameterError):
-        robust.measure(lesson, range(1), given={"unknown": "1"})
 
 
 def test_the_path_of_ones_own_data_begins_in_the_users_folder(tmp_path, monkeypatch):

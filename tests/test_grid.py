@@ -29,14 +29,7 @@ DEAD = 2**22 + 1  # no process of Linux has such a number
 TABLE = "ocfl/table-1"
 FEW, MANY = 5, 60  # rounds where a kill need not come during training, and where it must
 KILLS = int(os.environ.get("CFLKIT_KILLS", "5"))  # how many kills at random moments
-TINY = {
-    "dataset": "digits-8x8",
-    "model": "linear",
-    "clients": 6,
-    "draws": 60,
-    "rounds": 100,
-    "local_epochs": 1,
-}
+TINY = worker.SMALL | {"rounds": 100}
 # A notebook that only trains and writes its record
 CELLS = [
     "from cflkit import methods, simulation\n"
@@ -63,16 +56,13 @@ def small_grid(tmp_path, monkeypatch):
         (params / "own" / "tiny" / f"{balance}.yaml").write_text(json.dumps(scenario))
     lesson = nbformat.read(grid.NOTEBOOKS / "03_ocfl_temperature.ipynb", as_version=4)
     [given] = [c for c in lesson.cells if "parameters" in c.metadata.get("tags", [])]
-    tags = {"tags": ["record"]}
-    made = nbformat.v4.new_notebook(
-        cells=[
-            given if source is None else nbformat.v4.new_code_cell(source, metadata=tags)
-            for source in CELLS
-        ]
-    )
-    nbformat.write(made, tmp_path / "03_ocfl_temperature.ipynb")
+    new, tags = nbformat.v4.new_code_cell, {"tags": ["record"]}
+    cells = [given if source is None else new(source, metadata=tags) for source in CELLS]
+    cells.append(new("raise ValueError('this is not for the record')"))
+    path = tmp_path / "03_ocfl_temperature.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     description = {
-        "notebook": str(tmp_path / "03_ocfl_temperature.ipynb"),
+        "notebook": str(path),
         "file": "tiny/{balance}.yaml",
         "alike": {"partition_seed": "seed"},
         "grids": [{"balance": ["balanced", "imbalanced"], "seed": [0, 1]}],
@@ -85,6 +75,12 @@ def small_grid(tmp_path, monkeypatch):
     return params
 
 
+def place_record(run, contents="{}"):
+    """Write a record of a run that is found, with these contents."""
+    (records.results() / run).mkdir(parents=True)
+    (records.results() / run / "record.json").write_text(contents)
+
+
 def test_the_grid_of_table_1_holds_every_scenario_at_both_scales():
     jobs = grid.jobs_of(TABLE)
     assert len(jobs) == 3 * (40 + 16)
@@ -92,19 +88,24 @@ def test_the_grid_of_table_1_holds_every_scenario_at_both_scales():
     assert {job.file for job in jobs} == set((grid.PARAMS / "ocfl").glob("*/*.yaml"))
     for job in jobs:
         assert job.given.get("seed", 0) == job.given.get("partition_seed", 0)
-
-
-def test_every_committed_record_of_a_table_is_a_run_of_its_grid():
-    known = {job.run for job in grid.jobs_of(TABLE, {"scale": "reduced"})}
-    done = {job.run for job in grid.jobs_of(TABLE) if job.status == "done"}
+    # Every committed record of the table is a run of its grid
+    done = {job.run for job in jobs if job.status == "done"}
+    reduced = grid.jobs_of(TABLE, {"scale": "reduced"})
     assert done
-    assert done <= known
+    assert done <= {job.run for job in reduced}
+    for job in (job for job in reduced if job.given.get("seed") == 2):
+        words = job.command()
+        given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
+        values = read_yaml(PROJECT / words[words.index("-f") + 1])
+        values |= {name: parse_yaml(name, value) for name, value in given.items()}
+        source = notebooks.read_notebook(PROJECT / words[1])
+        run = ocfl.Parameters.checked(source.defaults | values)
+        assert records.run_id(run) == job.run, "the command writes the record that is named"
 
 
 def test_every_run_of_a_table_can_be_committed(repository):
     """Git ignores the records of the lessons' digits, and no others."""
-    tables = [path.relative_to(grid.PARAMS) for path in sorted(grid.PARAMS.glob("*/*.yaml"))]
-    runs = {job.run for table in tables for job in grid.jobs_of(str(table.with_suffix("")))}
+    runs = {job.run for table in grid.tables() for job in grid.jobs_of(table)}
     assert any("emnist-digits" in run for run in runs)
     command = ["git", "check-ignore", "--no-index", "--stdin"]
     folders = "\n".join(f"data/results/{run}" for run in runs)
@@ -128,20 +129,6 @@ def test_where_chooses():
         grid.jobs_of("ocfl/table-9")
 
 
-def test_a_job_names_the_record_that_its_command_writes():
-    for job in grid.jobs_of(TABLE, {"scale": "reduced", "seed": "2"}):
-        words = job.command()
-        values = notebooks.read_yaml(PROJECT / words[words.index("-f") + 1])
-        values |= {n: parse_yaml(n, v) for n, v in given(words).items()}
-        source = notebooks.read_notebook(PROJECT / words[1])
-        run = ocfl.Parameters.checked(source.defaults | values)
-        assert records.run_id(run) == job.run
-
-
-def given(words):
-    return {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
-
-
 def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(small_grid, capsys):
     def listed():
         assert main(["grid", "run", "own/tiny", "--dry-run"]) == 0
@@ -151,27 +138,20 @@ def test_a_dry_run_lists_what_is_missing_and_a_changed_parameter_only_its_runs(s
     assert [job.status for job in jobs] == ["missing"] * 4
     assert len(listed()) == 4
     for job in jobs[:3]:
-        place = records.results() / job.run
-        place.mkdir(parents=True)
-        (place / "record.json").write_text("{}")
+        place_record(job.run)
     [left] = listed()
     assert "imbalanced.yaml -p seed 1 -p partition_seed 1 --missing --record-only" in left
     # With another learning rate in one scenario's file, only its two runs must be done again
     file = small_grid / "own" / "tiny" / "balanced.yaml"
     file.write_text(json.dumps(read_yaml(file) | {"lr": 0.05}))
-    assert [job.status for job in grid.jobs_of("own/tiny")] == [
-        "missing",
-        "missing",
-        "done",
-        "missing",
-    ]
+    statuses = [job.status for job in grid.jobs_of("own/tiny")]
+    assert statuses == ["missing", "missing", "done", "missing"]
     assert len(listed()) == 3
 
 
 def test_a_grid_tells_what_failed_and_sweeps_up_after_what_is_done(small_grid, monkeypatch, capsys):
     done, fails, *_ = [job.run for job in grid.jobs_of("own/tiny")]
-    (records.results() / done).mkdir(parents=True)
-    (records.results() / done / "record.json").write_text("{}")
+    place_record(done)
     records.checkpoint(done).parent.mkdir(parents=True)
     records.checkpoint(done).touch()
     swept = []
@@ -213,23 +193,44 @@ def test_a_notebook_without_record_is_never_missing_one(capsys):
     assert "--jobs': 0 is not in the range x>=1" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_no_two_processes_run_the_same(small_grid):
     job = grid.jobs_of("own/tiny")[0]
-    hold = "import sys, time; from cflkit.reproduce import notebooks\n"
-    hold += "with notebooks.run_lock(sys.argv[1]): print('held', flush=True); time.sleep(60)"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", hold, job.run], stdout=subprocess.PIPE, text=True, cwd=PROJECT
-    )
-    try:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(notebooks.NotebookError, match="is being run by another process"):
-            notebooks.run(job.notebook, {}, job.file, notebooks.RUNS / "out.ipynb")
-    finally:
-        holder.kill()
-        holder.wait()
+    refused = pytest.raises(notebooks.NotebookError, match="is being run by another process")
+    with notebooks.run_lock(job.run), refused:
+        notebooks.run(job.notebook, {}, job.file, notebooks.RUNS / "out.ipynb")
     with notebooks.run_lock(job.run):
-        pass  # the lock was released when its process ended
+        pass  # the refused run does not hold it
+
+
+@pytest.mark.slow
+def test_a_run_from_another_directory_writes_the_record_that_its_cells_write_here(
+    small_grid, tmp_path, monkeypatch, capsys
+):
+    """The files are equal byte by byte, and the training seed is not that of the partition.
+
+    The run executes only those cells of the notebook that its record needs.
+    """
+    monkeypatch.chdir(tmp_path)
+    lesson = notebooks.read_notebook(Path("03_ocfl_temperature.ipynb"))
+    command = ["run", lesson.path.name, "-f", "params/own/tiny/balanced.yaml"]
+    command += ["-p", "rounds", "2", "-p", "lr", "1e-1", "--record-only"]
+    assert main([*command, "-o", "out.ipynb"]) == 0
+    assert f"notebook  {tmp_path / 'out.ipynb'}" in capsys.readouterr().out
+    assert main([*command, "--missing"]) == 0
+    assert capsys.readouterr().out == "the record is there already\n"
+    [folder] = records.results().iterdir()
+    made = records.read(folder)
+    assert (made.parameters["lr"], made.claims) == (0.1, {})
+    assert made.provenance["notebook"] == lesson.digest
+    _, split = ocfl.data(ocfl.Parameters.checked(made.parameters | {"seed": 1}))
+    assert split.hash == made.provenance["partition_hash"]
+    there = (folder / "rounds.csv").read_bytes()
+    here = lesson.defaults | made.parameters
+    exec(CELLS[0], here)
+    exec(CELLS[2], here)
+    assert here["run_name"] == made.id
+    assert (folder / "rounds.csv").read_bytes() == there
+    assert records.read(folder).provenance["notebook"] is None
 
 
 def test_what_a_killed_process_left_is_swept(small_grid):
@@ -244,16 +245,9 @@ def test_what_a_killed_process_left_is_swept(small_grid):
     records.remove_leftovers(run)
     assert (state.exists(), part.exists(), draft.exists()) == (True, False, False)
     assert being_written.exists(), "its process is there"
-    (records.results() / run).mkdir()
     provenance = {"finished": datetime.now(UTC).isoformat(timespec="seconds")}
-    contents = {
-        "paper": "ocfl",
-        "parameters": {},
-        "summary": {},
-        "claims": {},
-        "provenance": provenance,
-    }
-    (records.results() / run / "record.json").write_text(json.dumps(contents))
+    contents = {"paper": "ocfl", "parameters": {}, "summary": {}, "provenance": provenance}
+    place_record(run, json.dumps(contents))
     records.remove_leftovers(run)  # as after a kill before the checkpoint is deleted
     assert not state.exists()
 
@@ -298,7 +292,6 @@ def held(folder):
     return sorted(path.name for path in (folder / "results").glob("*"))
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not(
     worker_process, undisturbed, tmp_path
@@ -325,12 +318,8 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not(
     assert not state.exists()
 
 
-OTHERS = [p for p in worker.PHASES if p != "between the two renames"]
-OTHERS = [pytest.param(phase, marks=pytest.mark.nightly) for phase in OTHERS]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("phase", ["between the two renames", *OTHERS])
+@pytest.mark.nightly
+@pytest.mark.parametrize("phase", worker.PHASES)
 def test_a_kill_in_any_phase_loses_nothing(worker_process, undisturbed, tmp_path, phase):
     """After a kill, there is the old or the new record, and the next run ends normally."""
     table = tmp_path / "results" / worker.RUN / "rounds.csv"
@@ -378,10 +367,9 @@ def wait_for_training(process):
         time.sleep(0.05)
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
-def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path, monkeypatch):
-    """First, SIGKILL ends all processes of a grid; later, only the main one, whose runs go on."""
+def test_a_grid_that_is_ended_or_killed_ends_as_if_it_was_not(small_grid, tmp_path, monkeypatch):
+    """SIGTERM and SIGKILL come to the main process alone or to all, and the last start finishes."""
     with monkeypatch.context() as calm:
         calm.setenv("CFLKIT_RESULTS", str(tmp_path / "calm"))
         for job in grid.jobs_of("own/tiny", {"seed": "0"}):
@@ -389,6 +377,14 @@ def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path, monke
     expected = tables_of(tmp_path / "calm")
     assert len(expected) == 2
 
+    # A batch system sends SIGTERM to the main process alone, which ends its runs
+    process = start(small_grid)
+    wait_for_training(process)
+    process.terminate()
+    process.communicate(timeout=60)  # its runs have the same output, so this waits for them, too
+    assert process.returncode == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
     process = start(small_grid)
     wait_for_training(process)
     os.killpg(process.pid, signal.SIGKILL)
@@ -407,20 +403,6 @@ def test_a_grid_that_is_killed_ends_as_if_it_was_not(small_grid, tmp_path, monke
     assert tables_of(records.results()) == expected
     assert states() == {}
     assert {path.name for path in records.results().iterdir()} == set(expected)
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_grid_that_is_told_to_end_ends_its_runs(small_grid):
-    """A batch system sends SIGTERM to the main process alone."""
-    process = start(small_grid)
-    wait_for_training(process)
-    process.terminate()
-    process.communicate(timeout=60)  # its runs have the same output, so this waits for them, too
-    assert process.returncode == 128 + signal.SIGTERM
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
-    assert any(job.status == "begun" for job in grid.jobs_of("own/tiny"))
 
 
 def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypatch):
@@ -444,7 +426,7 @@ def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypat
     assert (tmp_path / "ended").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_full_disk_is_a_clear_error_and_leaves_no_half_record(small_grid):
     """A limit on the size of files simulates the full disk."""
     job = grid.jobs_of("own/tiny")[0]

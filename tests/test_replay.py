@@ -1,131 +1,100 @@
 """Tests of the commands that replay, list and compare records."""
 
-import csv
 import dataclasses
 import json
 import shutil
 
+import pandas as pd
 import pytest
 
 from cflkit import _project
 from cflkit.__main__ import main
-from cflkit.reproduce import ledger, papers, records, replay
+from cflkit.reproduce import ledger, lists, papers, records, replay
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.replay import DIFFERENT, ROUNDED, SAME
 
 QUICK = {"dataset": "digits-8x8", "model": "linear", "clients": 6, "draws": 60, "rounds": 4}
 
 
-def short_run():
-    """Make the record of a short run of the OCFL papers' methods."""
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """The record of a short run of the OCFL papers' methods."""
     usual = ledger.defaults("03_ocfl_temperature")
     run = ocfl.Parameters.checked(usual | QUICK | {"lr": 0.05})
     images, split = ocfl.data(run)
     federation = ocfl.federation(run, images, split)
     history = ocfl.play(run, federation, ocfl.line_up(run, images, split), run.rounds)
-    return records.write(records.run_id(run), run, history, federation)
+    with pytest.MonkeyPatch.context() as places:
+        places.setenv("CFLKIT_RESULTS", str(tmp_path_factory.mktemp("kept")))
+        return records.write(records.run_id(run), run, history, federation)
 
 
 @pytest.fixture
-def made():
-    """The record of a short run."""
-    return short_run()
+def made(kept):
+    """A copy of the record, which a test may change."""
+    return records.read(shutil.copytree(kept.folder, records.results() / kept.id))
 
 
-def changed(record, change):
-    """Change the rows of a record."""
-    path = record.folder / "rounds.csv"
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        change(row)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def outcomes(record, **options):
-    return [verdict.outcome for verdict in replay.replay(record, **options)]
+def change(record, method, round, column, value):
+    """Change a cell of the record's rows."""
+    rows = record.table(**records.TEXTS)
+    rows.loc[rows["method"].eq(method) & rows["round"].eq(str(round)), column] = value
+    rows.to_csv(record.folder / "rounds.csv", index=False)
 
 
 def test_a_record_comes_out_the_same(made, capsys):
-    assert outcomes(made) == [replay.SAME] * 2
-    assert outcomes(made, rounds=4) == [replay.SAME] * 4
-    assert main(["replay", made.id, "--rounds", "1"]) == 0
-    assert capsys.readouterr().out == "round 1: same\n"
-
-
-@pytest.mark.slow
-def test_rows_of_no_method_are_not_replayed(made):
-    """All data in one place, for example, are a row that no method makes."""
-    path = made.folder / "rounds.csv"
-    lines = path.read_text().splitlines()
-    method = lines[0].split(",").index("method")
-    cells = lines[1].split(",")
-    cells[method] = "Global DEC"
-    path.write_text("\n".join([*lines, ",".join(cells), ""]))
-    assert outcomes(made) == [replay.SAME] * 2
-
-
-@pytest.mark.slow
-def test_other_numbers_are_rounding_or_not(made, capsys):
-    """A change in the last digits is rounding.
-
-    Another cluster, another whole number or a missing row is not.
-    """
-
-    def last_bit(row):
-        if row["round"] == "2":
-            row["pf1"] = f"{float(row['pf1']) + 1e-6:.9g}"
-
-    changed(made, last_bit)
-    assert outcomes(made) == [replay.SAME, replay.ROUNDED]
     assert main(["replay", made.id]) == 0
-    assert "round 2: same to rounding  (FedAvg: pf1" in capsys.readouterr().out
+    assert capsys.readouterr().out == "round 1: same\nround 2: same\n"
+    # All data in one place, for example, are a row that no method makes, and that is not replayed
+    rows = made.table(**records.TEXTS)
+    more = rows.iloc[:1].assign(method="Global DEC")
+    pd.concat([rows, more]).to_csv(made.folder / "rounds.csv", index=False)
+    assert [verdict.outcome for verdict in replay.replay(made, rounds=4)] == [SAME] * 4
 
-    def another_cluster(row):
-        if (row["method"], row["round"]) == ("oracle", "1"):
-            row["clusters"] = "0|0|0|0|1|1"
 
-    changed(made, another_cluster)
-    [first, second] = replay.replay(made)
-    assert (first.outcome, first.where) == (replay.DIFFERENT, ["oracle: clusters"])
-    assert second.outcome == replay.ROUNDED
-    assert main(["replay", made.id]) == 1
-    assert "round 1: different  (oracle: clusters)" in capsys.readouterr().out
+def test_other_numbers_are_rounding_or_not(made, capsys):
+    """Numbers in the last digits are rounding, and another cluster is not."""
+    pf1 = made.by_method["FedAvg"]["pf1"].iloc[1]
+    change(made, "FedAvg", 2, "pf1", f"{pf1 + 1e-6:.9g}")
+    assert main(["replay", made.id]) == 0
+    assert capsys.readouterr().out == "round 1: same\nround 2: same to rounding  (FedAvg: pf1)\n"
+    change(made, "oracle", 1, "clusters", "0|0|0|0|1|1")
+    assert main(["replay", made.id, "--rounds", "1"]) == 1
+    assert capsys.readouterr().out == "round 1: different  (oracle: clusters)\n"
 
 
 def test_rows_and_values_that_are_missing_now_are_differences():
-    def row(method, round, **values):
-        return {"method": method, "round": str(round), "ari": "1", "new": ""} | values
+    def table(*rows):
+        return pd.DataFrame(rows, columns=["method", "round", "ari", "new"])
 
-    recorded = [row("A", 1), row("B", 1), row("A", 2)]
-    [verdict] = replay.compare_rows(recorded, [row("A", 1, extra="0.5")])
-    assert verdict == replay.Verdict(1, replay.DIFFERENT, ["B: no such row now"])
-    without = {name: value for name, value in row("A", 1).items() if name != "ari"}
-    [verdict] = replay.compare_rows(recorded, [without, row("B", 1)])
-    assert verdict == replay.Verdict(1, replay.DIFFERENT, ["A: ari"])
+    recorded = table(("A", "1", "1", ""), ("B", "1", "1", ""), ("A", "2", "1", ""))
+    for now, where in (
+        (table(("A", "1", "1", "0.5")), ["B: no such row now"]),
+        (recorded[:2].drop(columns="ari"), ["A: ari", "B: ari"]),
+        (recorded.iloc[[0, 1, 1]], ["B: a row that the record does not have"]),
+    ):
+        assert replay.compare(recorded, now) == [replay.Verdict(1, DIFFERENT, where)]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "outcome"),
     [
-        ("0.5", "0.5", replay.SAME),
-        ("0.5", "0.504", replay.ROUNDED),
-        ("0.5", "0.52", replay.DIFFERENT),
-        ("0.02", "0.0203", replay.ROUNDED),
-        ("0.02", "0.0245", replay.DIFFERENT),
-        ("0.0000153", "0.0049", replay.DIFFERENT),
-        ("1e-12", "-3e-12", replay.ROUNDED),
-        ("120.0", "121.5", replay.ROUNDED),
-        ("3", "4", replay.DIFFERENT),
-        ("1.5|2.5", "1.501|2.5", replay.ROUNDED),
-        ("1.5|2.5", "1.5|2.9", replay.DIFFERENT),
-        ("1.5|2.5", "1.5", replay.DIFFERENT),
-        ("0|0|1", "0|1|1", replay.DIFFERENT),
-        ("GradCAM", "noise", replay.DIFFERENT),
-        ("0.5", "", replay.DIFFERENT),
+        ("0.5", "0.5", SAME),
+        ("0.5", "0.504", ROUNDED),
+        ("0.5", "0.52", DIFFERENT),
+        ("0.02", "0.0203", ROUNDED),
+        ("0.02", "0.0245", DIFFERENT),
+        ("0.0000153", "0.0049", DIFFERENT),
+        ("1e-12", "-3e-12", ROUNDED),
+        ("120.0", "121.5", ROUNDED),
+        ("3", "4", DIFFERENT),
+        ("1.5|2.5", "1.501|2.5", ROUNDED),
+        ("1.5|2.5", "1.5|2.9", DIFFERENT),
+        ("1.5|2.5", "1.5", DIFFERENT),
+        ("0|0|1", "0|1|1", DIFFERENT),
+        ("GradCAM", "noise", DIFFERENT),
+        ("0.5", "", DIFFERENT),
     ],
 )
 def test_two_values_by_hand(old, new, outcome):
@@ -134,8 +103,8 @@ def test_two_values_by_hand(old, new, outcome):
 
 @pytest.mark.parametrize("column", ["accuracy", "insertion_p05", "wrong", "scores"])
 def test_shares_near_zero_may_differ_in_the_third_digit(column):
-    assert replay.alike("0.002", "0.006", column) == replay.ROUNDED
-    assert replay.alike("0.002", "0.008", column) == replay.DIFFERENT
+    assert replay.alike("0.002", "0.006", column) == ROUNDED
+    assert replay.alike("0.002", "0.008", column) == DIFFERENT
 
 
 def test_what_cannot_be_replayed_is_said(made, monkeypatch):
@@ -146,15 +115,21 @@ def test_what_cannot_be_replayed_is_said(made, monkeypatch):
         variables.setenv("CFLKIT_THREADS", "0")
         with pytest.raises(ParameterError, match=r"cannot be replayed here: .*'0'"):
             replay.replay(made)
-    rows = (made.folder / "rounds.csv").rename(made.folder / "away.csv")
+    (made.folder / "rounds.csv").unlink()
     with pytest.raises(ParameterError, match=r"rounds\.csv is missing or damaged"):
         replay.replay(made)
-    rows.rename(made.folder / "rounds.csv")
     made.provenance["partition_hash"] = "0" * 64
     with pytest.raises(ParameterError, match="its clients would get other samples now"):
         replay.replay(made)
     with pytest.raises(ParameterError, match="is not a record of a paper of the kit"):
         replay.replay(dataclasses.replace(made, paper="mine"))
+
+
+def test_explanations_need_all_their_rounds():
+    known = papers.PAPERS["ocfl-explanations"]
+    record = next(r for r in records.committed() if r.paper == known.folder)
+    with pytest.raises(ParameterError, match="has 50 rounds and needs all of them, not 2"):
+        replay.replay(record, rounds=2)
 
 
 SMALL = {
@@ -173,22 +148,16 @@ def test_the_first_round_of_a_committed_record_comes_out_again(data_root, monkey
     cflkit replay` can also replay these.
     """
     record = records.read(records.PROJECT / "data" / "results" / SMALL[paper])
-    compare, again = replay.compare_rows, []
+    compare, again = replay.compare, []
     monkeypatch.setattr(
-        replay, "compare_rows", lambda then, now: again.extend(now) or compare(then, now)
+        replay, "compare", lambda then, now: again.append(now) or compare(then, now)
     )
     verdicts = replay.replay(record, rounds=1)
     assert [verdict.round for verdict in verdicts if verdict.round > 0] == [1]
     for verdict in verdicts:
-        assert verdict.outcome != replay.DIFFERENT, verdict
-    assert {row["method"] for row in again if row["round"] == "1"} == set(record.summary)
-
-
-def test_explanations_need_all_their_rounds():
-    known = papers.PAPERS["ocfl-explanations"]
-    record = next(r for r in records.committed() if r.paper == known.folder)
-    with pytest.raises(ParameterError, match="has 50 rounds and needs all of them, not 2"):
-        replay.replay(record, rounds=2)
+        assert verdict.outcome != DIFFERENT, verdict
+    _, now = again
+    assert set(now.loc[now["round"].eq("1"), "method"]) == set(record.summary)
 
 
 # --- Lists ---------------------------------------------------------------------------------------
@@ -200,24 +169,18 @@ def test_records_are_listed_with_scale_and_age(made, capsys):
     assert lines[0].split() == ["record", "paper", "scale", "seed", "minutes", "code", "stale"]
     [line] = [line for line in lines if made.id in line]
     assert "stale" not in line  # the code of a committed record, below, is another
-    committed = records.committed()
-    table = records.listing(committed, ledger.any_scale).set_index("record")
-    if committed:
-        assert table.loc[SMALL["ocfl"], "scale"] == "reduced"
-        assert table.loc[SMALL["ocfl"], "stale"] == "stale"
-        age = table.loc[SMALL["ocfl"], "code"]
-        [record] = (record for record in committed if record.id == SMALL["ocfl"])
-        known = _project.git("cat-file", "-t", record.provenance["git_revision"]) == "commit"
-        assert age.endswith("commits ago") if known else age == "of an unknown revision"
+    record = records.read(records.PROJECT / "data" / "results" / SMALL["ocfl"])
+    [listed] = lists.listing([record]).to_dict("records")
+    assert (listed["scale"], listed["stale"]) == ("reduced", "stale")
+    known = _project.git("cat-file", "-t", record.provenance["git_revision"]) == "commit"
+    assert listed["code"].endswith("commits ago") == known
 
 
-def test_the_age_of_a_record_is_counted_in_commits(made):
+def test_the_age_of_code_is_counted_in_commits():
     """A shallow clone lacks the revision of an older record."""
-    made.provenance["git_revision"] = "0" * 40
-    assert records.age(made) == "of an unknown revision"
+    assert lists.age("0" * 40) == lists.age(None) == "of an unknown revision"
     if (head := _project.git("rev-parse", "HEAD")) is not None:
-        made.provenance["git_revision"] = head
-        assert records.age(made) == "0 commits ago"
+        assert lists.age(head) == "0 commits ago"
 
 
 def test_two_records_side_by_side(made, capsys):
@@ -230,10 +193,9 @@ def test_two_records_side_by_side(made, capsys):
     assert main(["records", made.id, other.name]) == 0
     out = capsys.readouterr().out
     assert "parameters in which they differ" in out
-    assert [line.split() for line in out.splitlines() if line.startswith("lr")] == [
-        ["lr", "0.05", "0.5"]
-    ]
-    assert any(line.split()[:1] == ["pf1"] and "0.125" in line for line in out.splitlines())
+    words = [line.split() for line in out.splitlines()]
+    assert [own for own in words if own[:1] == ["lr"]] == [["lr", "0.05", "0.5"]]
+    assert any(own[:1] == ["pf1"] and "0.125" in own for own in words)
     assert main(["records", made.id]) == 0
     whole = capsys.readouterr().out
     assert "digits-8x8" in whole

@@ -8,7 +8,6 @@ often each claim held is written into ``data/robustness.csv``, and the cell prin
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,18 +87,17 @@ def counts(path: Path | None = None) -> list[dict[str, Any]]:
     Raises
     ------
     ParameterError
-        The file is another table, or cannot be read.
+        The file is another table, or none.
     """
+    import pandas as pd
+
     path = path or TABLE
     if not path.exists():
         return []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = pd.read_csv(path, **records.TEXTS)
+    except ValueError as error:
         raise ParameterError(f"{path} cannot be read as a table of claims ({error})") from error
-    known = list(reader.fieldnames or ()) == list(COLUMNS)
-    if not known or any(row["setting"] not in SETTINGS for row in rows):
+    if list(rows) != list(COLUMNS) or not rows["setting"].isin(list(SETTINGS)).all():
         raise ParameterError(f"{path} is no table of claims")
-    return rows
+    return rows.to_dict("records")

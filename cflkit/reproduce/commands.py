@@ -18,6 +18,7 @@ import cflkit
 from cflkit.reproduce import grid, notebooks, records
 from cflkit.reproduce.notebooks import RUNS, NotebookError
 from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import parsed
 
 # The exit status of a process that Ctrl-C has ended, as shells have it
@@ -27,7 +28,7 @@ RESUME = ("run", "grid", "robust", "federate")
 
 
 class Commands(click.Group):
-    """All commands; a mistake of the user and Ctrl-C are one line each."""
+    """All commands; a mistake, a file that cannot be used, and Ctrl-C are one line each."""
 
     def invoke(self, ctx: click.Context) -> int:
         """Run the command that was asked for, and return its exit status."""
@@ -38,9 +39,19 @@ class Commands(click.Group):
             what = "; the same command goes on from the last checkpoint" if resumes else ""
             print(f"interrupted{what}", file=sys.stderr)
             return INTERRUPTED
+        except BrokenPipeError:  # see `__main__.entry`
+            raise
+        except OSError as error:
+            known = error.filename and f"{error.filename} cannot be used ({error.strerror})"
+            return refused(known or error)
         except mistakes() as error:
-            print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-            return 2
+            return refused(error)
+
+
+def refused(why: object) -> int:
+    """Print why a command does nothing, in one line, and return its exit status."""
+    print(f"error: {' '.join(str(why).split())}", file=sys.stderr)
+    return 2
 
 
 def mistakes() -> tuple[type[Exception], ...]:
@@ -64,8 +75,10 @@ def pairs(short: str, long: str, text: str) -> Callable[[Any], Any]:
 
 
 def in_the_clone(ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Read a path, which may be given as in a clone."""
-    return None if path is None else notebooks.in_the_clone(path)
+    """Read a path, which may be given as in the clone: ``notebooks/…`` from any folder."""
+    if path is None or path.exists() or not (PROJECT / path).exists():
+        return path
+    return PROJECT / path
 
 
 COUNT = click.IntRange(min=1)
@@ -164,8 +177,6 @@ def federate(folder: Path, methods: tuple[str, ...], rounds: int, **given: Any) 
         config = {"rounds": rounds, "methods": demo.line_up_text(methods)}
         own = demo.Demo(folder, **given, config=config)
         federation = own.prepare()
-    except OSError as error:
-        raise ParameterError(f"{folder} cannot be written ({error.strerror})") from error
     except (demo.DemoError, ValueError) as error:
         raise ParameterError(str(error)) from error
     print(f"starting a server and {given['clients']} nodes; their logs are in {folder}")
@@ -194,7 +205,7 @@ def show_ledger(paper: str | None, table: str | None, everything: bool, output: 
     the largest value over seeds. Runs at the paper's scale and at a reduced one are kept apart. A
     dash stands for one cluster in all rounds. Notebook 90 explains the answers.
     """
-    from cflkit.reproduce import ledger, papers
+    from cflkit.reproduce import ledger, lists, papers
 
     if paper not in (None, *papers.PAPERS):
         raise ParameterError(f"no paper {paper!r}; there are {', '.join(papers.PAPERS)}")
@@ -203,17 +214,16 @@ def show_ledger(paper: str | None, table: str | None, everything: bool, output: 
     tables = sorted(printed.loc[of_paper, "table"].unique())
     if table not in (None, *tables):
         raise ParameterError(f"no table {table!r}; there are {', '.join(tables)}")
-    ledger.check_place(output)  # what cannot be written is refused before the work
+    # What cannot be written is refused before the work
     notebooks.check_writable(output.parent)
+    if output.exists() and not output.read_text("utf-8", "replace").startswith("paper,table,"):
+        raise ParameterError(f"{output} is no ledger, and stays as it is")
     book = ledger.ledger()
-    try:
-        path = ledger.write(book, output)
-    except OSError as error:
-        raise ParameterError(f"{output} cannot be written ({error.strerror})") from error
+    path = ledger.write(book, output)
     asked = book[of_paper & (book["table"].eq(table) | (table is None))]
     run = (asked["status"] != "not run") | (asked["reduced_status"] != "not run")
     if everything or run.any():
-        print(ledger.formatted(asked[run | everything]).to_string(index=False), end="\n\n")
+        print(lists.formatted(asked[run | everything]).to_string(index=False), end="\n\n")
     print(ledger.counts(asked).to_string(), end="\n\n")
     print(f"ledger    {records.display_path(path.resolve())}")
 
@@ -228,7 +238,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
     its code in commits. Stale is a record whose code has changed since. Of two records, the
     parameters in which they differ are shown beside their measures.
     """
-    from cflkit.reproduce import ledger, papers
+    from cflkit.reproduce import ledger, lists, papers
 
     if len(ids) > 2:
         raise ParameterError(f"one record is shown, or two side by side, not {len(ids)}")
@@ -236,7 +246,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
         raise ParameterError("--where selects from the list of records, and an ID is given")
     if ids:
         chosen = [records.named(run) for run in ids]
-        print(records.side_by_side(chosen))
+        print(lists.side_by_side(chosen))
         paper = papers.by_folder(chosen[0].paper)
         if len(chosen) == 1 and paper is not None:
             print(f"\n{ledger.command(chosen[0], paper.name)}")
@@ -248,7 +258,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
         raise ParameterError(f"no record has a parameter {told}")
     if not (found := records.find(**wanted)):
         raise ParameterError(f"no record has {wanted}")
-    table = records.listing(found, ledger.any_scale)
+    table = lists.listing(found)
     print(table.to_string(index=False))
     if table["stale"].any():
         print("\nstale: made by other code; `python -m cflkit replay ID` tells if numbers change")
@@ -315,8 +325,6 @@ def write_course(out: Path, without_solutions: bool) -> None:
             print(records.display_path(path.resolve()))
     except versions.CourseError as error:
         raise ParameterError(str(error)) from error
-    except OSError as error:
-        raise ParameterError(f"{out} cannot be written ({error.strerror})") from error
 
 
 @cli.command("readme")

@@ -8,30 +8,26 @@ a part of the data does not reproduce a table, however close the numbers are.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
 from cflkit.reproduce import grid, notebooks, records, stats
 from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.papers.base import SCORES, Margin, Protocol, Ranks
-from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.papers.base import SCORES, Protocol, Ranks
 from cflkit.reproduce.records import AS_PUBLISHED, PROJECT, PUBLISHED, Record
+from cflkit.reproduce.rule import ANSWERS, NO_CODE, STATUS, answer, half_width, status
 from cflkit.reproduce.values import options, read_yaml
 
 # The ledger of the committed records, which `readme` writes
 LEDGER = PROJECT / "data" / "ledger.csv"
-ANSWERS = ("reproduced", "close", "differs", "inconclusive", "single run")
-# A number that the authors' own code does not produce cannot be reproduced
-NO_CODE = "produced by no code"
-STATUS = (*ANSWERS, "not run", NO_CODE)
 # The same answers for runs at the reduced scale, which can reproduce nothing
 REDUCED_STATUS = tuple(
     f"{word} (reduced)".replace("reproduced", "agrees") if word in ANSWERS else word
@@ -97,30 +93,22 @@ def is_fixed(cell: Cell) -> bool:
 def scale(record: Record, paper: str) -> str | None:
     """Return the scale of a record, ``paper`` or ``reduced``, by comparison with parameter files.
 
-    Parameters in `Paper.free` are not compared. If the parameters match neither file, the run
-    belongs to no table, and the result is None. It is also None for a run of another paper, and for
-    a run that was perturbed although its parameters do not say so.
+    Parameters in `Paper.free` are not compared. The result is None if the parameters match neither
+    file, for a run of another paper, and for a run whose parameters hide that it was perturbed.
     """
     known = PAPERS[paper]
     perturbation = record.provenance.get("perturbation")
     if record.paper != known.folder or perturbation != record.parameters.get("perturbation"):
         return None
-    fields = known.parameters.model_fields
     # Records have no parameters of the demonstrations, such as `repeats`
-    not_compared = {*known.free, *(name for name, field in fields.items() if field.exclude)}
+    fields = known.parameters.model_fields.items()
+    not_compared = known.free | {name for name, field in fields if field.exclude}
     partial = any(record.parameters.get(name) is not None for name in known.whole_only)
-    for name in ("paper",) if partial else ("paper", "reduced"):
+    for name in ("paper",) if partial else SCALES:
         full = scale_parameters(paper, name, scenario_of(record, paper))
-        if full is not None and all(
-            record.parameters.get(k) == full[k] for k in full if k not in not_compared
-        ):
+        if full and records.has(record, {k: full[k] for k in full if k not in not_compared}):
             return name
     return None
-
-
-def any_scale(record: Record) -> str:
-    """Return the scale at which some paper's tables count a record; empty if none does."""
-    return next(filter(None, (scale(record, paper) for paper in PAPERS)), "")
 
 
 def scenario_of(record: Record, paper: str) -> Scenario:
@@ -176,80 +164,19 @@ def command(record: Record, paper: str) -> str:
 
 
 def one_per_seed(
-    runs: Sequence[Record], rows: Callable[[Record], int] = lambda run: len(run.rounds)
+    runs: Iterable[Record], rows: Callable[[Record], int] = lambda record: len(record.rounds)
 ) -> list[Record]:
     """Return one run per seed, sorted by id: that with most rows, and among these the newest."""
-    found: dict[tuple[Any, ...], Record] = {}
-    finished = sorted(runs, key=lambda run: run.provenance.get("finished", ""), reverse=True)
-    for run in sorted(finished, key=rows, reverse=True):
-        found.setdefault(seeds_of(run), run)
-    return sorted(found.values(), key=lambda run: run.id)
+    best: dict[tuple[Any, ...], Record] = {}
+    newest = sorted(runs, key=lambda record: record.provenance.get("finished", ""), reverse=True)
+    for record in sorted(newest, key=rows, reverse=True):
+        best.setdefault(seeds_of(record), record)
+    return sorted(best.values(), key=lambda record: record.id)
 
 
-def seeds_of(run: Record) -> tuple[Any, ...]:
+def seeds_of(record: Record) -> tuple[Any, ...]:
     """Return the seeds of a run: of its training and of its partition."""
-    return run.parameters.get("seed"), run.parameters.get("partition_seed")
-
-
-# --- The rule ------------------------------------------------------------------------------------
-
-
-def half_width(ours: ArrayLike) -> float:
-    """Return half the width of the 90 % t-interval of a mean over seeds; NaN for a single value."""
-    values = np.asarray(ours, dtype=float)
-    if len(values) < 2:
-        return np.nan
-    return float(stdtrit(len(values) - 1, 0.95) * values.std(ddof=1) / np.sqrt(len(values)))
-
-
-def status(value: float, ours: ArrayLike, margin: Margin = SCORES) -> str:
-    """Compare a published value with ours, one value per seed; return one of `STATUS`.
-
-    NaN means that all clients stayed one cluster.
-    """
-    values = np.asarray(ours, dtype=float)
-    some = values[~np.isnan(values)]
-    mean = some.mean() if len(some) else np.nan
-    return answer(value, mean, half_width(some), len(values), len(values) - len(some), margin)
-
-
-def answer(
-    value: float, mean: float, half_width: float, seeds: int, never: int, margin: Margin
-) -> str:
-    """Compare a published value with the 90 % t-interval of our mean; return one of `STATUS`.
-
-    Parameters
-    ----------
-    value : float
-        The published value; NaN where the table has a dash, since all clients stayed one cluster.
-    mean, half_width : float
-        The mean over seeds, and half the width of its interval.
-    seeds, never : int
-        The number of seeds, and of those with which all clients stayed one cluster.
-    margin : Margin
-        The distances that count.
-
-    Returns
-    -------
-    str
-        ``reproduced`` if the interval lies within ``far`` of the value and the mean within
-        ``near``, ``close`` if only the interval does, ``differs`` if no value of the interval lies
-        within ``far``, and otherwise ``inconclusive``. One seed has no interval (``single run``). A
-        dash is reproduced if no seed clustered, differs if each did, and is inconclusive if some
-        did. A printed number differs if no seed clustered, and is inconclusive if some did not.
-    """
-    if seeds < 2:
-        return "single run" if seeds else "not run"
-    if np.isnan(value) and never == seeds:
-        return "reproduced"
-    if np.isnan(value) or never:
-        return "differs" if never in (0, seeds) else "inconclusive"
-    # A distance equal to a bound must count as within it, despite the rounding of binary fractions
-    slack = margin.rounding + 1e-9
-    distance = abs(mean - value)
-    if distance + half_width <= margin.far + slack:
-        return "reproduced" if distance <= margin.near + slack else "close"
-    return "differs" if distance - half_width > margin.far + slack else "inconclusive"
+    return record.parameters.get("seed"), record.parameters.get("partition_seed")
 
 
 # --- The ledger ----------------------------------------------------------------------------------
@@ -266,33 +193,28 @@ class Sample:
     intended: float = np.nan  # the value of the method as intended where it differs from the code
 
 
-def sample(run: Record, name: str, protocol: Protocol) -> Sample | None:
+def sample(record: Record, name: str, protocol: Protocol) -> Sample | None:
     """Compute a protocol's value for a method as published; None if the run did not measure it."""
-    known = run.by_method
-    own = [known[one] for one in (name + AS_PUBLISHED, name) if one in known]
+    own = [record.by_method[n] for n in (name + AS_PUBLISHED, name) if n in record.by_method]
     values = [protocol.value(rows) for rows in own]
     if not own or (values[0] is not None and np.isnan(values[0])):
         return None
     value, intended = [np.nan if value is None else value for value in (*values, None)][:2]
     # A printed dash stands for a run that stayed one cluster in all rounds; a printed 0 does not
     dash = protocol.dash_is_one_cluster and bool((own[0]["n_clusters"] == 1).all())
-    return Sample(value, [run], len(own[0]), dash, intended)
+    return Sample(value, [record], len(own[0]), dash, intended)
 
 
 class Evidence:
-    """The runs of one paper at one scale, and what they have for its numbers.
+    """The runs of one paper at one scale by their scenarios, and what they have for its numbers."""
 
-    ``sample`` is the function `sample`, which papers with the same runs share, and which remembers
-    its results.
-    """
+    def __init__(self, paper: str, scale: str) -> None:
+        self.paper, self.scale = PAPERS[paper], scale
+        self.runs: defaultdict[Scenario, list[Record]] = defaultdict(list)
+        self.sample, self.ranks = cache(sample), cache(self.ranks_of)
 
-    def __init__(self, paper: str, of: str, sample: Callable[..., Sample | None]) -> None:
-        self.paper, self.scale, self.sample = PAPERS[paper], of, sample
-        self.runs: dict[Scenario, list[Record]] = {}
-        self.ranks = cache(self.ranks_of)
-
-    def samples(self, cell: Cell) -> tuple[list[Sample], Margin]:
-        """Return the samples for a published cell, and the margin of its protocol.
+    def samples(self, cell: Cell) -> list[Sample]:
+        """Return the samples for a published cell.
 
         Of several runs of one seed, that with most rows of the method counts, and among these the
         newest. The method is that of the paper's code: if some of the runs have it as published,
@@ -301,14 +223,13 @@ class Evidence:
         name = self.paper.methods.get(cell["method"])
         protocol = self.paper.protocols.get(cell["protocol"])
         if name is None or protocol is None:  # no record has such a number, such as hours
-            return [], SCORES
+            return []
         if isinstance(protocol, Ranks):
-            return [found[name] for found in self.ranks(protocol)], protocol.margin
-        runs = self.runs.get(scenario_in(cell), [])
-        with_twin = [run for run in runs if name + AS_PUBLISHED in run.by_method]
+            return [found[name] for found in self.ranks(protocol)]
+        runs = self.runs[scenario_in(cell)]
+        with_twin = [record for record in runs if name + AS_PUBLISHED in record.by_method]
         found = {r: own for r in with_twin or runs if (own := self.sample(r, name, protocol))}
-        used = one_per_seed(list(found), lambda run: found[run].rows)
-        return [found[run] for run in used], protocol.margin
+        return [found[record] for record in one_per_seed(found, lambda record: found[record].rows)]
 
     def ranks_of(self, ranks: Ranks) -> list[dict[str, Sample]]:
         """Return the methods' average ranks over all scenarios, for each seed.
@@ -316,22 +237,21 @@ class Evidence:
         A seed counts if it has a run of every scenario, with a score of every method in it.
         """
         wanted = scenarios(self.paper.name, self.scale)
-        by_seed: dict[tuple[Any, ...], list[Record]] = {}
-        for scenario in wanted:
-            for run in one_per_seed(self.runs.get(scenario, [])):
-                by_seed.setdefault(seeds_of(run), []).append(run)
+        by_seed: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
+        for record in chain.from_iterable(one_per_seed(self.runs[one]) for one in wanted):
+            by_seed[seeds_of(record)].append(record)
         found = []
-        for own in by_seed.values():
+        for runs in by_seed.values():
             scores = pd.DataFrame(
                 {
-                    name: one.value if (one := self.sample(run, name, ranks.score)) else np.nan
+                    name: one.value if (one := self.sample(record, name, ranks.score)) else np.nan
                     for name in self.paper.methods.values()
                 }
-                for run in own
+                for record in runs
             )
-            if len(own) == len(wanted) and scores.notna().all(axis=None):
+            if len(runs) == len(wanted) and scores.notna().all(axis=None):
                 average = stats.average_ranks(scores, higher_is_better=True)
-                found.append({str(name): Sample(rank, own) for name, rank in average.items()})
+                found.append({str(name): Sample(rank, runs) for name, rank in average.items()})
         return found
 
 
@@ -347,18 +267,16 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
         ``reduced_scale``, how this scale differs from the paper's.
     """
     cells = published()
-    once, known = cache(sample), cells["paper"].unique()
-    evidence = {(paper, of): Evidence(paper, of, once) for paper in known for of in SCALES}
-    for run in records.find() if runs is None else runs:
-        for paper in known:
-            if (of := scale(run, paper)) is not None:
-                own = evidence[paper, of].runs
-                own.setdefault(scenario_of(run, paper), []).append(run)
+    known = cells["paper"].unique()
+    evidence = {(paper, of): Evidence(paper, of) for paper, of in product(known, SCALES)}
+    for record, paper in product(records.find() if runs is None else runs, known):
+        if (of := scale(record, paper)) is not None:
+            evidence[paper, of].runs[scenario_of(record, paper)].append(record)
     rows = []
     for cell in cells.to_dict("records"):
         row = cell | {"fixed": is_fixed(cell)}
         for of, (prefix, words) in SCALES.items():
-            found = summarised(cell, *evidence[cell["paper"], of].samples(cell))
+            found = summarised(cell, evidence[cell["paper"], of].samples(cell))
             found["status"] = words[STATUS.index(str(found["status"]))]
             row |= {prefix + name: value for name, value in found.items()}
         rows.append(row | {"reduced_scale": reduced_scale(cell) if row["reduced_seeds"] else ""})
@@ -376,7 +294,7 @@ def reduced_scale(cell: Cell) -> str:
     return reduction(paper.name, scenario_in(cell))
 
 
-def summarised(cell: Cell, samples: Sequence[Sample], margin: Margin) -> dict[str, object]:
+def summarised(cell: Cell, samples: Sequence[Sample]) -> dict[str, object]:
     """Summarise our values of a published cell, one per seed.
 
     Returns
@@ -387,6 +305,7 @@ def summarised(cell: Cell, samples: Sequence[Sample], margin: Margin) -> dict[st
         where a number with the source "no code" is compared with nothing; ``intended``, the mean of
         the method as intended where it differs from the code; and the ids of the ``runs``.
     """
+    margin = getattr(PAPERS[cell["paper"]].protocols.get(cell["protocol"]), "margin", SCORES)
     ours = np.array([one.value for one in samples], dtype=float)
     against_print = np.where([one.dash for one in samples], np.nan, ours)
     intended = np.array([one.intended for one in samples], dtype=float)
@@ -401,11 +320,11 @@ def summarised(cell: Cell, samples: Sequence[Sample], margin: Margin) -> dict[st
         "never": int(np.isnan(against_print).sum()),
         "status": NO_CODE if no_code else status(cell["value"], against_print, margin),
         "intended": intended.mean() if len(intended) else np.nan,
-        "runs": " ".join(run.id for one in samples for run in one.runs),
+        "runs": " ".join(record.id for one in samples for record in one.runs),
     }
 
 
-# --- Counts, and the ledger for readers ----------------------------------------------------------
+# --- Counts --------------------------------------------------------------------------------------
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
@@ -419,12 +338,12 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     parts = {}
     for of, (prefix, words) in SCALES.items():
         found = table[f"{prefix}status"].map(dict(zip(words, STATUS, strict=True)))
-        run = found.isin(ANSWERS)
-        own = table["again"].eq("") & ~table["fixed"] & run
+        answered = found.isin(ANSWERS)
+        own = table["again"].eq("") & ~table["fixed"] & answered
         by = [table["paper"], table["table"]]
         part = pd.crosstab(by, found).reindex(columns=STATUS, fill_value=0)
         parts["paper's" if of == "paper" else of] = part.assign(
-            run=run.groupby(by).sum(),
+            run=answered.groupby(by).sum(),
             distinct=own.groupby(by).sum(),
             **{"distinct reproduced": (own & found.eq("reproduced")).groupby(by).sum()},
             placebo=placebo(table, prefix),
@@ -441,10 +360,10 @@ def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
     runs of two seeds at the scale, whose columns have the prefix.
     """
     facts = [prefix + name for name in ("ours", "half_width", "seeds", "never")]
-    run = table[(table[f"{prefix}seeds"] > 1) & ~table["fixed"]]
-    run = run.assign(number=range(len(run)))
+    cells = table[(table[f"{prefix}seeds"] > 1) & ~table["fixed"]]
+    cells = cells.assign(number=range(len(cells)))
     key = ["paper", "table", "method", "measure"]
-    pairs = run.merge(run[[*key, *facts, "number"]], on=key, suffixes=("", "_other"))
+    pairs = cells.merge(cells[[*key, *facts, "number"]], on=key, suffixes=("", "_other"))
     pairs = pairs[pairs["number"] != pairs["number_other"]]
     columns = ["paper", "protocol", "value", *(f"{name}_other" for name in facts)]
     passes = [
@@ -455,39 +374,8 @@ def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
     return pairs.assign(passes=passes).groupby(["paper", "table"])["passes"].mean()
 
 
-def formatted(table: pd.DataFrame) -> pd.DataFrame:
-    """Format a ledger for readers, with our numbers as ``mean ± half width [low, high]``."""
-    names = [name for name in cell_columns() if table[name].notna().any()]
-    shown = table[names].astype(object).where(table[names].notna(), "")
-    shown["published"] = ["–" if pd.isna(value) else f"{value:g}" for value in table["value"]]
-    for title, prefix in (("paper's scale", ""), ("reduced scale", "reduced_")):
-        shown[title] = [as_text(row, prefix) for row in table.to_dict("records")]
-        meant = table[f"{prefix}intended"]
-        shown[f"as meant, {title}"] = ["" if pd.isna(value) else f"{value:.2f}" for value in meant]
-    return shown
-
-
-def as_text(row: Mapping[Hashable, Any], prefix: str) -> str:
-    """Format our numbers of a published cell at one scale."""
-    mean, half, low, high, seeds, never = (row[prefix + name] for name in OURS)
-    status = row[f"{prefix}status"]
-    if not seeds:
-        return str(status)
-    width = "" if pd.isna(half) else f" ± {half:.2f}"
-    parts = [] if pd.isna(mean) else [f"{mean:.2f}{width} [{low:.2f}, {high:.2f}]"]
-    parts += [f"never in {never}"] if never else []
-    return f"{', '.join(parts)} n={seeds} {status}"
-
-
-def check_place(path: Path) -> None:
-    """Raise a `ParameterError` if a file is there that is no ledger."""
-    if path.is_file() and not path.read_text("utf-8", "replace").startswith("paper,table,"):
-        raise ParameterError(f"{path} is no ledger, and stays as it is")
-
-
 def write(table: pd.DataFrame, path: Path) -> Path:
-    """Write the ledger as CSV with numbers of four significant digits (see `check_place`)."""
-    check_place(path)
+    """Write the ledger as CSV with numbers of four significant digits."""
     text = table.to_csv(index=False, float_format="%.4g", lineterminator="\n")
     records.write_whole(path, text)
     return path

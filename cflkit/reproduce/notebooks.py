@@ -108,17 +108,14 @@ class Notebook:
 
 
 def read_notebook(path: Path) -> Notebook:
-    """Read a notebook; raise a `NotebookError` if it cannot be read or is none."""
+    """Read a notebook; raise a `NotebookError` if the file is none."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
-        known = all({"cell_type", "metadata", "source"} <= cell.keys() for cell in tree["cells"])
-    except OSError as error:
-        raise NotebookError(f"{path} cannot be read ({error.strerror})") from error
+        if all({"cell_type", "metadata", "source"} <= cell.keys() for cell in tree["cells"]):
+            return Notebook(path, tree)
     except (AttributeError, KeyError, TypeError, ValueError):
-        known = False
-    if not known:
-        raise NotebookError(f"{path} is not a notebook")
-    return Notebook(path, tree)
+        pass
+    raise NotebookError(f"{path} is not a notebook")
 
 
 def run(
@@ -129,7 +126,7 @@ def run(
     missing: bool = False,
     record_only: bool = False,
 ) -> tuple[str, Path] | None:
-    """Run a notebook with parameters.
+    """Run a notebook with parameters; return its report and where it was written.
 
     While a notebook that writes a record runs, no other process can run it with the same ones; with
     ``missing`` it waits, and then finds the record.
@@ -145,14 +142,9 @@ def run(
     output : Path, optional
         The executed notebook; by default in `RUNS`, named by the run's id or by the notebook.
     missing : bool
-        Do nothing if the notebook's record is there already.
+        Do nothing, and return None, if the notebook's record is there already.
     record_only : bool
         Run only the cells that the record needs. The others train models, too.
-
-    Returns
-    -------
-    tuple of str and Path, or None
-        The report and the executed notebook; None if there was nothing to do.
 
     Raises
     ------
@@ -161,8 +153,10 @@ def run(
     DatasetError
         With ``missing``, one's own data do not fit any more.
     NotebookError
-        There is no notebook, one of its cells failed, or another process is running the same. Or a
-        record is asked for and there cannot be one, or it was made from other data of one's own.
+        The file is no notebook, one of its cells failed, or another process is running the same. Or
+        a record is asked for and there cannot be one, or it was made from other data of one's own.
+    OSError
+        A file cannot be read or written.
     """
     notebook = read_notebook(path)
     listed = {} if file is None else read_yaml(file)
@@ -183,8 +177,6 @@ def run(
             return execute(notebook, values, output or RUNS / f"{name}.ipynb", record_only)
     except filelock.Timeout as error:
         raise NotebookError(f"{name} is being run by another process") from error
-    except OSError as error:
-        raise NotebookError(f"{name}: {error}") from error
 
 
 def check_own_data(record: records.Record, parameters: Recorded) -> None:
@@ -200,21 +192,17 @@ def check_own_data(record: records.Record, parameters: Recorded) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise a `NotebookError` if no file can be written into a folder, before hours of work."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise NotebookError(f"{folder} cannot be written ({error.strerror})") from error
+    """Raise an `OSError` if no file can be written into a folder, before hours of work."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()
 
 
-def run_lock(run: str, wait: bool = False) -> filelock.BaseFileLock:
+def run_lock(id: str, wait: bool = False) -> filelock.BaseFileLock:
     """Return the lock of a run, which one process at a time holds and loses when it ends.
 
     If another one holds it and we do not ``wait``, entering it raises a `filelock.Timeout`.
     """
-    path = records.checkpoint(run).with_suffix(".lock")
+    path = records.checkpoint(id).with_suffix(".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     return filelock.FileLock(path, timeout=-1 if wait else 0)
 
@@ -222,19 +210,12 @@ def run_lock(run: str, wait: bool = False) -> filelock.BaseFileLock:
 def execute(
     notebook: Notebook, values: Mapping[str, Any], output: Path, record_only: bool = False
 ) -> tuple[str, Path]:
-    """Execute a notebook with checked parameters; return its report and where it was written.
-
-    A cell that fails and an output that cannot be written are a `NotebookError`.
-    """
+    """Execute a notebook with checked parameters, see `run`."""
     output, folder = output.resolve(), notebook.path.resolve().parent
     if output == notebook.path.resolve() or (output.is_file() and output.suffix != ".ipynb"):
         raise NotebookError(f"{output} would be overwritten; name another file, ending in .ipynb")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with output.open("a"):
-            pass
-    except OSError as error:
-        raise NotebookError(f"{output} cannot be written ({error.strerror})") from error
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.open("a").close()  # what cannot be written is an error before the run
     os.environ.update(places() | {"CFLKIT_PROGRESS": "lines"})
     import nbformat
     import papermill  # takes seconds to load
@@ -311,9 +292,3 @@ def places() -> dict[str, str]:
     names = ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE")
     given = {name: os.environ.get(name) for name in names}
     return {name: str(Path(p).expanduser().resolve()) for name, p in given.items() if p}
-
-
-def in_the_clone(path: Path) -> Path:
-    """Return a path that may be given as in the clone: ``notebooks/…`` from any folder."""
-    known = PROJECT / path
-    return known if known.exists() and not path.exists() else path

@@ -16,10 +16,9 @@ import math
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache as cached
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -42,6 +41,8 @@ PUBLISHED = PROJECT / "data" / "published"
 AS_PUBLISHED = " as published"
 # The variable in which `notebooks.execute` tells the digest of the notebook that runs
 NOTEBOOK = "CFLKIT_NOTEBOOK_DIGEST"
+# The options with which pandas reads a table as texts, with every digit
+TEXTS: dict[str, Any] = {"dtype": str, "keep_default_na": False}
 # The packages whose versions a record states, beside ours
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "hdbscan", "pot", "captum")
 
@@ -68,10 +69,6 @@ class Record:
         """Return the table in ``rounds.csv``, which is read only when it is first needed."""
         return self.table(dtype={"clusters": str})
 
-    def rows(self) -> list[dict[str, str]]:
-        """Return the rows of ``rounds.csv`` as texts, with every digit."""
-        return self.table(dtype=str, keep_default_na=False).to_dict("records")
-
     def table(self, **options: Any) -> pd.DataFrame:
         """Read ``rounds.csv`` with options of pandas; a `ParameterError` says what is wrong."""
         import pandas as pd
@@ -90,8 +87,8 @@ class Record:
 
 def rows_as_published(run: Record, name: str) -> pd.DataFrame:
     """Return the rows of a method in a run; if the run has it as published, the rows of that."""
-    known = run.by_method
-    return known.get(name + AS_PUBLISHED, known.get(name, run.rounds.iloc[:0]))
+    of = run.by_method
+    return of.get(name + AS_PUBLISHED, of.get(name, run.rounds.iloc[:0]))
 
 
 # --- Names and places ----------------------------------------------------------------------------
@@ -109,12 +106,16 @@ def run_id(parameters: Recorded) -> str:
     return f"{parameters.folder}-{parameters.scenario}-seed{parameters.seed}-{digest}"
 
 
-def folder(run: str) -> Path | None:
+def places() -> dict[str, Path]:
+    """Return the folders of all records by id: those in the project, and in `results`."""
+    folders = PROJECT / "data" / "results", results()
+    return {f.parent.name: f.parent for place in folders for f in place.glob("[!.]*/record.json")}
+
+
+def folder(id: str) -> Path | None:
     """Return the folder of a run's record, or None if it has no record."""
-    for place in (results(), PROJECT / "data" / "results"):
-        if (place / run / "record.json").exists():
-            return place / run
-    return None
+    folders = results(), PROJECT / "data" / "results"
+    return next((f / id for f in folders if (f / id / "record.json").exists()), None)
 
 
 def cache() -> Path:
@@ -122,9 +123,9 @@ def cache() -> Path:
     return Path(os.environ.get("CFLKIT_CACHE") or PROJECT / "data" / "cache").expanduser()
 
 
-def checkpoint(run: str) -> Path:
-    """Return the path of a run's checkpoint, in ``data/cache`` or the folder ``CFLKIT_CACHE``."""
-    return cache() / "checkpoints" / f"{run}.pt"
+def checkpoint(id: str) -> Path:
+    """Return the path of a run's checkpoint, which is in `cache`."""
+    return cache() / "checkpoints" / f"{id}.pt"
 
 
 def display_path(path: Path) -> str:
@@ -135,11 +136,11 @@ def display_path(path: Path) -> str:
 # --- Writing -------------------------------------------------------------------------------------
 
 
-def write(run: str, parameters: Recorded, history: History, federation: Federation) -> Record:
+def write(id: str, parameters: Recorded, history: History, federation: Federation) -> Record:
     """Write the record of a finished run, and delete the run's checkpoint.
 
-    A record with the same id (`run_id`) is replaced as a whole. An `OSError` says what cannot be
-    written.
+    A record with the same ``id`` (`run_id`) is replaced as a whole. An `OSError` says what cannot
+    be written.
     """
     root = results()
     contents = {
@@ -149,19 +150,19 @@ def write(run: str, parameters: Recorded, history: History, federation: Federati
         "claims": {},
         "provenance": provenance(federation, history),
     }
-    draft = root / f".{run}.{os.getpid()}"
+    draft = root / f".{id}.{os.getpid()}"
     try:
         draft.mkdir(parents=True, exist_ok=True)
         table = history.table().to_csv(index=False, float_format="%.9g", lineterminator="\n")
         write_synced(draft / "rounds.csv", table)
         write_synced(draft / "record.json", json.dumps(contents, indent=2) + "\n")
-        replace(draft, root / run)
+        replace(draft, root / id)
     except OSError as error:
-        raise OSError(f"{root / run} cannot be written; is the disk full? ({error})") from error
+        raise OSError(f"{root / id} cannot be written; is the disk full? ({error})") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    checkpoint(run).unlink(missing_ok=True)
-    return read(root / run)
+    checkpoint(id).unlink(missing_ok=True)
+    return read(root / id)
 
 
 def add_claims(record: Record, claims: Mapping[str, bool]) -> None:
@@ -212,7 +213,7 @@ def replace(draft: Path, place: Path) -> None:
     shutil.rmtree(old)
 
 
-def remove_leftovers(run: str) -> None:
+def remove_leftovers(id: str) -> None:
     """Remove the files that killed processes left of a run.
 
     If a process was killed while it was replacing the record, the record is put in place. A
@@ -221,19 +222,19 @@ def remove_leftovers(run: str) -> None:
     the times of files. The caller must hold `notebooks.run_lock`. A lesson that is open in
     JupyterLab does not hold it, so that drafts of living processes stay.
     """
-    place, state = results() / run, checkpoint(run)
-    for old in results().glob(f".{run}.*.old"):
+    place, state = results() / id, checkpoint(id)
+    for old in results().glob(f".{id}.*.old"):
         if not place.exists():
             # The new record is complete, since `write` syncs it before the first of the two renames
             draft = old.with_suffix("")
             (draft if draft.exists() else old).replace(place)
-    for part in [*state.parent.glob(f"{run}.*.part"), *place.glob(".*.part")]:
+    for part in [*state.parent.glob(f"{id}.*.part"), *place.glob(".*.part")]:
         if not written_by_a_living_process(part):
             part.unlink(missing_ok=True)
-    for draft in results().glob(f".{run}.*"):
+    for draft in results().glob(f".{id}.*"):
         if not written_by_a_living_process(draft):
             shutil.rmtree(draft, ignore_errors=True)
-    made = folder(run)
+    made = folder(id)
     if made is None or not state.exists():
         return
     finished = datetime.fromisoformat(read(made).provenance["finished"]).timestamp()
@@ -315,7 +316,7 @@ def read(folder: str | Path) -> Record:
 
 def find(**parameters: Any) -> list[Record]:
     """Return the records with these parameters, in the project and in `results`, sorted by id."""
-    found = [read(place) for name in names() if (place := folder(name))]
+    found = [read(place) for _, place in sorted(places().items())]
     return [record for record in found if has(record, parameters)]
 
 
@@ -324,13 +325,7 @@ def has(record: Record, parameters: Mapping[str, Any]) -> bool:
     return all(record.parameters.get(name) == value for name, value in parameters.items())
 
 
-def names() -> list[str]:
-    """Return the ids of all records, in the project and in `results`, sorted."""
-    places = PROJECT / "data" / "results", results()
-    return sorted({path.parent.name for p in places for path in p.glob("[!.]*/record.json")})
-
-
-def named(run: str) -> Record:
+def named(text: str) -> Record:
     """Read the record of this name or path, or the only one whose name begins or ends so.
 
     Raises
@@ -338,18 +333,14 @@ def named(run: str) -> Record:
     ParameterError
         There is no such record, or there are several.
     """
-    run = Path(run).name
-    if (place := folder(run)) is not None:
-        return read(place)
-    found = [name for name in names() if run and (name.startswith(run) or name.endswith(run))]
+    id, known = Path(text).name, places()
+    found = [n for n in sorted(known) if id and (n.startswith(id) or n.endswith(id))]
+    if id in known or len(found) == 1:
+        return read(known.get(id) or known[found[0]])
     if not found:
-        raise ParameterError(f"no record {run!r}; `python -m cflkit records` lists all records")
-    if len(found) > 1:
-        more = ", …" if len(found) > 3 else ""
-        raise ParameterError(
-            f"{len(found)} records are called {run!r}: {', '.join(found[:3])}{more}"
-        )
-    return named(found[0])
+        raise ParameterError(f"no record {id!r}; `python -m cflkit records` lists all records")
+    told = ", ".join([*found[:3], *["…"] * (len(found) > 3)])
+    raise ParameterError(f"{len(found)} records are called {id!r}: {told}")
 
 
 def committed(**parameters: Any) -> list[Record]:
@@ -362,84 +353,12 @@ def committed(**parameters: Any) -> list[Record]:
     ParameterError
         This is a clone, and git cannot list its files.
     """
-    if not (PROJECT / ".git").exists():
-        found = sorted((PROJECT / "data" / "results").glob("[!.]*/record.json"))
-    else:
+    if (PROJECT / ".git").exists():
         listed = git("ls-files", "-z", "--", "data/results/*/record.json")
         if listed is None:
             raise ParameterError(f"git cannot list the records in {PROJECT}")
-        found = [PROJECT / line for line in sorted(filter(None, listed.split("\0")))]
-    every = [read(path.parent) for path in found]
+        found = [PROJECT / line for line in listed.split("\0") if line]
+    else:
+        found = list((PROJECT / "data" / "results").glob("[!.]*/record.json"))
+    every = [read(path.parent) for path in sorted(found)]
     return [record for record in every if has(record, parameters)]
-
-
-# --- Lists ---------------------------------------------------------------------------------------
-
-
-def listing(found: list[Record], scale_of: Callable[[Record], str]) -> pd.DataFrame:
-    """List records in a table: id, paper, scale, seed, minutes, and the age of their code.
-
-    ``code`` says how many commits have changed the package since. ``stale`` says whether other code
-    than the present one made the record, or the record cannot tell.
-    """
-    import pandas as pd
-
-    return pd.DataFrame(
-        {
-            "record": record.id,
-            "paper": record.paper,
-            "scale": scale_of(record),
-            "seed": record.parameters["seed"],
-            "minutes": record.provenance["minutes"],
-            "code": age(record),
-            "stale": "" if record.provenance["code"] == _project.DIGEST else "stale",
-        }
-        for record in found
-    )
-
-
-def age(record: Record) -> str:
-    """Return the age of a record's code: how many commits have changed the package since then."""
-    since = commits_since(record.provenance["git_revision"])
-    return "of an unknown revision" if since is None else f"{since} commits ago"
-
-
-@cached
-def commits_since(commit: str | None) -> int | None:
-    """Count the commits since ``commit`` that changed the package; None if git does not know it."""
-    counted = commit and git("rev-list", "--count", f"{commit}..HEAD", "--", "cflkit")
-    return int(counted) if counted else None
-
-
-def side_by_side(found: list[Record]) -> str:
-    """Return the parameters and the measures of one or two records as text.
-
-    For two records, only the parameters in which they differ are listed. The measures are those of
-    the summaries, in one line per method and measure.
-    """
-    import pandas as pd
-
-    numbered = dict(enumerate(found, 1))
-    parameters = pd.DataFrame(
-        {n: record.parameters for n, record in numbered.items()}, dtype=object
-    )
-    title = []
-    if len(found) == 2:
-        parameters = parameters[parameters[1].astype(str) != parameters[2].astype(str)]
-        title = ["parameters in which they differ" if len(parameters) else "equal parameters"]
-    measures = pd.DataFrame(
-        {
-            n: {(m, name): v for m, own in record.summary.items() for name, v in own.items()}
-            for n, record in numbered.items()
-        }
-    )
-    return "\n".join(
-        [
-            *(f"{n}: {record.id}" for n, record in numbered.items()),
-            "",
-            *title,
-            *([parameters.to_string()] if len(parameters) else []),
-            "",
-            measures.to_string(float_format=lambda value: f"{value:.4g}", na_rep="–"),
-        ]
-    )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from cflkit.metrics import MEASURES
 from cflkit.reproduce import papers
 from cflkit.reproduce.papers.base import Paper
 from cflkit.reproduce.parameters import ParameterError
-from cflkit.reproduce.records import Record
+from cflkit.reproduce.records import TEXTS, Record
 
 if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
@@ -25,8 +25,6 @@ RELATIVE, ABSOLUTE, ABSOLUTE_OF_SHARES = 0.02, 1e-6, 0.005
 # Columns with values between 0 and 1, or nearly so; EMD-CFL's scores are differences of cosine
 # distances. Others have no scale: temperatures of networks with BatchNorm are around 0.001
 SHARES = (*MEASURES, "wrong", "empty", "confidence", "insertion", "deletion", "scores")
-
-Row = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -67,15 +65,15 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
         federation = paper.federation(run, images, split)
     except ValueError as error:  # such as a precision that only GPUs have
         raise ParameterError(f"{record.id} cannot be replayed here: {error}") from error
-    rows, line_up = record.rows(), paper.line_up(run, images, split)
+    rows, line_up = record.table(**TEXTS), paper.line_up(run, images, split)
     # The line-up may have methods that are newer than the record. Rows of no method in the line-up,
     # such as those of all data in one place, are not made again
-    known = {row["method"] for row in rows}
+    recorded = rows[rows["method"].isin(line_up)]
+    known = set(recorded["method"])
     methods = {name: method for name, method in line_up.items() if name in known}
     history = paper.play(run, federation, methods, count)
     text = history.table().to_csv(index=False, float_format="%.9g")
-    recorded = [row for row in rows if row["method"] in methods]
-    return compare_rows(recorded, list(csv.DictReader(io.StringIO(text))))
+    return compare(recorded, pd.read_csv(io.StringIO(text), **TEXTS))
 
 
 def rounds_of(record: Record, paper: Paper, run: Any, asked: int | None) -> int:
@@ -99,43 +97,37 @@ def data_of(record: Record, paper: Paper, run: Any) -> tuple[ImageSet, Partition
     return images, split
 
 
-def compare_rows(recorded: list[Row], replayed: list[Row]) -> list[Verdict]:
-    """Compare recorded and replayed rows, round by round.
+def compare(recorded: pd.DataFrame, replayed: pd.DataFrame) -> list[Verdict]:
+    """Compare the texts of recorded and of replayed rows, round by round.
 
     Columns that the record does not have are ignored, and so are values that it has not measured.
     """
-    expected, again = numbered(recorded), numbered(replayed)
-    last = max((int(row["round"]) for row in replayed), default=0)
+    then, now = by_key(recorded), by_key(replayed)
+    last = max((number for number, *_ in now), default=0)
     found: dict[int, list[tuple[str, str]]] = {}
-    for key in dict.fromkeys([*expected, *again]):
-        if (number := int(key[1])) <= last:
-            compared = compare_row(key[0], expected.get(key), again.get(key))
-            found.setdefault(number, []).extend(compared)
+    for key in dict.fromkeys([*then, *now]):
+        number, method, _ = key
+        if key not in then:
+            outcomes = [(DIFFERENT, f"{method}: a row that the record does not have")]
+        elif key not in now:
+            outcomes = [(DIFFERENT, f"{method}: no such row now")]
+        else:
+            old, new = then[key], now[key]
+            outcomes = [(alike(old[c], new.get(c, ""), c), f"{method}: {c}") for c in old if old[c]]
+        if number <= last:
+            found.setdefault(number, []).extend(outcomes)
     verdicts = []
     for number, outcomes in sorted(found.items()):
         worst = max((outcome for outcome, _ in outcomes), key=(SAME, ROUNDED, DIFFERENT).index)
-        where = [where for outcome, where in outcomes if outcome != SAME]
-        verdicts.append(Verdict(number, worst, where))
+        verdicts.append(Verdict(number, worst, [w for outcome, w in outcomes if outcome != SAME]))
     return verdicts
 
 
-def compare_row(method: str, old: Row | None, new: Row | None) -> list[tuple[str, str]]:
-    """Compare a recorded and a replayed row: the outcome of each value, and its name."""
-    if old is None:
-        return [(DIFFERENT, f"{method}: a row that the record does not have")]
-    if new is None:
-        return [(DIFFERENT, f"{method}: no such row now")]
-    return [(alike(old[c], new.get(c, ""), c), f"{method}: {c}") for c in old if old[c]]
-
-
-def numbered(rows: list[Row]) -> dict[tuple[str, str, int], Row]:
-    """Give each row a key: its method, its round, and its number among the rows of these two."""
-    seen, keyed = Counter[tuple[str, str]](), {}
-    for row in rows:
-        both = row["method"], row["round"]
-        keyed[*both, seen[both]] = row
-        seen[both] += 1
-    return keyed
+def by_key(rows: pd.DataFrame) -> dict[tuple[int, str, int], dict[str, str]]:
+    """Return rows by round, method, and the number among the rows of these two."""
+    numbers = rows.groupby(["method", "round"]).cumcount()
+    keys = zip(rows["round"].astype(int), rows["method"], numbers, strict=True)
+    return dict(zip(keys, rows.to_dict("records"), strict=True))
 
 
 def alike(old: str, new: str, column: str) -> str:

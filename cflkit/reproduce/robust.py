@@ -9,9 +9,7 @@ notebook, setting and claim; ``data/robustness.csv`` is the committed one.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import filelock
+import pandas as pd
 
 from cflkit import _project
 from cflkit.reproduce import claims, records
@@ -35,24 +34,12 @@ EXECUTED = "executed.ipynb"
 
 @dataclass(frozen=True)
 class Measurement:
-    """A lesson with a parameter ``seed``, and what is other than usual in all of its runs.
+    """A lesson with a parameter ``seed``, and what is other than usual in all of its runs."""
 
-    Attributes
-    ----------
-    lesson : Notebook
-        A lesson with a cell tagged ``claims``.
-    given : dict
-        Other values of its parameters.
-    engine : {"threads", "stacked"}, optional
-        The engine of all its federations; by default the lesson's own.
-    perturbed : bool
-        Whether every local training ends with its last bit perturbed, with the lesson's own engine.
-    """
-
-    lesson: Notebook
-    given: dict[str, Any]
-    engine: str | None = None
-    perturbed: bool = False
+    lesson: Notebook  # with a cell tagged ``claims``
+    given: dict[str, Any]  # other values of its parameters
+    engine: str | None = None  # of all its federations; by default the lesson's own
+    perturbed: bool = False  # whether every local training ends with its last bit perturbed
 
     @property
     def setting(self) -> str:
@@ -154,40 +141,33 @@ def measure(
         checked, _ = lesson.check(other | {"seed": seed})
     # As checked, since the path of one's own data must be whole in another working folder
     own = Measurement(lesson, {name: checked[name] for name in other}, engine, perturbed)
+    own.folder.mkdir(parents=True, exist_ok=True)
     try:
-        own.folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(own.folder / ".lock", timeout=0):
             own.run(seeds, side_by_side)
     except filelock.Timeout as error:
         raise NotebookError(f"{path.stem} is being measured by another process") from error
-    except OSError as error:
-        raise ParameterError(f"{own.folder} cannot be written ({error.strerror})") from error
     return own.rows(seeds)
 
 
 def write_counts(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write rows into a table; rows of the same notebook and setting give way to them."""
     measured, order = {(r["notebook"], r["setting"]) for r in rows}, list(claims.SETTINGS)
-    lock = filelock.FileLock(records.cache() / "robustness" / ".table.lock")
-    try:
-        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
-        with lock:  # two lessons may end together
-            kept = [r for r in claims.counts(path) if (r["notebook"], r["setting"]) not in measured]
-            both = sorted([*kept, *rows], key=lambda r: (r["notebook"], order.index(r["setting"])))
-            text = io.StringIO(newline="")
-            writer = csv.DictWriter(text, claims.COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(both)
-            records.write_whole(path, text.getvalue())
-    except OSError as error:
-        raise ParameterError(f"{path} cannot be written ({error.strerror})") from error
+    lock = records.cache() / "robustness" / ".table.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(lock):  # two lessons may end together
+        kept = [r for r in claims.counts(path) if (r["notebook"], r["setting"]) not in measured]
+        both = sorted([*kept, *rows], key=lambda r: (r["notebook"], order.index(r["setting"])))
+        table = pd.DataFrame(both, columns=claims.COLUMNS)
+        records.write_whole(path, table.to_csv(index=False, lineterminator="\n"))
 
 
 def listing(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the counts as text, one line per claim."""
-    lines = []
-    for row in rows:
+
+    def line(row: Mapping[str, Any]) -> str:
         failed = row["failed_seeds"].replace(" ", ", ")
-        lines.append(f"held in {row['held']} of {row['runs']}  {row['claim']}")
-        lines[-1] += f"  (not with seed {failed})" if failed else ""
-    return "\n".join(lines)
+        told = f"held in {row['held']} of {row['runs']}  {row['claim']}"
+        return f"{told}  (not with seed {failed})" if failed else told
+
+    return "\n".join(map(line, rows))
