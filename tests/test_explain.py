@@ -165,6 +165,20 @@ def test_areas_are_trapezoids_and_the_mean_curves_area_is_the_mean_area():
     assert explain.area(curves.mean(0)) == pytest.approx(float(explain.area(curves).mean()))
 
 
+def test_good_maps_beat_random_ones():
+    """The class is one bright corner, so a map that ranks it first explains best."""
+    images = torch.zeros(4, 1, 8, 8)
+    images[:, :, :2, :2] = 1.0
+    classes = torch.ones(4, dtype=torch.long)
+    right = images[:, 0].clone()
+    areas = {}
+    for name, maps in (("right", right), ("random", explain.random_maps(images, 0))):
+        found = explain.curves(Counting(), images, maps, classes, step=1)
+        areas[name] = explain.area(found.insertion).mean(), explain.area(found.deletion).mean()
+    assert areas["right"][0] > areas["random"][0] + 0.1
+    assert areas["right"][1] < areas["random"][1] - 0.1
+
+
 def test_the_centre_is_in_the_middle(images):
     maps = explain.centre_maps(images[:, :, :, :11])
     assert maps.shape == (6, 12, 11)
