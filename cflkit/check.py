@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cflkit.course.exercises import Implement, Predict
-from cflkit.course.sources import CourseError, find
+from cflkit.course.sources import CourseError, exercise_of
 
 SECONDS = 30
 
@@ -43,7 +43,7 @@ def check(exercise: str, answer: Any, seed: int = 0) -> bool:
     CourseError
         There is no such exercise, or a person judges it.
     """
-    known, rng = find(exercise), np.random.default_rng(seed)
+    known, rng = exercise_of(exercise), np.random.default_rng(seed)
     if isinstance(
         known, Predict
     ):  # its check runs an experiment, which takes long on some machines

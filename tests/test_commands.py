@@ -397,7 +397,7 @@ def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypat
     assert "[03_ocfl_temperature](" in written
     pages[1].write_text("no table")
     with pytest.raises(ValueError, match="no page has a place for ledger"):
-        readme.write()
+        readme.write_pages()
     assert (tmp_path / "ledger.csv").exists()
 
 

@@ -31,7 +31,7 @@ from cflkit.__main__ import main
 from cflkit._project import PROJECT
 from cflkit.course import sources, versions
 from cflkit.course.exercises import Explain, Implement, Predict, close, difference, same_groups
-from cflkit.course.sources import find, hidden
+from cflkit.course.sources import exercise_of, hidden
 from cflkit.divergence import cosine_divergence, earth_movers_distance, temperature
 from cflkit.federation import f1_and_accuracy
 from cflkit.methods import emd_cfl, emd_cfl_variants, fedcref, ocfl, ocfl_open
@@ -42,7 +42,7 @@ from cflkit.reproduce.papers.emd_cfl import working_range
 
 SOURCES = sources.by_lesson()
 IDS = {lesson: sources.ids(path) for lesson, path in SOURCES.items()}
-EXERCISES = {id: find(id) for ids in IDS.values() for id in ids}
+EXERCISES = {id: exercise_of(id) for ids in IDS.values() for id in ids}
 SEEDS = (0, 1, versions.HIDDEN_SEED)
 
 
@@ -363,7 +363,7 @@ def test_same_groups_ignores_the_numbers_of_clusters():
 def test_cells_are_read_as_jupytext_reads_them():
     for path in SOURCES.values():
         cells = jupytext.read(path).cells
-        assert [(c.kind, c.source, c.tags) for c in sources.read(path)] == [
+        assert [(c.kind, c.source, c.tags) for c in sources.cells_of(path)] == [
             (c.cell_type, c.source, c.metadata.get("tags", [])) for c in cells
         ]
 
@@ -386,11 +386,11 @@ def test_an_error_names_its_line_and_a_missing_cell_is_told(tmp_path, monkeypatc
     monkeypatch.setattr(sources, "SOURCES", tmp_path)
     path.write_text(text.format("f = 1"))
     with pytest.raises(sources.CourseError, match="has no cell with the tag"):
-        find("77.1")
+        exercise_of("77.1")
     path.write_text(text.format("1 / 0"))
-    sources.read.cache_clear()
+    sources.cells_of.cache_clear()
     with pytest.raises(ZeroDivisionError) as told:
-        find("77.1")
+        exercise_of("77.1")
     assert told.traceback[-1].lineno + 1 == 8
 
 
@@ -518,7 +518,7 @@ def test_nbgrader_grades_blank_half_and_whole_submissions(tmp_path, monkeypatch)
     # As in an activated environment: nbgrader calls alembic
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     name = "01_federated_averaging_exercises"
-    versions.write(tmp_path / "course")
+    versions.write_versions(tmp_path / "course")
     home = tmp_path / "course" / "nbgrader"
     settings = Config()
     settings.CourseDirectory.root = str(home)

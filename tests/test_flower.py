@@ -223,7 +223,7 @@ def test_no_message_has_samples_or_labels(clients):
     assert embeddings and parts - embeddings == {"64×10", str(size)}
     assert {client for client, _, _ in sent} == set(range(CLIENTS))
     for client, arrays, text in sent:
-        for images, labels in node.read(folder / f"{client}.npz").values():
+        for images, labels in node.samples_in(folder / f"{client}.npz").values():
             for form in (images.float(), images.float() / 255, images):
                 assert not any(one.numpy().tobytes() in arrays for one in form[:20])
                 assert not any(str(one.flatten().tolist())[1:-1] in text for one in form[:20])
@@ -545,7 +545,7 @@ def test_a_client_s_file_has_its_samples(tmp_path, kind):
         pool = pool.flatten(1)[:, :, None, None] - 0.5
     images = dataclasses.replace(images, images=pool, test_images=pool[:360])
     _, split = partition.iid(images, clients=2, draws=20)
-    read = node.read(node.save(tmp_path / "1.npz", images, split, 1))
+    read = node.samples_in(node.save(tmp_path / "1.npz", images, split, 1))
     for name, indices in split.splits.items():
         samples, labels = read[name]
         assert samples.dtype == pool.dtype and torch.equal(samples, pool[indices[1]])
@@ -568,7 +568,7 @@ GIVEN = {"train_images": FLOATS, "train_labels": LABELS, "test_labels": LABELS}
 def test_a_file_that_does_not_fit_is_refused_with_its_reason(tmp_path, arrays, reason):
     np.savez(tmp_path / "own.npz", **arrays)
     with pytest.raises(DatasetError, match=reason):
-        node.read(tmp_path / "own.npz")
+        node.samples_in(tmp_path / "own.npz")
 
 
 @pytest.mark.parametrize(

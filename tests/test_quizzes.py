@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from cflkit.course import quizzes, sources
 
-QUIZZES = {lesson: quizzes.read(source) for lesson, source in quizzes.files().items()}
+QUIZZES = {lesson: quizzes.questions_of(source) for lesson, source in quizzes.files().items()}
 
 
 def test_every_lesson_with_exercises_has_a_quiz_of_five_questions():

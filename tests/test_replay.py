@@ -74,7 +74,7 @@ def test_rows_and_values_that_are_missing_now_are_differences():
         (recorded[:2].drop(columns="ari"), ["A: ari", "B: ari"]),
         (recorded.iloc[[0, 1, 1]], ["B: a row that the record does not have"]),
     ):
-        assert replay.compare(recorded, now) == [replay.Verdict(1, DIFFERENT, where)]
+        assert replay.verdicts(recorded, now) == [replay.Verdict(1, DIFFERENT, where)]
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_the_first_round_of_a_committed_record_comes_out_again(data_root, monkey
     cflkit replay` can also replay these.
     """
     record = records.read(records.PROJECT / "data" / "results" / SMALL[paper])
-    compare, again = replay.compare, []
+    compare, again = replay.verdicts, []
     monkeypatch.setattr(
-        replay, "compare", lambda then, now: again.append(now) or compare(then, now)
+        replay, "verdicts", lambda then, now: again.append(now) or compare(then, now)
     )
     verdicts = replay.replay(record, rounds=1)
     assert [verdict.round for verdict in verdicts if verdict.round > 0] == [1]

@@ -47,7 +47,7 @@ def files() -> dict[str, Path]:
     return by_lesson("quizzes/*.yaml")
 
 
-def read(source: Path) -> list[Question]:
+def questions_of(source: Path) -> list[Question]:
     """Read the questions of a file."""
     listed = parse_yaml(source.name, source.read_text(encoding="utf-8"))
     return [Question.model_validate(one) for one in listed]
@@ -84,7 +84,7 @@ def show(number: str) -> None:
                 for one in question.answers
             ],
         }
-        for question in read(known[number])
+        for question in questions_of(known[number])
     ]
     # The browser decodes Latin letters alone, and JSON writes all others as numbers
     key = base64.b64encode(json.dumps(questions).encode("ascii")).decode("ascii")

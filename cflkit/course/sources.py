@@ -89,7 +89,7 @@ def by_lesson(pattern: str = "exercises/*.py") -> dict[str, Path]:
 
 
 @cache
-def read(path: Path) -> list[Cell]:
+def cells_of(path: Path) -> list[Cell]:
     """Read the cells of a source."""
     text = path.read_text(encoding="utf-8")
     cells: list[Cell] = []
@@ -106,10 +106,10 @@ def read(path: Path) -> list[Cell]:
 
 def ids(path: Path) -> list[str]:
     """Return the exercises of a source in their order."""
-    return list(dict.fromkeys(cell.exercise for cell in read(path) if cell.exercise))
+    return list(dict.fromkeys(cell.exercise for cell in cells_of(path) if cell.exercise))
 
 
-def find(id: str) -> Exercise:
+def exercise_of(id: str) -> Exercise:
     """Return the exercise with an id, such as ``03.2``.
 
     Raises
@@ -135,7 +135,7 @@ def executed(id: str) -> dict[str, Any]:
     path = lessons[lesson]
     if id not in (known := ids(path)):
         raise CourseError(f"no exercise {id!r}; those of lesson {lesson} are {', '.join(known)}")
-    cells = [cell for cell in read(path) if cell.kind == "code"]
+    cells = [cell for cell in cells_of(path) if cell.kind == "code"]
     own = [place for place, cell in enumerate(cells) if cell.exercise == id]
     wanted = [k for k in own if "exercise" in cells[k].tags or SOLUTION.search(cells[k].source)]
     names: dict[str, Any] = {}

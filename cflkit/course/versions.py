@@ -23,7 +23,7 @@ from nbformat import NotebookNode
 from cflkit._project import PROJECT
 from cflkit.course import quizzes, sources
 from cflkit.course.exercises import Exercise, Explain
-from cflkit.course.sources import CHECK, HEADING, SOLUTION, Cell, CourseError, find
+from cflkit.course.sources import CHECK, HEADING, SOLUTION, Cell, CourseError, exercise_of
 
 PLAN = PROJECT / "notebooks" / "course.md"
 
@@ -47,11 +47,11 @@ def with_grades(source: Path) -> NotebookNode:
     lesson = source.stem[:2]
     notebook = nbformat.v4.new_notebook()
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
-    seen = [cell for cell in sources.read(source) if "exercise" not in cell.tags]
+    seen = [cell for cell in sources.cells_of(source) if "exercise" not in cell.tags]
     for number, of_source in enumerate(seen + quiz_cells(lesson)):
         make = getattr(nbformat.v4, f"new_{of_source.kind}_cell")
         cell = make(of_source.source, id=f"{lesson}-{number}")
-        exercise = find(of_source.exercise) if of_source.exercise else None
+        exercise = exercise_of(of_source.exercise) if of_source.exercise else None
         if exercise and (heading := HEADING.match(cell.source)):
             cell.source = head(exercise) + cell.source[heading.end() :]
         facts = facts_of(cell, of_source.tags, exercise)
@@ -138,10 +138,10 @@ def solved(notebook: NotebookNode) -> NotebookNode:
 def answered(cell: NotebookNode) -> Exercise | None:
     """Return the exercise of which a cell is the answer, if it is one."""
     kind, _, place = cell.metadata["nbgrader"]["grade_id"].partition("-")
-    return find(place.replace("-", ".")) if kind == "answer" else None
+    return exercise_of(place.replace("-", ".")) if kind == "answer" else None
 
 
-def write(out: Path, solutions: bool = True) -> list[Path]:
+def write_versions(out: Path, solutions: bool = True) -> list[Path]:
     """Write a course into a folder.
 
     Parameters
@@ -183,7 +183,7 @@ def write_instructors_pack(out: Path) -> None:
     (out / "instructor").mkdir()
     key = ["# Key to the quizzes"]
     for source in quizzes.files().values():
-        questions = quizzes.read(source)
+        questions = quizzes.questions_of(source)
         written = quizzes.moodle(questions, f"Clustered federated learning/{source.stem}")
         (out / "quizzes" / f"{source.stem}.xml").write_bytes(written)
         key += ["", f"## {source.stem}"]

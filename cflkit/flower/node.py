@@ -46,7 +46,7 @@ def save(path: Path, images: ImageSet, partition: Partition, client: int) -> Pat
     return path
 
 
-def read(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
+def samples_in(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """Read a client's file: for each split, the images (or features) and the labels.
 
     It is an ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
@@ -108,7 +108,7 @@ def federation_of(
     """
     if not 0 <= client < setting.clients:
         raise DatasetError(f"clients are numbered from 0 to {setting.clients - 1}, not {client}")
-    splits = read(data)
+    splits = samples_in(data)
     pool, labels = map(torch.cat, zip(*splits.values(), strict=True))
     images = ImageSet(data.stem, pool, labels, pool[:0], labels[:0], setting.classes, files={})
     if images.shape != setting.shape:

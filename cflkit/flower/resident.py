@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cflkit.datasets import DatasetError
 from cflkit.flower.client_app import FAILED, WORKED, as_bytes, from_bytes, key_of
-from cflkit.flower.node import answered, read
+from cflkit.flower.node import answered, samples_in
 
 
 def serve(socket: Path, client: int, data: Path, shared_seed: int | None) -> None:
@@ -30,7 +30,7 @@ def serve(socket: Path, client: int, data: Path, shared_seed: int | None) -> Non
     OSError
         The socket cannot be created.
     """
-    read(data)  # a wrong file is told now, and not only to the server
+    samples_in(data)  # a wrong file is told now, and not only to the server
     key = secrets.token_bytes(32)
     for path in (socket, key_of(socket)):
         path.unlink(missing_ok=True)

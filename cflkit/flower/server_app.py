@@ -58,13 +58,13 @@ def main(grid: Grid, context: Context) -> None:
     reason = output / "error.txt"
     reason.unlink(missing_ok=True)
     try:
-        run(grid, context.run_config, output)
+        federate(grid, context.run_config, output)
     except Exception as error:
         reason.write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
         raise
 
 
-def run(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
+def federate(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
     """Run the methods with the values of ``config``.
 
     Raises

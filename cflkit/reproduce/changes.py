@@ -30,7 +30,7 @@ def affected(scene: Scene, clusters: ArrayLike) -> list[int]:
     return list(range(len(np.asarray(clusters))))
 
 
-def check(scene: Scene, clusters: ArrayLike) -> None:
+def check_scene(scene: Scene, clusters: ArrayLike) -> None:
     """Raise a `ValueError` if a scene needs more true clusters than there are."""
     if scene in ("late group", "drift") and len(members(clusters)) < 2:
         raise ValueError(f"the scene {scene!r} needs two true clusters, and there is one")

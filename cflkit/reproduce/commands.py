@@ -321,7 +321,7 @@ def write_course(out: Path, without_solutions: bool) -> None:
     from cflkit.course import versions
 
     try:
-        for path in versions.write(out, not without_solutions):
+        for path in versions.write_versions(out, not without_solutions):
             print(records.display_path(path.resolve()))
     except versions.CourseError as error:
         raise ParameterError(str(error)) from error
@@ -336,5 +336,5 @@ def write_readme() -> None:
     """
     from cflkit.reproduce import readme
 
-    for path in readme.write():
+    for path in readme.write_pages():
         print(records.display_path(path))

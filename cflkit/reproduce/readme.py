@@ -34,7 +34,7 @@ MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
 FIRST_REPORT = 90
 
 
-def write() -> list[Path]:
+def write_pages() -> list[Path]:
     """Write the ledger of the records that git tracks and the pages' tables; return the files.
 
     Raises

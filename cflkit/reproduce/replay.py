@@ -73,7 +73,7 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     methods = {name: method for name, method in line_up.items() if name in known}
     history = paper.play(run, federation, methods, count)
     text = history.table().to_csv(index=False, float_format="%.9g")
-    return compare(recorded, pd.read_csv(io.StringIO(text), **TEXTS))
+    return verdicts(recorded, pd.read_csv(io.StringIO(text), **TEXTS))
 
 
 def rounds_of(record: Record, paper: Paper, run: Any, asked: int | None) -> int:
@@ -97,7 +97,7 @@ def data_of(record: Record, paper: Paper, run: Any) -> tuple[ImageSet, Partition
     return images, split
 
 
-def compare(recorded: pd.DataFrame, replayed: pd.DataFrame) -> list[Verdict]:
+def verdicts(recorded: pd.DataFrame, replayed: pd.DataFrame) -> list[Verdict]:
     """Compare the texts of recorded and of replayed rows, round by round.
 
     Columns that the record does not have are ignored, and so are values that it has not measured.
@@ -116,11 +116,11 @@ def compare(recorded: pd.DataFrame, replayed: pd.DataFrame) -> list[Verdict]:
             outcomes = [(alike(old[c], new.get(c, ""), c), f"{method}: {c}") for c in old if old[c]]
         if number <= last:
             found.setdefault(number, []).extend(outcomes)
-    verdicts = []
+    told = []
     for number, outcomes in sorted(found.items()):
         worst = max((outcome for outcome, _ in outcomes), key=(SAME, ROUNDED, DIFFERENT).index)
-        verdicts.append(Verdict(number, worst, [w for outcome, w in outcomes if outcome != SAME]))
-    return verdicts
+        told.append(Verdict(number, worst, [w for outcome, w in outcomes if outcome != SAME]))
+    return told
 
 
 def by_key(rows: pd.DataFrame) -> dict[tuple[int, str, int], dict[str, str]]:

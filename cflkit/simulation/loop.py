@@ -98,7 +98,7 @@ def run(
         The checkpoint is damaged, was made by other code, or belongs to another run: other methods,
         options, seed, partition, data files, device, engine or hooks, or more rounds.
     """
-    check(methods, federation, rounds, central_every, until_settled)
+    check_runnable(methods, federation, rounds, central_every, until_settled)
     measuring = next(iter(methods.values())).measuring or ON_TEST_SETS
     plan = f"central every {central_every}, until settled {until_settled}"
     keeper = Keeper(checkpoint, methods, federation, plan, after) if checkpoint else None
@@ -124,7 +124,7 @@ def run(
     return history
 
 
-def check(
+def check_runnable(
     methods: Mapping[str, Method],
     federation: FederationLike,
     rounds: int,

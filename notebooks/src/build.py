@@ -139,4 +139,4 @@ if __name__ == "__main__":
         for name in wanted:
             (build_prose if given.prose else build)(SOURCES / f"{name}.py")
     write_exercises()
-    readme.write()
+    readme.write_pages()

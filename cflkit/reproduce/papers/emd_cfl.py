@@ -231,7 +231,7 @@ def federation(run: Parameters, images: base.ImageSet, split: base.Partition) ->
     """Build the federation of clients, who come and go as the run's scene says."""
     from cflkit.federation import Federation
 
-    changes.check(run.scene, split.truth)
+    changes.check_scene(run.scene, split.truth)
     presence = changes.presence(run.scene, split.truth, run.rounds, run.change, run.partition_seed)
     model = run.model if run.weights is None else f"{run.model}-{run.weights}"
     options: dict[str, Any] = {"seed": run.seed, "clients_per_round": run.participants}
