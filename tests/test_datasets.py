@@ -295,11 +295,13 @@ def emnist_digits(folder, monkeypatch):
 
 
 def kuzushiji49(folder, monkeypatch):
-    paths = [folder / "Kuzushiji49" / name for name in named.KUZUSHIJI49_FILES]
+    names = [name for name in named.MD5 if name.startswith("Kuzushiji49")]
+    paths = [folder / name for name in names]
     paths[0].parent.mkdir()
     for path, values in zip(paths, SMALL, strict=True):
         np.savez(path, values.astype(np.uint8))
-    monkeypatch.setattr(named, "KUZUSHIJI49_FILES", {path.name: md5_of(path) for path in paths})
+    for name, path in zip(names, paths, strict=True):
+        monkeypatch.setitem(named.MD5, name, md5_of(path))
     return paths
 
 
@@ -311,10 +313,10 @@ def medmnist(folder, monkeypatch, name):
     for part, (pixels, own) in (parts | {"test": (test_images, test_labels)}).items():
         coloured = np.stack([pixels] * 3, axis=3)
         arrays |= {f"{part}_images": coloured, f"{part}_labels": own[:, None]}
-    path = folder / named.MEDMNIST[name][0]
+    path = folder / name
     path.parent.mkdir()
     np.savez(path, **arrays)
-    monkeypatch.setitem(named.MEDMNIST, name, (named.MEDMNIST[name][0], md5_of(path)))
+    monkeypatch.setitem(named.MD5, name, md5_of(path))
     return [path]
 
 
@@ -324,8 +326,8 @@ def medmnist(folder, monkeypatch, name):
         ("fashion-mnist", fashion_mnist, 10),
         ("emnist-digits", emnist_digits, 10),
         ("kuzushiji49", kuzushiji49, 49),
-        ("pathmnist", partial(medmnist, name="pathmnist"), 9),
-        ("bloodmnist", partial(medmnist, name="bloodmnist"), 8),
+        ("pathmnist", partial(medmnist, name="PathMNIST/pathmnist.npz"), 9),
+        ("bloodmnist", partial(medmnist, name="BloodMNIST/bloodmnist.npz"), 8),
     ],
 )
 def test_a_set_is_what_its_files_hold(nowhere, monkeypatch, name, written, classes):

@@ -150,6 +150,8 @@ def test_the_md5_of_a_folder_is_that_of_the_images_that_were_read(tmp_path):
         ({"images": None, "features": np.full((60, 2), 1e39)}, "beyond float32 in 60 rows"),
         ({"images": None, "features": np.full((60, 2), np.nan)}, "NaN"),
         ({"features": GREY[:, 0]}, "has both 'images' and 'features'; give only one"),
+        ({"images": None}, "it needs 'labels' and 'images' or 'features'"),
+        ({"labels": LABELS[:0]}, "labels are empty"),
         ({"labels": LABELS + 1}, "number them from 0"),
         ({"labels": 2 * LABELS}, "without gaps"),
         ({"labels": LABELS.astype(float)}, "one whole number per sample"),
@@ -228,7 +230,8 @@ def wild(place):
 @pytest.mark.parametrize(
     ("prepare", "said"),
     [
-        (Path.mkdir, "one folder of images per class"),
+        (Path.mkdir, "has no folders; it must have one folder of images per class"),
+        (lambda place: (place / "cat").mkdir(parents=True), "per class: Found no valid file"),
         (folder([""], [(5, 6), (6, 6)]), "scale all images to one size"),
         (folder(["Train", "Test"]), "Test has the folders cat, dog"),
         (folder(["train", "val", "test"]), "'train' and 'test' alone"),

@@ -250,6 +250,11 @@ def test_another_seed_gives_another_split(recipe):
     assert one == same != other
 
 
+def alone(classes):
+    """Let two clients draw from classes of one sample."""
+    return partition.by_class_sets(np.arange(9), classes, [1, 1], draws=4, dirichlet=False, seed=0)
+
+
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
@@ -262,6 +267,8 @@ def test_another_seed_gives_another_split(recipe):
         (lambda: make(labels=LABELS % 2), "at least three classes; there are 2"),
         (lambda: make(labels=LABELS[:0]), "at least three classes; there are 0"),
         (lambda: make(labels=np.where(LABELS == 5, 6, LABELS)), "no sample has class 5"),
+        (lambda: alone([[0], [1]]), "all draws of a client are the same sample"),
+        (lambda: alone([[0], [9]]), "no sample has class 9 of 0 to 8"),
         (lambda: partition.iid(numbers(), clients=0), "cannot be drawn"),
         (lambda: partition.iid(numbers(), clients=10, draws=301), "cannot be drawn"),
         (lambda: partition.dirichlet(numbers(), clients=3, alpha=0), "alpha > 0"),

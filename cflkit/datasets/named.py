@@ -29,25 +29,18 @@ from cflkit.datasets.images import Array, ImageSet, as_images, fifth_for_test, r
 Reader = Callable[[DataFiles], Sequence[Array]]
 
 ZENODO = "https://zenodo.org/records/10519652/files/"
-# The file of each set and its MD5
-MEDMNIST = {
-    "pathmnist": ("PathMNIST/pathmnist.npz", "a8b06965200029087d5bd730944a56c1"),
-    "bloodmnist": ("BloodMNIST/bloodmnist.npz", "7053d0359d879ad8a5505303e11de1dc"),
-    "bloodmnist-rebuilt": (
-        "BloodMNIST/bloodmnist_rebuilt.npz",
-        "435c38bc14976809f1ba941504459064",
-    ),
-}
 KUZUSHIJI49 = "http://codh.rois.ac.jp/kmnist/dataset/k49/"
-KUZUSHIJI49_FILES = {
-    "k49-train-imgs.npz": "7ac088b20481cf51dcd01ceaab89d821",
-    "k49-train-labels.npz": "44a8e1b893f81e63ff38d73cad420f7a",
-    "k49-test-imgs.npz": "d352e201d846ce6b94f42c990966f374",
-    "k49-test-labels.npz": "4da6f7a62e67a832d5eb1bd85c5ee448",
-}
-CIFAR10_SUBSET = {
+# Checksums of the files that torchvision does not list
+MD5 = {
+    "PathMNIST/pathmnist.npz": "a8b06965200029087d5bd730944a56c1",
+    "BloodMNIST/bloodmnist.npz": "7053d0359d879ad8a5505303e11de1dc",
+    "BloodMNIST/bloodmnist_rebuilt.npz": "435c38bc14976809f1ba941504459064",
     "CIFAR10/cifar10_subset_train.npz": "bec310e19ebaa902f7f7fa7acf1367fc",
     "CIFAR10/cifar10_subset_test.npz": "de453a8049acd30d46d14912d2cd30c2",
+    "Kuzushiji49/k49-train-imgs.npz": "7ac088b20481cf51dcd01ceaab89d821",
+    "Kuzushiji49/k49-train-labels.npz": "44a8e1b893f81e63ff38d73cad420f7a",
+    "Kuzushiji49/k49-test-imgs.npz": "d352e201d846ce6b94f42c990966f374",
+    "Kuzushiji49/k49-test-labels.npz": "4da6f7a62e67a832d5eb1bd85c5ee448",
 }
 # The number of images in each domain
 PACS = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
@@ -166,23 +159,22 @@ def cifar10_subset(files: DataFiles) -> Sequence[Array]:
 
     Where the files of the subset are missing, it is cut from the whole of CIFAR-10.
     """
-    if not all(map(files.locate, CIFAR10_SUBSET)):
+    paths = [path for path in MD5 if path.startswith("CIFAR10/")]
+    if not all(map(files.locate, paths)):
         images, labels, test_images, test_labels = cifar10(files)
         pool, test = first_of_each(labels, 1600), first_of_each(test_labels, 400)
         return images[pool], labels[pool], test_images[test], test_labels[test]
-    parts = [read_arrays(files.fetch(*part, urls=())) for part in CIFAR10_SUBSET.items()]
+    parts = [read_arrays(files.fetch(path, MD5[path], urls=())) for path in paths]
     return [part[key] for part in parts for key in ("images", "labels")]
 
 
-def medmnist(files: DataFiles) -> Sequence[Array]:
+def medmnist(files: DataFiles, path: str) -> Sequence[Array]:
     """Read PathMNIST or BloodMNIST; the pool is train and validation images, as in OCFL."""
-    relative, md5 = MEDMNIST[files.name]
-    filename = Path(relative).name
-    if files.name == "bloodmnist-rebuilt" and not files.locate(relative):
+    filename = Path(path).name
+    if "rebuilt" in filename and not files.locate(path):
         remedy = f"take the original, 'bloodmnist', or copy {filename} (made from the source "
-        raise files.missing(relative, remedy + "photographs; no server has it)")
-    path = files.fetch(relative, md5, [f"{ZENODO}{filename}?download=1"])
-    arrays = read_arrays(path)
+        raise files.missing(path, remedy + "photographs; no server has it)")
+    arrays = read_arrays(files.fetch(path, MD5[path], [f"{ZENODO}{filename}?download=1"]))
     images, labels = (
         np.concatenate([arrays[f"train_{kind}"], arrays[f"val_{kind}"]])
         for kind in ("images", "labels")
@@ -192,11 +184,9 @@ def medmnist(files: DataFiles) -> Sequence[Array]:
 
 def kuzushiji49(files: DataFiles) -> Sequence[Array]:
     """Read Kuzushiji-49: 49 classes of cursive Japanese characters with unequal frequencies."""
-    paths = [
-        files.fetch(f"Kuzushiji49/{filename}", md5, [KUZUSHIJI49 + filename])
-        for filename, md5 in KUZUSHIJI49_FILES.items()
-    ]
-    return [read_arrays(path)["arr_0"] for path in paths]
+    paths = [path for path in MD5 if path.startswith("Kuzushiji49/")]
+    found = [files.fetch(path, MD5[path], [KUZUSHIJI49 + Path(path).name]) for path in paths]
+    return [read_arrays(path)["arr_0"] for path in found]
 
 
 def pacs(files: DataFiles, side: int) -> Sequence[Array]:
@@ -251,9 +241,9 @@ SETS: dict[str, tuple[Reader, int]] = {
     "emnist-digits": (emnist_digits, 10),
     "cifar10": (cifar10, 10),
     "cifar10-subset": (cifar10_subset, 10),
-    "pathmnist": (medmnist, 9),
-    "bloodmnist": (medmnist, 8),
-    "bloodmnist-rebuilt": (medmnist, 8),
+    "pathmnist": (partial(medmnist, path="PathMNIST/pathmnist.npz"), 9),
+    "bloodmnist": (partial(medmnist, path="BloodMNIST/bloodmnist.npz"), 8),
+    "bloodmnist-rebuilt": (partial(medmnist, path="BloodMNIST/bloodmnist_rebuilt.npz"), 8),
     "kuzushiji49": (kuzushiji49, 49),
     "pacs": (partial(pacs, side=227), 7),
     "pacs-64": (partial(pacs, side=64), 7),
