@@ -156,7 +156,7 @@ def test_the_first_round_of_a_committed_record_comes_out_again(data_root, monkey
     assert [verdict.round for verdict in verdicts if verdict.round > 0] == [1]
     for verdict in verdicts:
         assert verdict.outcome != DIFFERENT, verdict
-    _, now = again
+    [now] = again
     assert set(now.loc[now["round"].eq("1"), "method"]) == set(record.summary)
 
 
