@@ -140,7 +140,9 @@ SMALL = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("paper", SMALL)
+@pytest.mark.parametrize(
+    "paper", ["ocfl", "emd-cfl", pytest.param("fedcref", marks=pytest.mark.nightly)]
+)
 def test_the_first_round_of_a_committed_record_comes_out_again(data_root, monkeypatch, paper):
     """Results are the same up to rounding on any machine, and on some to the last digit.
 
