@@ -408,14 +408,14 @@ def test_a_grid_that_is_ended_or_killed_ends_as_if_it_was_not(small_grid, tmp_pa
 def test_runs_whose_outcomes_nobody_reads_any_more_are_ended(tmp_path, monkeypatch):
     script = tmp_path / "python"
     script.write_text(
-        '#!/bin/sh\n[ "$3" = quick ] && exit\n'
+        "#!/bin/sh\n[ $3 = quick ] && echo 'error: not so' >&2 && exit 2\n"
         f"trap 'touch {tmp_path}/ended; exit' TERM\ntouch {tmp_path}/begun\n"
         "sleep 60 >/dev/null 2>&1 & wait\n"  # which must not keep the output open
     )
     script.chmod(0o755)
     monkeypatch.setattr(grid.sys, "executable", str(script))
     outcomes = grid.run_all([grid.Process(name, [name]) for name in ("quick", "long")], 2)
-    next(outcomes)
+    assert next(outcomes) == ("quick", "not so")
     begin = time.monotonic()
     while not (tmp_path / "begun").exists():
         assert time.monotonic() - begin < 60, "the run did not begin"
