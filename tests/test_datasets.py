@@ -189,7 +189,7 @@ def test_missing_and_offline(nowhere, name):
         ("bloodmnist", "BloodMNIST/bloodmnist.npz", "7053d0359d"),
     ],
 )
-@pytest.mark.parametrize("content", [b"", gzip.compress(bytes(1000))[:20]])
+@pytest.mark.parametrize("content", [b"", gzip.compress(bytes(1000))[:20]], ids=["empty", "cut"])
 def test_a_damaged_file_is_named_with_both_checksums(nowhere, name, relative, published, content):
     file = nowhere / relative
     file.parent.mkdir(parents=True)
