@@ -199,7 +199,8 @@ def make(
     else:
         groups, manipulated = ROTATIONS[version], None
     if clients is None or clients < len(groups) or clients % len(groups):
-        raise PartitionError(f"{version} has {len(groups)} groups, which must divide clients")
+        found = f"{version} has {len(groups)} groups"
+        raise PartitionError(f"{found}: clients must be a multiple of this number")
     return by_groups(images, groups, manipulated, recipe)
 
 
