@@ -638,7 +638,7 @@ def test_wrong_settings_are_told_before_any_node_is_asked(clients, tmp_path, con
         ({"config": {"methods": "{A: {method: fedavgg}}"}}, "unknown method 'fedavgg'"),
         ({"config": {"methods": "{A: {method: ifca, k: many}}"}}, "method 'ifca': .*k"),
         ({"version": "upside-down"}, "unknown version 'upside-down'"),
-        ({"clients": 3}, "must divide clients"),
+        ({"clients": 3}, "clients must be a multiple"),
         ({"dataset": "digit"}, "digit"),
     ],
 )

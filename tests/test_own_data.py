@@ -309,7 +309,10 @@ def features_of_two_domains(digits):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lesson", ["03_ocfl_temperature", "05_emd_cfl"])
+@pytest.mark.parametrize(
+    "lesson",
+    ["03_ocfl_temperature", pytest.param("05_emd_cfl", marks=pytest.mark.nightly)],
+)
 @pytest.mark.parametrize("make", [floats_in_a_file, folder_of_pictures, features_of_two_domains])
 def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys, make, lesson):
     monkeypatch.chdir(tmp_path)
@@ -341,7 +344,7 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
     assert f"/{path}; run it again without --missing" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "lesson", ["01_federated_averaging", "02_when_clients_disagree", "05_emd_cfl"]
 )

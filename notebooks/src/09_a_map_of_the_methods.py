@@ -206,14 +206,12 @@ def best_thresholds():
     emd = methods.make("emd-cfl")
     emd.setup(federation.server, theta[0])
     federation.converse(emd.meet(everyone, trained))
-    fedclust = methods.make("fedclust", threshold=1.0)
-    fedclust.setup(federation.server, theta[0])
     pixels = [federation.inputs(rows) for rows in split.train]
     angles = principal_angles([class_directions(x.flatten(1), y) for x, y in pixels])
     distances = {
         "EMD-CFL": emd.scores.numpy(),
         "PACFL": angles,
-        "FedClust": pairwise(trained[:, fedclust.columns()], "euclidean"),
+        "FedClust": pairwise(trained[:, federation.server.last_layer()], "euclidean"),
     }
     return {name: working_range(matrix, truth) for name, matrix in distances.items()}
 
