@@ -57,7 +57,7 @@ def warn_of_stacks(network: nn.Module) -> None:
     """Say that convolutions are slow in stacks on a CPU; steps of smaller networks are not."""
     if any(isinstance(layer, nn.Conv2d) for layer in network.modules()):
         warnings.warn(
-            "the engine 'stacked' is made for GPUs: on a CPU, it takes about twice as long as threads",
+            "the engine 'stacked' is made for GPUs: on a CPU, it takes twice as long as threads",
             stacklevel=3,
         )
 
