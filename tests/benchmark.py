@@ -28,7 +28,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from cflkit import (
     clustering,
     datasets,
-    explain,
     methods,
     metrics,
     models,
@@ -37,13 +36,11 @@ from cflkit import (
     simulation,
 )
 from cflkit.datasets import ImageSet
-from cflkit.divergence import cosine_divergence, earth_movers_distance
+from cflkit.divergence import cosine_divergence
 from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.federation.clients import autocast
 from cflkit.federation.training import run_in_threads
-from cflkit.methods.fedcref_variants import PerfectAssociations
-from cflkit.partition import shifts
-from cflkit.reproduce import notebooks, papers, records, sample_clustering
+from cflkit.reproduce import notebooks, papers, records
 from cflkit.reproduce.records import PROJECT
 from cflkit.simulation.loop import peak_memory
 
@@ -235,99 +232,6 @@ def peak(model, clients):
     print(peak_memory(torch.device("cpu")))
 
 
-def transport():
-    """Measure EMD-CFL's distances: one by samples and dimensions, all pairs by clients."""
-    generator = np.random.default_rng(0)
-    rows = []
-    sizes = [(n, 115) for n in (128, 256, 512, 1024)] + [(512, d) for d in (16, 460, 1843)]
-    for n, d in sizes:
-        a, b = np.abs(generator.normal(size=(2, n, d)))
-        solvers = {
-            "exact": lambda a=a, b=b: earth_movers_distance(a, b),
-            "Sinkhorn": lambda a=a, b=b: earth_movers_distance(a, b, sinkhorn=0.1),
-        }
-        rows.append({"samples a side": n, "dimensions": d, **seconds_of(solvers)})
-    images = noise((1, 28, 28), count=600)
-    for clients in (4, 8, 16, 32):
-        shifted, split = shifts.make(
-            dataclasses.replace(images, test_images=images.images, test_labels=images.labels),
-            "quarter-turn",
-            clients=clients,
-            samples=30,
-        )
-        federation = Federation(shifted, split, "emd-cnn-small", LocalTraining(epochs=3, lr=0.01))
-        jobs = everyone(federation)
-        trained = federation.train(jobs, 0)
-
-        def cluster(federation=federation, jobs=jobs, trained=trained):
-            method = methods.make("emd-cfl")
-            method.setup(federation.server, federation.initial())
-            federation.converse(method.meet(jobs.client_of, trained))
-
-        parts = {
-            "training": lambda f=federation, j=jobs: f.train(j, 0),
-            "all pairs": cluster,
-        }
-        rows.append({"clients": clients, **seconds_of(parts)})
-    return pd.DataFrame(rows)
-
-
-def autoencoders():
-    """Measure FedCRef's training of the same autoencoders in turn, on threads, and as one stack.
-
-    Also measure, once, an iteration of 25 clients with 500 images per class, as in the authors'
-    code.
-    """
-    adam = LocalTraining(epochs=1, optimizer="adam", lr=1e-3)
-    images, threads = federate("autoencoder", 90, 500, 1, 32, (1, 28, 28))
-    _, stacked = federate("autoencoder", 90, 500, 1, 32, (1, 28, 28), engine="stacked")
-    pixels, network = images.images.float() / 255, models.make("autoencoder", (1, 28, 28), 10)
-
-    def one_after_the_other():
-        for client in range(threads.clients):
-            trained = copy.deepcopy(network)
-            optimizer = torch.optim.Adam(trained.parameters(), lr=adam.lr)
-            for batch in threads.batches(client, 0):
-                optimizer.zero_grad()
-                F.mse_loss(trained(pixels[batch]), pixels[batch].flatten(1)).backward()
-                optimizer.step()
-
-    ways = {
-        "one after the other": one_after_the_other,
-        "cflkit, threads": lambda: threads.train(everyone(threads).replace(training=adam), 0),
-        "cflkit, stacked": lambda: stacked.train(everyone(stacked).replace(training=adam), 0),
-    }
-    table = pd.Series(seconds_of(ways), name="seconds").rename_axis("way").reset_index()
-    table["ratio"] = table["seconds"] / table["seconds"].iloc[-1]
-    many = noise((1, 28, 28), count=60_000)
-    _, split = partition.class_mixtures(many, clients=25, samples_per_class=500)
-    federation = Federation(many, split, "autoencoder", engine=stacked.engine)
-    labels = sample_clustering.first_clusters("dirty-uniform", many, split)
-    truth = [many.labels[indices] for indices in split.train]
-    method = PerfectAssociations(start=labels, truth=truth)
-    method.setup(federation.server, federation.initial())
-    clusters = len(method.owner)
-    begin = perf_counter()
-    federation.converse(method.round(0))
-    name = f"an iteration, 25 clients, {clusters} clusters"
-    table.loc[len(table)] = {"way": name, "seconds": perf_counter() - begin}
-    return table
-
-
-def explanations():
-    """Measure GradCAM, insertion and deletion on 350 images of 28×28 pixels, in steps of 20."""
-    _, federation = federate("compact-cnn", 1, 500, 1, 32, (1, 28, 28))
-    network = federation.network(federation.initial())
-    inputs, classes = federation.inputs(range(350))
-    layer = models.LAST_FEATURES["compact-cnn"]
-    maps = explain.gradcam(network, inputs, classes, layer)
-    ways = {
-        "GradCAM": lambda: explain.gradcam(network, inputs, classes, layer),
-        "both curves": lambda: explain.curves(network, inputs, maps, classes, step=20),
-    }
-    return pd.Series(seconds_of(ways), name="seconds").rename_axis("way").reset_index()
-
-
 def lockstep():
     """Measure seven methods of the default scenario together, and each of them alone."""
     lesson = notebooks.read_notebook(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
@@ -458,9 +362,6 @@ def main(wanted, path) -> None:
     parts = {
         "ways": lambda: pd.concat([ways(model) for model in WORK], ignore_index=True),
         "growth": growth,
-        "transport": transport,
-        "autoencoders": autoencoders,
-        "explanations": explanations,
         "lockstep": lockstep,
         "many": many,
         "real federation": real_federation,
