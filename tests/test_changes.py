@@ -108,6 +108,7 @@ def last(scene, tmp_path=None, **options):
     return emd_cfl.play(run, home, lines, run.rounds, checkpoint, progress=False).table()
 
 
+@pytest.mark.slow
 def test_in_drift_the_truth_changes_and_only_some_methods_follow(tmp_path):
     table = last("drift", tmp_path, change=3)
     assert table.groupby("method")["round"].max().eq(5).all()
@@ -138,6 +139,7 @@ def test_a_run_with_drift_that_is_interrupted_ends_as_if_it_was_not(tmp_path, mo
     assert last("drift", tmp_path, change=3)[columns].equals(whole[columns])
 
 
+@pytest.mark.slow
 def test_a_late_group_gets_its_own_cluster_where_the_method_looks_again():
     table = last("late group", change=2)
     final = table[table["round"] == 5].set_index("method")["ari"]

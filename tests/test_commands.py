@@ -337,6 +337,7 @@ def test_the_entry_ends_with_the_status_of_the_command(monkeypatch):
 HEAVY = {"torch", "torchvision", "matplotlib", "captum", "sklearn", "hdbscan", "papermill"}
 
 
+@pytest.mark.slow
 def test_help_records_and_ledger_do_not_wait_for_torch(tmp_path):
     commands = {
         "Usage: ": ["--help"],

@@ -11,6 +11,7 @@ from cflkit.reproduce.distances import MeasuredEMDCFL
 NETWORK = {"model": "emd-cnn-small", "training": LocalTraining(5, 16, lr=0.01, momentum=0.9)}
 
 
+@pytest.mark.slow
 def test_distances_are_those_of_two_nested_loops(federate_turned):
     federation = federate_turned(**NETWORK)
     jobs = Jobs(federation.initial()[None], torch.zeros(6, dtype=torch.int64), torch.arange(6))

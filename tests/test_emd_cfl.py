@@ -235,6 +235,7 @@ def test_it_finds_the_turned_clients_and_shares_the_oracles_training(history):
     assert run.summary()["Oracle"]["worst_accuracy"] == table.loc[("Oracle", 2), "worst_accuracy"]
 
 
+@pytest.mark.slow
 def test_scores_are_the_distances_of_the_paper(history, turned):
     """The score of one pair is computed here from the networks themselves."""
     line_up, federation, _ = history
@@ -390,6 +391,7 @@ def test_the_tables_oracle_is_the_oracle_if_all_take_part_and_waits_if_not(turne
     assert (waiting.labels[present[0]] == waiting.labels[present[1]]) == together
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.0, 2.5])
 def test_no_threshold_takes_the_truth_from_the_tables_oracle(turned, epsilon):
     federation = federate(turned)
@@ -416,6 +418,7 @@ def test_checkpoints_hold_what_was_measured_where_only_some_clients_take_part(tu
     assert again.state().keys() == whole.state().keys() > {"scores", "seen", "neighbourhoods"}
 
 
+@pytest.mark.slow
 def test_options_reach_the_distances(turned, normalised):
     """Test one score: BatchNorm in training mode, Sinkhorn's distance, and few samples."""
     federation = federate(turned, model=normalised)
@@ -440,6 +443,7 @@ def test_options_reach_the_distances(turned, normalised):
         assert abs(changed.scores - method.scores)[owner, other] > 1e-4, name
 
 
+@pytest.mark.slow
 def test_as_published_each_distance_is_projected_and_has_columns_of_unit_length(turned):
     """With all samples in each distance, only the projections differ from those as intended."""
     federation = federate(turned)

@@ -267,6 +267,7 @@ OTHERWISE = {
 }
 
 
+@pytest.mark.slow
 def test_solutions_agree_with_the_kit_and_with_libraries():
     for id, function in OTHERWISE.items():
         for seed in SEEDS:

@@ -566,6 +566,7 @@ def test_dirty_clusters_become_cleaner_and_find_each_other(clients, dealt):
     assert len(row["edges"].split("|")) == method.edges.sum() // 2
 
 
+@pytest.mark.slow
 def test_perfect_associations_are_never_wrong_and_isolate_nothing_shared(clients, dealt, small):
     federation = clients()
     truth = truth_of(federation)
@@ -594,6 +595,7 @@ def test_isolated_clusters_end_a_run_without_communities(clients, dealt):
     assert made["F"].finished
 
 
+@pytest.mark.slow
 def test_a_cluster_that_vanished_does_not_end_a_run(clients, dealt):
     """A client with fewer networks than clusters wanted continues with the networks it has."""
     federation = clients()
@@ -683,6 +685,7 @@ def test_a_row_has_the_mean_and_the_smallest_accuracy_of_the_clients(clients, de
     assert row["worst_accuracy"] == pytest.approx(min(each))
 
 
+@pytest.mark.slow
 def test_all_data_in_one_place_are_a_row_like_the_others(clients, dealt):
     history, _ = run({"F": OPTIONS}, clients(), dealt, 1)
     row = fedcref_measures.centralised([5, 5, 5, 3, 3, 7], [0, 0, 1, 1, 1, 1])

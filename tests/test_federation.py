@@ -416,6 +416,7 @@ def test_padding_has_no_share_in_a_loss():
     assert schedule.groups(0, alike=False) == [[0, 1, 2]]  # all, as most have a batch
 
 
+@pytest.mark.slow
 def test_stacked_training_leaves_the_global_generator_alone(federate):
     federation = federate("ocfl-cnn", engine="stacked")
     torch.manual_seed(0)
@@ -478,6 +479,7 @@ def test_tf32_is_on_only_if_asked_for(precision, expected):
     assert [switch.fp32_precision for switch in switches] == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
 @pytest.mark.parametrize("model", ["ocfl-cnn", "compact-bn"])
 def test_all_tensors_are_on_the_device_of_the_federation(federate, monkeypatch, engine, model):
@@ -499,6 +501,7 @@ def test_all_tensors_are_on_the_device_of_the_federation(federate, monkeypatch, 
     assert {answer.device.type for answer in answers} == {"meta"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["compact-cnn", "ocfl-cnn"])
 def test_same_seed_same_bits_whatever_else_is_trained(federate, model):
     """This also holds with dropout, whose masks must not depend on the order of threads."""

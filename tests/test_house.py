@@ -19,6 +19,7 @@ def test_no_file_of_the_first_ring_is_large():
     assert {path: n for path, n in lengths.items() if n > house.LARGE} == {}
 
 
+@pytest.mark.slow
 def test_no_function_is_long_and_no_imports_form_a_circle():
     for path in (PROJECT / "cflkit").rglob("*.py"):
         for place, lines, _ in house.functions(path.read_text(encoding="utf-8"), path.name):

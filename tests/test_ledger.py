@@ -428,6 +428,7 @@ def test_explanations_are_means_over_clusters_of_gradcams_scores():
     assert set(table.loc[table["table"] == "figure 8", "reduced_status"]) == {"not run"}
 
 
+@pytest.mark.slow
 def test_average_ranks_of_the_archived_scores_are_the_printed_ones():
     """There is a record per scenario of Figure 8, with the scores of the authors' archive."""
     paper = PAPERS["ocfl-explanations"]

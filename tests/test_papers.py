@@ -199,6 +199,7 @@ def test_methods_of_emd_cfls_lesson_are_of_its_line_up(field):
         emd_cfl.Parameters.checked(usual | {"only": []})
 
 
+@pytest.mark.slow
 def test_emd_cfl_joins_ocfls_line_up_if_it_is_named_and_clients_have_validation_samples():
     usual = ledger.defaults("03_ocfl_temperature")
     names = ["EMD-CFL", "OCFL-HDB"]

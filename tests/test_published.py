@@ -201,6 +201,7 @@ def golden(table, archive):
     return compared, wrong
 
 
+@pytest.mark.slow
 def test_table_1_follows_from_the_archived_labels(archive):
     """Of 648 numbers, 578 can be read in our copy of the paper and are reproduced to rounding.
 

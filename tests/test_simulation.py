@@ -469,6 +469,7 @@ def test_requests_of_several_methods_are_answered_once(federate):
     assert torch.equal(line["other"].models, line["usual"].models)
 
 
+@pytest.mark.slow
 def test_rows_hold_what_they_say(federate):
     federation, line = federate(), line_up()
     history = run(line, federation)
