@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,6 @@ Labels = NDArray[np.int64]
 Distances = NDArray[np.float64]
 Noise = Literal["own cluster", "singletons", "nearest"]
 Linkage = Literal["average", "complete", "single", "weighted"]
-NOISE_POLICIES, LINKAGES = get_args(Noise), get_args(Linkage)
 
 
 class Clusterer(ABC):
@@ -216,7 +215,7 @@ def make(name: str, **options: Any) -> Clusterer:
 
 
 def assign_noise(distance: Distances, labels: Labels, policy: str) -> Labels:
-    """Assign clients with the label −1 to clusters, by one of `NOISE_POLICIES`."""
+    """Assign clients with the label −1 to clusters, by a policy of `Noise`."""
     noise = np.flatnonzero(labels == -1)
     clusters = np.unique(labels[labels != -1])
     assigned = labels.copy()

@@ -1,3 +1,5 @@
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,7 +38,7 @@ def test_clear_clusters_are_found(name, sizes):
 
 
 @pytest.mark.parametrize("sizes", [(5, 5, 5), (3, 7, 5), (10, 10, 10), (7, 14, 9)])
-@pytest.mark.parametrize("linkage", clustering.LINKAGES)
+@pytest.mark.parametrize("linkage", get_args(clustering.Linkage))
 def test_cutting_a_dendrogram_finds_clear_clusters(sizes, linkage):
     gamma, truth = blocks(sizes)
     cut = clustering.make("agglomerative", threshold=0.4, linkage=linkage)
@@ -63,13 +65,13 @@ def test_merge_heights_are_those_of_the_linkage(linkage, last):
     assert heights.tolist() == [1, last]
 
 
-@pytest.mark.parametrize("linkage", clustering.LINKAGES)
+@pytest.mark.parametrize("linkage", get_args(clustering.Linkage))
 def test_clients_at_the_threshold_from_each_other_are_not_merged(linkage):
     cut = clustering.make("agglomerative", threshold=1.0, linkage=linkage)
     assert cut.fit_predict(1 - np.eye(3)).tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("linkage", clustering.LINKAGES)
+@pytest.mark.parametrize("linkage", get_args(clustering.Linkage))
 def test_where_there_are_fewer_clients_than_clusters_each_is_alone(linkage):
     told = clustering.make("agglomerative", n_clusters=9, linkage=linkage)
     assert told.fit_predict(1 - np.eye(4)).tolist() == [0, 1, 2, 3]
@@ -187,7 +189,7 @@ def test_noise_policies(policy, expected):
     assert clustering.assign_noise(distance, labels, policy).tolist() == expected
 
 
-@pytest.mark.parametrize("policy", clustering.NOISE_POLICIES)
+@pytest.mark.parametrize("policy", get_args(clustering.Noise))
 def test_all_noise_has_an_outcome(policy):
     distance = np.ones((4, 4)) - np.eye(4)
     settled = clustering.assign_noise(distance, np.full(4, -1), policy)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pydantic import BeforeValidator
 from torch import Tensor
 
@@ -19,8 +19,6 @@ from cflkit.methods.base import all_pairs, whole_numbers
 Matrix = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Edges = NDArray[np.bool_]
-# One label per sample of each client
-Clusterings = Sequence[ArrayLike]
 
 
 class LocalClusters(NamedTuple):
