@@ -20,15 +20,17 @@ from cflkit.federation import (
     Train,
     ask_clients,
     clients,
+    graphs,
     machine,
     stacked,
     training,
 )
 from cflkit.federation.clients import Batch, Clients
-from cflkit.federation.machine import products_on_cuda
+from cflkit.federation.federation import TRAIN
+from cflkit.federation.machine import ENGINES, products_on_cuda
 from cflkit.federation.seeds import dropout_seeds, step_keys
-from cflkit.federation.stacked import Schedule, train_in_stacks
-from cflkit.federation.training import blas_libraries, train_in_threads
+from cflkit.federation.stacked import Schedule
+from cflkit.federation.training import blas_libraries
 from cflkit.models.rows import RowModel, digests
 from cflkit.partition import Partition
 
@@ -76,7 +78,7 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("training", [SGD, MOMENTUM, ADAM], ids=["sgd", "momentum", "adam"])
 def test_each_client_trains_as_a_plain_loop_would(float64, federate, small, engine, training):
     federation = federate(training=training, engine=engine)
@@ -101,7 +103,7 @@ def loss_by_hand(network, pixels, labels, weights, anchor, training):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "options",
     [
@@ -148,7 +150,7 @@ def test_weights_and_penalties_do_what_their_formulas_say(
         torch.testing.assert_close(trained[job], expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_weights_of_one_are_no_weights_and_the_start_is_the_usual_anchor(federate, engine):
     federation = federate(engine=engine)
     jobs = everyone(federation)
@@ -161,14 +163,14 @@ def test_weights_of_one_are_no_weights_and_the_start_is_the_usual_anchor(federat
     assert torch.equal(federation.train(pulled, 0), federation.train(named, 0))
 
 
-@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_no_jobs_have_no_models(federate, engine):
     federation = federate(engine=engine)
     trained = federation.train(everyone(federation).part([]), 0)
     assert trained.shape == (0, federation.parameters)
 
 
-@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_job_without_samples_keeps_its_model(federate, engine):
     federation = federate(engine=engine)
     training = replace(federation.training, weight_decay=0.1)
@@ -456,7 +458,7 @@ def test_a_stack_counts_what_the_backward_pass_keeps(federate):
     assert bytes_of[0] > 8 * 4 * 10 * (2 * 64 + 2 * 16)
 
 
-@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_bfloat16_is_coarser_and_points_the_same_way(federate, engine):
     exact = federate(engine=engine)
     coarse = federate(engine=engine, training=replace(exact.training, precision="bfloat16"))
@@ -467,6 +469,26 @@ def test_bfloat16_is_coarser_and_points_the_same_way(federate, engine):
     assert 1e-4 < difference < 0.1
     assert not torch.equal(exact.predict(jobs)[0], coarse.predict(jobs)[0])
     assert {t.dtype for t in (coarse.predict(jobs)[0], coarse.embed(jobs)[0])} == {torch.float32}
+
+
+@pytest.mark.parametrize("local", [SGD, MOMENTUM, ADAM], ids=["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("model", ["perceptron", "compact-bn"])
+def test_graphs_make_the_steps_of_threads(federate, model, local):
+    """Without CUDA a step is not captured; what is replayed must only read what is copied."""
+    local = replace(local, penalty="proximal", strength=0.1)
+    threads, other = (federate(model, local, engine=engine) for engine in ("threads", "graphs"))
+    first = everyone(threads)
+    anchor = list(threads.blueprint.initials(threads.clients, 7))
+    weights = [torch.linspace(0, 1, n) for n in threads.data.sizes]
+    for jobs in (first, first.replace(anchor=anchor), first.replace(weights=weights)):
+        for t in range(2):  # the second training replays the steps of the first one
+            torch.testing.assert_close(other.train(jobs, t), threads.train(jobs, t), rtol=0, atol=0)
+
+
+def test_keys_of_all_steps_at_once():
+    for seed in dropout_seeds(0, [3, 5], 2):
+        one_by_one = [step_keys(seed, step) for step in range(20)]
+        assert torch.equal(graphs.keys_of_steps(seed, 20), torch.stack(one_by_one))
 
 
 @pytest.mark.parametrize(("precision", "expected"), [("float32", "ieee"), ("tf32", "tf32")])
@@ -480,11 +502,11 @@ def test_tf32_is_on_only_if_asked_for(precision, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("model", ["ocfl-cnn", "compact-bn"])
 def test_all_tensors_are_on_the_device_of_the_federation(federate, monkeypatch, engine, model):
     """Stand in for a GPU: operations refuse to mix torch's device ``meta`` with the CPU."""
-    for module in (training, stacked, clients):  # autocast does not know this device
+    for module in (training, graphs, stacked, clients):  # autocast does not know this device
         monkeypatch.setattr(module, "autocast", lambda *_: nullcontext())
     local = replace(MOMENTUM, penalty="cosine", strength=0.1)
     federation = federate(model, training=local, device="meta", engine=engine)
@@ -494,8 +516,7 @@ def test_all_tensors_are_on_the_device_of_the_federation(federate, monkeypatch, 
         weights=[torch.ones(8)] * federation.clients,
     )
     trained = torch.empty(len(jobs), jobs.models.shape[1], device="meta")
-    train_all = train_in_threads if engine == "threads" else train_in_stacks
-    train_all(federation.data, jobs, 0, local, trained)
+    TRAIN[engine](federation.data, jobs, 0, local, trained)
     answers = [*federation.predict(jobs), *federation.losses(jobs), *federation.embed(jobs)]
     answers += federation.embed(jobs, train_mode=True)
     assert {answer.device.type for answer in answers} == {"meta"}
@@ -512,7 +533,7 @@ def test_same_seed_same_bits_whatever_else_is_trained(federate, model):
     assert torch.equal(first, other.train(backwards, 1).flip(0))
 
 
-@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engine):
     """The result is the same as for a client that holds only these samples."""
     parts = [torch.arange(0, 20), torch.arange(30, 43)]
@@ -530,7 +551,7 @@ def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engi
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("engine", ["threads", "stacked"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_autoencoders_learn_to_reconstruct(federate, small, split, engine):
     training = LocalTraining(epochs=10, batch_size=16, optimizer="adam", lr=1e-3)
     federation = federate("autoencoder", training, engine=engine)

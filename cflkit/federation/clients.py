@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import psutil
@@ -26,7 +27,7 @@ from cflkit.partition import Partition
 
 CENTRAL = "central"
 # The largest number of images in one forward pass, by engine
-AT_ONCE = {"threads": 512, "stacked": 4096}
+AT_ONCE = {"threads": 512, "stacked": 4096, "graphs": 4096}
 # How many bytes the backward pass of a gradient may keep. A share of the free memory would change
 # the last bits with what else is running
 KEPT = 2**30
@@ -135,8 +136,10 @@ class Clients:
             name: [torch.from_numpy(indices) for indices in parts]
             for name, parts in partition.splits.items()
         }
+        # What the engine `graphs` has captured, by the training
+        self.trainers: dict[LocalTraining, dict[int, Any]] = {}
         # With channels last, torch's convolutions are a third faster on a CPU (see `RowModel`)
-        channels_last = engine == "threads"
+        channels_last = engine != "stacked"
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
 
     def num_samples(self, client: int, split: str = "train") -> int:
@@ -264,7 +267,7 @@ class Clients:
         size = AT_ONCE[self.engine]
         if train_mode:
             size = self.training.batch_size
-        elif self.engine == "stacked":
+        elif self.engine != "threads":
             fitting = int(spare_memory(self.device) / max(self.bytes_per_sample, 1))
             size = max(1, min(size, fitting))
         return self.index(split, client, most).split(size)

@@ -1,8 +1,9 @@
 """Clients with their data, a network, and the primitives that run it.
 
 The methods of `Federation` are the only code of the kit that runs clients' models. Each takes a
-batch of `Jobs` and runs it in *threads*, the default on a CPU, with clients side by side; or
-*stacked*, the default on a GPU, where many models train as one stacked tensor.
+batch of `Jobs` and runs it in *threads*, the default on a CPU, with clients side by side; in
+*graphs*, the default with CUDA, where each step of a client is one launch; or *stacked*, where many
+models train as one stacked tensor.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from cflkit.datasets import ImageSet
 from cflkit.federation import machine
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.clients import CENTRAL, Client, Clients
+from cflkit.federation.graphs import train_in_graphs
 from cflkit.federation.interface import Hook, Mixture, Pair, Scores, Server
 from cflkit.federation.requests import Jobs, LocalTraining, Request, check_finite
 from cflkit.federation.seeds import drawn
@@ -33,6 +35,9 @@ from cflkit.federation.training import (
 )
 from cflkit.models.rows import RowModel
 from cflkit.partition import Partition
+
+# How each engine trains
+TRAIN = {"threads": train_in_threads, "graphs": train_in_graphs, "stacked": train_in_stacks}
 
 
 class Federation:
@@ -53,8 +58,8 @@ class Federation:
         The seed of initialisation, batches and dropout; the partition has its own.
     device : str or torch.device, optional
         A GPU where there is one, else the CPU.
-    engine : {"threads", "stacked"}, optional
-        The way in which jobs run; by default threads on a CPU and stacked elsewhere.
+    engine : {"threads", "graphs", "stacked"}, optional
+        The way in which jobs run; by default threads on a CPU, graphs with CUDA, else stacked.
     clients_per_round : int, optional
         The number of clients that take part in a round, drawn anew each time. By default all do.
 
@@ -120,8 +125,9 @@ class Federation:
         self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
         if self.engine == "stacked" and self.device.type == "cpu":
             machine.warn_of_stacks(self.blueprint.first.network)
-        cores = min(machine.usable_cores(), self.clients) if self.device.type == "cpu" else 1
-        networks = [self.blueprint.first, *(self.blueprint.row_model() for _ in range(cores - 1))]
+        side_by_side = min(machine.side_by_side(self.engine, self.device), self.clients)
+        more = (self.blueprint.row_model() for _ in range(side_by_side - 1))
+        networks = [self.blueprint.first, *more]
         self.data = Clients(
             images, partition, networks, self.task, self.training, seed, self.engine, self.device
         )
@@ -267,9 +273,8 @@ class Federation:
         """
         training = jobs.training or self.training
         trained = torch.empty(len(jobs), jobs.models.shape[1], device=self.device)
-        train_all = train_in_stacks if self.engine == "stacked" else train_in_threads
         with self.precise(training):
-            train_all(self.data, jobs, round, training, trained)
+            TRAIN[self.engine](self.data, jobs, round, training, trained)
         for hook in self.after_training:
             hook(trained[:, : self.parameters], jobs, round, reported)
         check_finite(trained, jobs, round)

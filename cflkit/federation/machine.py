@@ -11,7 +11,7 @@ import torch
 from joblib import cpu_count
 from torch import nn
 
-ENGINES = ("threads", "stacked")
+ENGINES = ("threads", "stacked", "graphs")
 
 
 def default_device() -> torch.device:
@@ -40,17 +40,27 @@ def usable_cores() -> int:
 
 
 def engine_to_use(engine: str | None, device: torch.device) -> str:
-    """Return the engine that is given, or by default threads on a CPU and stacked elsewhere.
+    """Return the engine that is given, or by default the one that is fastest on the device.
 
     Raises
     ------
     ValueError
         There is no such engine.
     """
-    chosen = engine or ("threads" if device.type == "cpu" else "stacked")
+    chosen = engine or {"cpu": "threads", "cuda": "graphs"}.get(device.type, "stacked")
     if chosen not in ENGINES:
         raise ValueError(f"unknown engine {chosen!r}; choose from {', '.join(ENGINES)}")
     return chosen
+
+
+def side_by_side(engine: str, device: torch.device) -> int:
+    """Return how many clients compute at the same time, each with a network of its own.
+
+    On a GPU, the small kernels of one client fill what another leaves free.
+    """
+    if device.type == "cpu":
+        return usable_cores()
+    return 4 if engine == "graphs" else 1
 
 
 def warn_of_stacks(network: nn.Module) -> None:

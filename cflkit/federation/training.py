@@ -57,23 +57,40 @@ def train_client(
         The precision in which the network computes.
     """
     network.network.train()
-    parameters = network.trainable
-    optimizer = training.build(parameters.values())
+    optimizer = training.build(network.trainable.values())
     centre = network.split(anchor)
-    for inputs, labels, weights in batches:
+    for samples in batches:
         optimizer.zero_grad()
-        with autocast:
-            outputs = network.network(inputs)
-            if weights is None:
-                loss = task.loss(outputs, inputs, labels, "mean")
-            else:
-                loss = (weights * task.loss(outputs, inputs, labels, "none")).mean()
-        loss.backward()
-        for name, direction in penalty_directions(parameters, centre, training.penalty).items():
-            grad = parameters[name].grad
-            assert grad is not None
-            grad.add_(direction, alpha=training.strength)
+        add_gradient(network, samples, task, training, centre, autocast)
         optimizer.step()
+
+
+def add_gradient(
+    network: RowModel,
+    samples: Samples,
+    task: Task,
+    training: LocalTraining,
+    centre: Mapping[str, Tensor],
+    autocast: AbstractContextManager,
+) -> None:
+    """Add the gradient of a batch's loss, and that of the penalty, to the parameters' gradients.
+
+    The arguments are those of `train_client`. ``centre`` is the anchor, split by the names of the
+    parameters.
+    """
+    inputs, labels, weights = samples
+    with autocast:
+        outputs = network.network(inputs)
+        if weights is None:
+            loss = task.loss(outputs, inputs, labels, "mean")
+        else:
+            loss = (weights * task.loss(outputs, inputs, labels, "none")).mean()
+    loss.backward()
+    parameters = network.trainable
+    for name, direction in penalty_directions(parameters, centre, training.penalty).items():
+        grad = parameters[name].grad
+        assert grad is not None
+        grad.add_(direction, alpha=training.strength)
 
 
 def penalty_directions(
