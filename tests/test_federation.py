@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cflkit import models
 from cflkit.federation import (
@@ -483,6 +484,37 @@ def test_graphs_make_the_steps_of_threads(federate, model, local):
     for jobs in (first, first.replace(anchor=anchor), first.replace(weights=weights)):
         for t in range(2):  # the second training replays the steps of the first one
             torch.testing.assert_close(other.train(jobs, t), threads.train(jobs, t), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("model", ["ocfl-cnn", "compact-bn", "emd-cnn-small", "autoencoder"])
+def test_a_step_can_be_captured(federate, model):
+    """A CUDA graph cannot hold what makes a tensor from Python's numbers, or waits for one."""
+    calls = []
+
+    class Log(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            calls.append(function.overloadpacket)
+            return function(*args, **(kwargs or {}))
+
+    local = replace(MOMENTUM, penalty="cosine", strength=0.1)
+    own = federate(model, local, engine="graphs").data
+    trainer = graphs.Trainer(own.networks[0], own, local)
+    with Log():
+        trainer.replay()
+    refused = {
+        torch.ops.aten.lift_fresh,
+        torch.ops.aten._local_scalar_dense,
+        torch.ops.aten.nonzero,
+    }
+    assert len(calls) > 20 and not refused & set(calls)
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "engine"),
+    [("cpu", "float32", "threads"), ("cuda", "float32", "stacked"), ("cuda", "tf32", "graphs")],
+)
+def test_the_engine_is_the_fastest_one(device, precision, engine):
+    assert machine.engine_to_use(None, torch.device(device), precision) == engine
 
 
 def test_keys_of_all_steps_at_once():

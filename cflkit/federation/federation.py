@@ -1,9 +1,9 @@
 """Clients with their data, a network, and the primitives that run it.
 
 The methods of `Federation` are the only code of the kit that runs clients' models. Each takes a
-batch of `Jobs` and runs it in *threads*, the default on a CPU, with clients side by side; in
-*graphs*, the default with CUDA, where each step of a client is one launch; or *stacked*, where many
-models train as one stacked tensor.
+batch of `Jobs` and runs it in *threads*, the default on a CPU, with clients side by side;
+*stacked*, where many models train as one stacked tensor; or in *graphs*, where each step of a
+client is one launch on a GPU.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Federation:
     device : str or torch.device, optional
         A GPU where there is one, else the CPU.
     engine : {"threads", "graphs", "stacked"}, optional
-        The way in which jobs run; by default threads on a CPU, graphs with CUDA, else stacked.
+        The way in which jobs run; by default the one that is fastest (`machine.engine_to_use`).
     clients_per_round : int, optional
         The number of clients that take part in a round, drawn anew each time. By default all do.
 
@@ -117,8 +117,9 @@ class Federation:
             raise ValueError(f"a seed is a whole number of 0 or more, not {seed}")
         self.seed, self.shared_seed, self.training = seed, seed, training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
-        self.engine = machine.engine_to_use(self.forced_engine or engine, self.device)
-        machine.check_precision(self.training.precision, self.device)
+        precision = self.training.precision
+        self.engine = machine.engine_to_use(self.forced_engine or engine, self.device, precision)
+        machine.check_precision(precision, self.device)
 
         self.task = "reconstruction" if model in models.AUTOENCODERS else "classification"
         self.blueprint = Blueprint(model, images.shape, images.classes, seed, self.device)

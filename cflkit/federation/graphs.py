@@ -2,9 +2,10 @@
 
 A step of `training.train_client` launches some hundred kernels, and Python takes longer to launch
 them than a fast GPU to run them. A step with a full batch is therefore captured once as a CUDA
-graph, and then launched as a whole. The last batch of an epoch can be smaller; its step is an
-ordinary one. Several clients train side by side, each with a network and a stream of its own.
-Without CUDA every step is an ordinary one, with the same results.
+graph, and then launched as a whole. Nothing in it may copy from the CPU or wait for it. The last
+batch of an epoch can be smaller; its step is an ordinary one. Several clients train side by side,
+each with a network and a stream of its own. Without CUDA every step is an ordinary one, with the
+same results.
 """
 
 from __future__ import annotations

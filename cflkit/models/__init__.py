@@ -167,8 +167,8 @@ class Standardised(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Subtract each channel's mean and divide by its deviation: ``[n, channels, h, w]``."""
-        mean, deviation = (
-            torch.tensor(values, dtype=x.dtype, device=x.device)[:, None, None]
+        mean, deviation = (  # made on the device: a CUDA graph cannot copy them from the CPU
+            torch.stack([x.new_full((1, 1), value) for value in values])
             for values in (self.mean, self.deviation)
         )
         return (x - mean) / deviation
