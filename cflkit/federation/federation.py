@@ -1,9 +1,8 @@
 """Clients with their data, a network, and the primitives that run it.
 
 The methods of `Federation` are the only code of the kit that runs clients' models. Each takes a
-batch of `Jobs` and runs it in *threads*, the default on a CPU, with clients side by side;
-*stacked*, where many models train as one stacked tensor; or in *graphs*, where each step of a
-client is one launch on a GPU.
+batch of `Jobs` and runs it in *threads*, with clients side by side on a CPU; *stacked*, many models
+as one tensor; or in *graphs*, where a client's step is one launch on a GPU.
 """
 
 from __future__ import annotations
@@ -27,12 +26,7 @@ from cflkit.federation.interface import Hook, Mixture, Pair, Scores, Server
 from cflkit.federation.requests import Jobs, LocalTraining, Request, check_finite
 from cflkit.federation.seeds import drawn
 from cflkit.federation.stacked import train_in_stacks
-from cflkit.federation.training import (
-    evaluate,
-    keep_freed_memory,
-    run_in_threads,
-    train_in_threads,
-)
+from cflkit.federation.training import evaluate, keep_freed_memory, run_in_threads, train_in_threads
 from cflkit.models.rows import RowModel
 from cflkit.partition import Partition
 
@@ -120,15 +114,13 @@ class Federation:
         precision = self.training.precision
         self.engine = machine.engine_to_use(self.forced_engine or engine, self.device, precision)
         machine.check_precision(precision, self.device)
-
         self.task = "reconstruction" if model in models.AUTOENCODERS else "classification"
         self.blueprint = Blueprint(model, images.shape, images.classes, seed, self.device)
         self.parameters, self.buffers = self.blueprint.parameters, self.blueprint.buffers
         if self.engine == "stacked" and self.device.type == "cpu":
             machine.warn_of_stacks(self.blueprint.first.network)
-        side_by_side = min(machine.side_by_side(self.engine, self.device), self.clients)
-        more = (self.blueprint.row_model() for _ in range(side_by_side - 1))
-        networks = [self.blueprint.first, *more]
+        count = min(machine.side_by_side(self.engine, self.device), self.clients)
+        networks = [self.blueprint.first, *(self.blueprint.row_model() for _ in range(count - 1))]
         self.data = Clients(
             images, partition, networks, self.task, self.training, seed, self.engine, self.device
         )
