@@ -23,7 +23,7 @@ $(READY): pyproject.toml requirements.lock
 	@touch $(READY)
 
 run: $(READY) ## Run OCFL on handwritten digits and print the results; options in ARGS, as in: make run ARGS='-p rounds 5'
-	'$(BIN)/python' -m cflkit run notebooks/03_ocfl_temperature.ipynb $(ARGS)
+	'$(BIN)/python' -m cflkit run notebooks/03b_ocfl_controls.ipynb $(ARGS)
 
 lint: $(READY) ## Style, the layers of the package, the form of notebooks (seconds)
 	'$(BIN)/ruff' check .

@@ -234,7 +234,7 @@ def peak(model, clients):
 
 def lockstep():
     """Measure seven methods of the default scenario together, and each of them alone."""
-    lesson = notebooks.read_notebook(PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
+    lesson = notebooks.read_notebook(PROJECT / "notebooks" / "03b_ocfl_controls.ipynb")
     run = papers.ocfl.Parameters.checked(lesson.defaults)
     given = run.model_dump(include={"overlap", "balance", "clients", "draws"})
     images, split = partition.ocfl(datasets.load(run.dataset), **given, seed=run.partition_seed)

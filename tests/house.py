@@ -150,7 +150,7 @@ def one_batch():
     from cflkit.reproduce.papers import ocfl
 
     small = {"clients": 6, "draws": 40, "rounds": 1, "local_epochs": 1}
-    values = ledger.defaults("03_ocfl_temperature") | small
+    values = ledger.defaults("03b_ocfl_controls") | small
 
     def run():
         parameters = ocfl.Parameters.checked(values)

@@ -24,6 +24,9 @@ from cflkit.reproduce.records import PROJECT
 
 FOLDER = PROJECT / "notebooks"
 NAMES = sorted(path.stem for path in (FOLDER / "src").glob("[0-9]*.py"))
+# Appendices have the number of their lesson and a letter: what only those who doubt it need
+APPENDICES = [name for name in NAMES if name[2] != "_"]
+CHAPTERS = [name for name in NAMES if name not in APPENDICES]
 RECORDED = {paper.notebook for paper in papers.PAPERS.values()}
 # Nine of ten sentences are shorter: longer ones are for those who read English every day
 LONG = 25
@@ -45,7 +48,9 @@ class Page:
         self.code = [cell for cell in self.cells if cell.cell_type == "code"]
         self.prose = [cell.source for cell in self.cells if cell.cell_type == "markdown"]
         self.text = "\n".join(self.prose)
-        self.is_lesson, self.is_report = name < "90", bool(re.match("9[0-8]", name))
+        self.is_appendix = name in APPENDICES
+        self.is_lesson = name < "90" and not self.is_appendix
+        self.is_report = bool(re.match("9[0-8]", name))
 
     def tagged(self, tag: str) -> list[nbformat.NotebookNode]:
         """Return the code cells with a tag."""
@@ -105,7 +110,7 @@ def execution(own: Page) -> Iterator[str]:
     for output in (output for cell in own.code for output in cell.outputs):
         if output.output_type == "error" or output.get("name") == "stderr":
             yield f"has an error or a warning: {str(output)[:80]}"
-    if (own.is_lesson or own.is_report) and not own.tagged("nbval-check-output"):
+    if not own.name.startswith("99") and not own.tagged("nbval-check-output"):
         yield "has no output to compare"
     if any(not cell.outputs for cell in own.tagged("nbval-check-output")):
         yield "has a cell to compare without output"
@@ -113,7 +118,7 @@ def execution(own: Page) -> Iterator[str]:
 
 def parameters(own: Page) -> Iterator[str]:
     """Check that parameters are literals with their meaning, which the next cell validates."""
-    if not (own.is_lesson or own.is_report):
+    if not (own.is_lesson or own.is_appendix or own.is_report):
         return
     places = [i for i, cell in enumerate(own.code) if "parameters" in tags(cell)]
     if len(places) != 1:
@@ -152,19 +157,23 @@ def links(own: Page) -> Iterator[str]:
             yield f"has a link to {path}, which is not there"
     for name in re.findall(r"(?<!\[)`\d\d_\w+`(?!\])", own.text):
         yield f"names {name} without a link"
-    place = NAMES.index(own.name)
-    for neighbour in NAMES[max(place - 1, 0) : place] + NAMES[place + 1 : place + 2]:
+    if own.is_appendix:
+        neighbours = [name for name in CHAPTERS if name[:2] == own.name[:2]]
+    else:
+        place = CHAPTERS.index(own.name)
+        neighbours = CHAPTERS[max(place - 1, 0) : place] + CHAPTERS[place + 1 : place + 2]
+    for neighbour in neighbours:
         if f"]({neighbour}.ipynb" not in own.prose[-1]:
             yield f"has no link to {neighbour} at its end"
     if own.name == NAMES[0]:
-        for name in NAMES[1:]:
+        for name in CHAPTERS[1:]:
             if f"]({name}.ipynb) |" not in own.text:
                 yield f"has no {name} on its map"
 
 
 def claimed(own: Page) -> Iterator[str]:
     """Check that claims are true, counted over seeds, and say if they only usually hold."""
-    if not own.is_lesson:
+    if not (own.is_lesson or own.is_appendix):
         return
     [cell] = own.tagged("claims")
     rows = [row for row in claims.counts() if row["notebook"] == own.name]

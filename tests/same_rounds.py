@@ -18,8 +18,8 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 BATCH_NORM = "-p model compact-bn -p include_buffers true -p sattler_rounds 3 -p briggs_rounds 3"
 RUNS = [
-    ("03_ocfl_temperature", "-p rounds 8"),
-    ("03_ocfl_temperature", f"-p rounds 6 -p clients 6 -p dataset digits-8x8 {BATCH_NORM}"),
+    ("03b_ocfl_controls", "-p rounds 8"),
+    ("03b_ocfl_controls", f"-p rounds 6 -p clients 6 -p dataset digits-8x8 {BATCH_NORM}"),
     ("05_emd_cfl", "-p rounds 3 -p dataset digits-8x8 -p range_epochs []"),
     ("05_emd_cfl", "-p rounds 4 -p dataset digits-8x8 -p range_epochs [] -p participants 5"),
     ("06_fedcref", "-p iterations 2"),

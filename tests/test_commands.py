@@ -22,7 +22,7 @@ from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import as_yaml, parse_yaml, read_yaml
 
-OCFL = PROJECT / "notebooks" / "03_ocfl_temperature.ipynb"
+OCFL = PROJECT / "notebooks" / "03b_ocfl_controls.ipynb"
 LESSON = notebooks.read_notebook(OCFL)
 
 
@@ -395,7 +395,7 @@ def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypat
     assert written.startswith("before\n<!-- lessons")
     assert written.endswith("<!-- end -->\nafter\n")
     assert "TO REPLACE" not in written + pages[1].read_text()
-    assert "[03_ocfl_temperature](" in written
+    assert "[03b_ocfl_controls](" in written
     pages[1].write_text("no table")
     with pytest.raises(ValueError, match="no page has a place for ledger"):
         readme.write_pages()
@@ -404,7 +404,7 @@ def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypat
 
 def test_notebooks_of_the_kit_are_found_from_another_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    lesson = Path("notebooks/03_ocfl_temperature.ipynb")
+    lesson = Path("notebooks/03b_ocfl_controls.ipynb")
     assert main(["run", str(lesson), "--list"]) == 0
     assert capsys.readouterr().out.rstrip("\n") == LESSON.parameters_cell
     lesson.parent.mkdir()

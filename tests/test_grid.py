@@ -54,12 +54,12 @@ def small_grid(tmp_path, monkeypatch):
     for balance in ("balanced", "imbalanced"):
         scenario = TINY | {"balance": balance}
         (params / "own" / "tiny" / f"{balance}.yaml").write_text(json.dumps(scenario))
-    lesson = nbformat.read(grid.NOTEBOOKS / "03_ocfl_temperature.ipynb", as_version=4)
+    lesson = nbformat.read(grid.NOTEBOOKS / "03b_ocfl_controls.ipynb", as_version=4)
     [given] = [c for c in lesson.cells if "parameters" in c.metadata.get("tags", [])]
     new, tags = nbformat.v4.new_code_cell, {"tags": ["record"]}
     cells = [given if source is None else new(source, metadata=tags) for source in CELLS]
     cells.append(new("raise ValueError('this is not for the record')"))
-    path = tmp_path / "03_ocfl_temperature.ipynb"
+    path = tmp_path / "03b_ocfl_controls.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     description = {
         "notebook": str(path),
@@ -211,7 +211,7 @@ def test_a_run_from_another_directory_writes_the_record_that_its_cells_write_her
     The run executes only those cells of the notebook that its record needs.
     """
     monkeypatch.chdir(tmp_path)
-    lesson = notebooks.read_notebook(Path("03_ocfl_temperature.ipynb"))
+    lesson = notebooks.read_notebook(Path("03b_ocfl_controls.ipynb"))
     command = ["run", lesson.path.name, "-f", "params/own/tiny/balanced.yaml"]
     command += ["-p", "rounds", "2", "-p", "lr", "1e-1", "--record-only"]
     assert main([*command, "-o", "out.ipynb"]) == 0

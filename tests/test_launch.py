@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from cflkit.reproduce.records import PROJECT
 
-PAGE = Path("notebooks/03_ocfl_temperature.ipynb")
+PAGE = Path("notebooks/03b_ocfl_controls.ipynb")
 
 
 KIT = "https://github.com/someone/kit", "abc123"
@@ -53,7 +53,7 @@ def test_colabs_copy_is_the_notebook_with_links_to_the_code_host_and_installs_th
 def test_a_page_links_to_binder_and_from_github_to_colab(launch):
     told = launch.links(PAGE, *KIT)
     assert "/v2/git/https%3A%2F%2Fgithub.com%2Fsomeone%2Fkit/abc123?urlpath=lab/tree/" in told
-    assert "/github/someone/kit/blob/gh-pages/colab/03_ocfl_temperature.ipynb" in told
+    assert "/github/someone/kit/blob/gh-pages/colab/03b_ocfl_controls.ipynb" in told
     assert "Colab" not in launch.links(PAGE, "https://gitlab.com/someone/kit", "abc123")
 
 

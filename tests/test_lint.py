@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from lint_notebooks import NAMES, Page, faults, page, sentences
 
-LESSON = "03_ocfl_temperature"
+LESSON = "03b_ocfl_controls"
 
 
 @pytest.fixture(scope="module")

@@ -178,7 +178,7 @@ def test_the_home_of_nobody_is_no_folder():
     assert not own_data.is_own("~nobody-of-this-name/mine.npz")
     with pytest.raises(ParameterError, match="there is no file or folder ~nobody"):
         ocfl.Parameters.checked(
-            ledger.defaults("03_ocfl_temperature") | {"dataset": "~nobody-of-this-name/mine.npz"}
+            ledger.defaults("03b_ocfl_controls") | {"dataset": "~nobody-of-this-name/mine.npz"}
         )
 
 
@@ -311,7 +311,7 @@ def features_of_two_domains(digits):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "lesson",
-    ["03_ocfl_temperature", pytest.param("05_emd_cfl", marks=pytest.mark.nightly)],
+    ["03b_ocfl_controls", pytest.param("05_emd_cfl", marks=pytest.mark.nightly)],
 )
 @pytest.mark.parametrize("make", [floats_in_a_file, folder_of_pictures, features_of_two_domains])
 def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys, make, lesson):
@@ -319,7 +319,7 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
     path = make(datasets.load("digits-8x8"))
     vectors = make is features_of_two_domains
     given = {"dataset": path, "rounds": 1, "local_epochs": 1, "repeats": 1}
-    if lesson == "03_ocfl_temperature":
+    if lesson == "03b_ocfl_controls":
         given |= {"clients": 6, "draws": 60, "model": "perceptron" if vectors else "compact-cnn"}
     elif vectors:
         given |= {"version": "domains", "clients": None, "samples": None, "model": "perceptron"}

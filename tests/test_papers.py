@@ -201,7 +201,7 @@ def test_methods_of_emd_cfls_lesson_are_of_its_line_up(field):
 
 @pytest.mark.slow
 def test_emd_cfl_joins_ocfls_line_up_if_it_is_named_and_clients_have_validation_samples():
-    usual = ledger.defaults("03_ocfl_temperature")
+    usual = ledger.defaults("03b_ocfl_controls")
     names = ["EMD-CFL", "OCFL-HDB"]
     with pytest.raises(ParameterError, match="needs validation samples"):
         ocfl.Parameters.checked(usual | {"only": names})
@@ -303,7 +303,7 @@ TOY = Paper(
     ),
 )
 
-USUAL = ledger.defaults("03_ocfl_temperature") | LINEAR
+USUAL = ledger.defaults("03b_ocfl_controls") | LINEAR
 USUAL |= {"clients": 6, "draws": 60, "rounds": 2, "local_epochs": 1}
 CELL = "\n".join(f"{name} = {USUAL[name]!r}" for name in Toy.model_fields if name in USUAL)
 GRID = {"scale": ["paper"], "dataset": ["digits-8x8"], "seed": [0, 1]}

@@ -159,7 +159,7 @@ def test_make_works_in_a_folder_with_spaces_and_without_git(tmp_path):
     def asked(target):
         return re.findall("^asked: (.*)", make(home, target, tools, "ready"), re.M)
 
-    assert asked("run") == ["-m cflkit run notebooks/03_ocfl_temperature.ipynb"]
+    assert asked("run") == ["-m cflkit run notebooks/03b_ocfl_controls.ipynb"]
     checks = asked("test")
     assert len(checks) == 6
     assert checks[-1].startswith("-m pytest ")

@@ -325,7 +325,7 @@ def test_too_short_a_run_has_no_number_in_the_tables():
 @pytest.mark.slow
 def test_a_run_until_the_clusters_are_final_has_the_numbers_of_a_whole_run():
     """All to the last digit, and the round; what needs models is not there."""
-    usual = ledger.defaults("03_ocfl_temperature")
+    usual = ledger.defaults("03b_ocfl_controls")
     small = {"dataset": "digits-8x8", "model": "linear", "clients": 9, "draws": 60, "rounds": 50}
     only = ["Briggs", "OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB"]
     tables = {}

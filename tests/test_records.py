@@ -21,7 +21,7 @@ def finished(federate):
     line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans"), "local": methods.make("local")}
     history = simulation.run(line_up, federation, 3, progress=False)
     same = {"dataset": "digits-8x8", "balance": "imbalanced", "clients": 6, "draws": 120}
-    parameters = ocfl.Parameters.checked(ledger.defaults("03_ocfl_temperature") | same)
+    parameters = ocfl.Parameters.checked(ledger.defaults("03b_ocfl_controls") | same)
     return parameters, history, federation
 
 

@@ -20,7 +20,7 @@ QUICK = {"dataset": "digits-8x8", "model": "linear", "clients": 6, "draws": 60, 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """The record of a short run of the OCFL papers' methods."""
-    usual = ledger.defaults("03_ocfl_temperature")
+    usual = ledger.defaults("03b_ocfl_controls")
     run = ocfl.Parameters.checked(usual | QUICK | {"lr": 0.05})
     images, split = ocfl.data(run)
     federation = ocfl.federation(run, images, split)
@@ -201,7 +201,7 @@ def test_two_records_side_by_side(made, capsys):
     assert main(["records", made.id]) == 0
     whole = capsys.readouterr().out
     assert "digits-8x8" in whole
-    assert "python -m cflkit run notebooks/03_ocfl_temperature.ipynb -p " in whole
+    assert "python -m cflkit run notebooks/03b_ocfl_controls.ipynb -p " in whole
     assert main(["records", made.id[-8:]]) == 0
     assert capsys.readouterr().out == whole
 

@@ -41,7 +41,7 @@ def run(folder: Path, phase: str | None, rounds: int) -> None:
     """Run as a notebook does, with all files in ``folder``; die in a phase if one is given."""
     for name in ("RESULTS", "CACHE"):
         os.environ[f"CFLKIT_{name}"] = str(folder / name.lower())
-    usual = notebooks.read_notebook(grid.NOTEBOOKS / "03_ocfl_temperature.ipynb").defaults
+    usual = notebooks.read_notebook(grid.NOTEBOOKS / "03b_ocfl_controls.ipynb").defaults
     parameters = ocfl.Parameters.checked(usual | SMALL | {"rounds": rounds})
     federation = ocfl.federation(parameters, *ocfl.data(parameters))
     line_up = {"OCFL": methods.make("ocfl"), "local": methods.make("local")}

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from cflkit.metrics import renamed
-from cflkit.plots.page import COLOURS, MARKERS, png_of, save, show, style
+from cflkit.plots.page import COLOURS, MARKERS, png_of, save, show, show_frames, style
 from cflkit.plots.papers import agreements, associations, associations_key, ranges, thresholds
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "saliency",
     "save",
     "show",
+    "show_frames",
     "style",
     "thresholds",
 ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -27,6 +30,8 @@ MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 DPI, SHARPNESS = 100, 1.5
 # The number of colours that a stored figure has exactly
 FREQUENT = 24
+# The style of the frames of a moving figure that are not shown
+HIDDEN = ' style="display:none"'
 # The widest figure, in inches: a column of JupyterLab has little more than 800 pixels
 WIDEST = 8.0
 
@@ -86,6 +91,83 @@ def show(figure: Figure, number: int, caption: str, alt: str) -> None:
     display(Image(png_of(figure), format="png", width=round(width * DPI), alt=alt))
     display(Markdown(f"**Figure {number}.** {caption}"))
     plt.close(figure)
+
+
+def show_frames(
+    figures: Sequence[Figure],
+    labels: Sequence[str],
+    number: int,
+    caption: str,
+    alt: str,
+    first: int = 0,
+) -> None:
+    """Display a figure that moves: a slider, and one frame for each of its positions.
+
+    It needs no kernel. It works in JupyterLab, in the book and with a keyboard. Where scripts or
+    HTML are off, readers see the frame ``first`` alone, as the picture of `show`.
+
+    Parameters
+    ----------
+    figures : sequence of Figure
+        The frames, of the same size, at most `WIDEST` inches wide. They are closed.
+    labels : sequence of str
+        What the slider's position means in each frame, such as ``round 3``.
+    number, caption, alt
+        As in `show`.
+    first : int
+        The frame that is shown at first: it must make sense without the others.
+
+    Raises
+    ------
+    ValueError
+        There is not one label per frame, or a frame is too wide for the page.
+    """
+    if len(figures) != len(labels):
+        raise ValueError(f"{len(figures)} frames need as many labels, not {len(labels)}")
+    width = figures[0].get_figwidth()
+    if width > WIDEST:
+        raise ValueError(f"a figure may be {WIDEST} inches wide, and this one has {width:.1f}")
+    pictures = [png_of(figure) for figure in figures]
+    still = {"width": round(width * DPI), "alt": alt}
+    page = slider([as_webp(own) for own in pictures], labels, number, alt, first, still["width"])
+    shown = {"text/html": page, "image/png": base64.b64encode(pictures[first]).decode()}
+    display(shown, metadata={"image/png": still}, raw=True)
+    display(Markdown(f"**Figure {number}.** {caption}"))
+    for figure in figures:
+        plt.close(figure)
+
+
+def slider(
+    frames: Sequence[bytes], labels: Sequence[str], number: int, alt: str, first: int, width: int
+) -> str:
+    """Build the HTML of `show_frames`, without names that a second figure could have, too."""
+    pictures = "".join(
+        f'<img src="data:image/webp;base64,{base64.b64encode(frame).decode()}" width="{width}" '
+        f'alt="{html.escape(f"{label}. {alt}")}"{"" if place == first else HIDDEN}>'
+        for place, (frame, label) in enumerate(zip(frames, labels, strict=True))
+    )
+    move = (
+        "const f=this.closest('figure'),t=this.dataset.labels.split('|')[this.value];"
+        "f.querySelectorAll('img').forEach((p,i)=>p.style.display=i==this.value?'':'none');"
+        "f.querySelector('output').value=t;this.setAttribute('aria-valuetext',t)"
+    )
+    told = html.escape(labels[first])
+    return (
+        f'<figure class="cflkit-frames" style="margin:0;max-width:{width}px">{pictures}'
+        '<label style="display:flex;gap:1em;align-items:center">'
+        f'<input type="range" min="0" max="{len(frames) - 1}" value="{first}" style="flex:1" '
+        f'aria-label="Frame of figure {number}" aria-valuetext="{told}" '
+        f'data-labels="{html.escape("|".join(labels))}" oninput="{html.escape(move)}">'
+        f'<output style="min-width:12em">{told}</output></label></figure>'
+        "<style>.cflkit-frames img{max-width:100%;height:auto}</style>"
+    )
+
+
+def as_webp(png: bytes) -> bytes:
+    """Pack a picture without loss into WebP, which all browsers show and which is smaller."""
+    packed = io.BytesIO()
+    PIL.Image.open(io.BytesIO(png)).convert("RGB").save(packed, "WEBP", lossless=True, method=6)
+    return packed.getvalue()
 
 
 def png_of(figure: Figure) -> bytes:

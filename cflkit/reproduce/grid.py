@@ -4,7 +4,7 @@ A grid file is in the folder of a paper's parameter files. It names a notebook a
 values. Each combination of these values is a run. The grid file also gives the parameter file of
 each run::
 
-    notebook: 03_ocfl_temperature.ipynb
+    notebook: 03b_ocfl_controls.ipynb
     file: "{scale}/{dataset}_{clients}_{overlap}_{balance}.yaml"
     alike: {partition_seed: seed}
     grids:

@@ -45,6 +45,17 @@ class ClientsDisagree(Scenario, Trained):
     repeats: Repeats
 
 
+class OCFLTemperature(Parameters):
+    """Parameters of ``03_ocfl_temperature``; ``clients`` is a multiple of four."""
+
+    clients: Annotated[int, Field(ge=12, multiple_of=4)]
+    samples: Annotated[int, Field(ge=20)]
+    rounds: Annotated[int, Field(ge=6)]
+    local_epochs: Count
+    lr: Positive
+    seed: Seed
+
+
 class SattlerAndBriggs(FederatedRun):
     """Parameters of ``04_sattler_and_briggs``."""
 
@@ -106,6 +117,7 @@ LESSONS: dict[str, type[Parameters]] = {
     "00_start_here": StartHere,
     "01_federated_averaging": FederatedAveraging,
     "02_when_clients_disagree": ClientsDisagree,
+    "03_ocfl_temperature": OCFLTemperature,
     "04_sattler_and_briggs": SattlerAndBriggs,
     "09_a_map_of_the_methods": MapOfTheMethods,
     "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,

@@ -44,7 +44,7 @@ METHODS = {"SCL": "Sattler", "BCL": "Briggs", **{name: name for name in CLUSTERE
 
 
 class Parameters(OCFLMethods, Selection):
-    """Parameters of ``03_ocfl_temperature``."""
+    """Parameters of ``03b_ocfl_controls``."""
 
     folder: ClassVar[str] = "ocfl"
     line_up: ClassVar[tuple[str, ...]] = (
@@ -306,7 +306,7 @@ RESULTS = base.Results(
 PAPERS = tuple(
     base.Paper(
         name=name,
-        notebook="03_ocfl_temperature",
+        notebook="03b_ocfl_controls",
         parameters=Parameters,
         scenario=SCENARIO,
         file=FILE,
