@@ -20,13 +20,12 @@ class Trained(Parameters):
     seed: Seed
 
 
-class StartHere(Images):
-    """Parameters of ``00_start_here``."""
+class StartHere(Parameters):
+    """Parameters of ``00_start_here``; ``clients`` is a multiple of four."""
 
-    clients: Annotated[int, Field(ge=3)]
-    draws: Annotated[int, Field(ge=4)]
+    clients: Annotated[int, Field(ge=12, multiple_of=4)]
+    samples: Annotated[int, Field(ge=20)]
     rounds: Count
-    repeats: Repeats
     seed: Seed
 
 
