@@ -86,6 +86,10 @@ def test_the_top_level_is_what_it_should_be(repository):
     assert folders == {"notebooks", "cflkit", "data", "figures", "tests", *hosts}
 
 
+def test_the_readme_is_short():
+    assert len((PROJECT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
 def test_the_readme_names_commands_and_files_that_exist():
     text = (PROJECT / "README.md").read_text()
     targets = set(re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), re.M))
@@ -115,7 +119,7 @@ def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(
             last = pd.read_csv(folder / "rounds.csv").groupby("method").tail(1)
             for method, ari in zip(last["method"], last["ari"], strict=True):
                 found.setdefault(method, {})[scenario, given["seed"]] = ari
-    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    text = (PROJECT / "notebooks" / "results.md").read_text(encoding="utf-8")
     variants = [name for name in found if name.startswith("OCFL-")]
     assert len(variants) == 6
     for method in variants:
@@ -218,15 +222,17 @@ def test_reset_brings_a_lesson_back_and_keeps_the_readers(clone):
 
 
 @pytest.mark.slow
-def test_the_readmes_python_runs():
+def test_the_pages_python_runs():
     """Run the examples one after the other, as a reader would paste them."""
-    blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.S)
+    pages = (PROJECT / "notebooks" / name for name in ("your_own_data.md", "as_a_library.md"))
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
     assert len(blocks) == 3
     namespace = {}
     fewer = [block.replace("rounds=20", "rounds=6") for block in blocks]  # enough for clusters
     assert sum(map(str.__ne__, fewer, blocks)) == 1
     for block in fewer:
-        exec(compile(block, "README.md", "exec"), namespace)
+        exec(compile(block, "as_a_library.md", "exec"), namespace)
     last = namespace["last"].set_index("method")
     assert last.loc["OCFL", "n_clusters"] == 3
     namespace["simulation"].run(namespace["line_up"], namespace["federation"], 2, progress=False)

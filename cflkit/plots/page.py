@@ -59,11 +59,16 @@ def style() -> None:
 
 def save(figure: Figure, name: str) -> Path:
     """Save a figure as PNG in ``data/runs/figures``, or where ``CFLKIT_FIGURES`` points."""
-    folder = Path(os.environ.get("CFLKIT_FIGURES") or FOLDER).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.png"
+    path = folder() / f"{name}.png"
     path.write_bytes(png_of(figure))
     return path
+
+
+def folder() -> Path:
+    """Return the folder of saved figures, which is there afterwards."""
+    place = Path(os.environ.get("CFLKIT_FIGURES") or FOLDER).expanduser()
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def show(figure: Figure, number: int, caption: str, alt: str) -> None:
@@ -100,6 +105,7 @@ def show_frames(
     caption: str,
     alt: str,
     first: int = 0,
+    name: str | None = None,
 ) -> None:
     """Display a figure that moves: a slider, and one frame for each of its positions.
 
@@ -116,6 +122,8 @@ def show_frames(
         As in `show`.
     first : int
         The frame that is shown at first: it must make sense without the others.
+    name : str, optional
+        The name of a GIF, saved as by `save`, for pages that run no scripts; none by default.
 
     Raises
     ------
@@ -133,6 +141,10 @@ def show_frames(
     shown = {"text/html": page, "image/png": base64.b64encode(pictures[first]).decode()}
     display(shown, metadata={"image/png": still}, raw=True)
     display(Markdown(f"**Figure {number}.** {caption}"))
+    if name is not None:
+        images = [PIL.Image.open(io.BytesIO(own)) for own in pictures]
+        path, second = folder() / f"{name}.gif", 1000
+        images[0].save(path, save_all=True, append_images=images[1:], duration=second, loop=0)
     for figure in figures:
         plt.close(figure)
 

@@ -151,6 +151,7 @@ plots.show_frames(
     "Three panels for one round. Arrows of four colours point from one centre in four directions; a matrix of 20 by 20 "
     "clients has four dark blocks on its diagonal; a line of the temperature falls for three rounds and then rises.",
     first=(fires or 1) - 1,
+    name="03_the_star",
 )
 
 # %% [markdown]
