@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 import cflkit
+from cflkit._bounds import MOST
 from cflkit.reproduce import grid, notebooks, records
 from cflkit.reproduce.notebooks import RUNS, NotebookError
 from cflkit.reproduce.parameters import ParameterError
@@ -25,6 +26,8 @@ from cflkit.reproduce.values import parsed
 INTERRUPTED = 130
 # The commands of which the same call goes on where an interrupted one stopped
 RESUME = ("run", "grid", "robust", "federate")
+# The characters of an error after which it is cut off, since it may repeat what was given
+LONGEST = 2000
 
 
 class Commands(click.Group):
@@ -50,7 +53,8 @@ class Commands(click.Group):
 
 def refused(why: object) -> int:
     """Print why a command does nothing, in one line, and return its exit status."""
-    print(f"error: {' '.join(str(why).split())}", file=sys.stderr)
+    line = " ".join(str(why).split())
+    print(f"error: {line if len(line) < LONGEST else line[:LONGEST] + ' …'}", file=sys.stderr)
     return 2
 
 
@@ -81,7 +85,7 @@ def in_the_clone(ctx: click.Context, option: click.Parameter, path: Path | None)
     return PROJECT / path
 
 
-COUNT = click.IntRange(min=1)
+COUNT = click.IntRange(1, MOST)
 FILE: dict[str, Any] = {"type": click.Path(path_type=Path), "callback": in_the_clone}
 
 
