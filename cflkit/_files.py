@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import psutil
@@ -17,6 +18,12 @@ def check_regular(path: Path) -> Path:
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
     return path
+
+
+def disk_full(error: Exception, folder: Path) -> str:
+    """Return a question for the message of an error, if its reason can be a full disk."""
+    known = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    return "; is the disk full?" if known or shutil.disk_usage(folder).free < 2**20 else ""
 
 
 def abandoned(draft: Path) -> bool:

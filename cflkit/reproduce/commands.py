@@ -16,6 +16,7 @@ import click
 
 import cflkit
 from cflkit._bounds import MOST
+from cflkit._files import check_regular
 from cflkit.reproduce import grid, notebooks, records
 from cflkit.reproduce.notebooks import RUNS, NotebookError
 from cflkit.reproduce.parameters import ParameterError
@@ -220,7 +221,8 @@ def show_ledger(paper: str | None, table: str | None, everything: bool, output: 
         raise ParameterError(f"no table {table!r}; there are {', '.join(tables)}")
     # What cannot be written is refused before the work
     notebooks.check_writable(output.parent)
-    if output.exists() and not output.read_text("utf-8", "replace").startswith("paper,table,"):
+    there = check_regular(output).exists()
+    if there and not output.read_text("utf-8", "replace").startswith("paper,table,"):
         raise ParameterError(f"{output} is no ledger, and stays as it is")
     book = ledger.ledger()
     path = ledger.write(book, output)
@@ -255,12 +257,12 @@ def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
         if len(chosen) == 1 and paper is not None:
             print(f"\n{ledger.command(chosen[0], paper.name)}")
         return
-    wanted = parsed(where)
-    names = {name for record in records.find() for name in record.parameters}
+    wanted, every = parsed(where), records.find()
+    names = {name for record in every for name in record.parameters}
     if unknown := sorted(wanted.keys() - names):
         told = f"{', '.join(unknown)}; they have {', '.join(sorted(names))}"
         raise ParameterError(f"no record has a parameter {told}")
-    if not (found := records.find(**wanted)):
+    if not (found := [record for record in every if records.has(record, wanted)]):
         raise ParameterError(f"no record has {wanted}")
     table = lists.listing(found)
     print(table.to_string(index=False))

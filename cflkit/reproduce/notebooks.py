@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import errno
 import hashlib
 import json
 import logging
@@ -29,7 +28,7 @@ import filelock
 from pydantic import BaseModel, Field, ValidationError
 
 from cflkit._bounds import one_line
-from cflkit._files import abandoned, check_regular
+from cflkit._files import abandoned, check_regular, disk_full
 from cflkit._project import PROJECT
 from cflkit.reproduce import records
 from cflkit.reproduce.claims import MIME
@@ -276,9 +275,8 @@ def execute(
     except PapermillExecutionError as error:
         raise NotebookError(f"{error.ename}: {error.evalue} (see {output})") from error
     except OSError as error:  # papermill writes the notebook after each cell
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        told = "; the disk is full" if full else ""
-        raise NotebookError(f"{output} cannot be written{told} ({error})") from error
+        full = disk_full(error, output.parent)
+        raise NotebookError(f"{output} cannot be written{full} ({error})") from error
     except RuntimeError as error:  # the kernel died in a cell, or before the first one
         killed = ended == [-signal.SIGKILL]  # as Linux ends a process for which memory is missing
         status = f"exit status {ended[0]}; " if ended else ""
@@ -295,12 +293,13 @@ def check_output(output: Path, source: Path) -> None:
     Raises
     ------
     NotebookError
-        The file is another notebook, or none.
-    OSError
-        It is no regular file.
+        The file is another notebook, or none, or no regular file.
     """
-    if not check_regular(output).exists():
-        return
+    try:
+        if not check_regular(output).exists():
+            return
+    except OSError as error:
+        raise NotebookError(f"{output} cannot be written ({error.strerror})") from error
     kept = [source, *(PROJECT / "notebooks").rglob("*.ipynb")]  # also by links
     # Papermill writes this into the metadata of each cell, and quotes within a cell are escaped. A
     # run that was killed while it wrote leaves the beginning of the file, or an empty one
@@ -382,4 +381,4 @@ def places() -> dict[str, str]:
     """Return the environment's folders as absolute paths, for kernels run in another folder."""
     names = ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE")
     given = {name: os.environ.get(name) for name in names}
-    return {name: str(Path(p).expanduser().resolve()) for name, p in given.items() if p}
+    return {name: os.path.realpath(os.path.expanduser(p)) for name, p in given.items() if p}

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from cflkit import _project
-from cflkit._files import check_regular
+from cflkit._files import check_regular, disk_full
 from cflkit.federation import FederationLike
 from cflkit.methods.base import Method
 from cflkit.models.rows import digests
@@ -158,7 +158,8 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
             os.fsync(file.fileno())  # else a power cut could leave the final name without contents
         draft.replace(path)
     except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
-        raise OSError(f"{path} cannot be written; is the disk full? ({error})") from error
+        full = disk_full(error, path.parent)
+        raise OSError(f"{path} cannot be written{full} ({error})") from error
     finally:
         draft.unlink(missing_ok=True)
 
