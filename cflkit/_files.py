@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from pathlib import Path
 
 import psutil
@@ -20,10 +19,21 @@ def check_regular(path: Path) -> Path:
     return path
 
 
-def disk_full(error: Exception, folder: Path) -> str:
-    """Return a question for the message of an error, if its reason can be a full disk."""
-    known = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-    return "; is the disk full?" if known or shutil.disk_usage(folder).free < 2**20 else ""
+def expanded(path: str | Path) -> Path:
+    """Return a path with the home folder for ``~``; the name of no user stays as it is."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def disk_full(error: BaseException | None) -> str:
+    """Return a question for the message of an error, if its reason is a lack of room."""
+    while error is not None:  # PyTorch raises another error while it handles that of the system
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return "; is the disk full?"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def abandoned(draft: Path) -> bool:

@@ -28,7 +28,7 @@ import filelock
 from pydantic import BaseModel, Field, ValidationError
 
 from cflkit._bounds import one_line
-from cflkit._files import abandoned, check_regular, disk_full
+from cflkit._files import abandoned, check_regular, disk_full, expanded
 from cflkit._project import PROJECT
 from cflkit.reproduce import records
 from cflkit.reproduce.claims import MIME
@@ -275,8 +275,7 @@ def execute(
     except PapermillExecutionError as error:
         raise NotebookError(f"{error.ename}: {error.evalue} (see {output})") from error
     except OSError as error:  # papermill writes the notebook after each cell
-        full = disk_full(error, output.parent)
-        raise NotebookError(f"{output} cannot be written{full} ({error})") from error
+        raise NotebookError(f"{output} cannot be written{disk_full(error)} ({error})") from error
     except RuntimeError as error:  # the kernel died in a cell, or before the first one
         killed = ended == [-signal.SIGKILL]  # as Linux ends a process for which memory is missing
         status = f"exit status {ended[0]}; " if ended else ""
@@ -381,4 +380,4 @@ def places() -> dict[str, str]:
     """Return the environment's folders as absolute paths, for kernels run in another folder."""
     names = ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE")
     given = {name: os.environ.get(name) for name in names}
-    return {name: os.path.realpath(os.path.expanduser(p)) for name, p in given.items() if p}
+    return {name: os.path.realpath(expanded(p)) for name, p in given.items() if p}

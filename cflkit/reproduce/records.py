@@ -32,7 +32,7 @@ from pydantic import ValidationError
 
 from cflkit import __version__, _project
 from cflkit._bounds import one_line
-from cflkit._files import abandoned, check_regular, disk_full
+from cflkit._files import abandoned, check_regular, disk_full, expanded
 from cflkit._project import PROJECT, git
 from cflkit.reproduce import schema
 from cflkit.reproduce.parameters import ParameterError, Recorded
@@ -103,8 +103,7 @@ def rows_as_published(run: Record, name: str) -> pd.DataFrame:
 
 def results() -> Path:
     """Return the folder in which records are kept."""
-    given = os.environ.get("CFLKIT_RESULTS") or PROJECT / "data" / "results"
-    return Path(os.path.expanduser(given))  # which leaves the name of no user as it is
+    return expanded(os.environ.get("CFLKIT_RESULTS") or PROJECT / "data" / "results")
 
 
 def run_id(parameters: Recorded) -> str:
@@ -128,8 +127,7 @@ def folder(id: str) -> Path | None:
 
 def cache() -> Path:
     """Return the folder of what unfinished work keeps: ``data/cache``, or ``CFLKIT_CACHE``."""
-    given = os.environ.get("CFLKIT_CACHE") or PROJECT / "data" / "cache"
-    return Path(os.path.expanduser(given))
+    return expanded(os.environ.get("CFLKIT_CACHE") or PROJECT / "data" / "cache")
 
 
 def checkpoint(id: str) -> Path:
@@ -168,8 +166,7 @@ def write(id: str, parameters: Recorded, history: History, federation: Federatio
         write_synced(draft / "record.json", json.dumps(whole, indent=2) + "\n")
         replace(draft, root / id)
     except OSError as error:
-        full = disk_full(error, root)
-        raise OSError(f"{root / id} cannot be written{full} ({error})") from error
+        raise OSError(f"{root / id} cannot be written{disk_full(error)} ({error})") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     checkpoint(id).unlink(missing_ok=True)
@@ -380,8 +377,8 @@ def named(text: str) -> Record:
 def committed(**parameters: Any) -> list[Record]:
     """Return the records with these parameters that the project publishes, sorted by id.
 
-    In a clone, they are those that git tracks. An archive of the project has copies. Damaged records
-    are named, and left out.
+    In a clone, they are those that git tracks. An archive of the project has copies. Records that
+    are damaged are named, and left out.
 
     Raises
     ------

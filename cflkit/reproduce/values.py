@@ -19,7 +19,6 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import AliasEvent
 
 from cflkit._files import check_regular
-
 from cflkit.reproduce.parameters import ParameterError
 
 

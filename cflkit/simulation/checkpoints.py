@@ -158,8 +158,7 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
             os.fsync(file.fileno())  # else a power cut could leave the final name without contents
         draft.replace(path)
     except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
-        full = disk_full(error, path.parent)
-        raise OSError(f"{path} cannot be written{full} ({error})") from error
+        raise OSError(f"{path} cannot be written{disk_full(error)} ({error})") from error
     finally:
         draft.unlink(missing_ok=True)
 
