@@ -71,8 +71,8 @@ def check(exercise: str, answer: Any, seed: int = 0) -> bool:
 def within(seconds: float, work: Callable[[], str | None]) -> str | None:
     """Return what a function returns, or end it after some seconds, on every system.
 
-    A function that catches everything is told to end once more, for a second. It may then still
-    run, and makes what comes after it slower.
+    A function that catches this is told again and again, for a second. One that catches it every
+    time goes on beside what comes after it.
 
     Raises
     ------

@@ -106,7 +106,8 @@ def test_rows_and_values_that_are_missing_now_are_differences():
         ("GradCAM", "noise", DIFFERENT),
         ("0.5", "", DIFFERENT),
         *((infinite, "0.5", DIFFERENT) for infinite in ("inf", "1e400", "-inf", "nan", "")),
-        *((same, same, DIFFERENT) for same in ("inf", "nan", "1|inf", "")),
+        *((same, same, DIFFERENT) for same in ("inf", "nan", "1|inf", "", "nan|nan")),
+        *(("nan|1", "nan|1", SAME), ("nan|1", "nan|1.001", ROUNDED), ("nan|1", "1|nan", DIFFERENT)),
     ],
 )
 def test_two_values_by_hand(old, new, outcome):

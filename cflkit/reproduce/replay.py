@@ -140,10 +140,13 @@ def by_key(rows: pd.DataFrame) -> dict[tuple[int, str, int], dict[str, str]]:
 def alike(old: str, new: str, column: str) -> str:
     """Compare two cells of a column: numbers, several numbers joined by ``|``, or other texts.
 
-    Nothing is the same as a number that is missing or not finite, not even another such.
+    Nothing is the same as an infinite number, or as a cell without any value. In a list, a value may
+    be missing (``nan``) on both sides, such as the score of a client that was not asked.
     """
     olds, news = old.split("|"), new.split("|")
-    if not old or not new or not all(map(is_finite, olds + news)):
+    if any(math.isinf(number(text)) for text in olds + news):
+        return DIFFERENT
+    if any({*map(str.lower, texts)} <= {"", "nan"} for texts in (olds, news)):
         return DIFFERENT
     if old == new:
         return SAME
@@ -152,12 +155,12 @@ def alike(old: str, new: str, column: str) -> str:
     return ROUNDED if close else DIFFERENT
 
 
-def is_finite(text: str) -> bool:
-    """Return whether a text is no infinite or undefined number; other texts are neither."""
+def number(text: str) -> float:
+    """Return the number that a text is; NaN for other texts."""
     try:
-        return math.isfinite(float(text))
+        return float(text)
     except ValueError:
-        return True
+        return math.nan
 
 
 def near(old: str, new: str, absolute: float) -> bool:
@@ -166,8 +169,5 @@ def near(old: str, new: str, absolute: float) -> bool:
         return True
     if old.lstrip("-").isdecimal() and new.lstrip("-").isdecimal():
         return False
-    try:
-        expected, found = float(old), float(new)
-    except ValueError:
-        return False
+    expected, found = number(old), number(new)
     return abs(expected - found) <= max(absolute, RELATIVE * abs(expected))
