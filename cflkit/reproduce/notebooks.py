@@ -294,11 +294,10 @@ def check_output(output: Path, source: Path) -> None:
     NotebookError
         The file is another notebook, or none, or no regular file.
     """
-    try:
-        if not check_regular(output).exists():
-            return
-    except OSError as error:
-        raise NotebookError(f"{output} cannot be written ({error.strerror})") from error
+    if not output.exists() or output.is_dir():  # a folder cannot be opened
+        return
+    if not output.is_file():
+        raise NotebookError(f"{output} cannot be written (it is no regular file)")
     kept = [source, *(PROJECT / "notebooks").rglob("*.ipynb")]  # also by links
     # Papermill writes this into the metadata of each cell, and quotes within a cell are escaped. A
     # run that was killed while it wrote leaves the beginning of the file, or an empty one
