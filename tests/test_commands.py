@@ -153,9 +153,8 @@ def test_only_an_output_of_a_run_is_overwritten(capsys, tmp_path, monkeypatch):
     assert "cannot be used (Too many levels" in refuse(capsys, "run", str(OCFL), "-o", str(loop))
     for command in (["run", str(OCFL)], ["ledger"], ["robust", str(OCFL)]):
         assert "no regular file" in refuse(capsys, *command, "-o", str(pipe))
-    for given in (["-f", str(pipe)], []):
-        notebook = OCFL if given else pipe
-        assert "no regular file" in refuse(capsys, "run", str(notebook), *given)
+    for arguments in ([str(OCFL), "-f", str(pipe)], [str(pipe)]):
+        assert "no regular file" in refuse(capsys, "run", *arguments)
     assert pipe.is_fifo()
     executed = {"cells": [], "metadata": {"papermill": {"version": "2"}}}
     for text in ("", json.dumps(executed), json.dumps(executed)[:-9]):  # the last was killed

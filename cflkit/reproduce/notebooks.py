@@ -324,8 +324,8 @@ def our_kernel(ended: list[int]) -> type[AsyncKernelManager]:
         def kernel_spec(self) -> KernelSpec:
             return KernelSpec(**get_kernel_dict())
 
-        async def is_alive(self) -> bool:
-            if self.has_kernel and (status := await self.provisioner.poll()) is not None:
+        async def is_alive(self) -> bool:  # type: ignore[override]
+            if self.provisioner and (status := await self.provisioner.poll()) is not None:
                 ended[:] = [status]
             return bool(await super().is_alive())
 

@@ -140,8 +140,8 @@ def by_key(rows: pd.DataFrame) -> dict[tuple[int, str, int], dict[str, str]]:
 def alike(old: str, new: str, column: str) -> str:
     """Compare two cells of a column: numbers, several numbers joined by ``|``, or other texts.
 
-    Nothing is the same as an infinite number, or as a cell without any value. In a list, a value may
-    be missing (``nan``) on both sides, such as the score of a client that was not asked.
+    Nothing is the same as an infinite number, or as a cell without any value. In a list, a value
+    may be missing (``nan``) on both sides, such as the score of a client that was not asked.
     """
     olds, news = old.split("|"), new.split("|")
     if any(math.isinf(number(text)) for text in olds + news):

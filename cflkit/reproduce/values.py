@@ -33,7 +33,7 @@ class Constructor(SafeConstructor):
         """Build a number; one in another notation than the decimal one is a text."""
         if not re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|[-+]?\.inf|\.nan", node.value.lower()):
             return str(node.value)
-        whole = node.tag.endswith(":int")
+        whole = str(node.tag).endswith(":int")
         return int(node.value) if whole else float(self.construct_yaml_float(node))
 
 
