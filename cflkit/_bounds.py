@@ -16,21 +16,17 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_
 
 # More clients, samples or rounds than this are beyond any machine, and a mistake
 MOST = 1_000_000
-
-
-def in_float32(value: float) -> float:
-    """Refuse a number that PyTorch's usual type cannot represent."""
-    if value and not 1.2e-38 <= abs(value) <= 3.4e38:
-        raise ValueError("Input should be within the range of float32, 1.2e-38 to 3.4e38")
-    return value
-
+# The range of float32, PyTorch's usual type
+SMALLEST, LARGEST = 1.2e-38, 3.4e38
+# Between two bounds of the same side, so that each is told by itself
+THEN = AfterValidator(float)
 
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Natural = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0), AfterValidator(in_float32)]
-NonNegative = Annotated[float, Field(ge=0), AfterValidator(in_float32)]
+Positive = Annotated[float, Field(gt=0), THEN, Field(ge=SMALLEST, le=LARGEST)]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 Share = Annotated[float, Field(ge=0, le=1)]
-PositiveShare = Annotated[float, Field(gt=0, le=1), AfterValidator(in_float32)]
+PositiveShare = Annotated[float, Field(gt=0, le=1), THEN, Field(ge=SMALLEST)]
 Percent = Annotated[float, Field(gt=0, le=100)]
 Angle = Annotated[float, Field(gt=0, le=180)]
 CosineThreshold = Annotated[float, Field(gt=0, le=2)]  # 2 is the largest cosine distance
