@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -277,7 +276,7 @@ def execute(
     except OSError as error:  # papermill writes the notebook after each cell
         raise NotebookError(f"{output} cannot be written{disk_full(error)} ({error})") from error
     except RuntimeError as error:  # the kernel died in a cell, or before the first one
-        killed = ended == [-signal.SIGKILL]  # as Linux ends a process for which memory is missing
+        killed = ended == [-9]  # SIGKILL, as Linux ends a process for which memory is missing
         status = f"exit status {ended[0]}; " if ended else ""
         why = "too little memory? " if killed else status
         raise NotebookError(f"{error} ({why}see {output})") from error
