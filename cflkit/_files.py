@@ -39,10 +39,14 @@ def disk_full(error: BaseException | None) -> str:
 def abandoned(draft: Path) -> bool:
     """Return whether the process whose number is in the name of a draft has ended.
 
+    A name without a number is of no draft.
+
     Numbers are given again: a process that began after the draft was last changed is another one.
     """
     numbers = [int(part) for part in draft.name.split(".") if part.isdecimal()]
-    return not any(number != os.getpid() and was_there(number, draft) for number in numbers)
+    return bool(numbers) and not any(
+        number != os.getpid() and was_there(number, draft) for number in numbers
+    )
 
 
 def was_there(number: int, draft: Path) -> bool:

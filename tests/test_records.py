@@ -109,8 +109,13 @@ def test_a_kill_while_claims_are_written_leaves_nothing(finished):
     kept = records.write("run", *finished)
     half = kept.folder / f".record.json.{2**22 + 1}.part"
     half.write_text("{")
+    # Drafts of other runs go, too, but for those that were about to replace a record
+    for name in ("other.4999999", "third.4999999", "third.4999999.old", "ipynb_checkpoints"):
+        (kept.folder.parent / f".{name}").mkdir()
     records.remove_leftovers("run")
     assert sorted(path.name for path in kept.folder.iterdir()) == ["record.json", "rounds.csv"]
+    names = [".ipynb_checkpoints", ".third.4999999", ".third.4999999.old", "run"]
+    assert sorted(path.name for path in kept.folder.parent.iterdir()) == names
 
 
 def test_the_checkpoint_of_a_later_run_that_was_interrupted_is_kept(finished):

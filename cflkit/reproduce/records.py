@@ -215,7 +215,7 @@ def finite(value: Any) -> Any:
 
 def replace(draft: Path, place: Path) -> None:
     """Rename a folder to ``place``; delete the old folder only when the new one is in place."""
-    if not place.exists():
+    if not place.is_dir():  # a file or a pipe is an error
         draft.replace(place)
         return
     old = draft.with_name(f"{draft.name}.old")
@@ -229,7 +229,7 @@ def replace(draft: Path, place: Path) -> None:
 
 
 def remove_leftovers(id: str) -> None:
-    """Remove the files that killed processes left of a run.
+    """Remove the files that killed processes left of a run, and drafts that they left of others.
 
     If a process was killed while it was replacing the record, the record is put in place. A
     checkpoint that is newer than the run's record is kept: it belongs to a run that began after
@@ -246,7 +246,10 @@ def remove_leftovers(id: str) -> None:
     for part in [*state.parent.glob("*.part"), *place.glob(".*.part")]:
         if abandoned(part):
             part.unlink(missing_ok=True)
-    for draft in results().glob(f".{id}.*"):
+    # Of other runs, those that are not about to replace a record
+    drafts = [d for d in results().glob(".*") if d.name.rpartition(".")[2].isdecimal()]
+    others = [d for d in drafts if not d.with_name(f"{d.name}.old").exists()]
+    for draft in [*results().glob(f".{id}.*"), *others]:
         if abandoned(draft):
             shutil.rmtree(draft, ignore_errors=True)
     made = folder(id)

@@ -1,6 +1,7 @@
 """The form of a record, and what binds its parts: digests of its files, and the summary.
 
 Digests show an edit of a record. They are no signature: whoever writes new ones can claim anything.
+A record without them is refused, since an edit would else only have to remove them.
 """
 
 from __future__ import annotations
