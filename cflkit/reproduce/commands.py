@@ -86,7 +86,7 @@ def in_the_clone(ctx: click.Context, option: click.Parameter, path: Path | None)
     return PROJECT / path
 
 
-COUNT = click.IntRange(1, MOST)
+COUNT = click.IntRange(min=1)
 FILE: dict[str, Any] = {"type": click.Path(path_type=Path), "callback": in_the_clone}
 
 
@@ -290,7 +290,7 @@ def replay_record(id: str, rounds: int | None) -> int:
 
 @cli.command()
 @click.argument("notebook", **FILE)
-@click.option("--seeds", type=COUNT, default=20, help="How many seeds.")
+@click.option("--seeds", type=click.IntRange(1, MOST), default=20, help="How many seeds.")
 @click.option("--first", type=int, default=0, help="The first seed.")
 @click.option("--engine", type=click.Choice(["threads", "stacked"]), help="Not the lesson's own.")
 @click.option("--perturbed", is_flag=True, help="Perturb the last bit, as another processor might.")
