@@ -6,40 +6,56 @@ same annotation, and the command line checks parameters with that model.
 
 from __future__ import annotations
 
+import reprlib
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 # Strict: a value must have the type that the annotation names, so a text is no number
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
-Count = Annotated[int, Field(ge=1)]
+# More clients, samples or rounds than this are beyond any machine, and a mistake
+MOST = 1_000_000
+# The range of float32, PyTorch's usual type
+SMALLEST, LARGEST = 1.2e-38, 3.4e38
+# Between two bounds of the same side, so that each is told by itself
+THEN = AfterValidator(float)
+
+Count = Annotated[int, Field(ge=1, le=MOST)]
 Natural = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0), THEN, Field(ge=SMALLEST, le=LARGEST)]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 Share = Annotated[float, Field(ge=0, le=1)]
-PositiveShare = Annotated[float, Field(gt=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1), THEN, Field(ge=SMALLEST)]
 Percent = Annotated[float, Field(gt=0, le=100)]
 Angle = Annotated[float, Field(gt=0, le=180)]
 CosineThreshold = Annotated[float, Field(gt=0, le=2)]  # 2 is the largest cosine distance
 # The number of training seeds that a lesson's figures show. The record is of the first seed alone,
 # so this is no part of the record or of its name
-Repeats = Annotated[int, Field(ge=1, exclude=True)]
+Repeats = Annotated[int, Field(ge=1, le=MOST, exclude=True)]
 # Options of local training
 Optimizer = Literal["sgd", "adam"]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 # Options of EMD-CFL and of FedCRef
 Clusters = Literal["neighbourhoods", "components"]
-Sample = Annotated[int, Field(ge=2)]
+Sample = Annotated[int, Field(ge=2, le=MOST)]
 Normalisation = Literal["min-max", "absolute"]
 Match = Literal["all", "first", "best"]
 Stop = Literal["paper", "code"]
 
 
+# How a message repeats a value: a long or nested one in part
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 200
+
+
 def one_line(error: ValidationError) -> str:
-    """Return pydantic's report in one line: for each name, what is wrong, and the value given."""
+    """Return pydantic's report in one line: for each name, what is wrong, and the value given.
+
+    The first three faults are reported.
+    """
     return "; ".join(
         f"{'.'.join(map(str, e['loc'])) or 'parameters'}: {e['msg'].removeprefix('Value error, ')}"
-        + (f" (is {e['input']!r})" if e["loc"] and e["type"] != "missing" else "")
-        for e in error.errors()
+        + (f" (is {SHORT.repr(e['input'])})" if e["loc"] and e["type"] != "missing" else "")
+        for e in error.errors()[:3]
     )

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -38,6 +39,10 @@ def refuse(capsys, *arguments):
     return err
 
 
+# Whole numbers in notations of YAML 1.1 or of Python, and not decimal ones
+ODD = ("0x10", "0o17", "0b11", "1_0", "1:30")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -51,6 +56,17 @@ def refuse(capsys, *arguments):
         ("lr", "fast", "lr: Input should be a valid number (is 'fast')"),
         ("lr", "-0.1", "lr: Input should be greater than 0"),
         *(("lr", ".nan", "lr"), ("lr", ".inf", "lr"), ("lr", "1" + "0" * 400, "lr")),
+        ("lr", "1e39", "lr: Input should be less than or equal to 34000"),
+        ("lr", "1e-300", "lr: Input should be greater than or equal to 0.0000"),
+        ("weight_decay", "1e39", "weight_decay: Input should be less than or equal to 34000"),
+        *((name, "1e9", "valid integer") for name in ("rounds", "batch_size")),
+        *((n, str(10**23), "less than or equal to") for n in ("clients", "draws", "rounds")),
+        *((n, str(2**63), "less than or equal to") for n in ("batch_size", "window", "repeats")),
+        ("clients", "3000 -p draws 1000000", "the clients would have more than 100000000 samples"),
+        *(("seed", text, f"seed: Input should be a valid integer (is '{text}')") for text in ODD),
+        ("seed", "[" * 1200, "is not YAML"),
+        ("lr", "[&a [1], *a]", "an alias, such as *name, is not allowed"),
+        ("lr", "x" * 10_000, "lr: Input should be a valid number"),
         ("weight_decay", "-1", "weight_decay"),
         ("momentum", "1.0", "momentum: Input should be less than 1"),
         ("clients", "2", "clients: Input should be greater than or equal to 3"),
@@ -73,7 +89,11 @@ def refuse(capsys, *arguments):
 )
 def test_a_wrong_parameter_ends_before_anything_runs(capsys, monkeypatch, name, value, message):
     monkeypatch.setattr(papermill, "execute_notebook", None)
-    assert message in refuse(capsys, "run", str(OCFL), "-p", name, *value.split())
+    told = refuse(
+        capsys, "run", str(OCFL), "-p", name, *(value.split(" ") if " -p " in value else [value])
+    )
+    assert message in told
+    assert len(told) < 3000
 
 
 def test_a_layer_that_cannot_be_explained_is_refused_before_a_kernel_starts(capsys, monkeypatch):
@@ -89,6 +109,7 @@ def test_a_layer_that_cannot_be_explained_is_refused_before_a_kernel_starts(caps
         *((b"rounds: [1", "is not YAML"), (b"\xff\xfe\x00", "is not YAML")),
         *((text, "must hold 'name: value' lines") for text in (b"- rounds", b"")),
         *((b"epochs: 3", "no parameter 'epochs'"), (b"rounds: ten", "valid integer")),
+        (b"lr: [&a [x,x,x],&b [*a,*a,*a],&c [*b,*b,*b],[*c,*c,*c]]", "an alias"),
     ],
 )
 def test_a_wrong_parameter_file(capsys, tmp_path, content, message):
@@ -101,7 +122,11 @@ def test_files_that_cannot_be_read_or_written(capsys, tmp_path):
     absent, notes, text = (tmp_path / name for name in ("absent.ipynb", "notes.md", "text.ipynb"))
     assert "cannot be used (No such file" in refuse(capsys, "run", str(absent))
     assert "cannot be read" in refuse(capsys, "run", str(OCFL), "-f", str(absent))
-    for content in (b"no notebook", b"[]", b'{"cells": [1]}', b"{}", b"\xff\xfe\x00\x80"):
+    odd = ("metadata", None), ("metadata", {"tags": 5}), ("source", [1]), ("cell_type", "x")
+    cells = [{"cell_type": "code", "metadata": {}, "source": ""} | dict([one]) for one in odd]
+    contents = [json.dumps({"cells": [cell]}).encode() for cell in cells]
+    contents += [b"no notebook", b"[]", b'{"cells": [1]}', b"{}", b"\xff\xfe\x00\x80"]
+    for content in (*contents, b'{"cells":' * 9999, b'{"cells": [], "nbformat": 99}'):
         text.write_bytes(content)
         assert "is not a notebook" in refuse(capsys, "run", str(text))
     notes.write_text("mine")
@@ -110,6 +135,35 @@ def test_files_that_cannot_be_read_or_written(capsys, tmp_path):
     assert notes.read_text() == "mine"
     for place in (tmp_path, OCFL / "out.ipynb"):
         assert "cannot be used (" in refuse(capsys, "run", str(OCFL), "-o", str(place))
+
+
+def test_only_an_output_of_a_run_is_overwritten(capsys, tmp_path, monkeypatch):
+    """Whatever the path, links and pipes among them."""
+    monkeypatch.setattr(papermill, "execute_notebook", None)
+    mine, link, hard, loop, pipe = (tmp_path / f"{n}.ipynb" for n in ("mine", "s", "h", "l", "p"))
+    lesson = tmp_path / "lesson.ipynb"
+    lesson.write_bytes(OCFL.read_bytes())
+    mine.write_text(json.dumps({"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    link.symlink_to(OCFL.with_name("04_sattler_and_briggs.ipynb"))
+    os.link(lesson, hard)
+    loop.symlink_to(loop)
+    os.mkfifo(pipe)
+    for place in (mine, link, hard, OCFL.parent / "exercises" / ".." / OCFL.name):
+        before = place.read_bytes()
+        assert "would be overwritten" in refuse(capsys, "run", str(lesson), "-o", str(place))
+        assert place.read_bytes() == before
+    assert "cannot be used (Too many levels" in refuse(capsys, "run", str(OCFL), "-o", str(loop))
+    for command in (["run", str(OCFL)], ["ledger"], ["robust", str(OCFL)]):
+        assert "no regular file" in refuse(capsys, *command, "-o", str(pipe))
+    for arguments in ([str(OCFL), "-f", str(pipe)], [str(pipe)]):
+        assert "no regular file" in refuse(capsys, "run", *arguments)
+    assert pipe.is_fifo()
+    executed = {"cells": [], "metadata": {"papermill": {"version": "2"}}}
+    for text in ("", json.dumps(executed), json.dumps(executed)[:-9]):  # the last was killed
+        mine.write_text(text)
+        notebooks.check_output(mine, OCFL)
+    with pytest.raises(NotebookError, match="would be overwritten"):
+        notebooks.check_output(mine, mine)
 
 
 def test_a_folder_without_room_for_results_is_an_error_before_any_work(
@@ -217,6 +271,33 @@ def test_a_kernel_that_dies_is_said(tmp_path):
     killed = notebook(tmp_path, ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",))
     with pytest.raises(NotebookError, match=r"^Kernel died \(too little memory\?"):
         notebooks.execute(notebooks.read_notebook(killed), {}, tmp_path / "out.ipynb")
+
+
+def test_only_what_was_measured_is_guessed(tmp_path):
+    ended = notebook(tmp_path, ("import os\nos._exit(7)",))
+    with pytest.raises(NotebookError, match=r"^Kernel died \(exit status 7; see "):
+        notebooks.execute(notebooks.read_notebook(ended), {}, tmp_path / "out.ipynb")
+
+
+def test_our_own_python_runs_in_a_long_temporary_folder_and_leaves_nothing(tmp_path, monkeypatch):
+    """Another environment's kernel has the same name, and the path is too long for sockets."""
+    spec, deep = tmp_path / "jupyter" / "kernels" / "python3", tmp_path / ("x" * 100)
+    spec.mkdir(parents=True)
+    deep.mkdir()
+    foreign = {"argv": ["/no/python", "-f", "{connection_file}"], "display_name": "foreign"}
+    (spec / "kernel.json").write_text(json.dumps(foreign))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    for place in (tmp_path, deep):
+        monkeypatch.setattr(tempfile, "tempdir", str(place))
+        left = tmp_path / f"cflkit.{2**22 + 1}.left"  # of a process that was killed
+        left.mkdir(exist_ok=True)
+        asks = notebook(tmp_path, ("import sys\nprint(sys.executable)",))
+        _, output = notebooks.execute(notebooks.read_notebook(asks), {}, tmp_path / "out.ipynb")
+        [*_, cell] = nbformat.read(output, 4).cells
+        assert cell.outputs[0].text.strip() == sys.executable
+        assert [*deep.iterdir()] == []
+        if place == tmp_path:
+            assert not left.exists()
 
 
 def test_a_cell_that_fails_is_said_and_a_kernel_leaves_none_of_its_own_files(tmp_path):
@@ -427,6 +508,8 @@ def test_values_come_back_from_yaml_as_they_were_written(value):
     [
         *(("1e-3", 0.001), ("+1E3", 1000.0), ("-5e1", -50.0), ("1.e-7", 1e-7), ("2e5", 2e5)),
         *(("010", 10), ("1:30", "1:30"), ("yes", "yes"), ("null", None), ("None", None)),
+        *((text, text) for text in ("0x10", "0o17", "0b11", "1_0", "1_0.5", "190:20:30.15")),
+        *(("08", 8), ("-010", -10), ("+5", 5), (".5", 0.5)),
         *(("'None'", "None"), ("[None, ~, Nonesuch]", [None, None, "Nonesuch"])),
         *((text, text) for text in ("e3", "1e", "0x1e-3", "1e3m")),
         ("'1e-3'", "1e-3"),

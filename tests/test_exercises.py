@@ -303,7 +303,14 @@ def endless(models, samples):
         pass
 
 
-@pytest.mark.parametrize("answer", [endless, lambda *given: time.sleep(2)])
+def stubborn(models, samples):
+    try:
+        endless(models, samples)
+    except BaseException:
+        endless(models, samples)
+
+
+@pytest.mark.parametrize("answer", [endless, stubborn, lambda *given: time.sleep(2)])
 def test_a_function_that_never_ends_is_ended(monkeypatch, answer):
     monkeypatch.setattr(cflkit.check, "SECONDS", 0.2)
     assert "ended after 0.2 seconds" in said("01.1", answer)[1]
@@ -486,6 +493,23 @@ def test_a_course_has_solutions_only_where_asked_and_links_only_to_the_internet(
             assert "start_here_exercises" not in path.name or "the lesson 00 Start here" in text
 
 
+def test_a_course_that_was_killed_leaves_nothing_in_the_way(tmp_path, monkeypatch):
+    (tmp_path / f".{2**22 + 1}.part" / "student").mkdir(parents=True)  # no process has this number
+    monkeypatch.setattr(
+        versions, "write_into", lambda out, solutions: (out / "student").mkdir(parents=True)
+    )
+    assert versions.write_versions(tmp_path) == [tmp_path / "student"]
+    assert [*tmp_path.iterdir()] == [tmp_path / "student"]
+
+
+def test_a_check_ends_well_before_nbgrader_ends_a_cell(tmp_path):
+    """The limit counts twice per cell, and the usual one of nbgrader is 30 seconds."""
+    versions.write_versions(tmp_path)
+    config = (tmp_path / "nbgrader" / "nbgrader_config.py").read_text()
+    limit = int(re.search(r"^c.Execute.timeout = (\d+)$", config, re.M)[1])
+    assert min(30, limit) - 10 >= 2 * cflkit.check.SECONDS
+
+
 def test_a_course_overwrites_nothing(tmp_path, capsys):
     (tmp_path / "mine.txt").touch()
     assert main(["course", str(tmp_path)]) == 2
@@ -532,6 +556,11 @@ def test_nbgrader_grades_blank_half_and_whole_submissions(tmp_path, monkeypatch)
     assert len(release.cells) == len(source.cells)
     assert not re.search("SOLUTION|HIDDEN", str(release))
     submissions = {"blank": release, "half": half_solved(source), "whole": versions.solved(source)}
+    submissions["endless"] = versions.solved(source)
+    # The last function that is graded, which no other calls
+    functions = [c for c in submissions["endless"].cells if c.source.startswith("def ")]
+    last = [c for c in functions if versions.answered(c)][-1]
+    last.source = last.source.split("\n")[0] + "\n    while True:\n        pass"
     for student, notebook in submissions.items():
         versions.write_notebook(notebook, home / "submitted" / student / name / f"{name}.ipynb")
         graded = api.autograde(name, student)
@@ -540,5 +569,8 @@ def test_nbgrader_grades_blank_half_and_whole_submissions(tmp_path, monkeypatch)
     with Gradebook(f"sqlite:///{home / 'gradebook.db'}", "clustered-federated-learning") as book:
         scores = {s: book.find_submission(name, s).score for s in submissions}
         by_hand = book.find_submission(name, "whole").needs_manual_grade
-    assert scores == {"blank": 0, "half": most // 2, "whole": most}
+    without = most - versions.answered(last).points
+    assert scores == {"blank": 0, "half": most // 2, "whole": most, "endless": without}
+    told = (home / "autograded" / "endless" / name / f"{name}.ipynb").read_text()
+    assert "Does a loop never end?" in told
     assert by_hand

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import torch
 import worker
 
 from cflkit.__main__ import main
-from cflkit.reproduce import grid, notebooks, records
+from cflkit.reproduce import grid, notebooks, records, schema
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
@@ -75,10 +76,10 @@ def small_grid(tmp_path, monkeypatch):
     return params
 
 
-def place_record(run, contents="{}"):
-    """Write a record of a run that is found, with these contents."""
+def place_record(run):
+    """Write a record of a run that is found, though it is empty."""
     (records.results() / run).mkdir(parents=True)
-    (records.results() / run / "record.json").write_text(contents)
+    (records.results() / run / "record.json").write_text("{}")
 
 
 def test_the_grid_of_table_1_holds_every_scenario_at_both_scales():
@@ -245,10 +246,13 @@ def test_what_a_killed_process_left_is_swept(small_grid):
     records.remove_leftovers(run)
     assert (state.exists(), part.exists(), draft.exists()) == (True, False, False)
     assert being_written.exists(), "its process is there"
-    provenance = {"finished": datetime.now(UTC).isoformat(timespec="seconds")}
-    contents = {"paper": "ocfl", "parameters": {}, "summary": {}, "provenance": provenance}
-    place_record(run, json.dumps(contents))
-    records.remove_leftovers(run)  # as after a kill before the checkpoint is deleted
+    # As after a kill before the checkpoint is deleted
+    known = next((PROJECT / "data" / "results").glob("ocfl-*"))
+    folder = Path(shutil.copytree(known, records.results() / run))
+    contents = json.loads((folder / "record.json").read_text())
+    contents["provenance"]["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+    (folder / "record.json").write_text(json.dumps(schema.sealed(contents, folder)))
+    records.remove_leftovers(run)
     assert not state.exists()
 
 

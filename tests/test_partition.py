@@ -352,7 +352,25 @@ def test_an_altered_manifest_is_refused(tmp_path, field):
         Partition.load(path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"clients": 3}'])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("train", [[one]]) for one in range(2)),  # two dimensions have the hash of one
+        *(("train", [one]) for one in (1.7, "5", 2**70, -1, None, float("inf"))),
+        *(("test", 5), ("more", [1]), ("cluster", 0.9), ("cluster", None)),
+    ],
+)
+def test_a_client_of_another_form_is_refused(tmp_path, name, value):
+    path = make(clients=5, draws=20).save(tmp_path / "split.json")
+    manifest = json.loads(path.read_text())
+    manifest["clients"][3][name] = value
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(PartitionError, match="is not a partition manifest") as told:
+        Partition.load(path)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"clients": 3}', '{"dataset":' * 9999])
 def test_what_is_no_manifest_is_refused(tmp_path, text):
     path = tmp_path / "split.json"
     path.write_text(text)

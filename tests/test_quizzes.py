@@ -13,6 +13,7 @@ from IPython.utils.capture import capture_output
 from pydantic import ValidationError
 
 from cflkit.course import quizzes, sources
+from cflkit.reproduce.parameters import ParameterError
 
 QUIZZES = {lesson: quizzes.questions_of(source) for lesson, source in quizzes.files().items()}
 
@@ -38,6 +39,16 @@ def test_a_question_has_exactly_one_right_answer(right):
     question = {"id": "00.q1", "question": "?", "answers": answers, "explanation": "…"}
     with pytest.raises(ValidationError, match="exactly one"):
         quizzes.Question.model_validate(question)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "a: 1", "- {id: x}", "- [1]", "- {id: x, answers: 5}", "[1"]
+)
+def test_a_quiz_of_another_form_is_one_line(tmp_path, text):
+    path = tmp_path / "03_mine.yaml"
+    path.write_text(text)
+    with pytest.raises((sources.CourseError, ParameterError), match=r"^03_mine\.yaml[^\n]+$"):
+        quizzes.questions_of(path)
 
 
 def test_an_unknown_quiz_is_told():

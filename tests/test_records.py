@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cflkit import methods, simulation
-from cflkit.reproduce import ledger, records
+from cflkit.reproduce import ledger, records, schema
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 
@@ -109,8 +109,13 @@ def test_a_kill_while_claims_are_written_leaves_nothing(finished):
     kept = records.write("run", *finished)
     half = kept.folder / f".record.json.{2**22 + 1}.part"
     half.write_text("{")
+    # Drafts of other runs go, too, but for those that were about to replace a record
+    for name in ("other.4999999", "third.4999999", "third.4999999.old", "ipynb_checkpoints"):
+        (kept.folder.parent / f".{name}").mkdir()
     records.remove_leftovers("run")
     assert sorted(path.name for path in kept.folder.iterdir()) == ["record.json", "rounds.csv"]
+    names = [".ipynb_checkpoints", ".third.4999999", ".third.4999999.old", "run"]
+    assert sorted(path.name for path in kept.folder.parent.iterdir()) == names
 
 
 def test_the_checkpoint_of_a_later_run_that_was_interrupted_is_kept(finished):
@@ -130,16 +135,66 @@ def test_the_checkpoint_of_a_later_run_that_was_interrupted_is_kept(finished):
 def test_a_damaged_record_is_named(finished):
     written = records.write("run", *finished)
     whole = json.loads((written.folder / "record.json").read_text())
-    for text in ('{"parameters": ', "{}", "[]", json.dumps(whole | {"more": 1})):
+    without = {name: value for name, value in whole.items() if name != "sha256"}
+    deep = '{"a":' * 9999
+    for text in (
+        '{"parameters": ',
+        "{}",
+        "[]",
+        deep,
+        *map(json.dumps, (whole | {"more": 1}, without)),
+    ):
         (written.folder / "record.json").write_text(text)
         with pytest.raises(ParameterError, match=r"run/record\.json is damaged"):
             records.read(written.folder)
     with pytest.raises(ParameterError, match=r"rounds\.csv is missing or damaged"):
         (written.folder / "rounds.csv").write_text("")
-        _ = records.Record(written.folder, **whole).rounds
+        _ = written.table()
     (written.folder / "record.json").unlink()
     with pytest.raises(ParameterError, match=r"run/record\.json cannot be read"):
         records.read(written.folder)
+
+
+@pytest.mark.parametrize(
+    "edited", ["summary", "minutes", "rounds", "columns", "sealed", "scenario"]
+)
+def test_an_edited_record_is_named_and_left_out_and_the_others_stay(finished, capsys, edited):
+    """Neither the ledger nor a table of the README gets the number."""
+    whole, folder = records.write("whole", *finished), records.write("run", *finished).folder
+    contents = json.loads((folder / "record.json").read_text())
+    rows = (folder / "rounds.csv").read_text()
+    if edited in ("summary", "sealed"):
+        contents["summary"]["OCFL"]["mean_ari"] = 0.123
+    if edited == "minutes":
+        contents["provenance"]["minutes"] = 0.5
+    if edited in ("rounds", "columns"):
+        old, new = {"rounds": (",1,", ",2,"), "columns": ("round", "time")}[edited]
+        (folder / "rounds.csv").write_text(rows.replace(old, new))
+    if edited == "scenario":
+        contents["parameters"]["dataset"] = contents["parameters"]["seed"] = []
+    if edited in ("sealed", "columns", "scenario"):
+        contents = schema.sealed(contents, folder)
+    (folder / "record.json").write_text(json.dumps(contents))
+    found = [r.id for r in records.find() if r.folder.parent == whole.folder.parent]
+    assert found == ["whole"]
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"left out: {folder / 'record.json'} is damaged")
+
+
+def test_a_file_is_written_in_the_place_of_regular_files_alone(tmp_path):
+    pipe, table = tmp_path / "pipe", tmp_path / "table.csv"
+    os.mkfifo(pipe)
+    for place in (pipe, tmp_path):
+        with pytest.raises(OSError, match="no regular file"):
+            records.write_whole(place, "text")
+    assert pipe.is_fifo()
+    # What a killed process left goes, also if another process has its number by now
+    left = [tmp_path / f".table.csv.{number}.part" for number in (2**22 + 1, 1)]
+    for part in left:
+        part.touch()
+    os.utime(left[1], (0, 0))
+    records.write_whole(table, "text")
+    assert sorted(tmp_path.iterdir()) == [pipe, table]
 
 
 def test_files_are_synced_with_the_right_to_write(finished, monkeypatch):

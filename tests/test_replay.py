@@ -9,7 +9,7 @@ import pytest
 
 from cflkit import _project
 from cflkit.__main__ import main
-from cflkit.reproduce import ledger, lists, papers, records, replay
+from cflkit.reproduce import ledger, lists, papers, records, replay, schema
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.replay import DIFFERENT, ROUNDED, SAME
@@ -41,6 +41,13 @@ def change(record, method, round, column, value):
     rows = record.table(**records.TEXTS)
     rows.loc[rows["method"].eq(method) & rows["round"].eq(str(round)), column] = value
     rows.to_csv(record.folder / "rounds.csv", index=False)
+    seal(record.folder)
+
+
+def seal(folder, **changes):
+    """Change the contents of a record, and write digests that agree with them."""
+    contents = json.loads((folder / "record.json").read_text()) | changes
+    (folder / "record.json").write_text(json.dumps(schema.sealed(contents, folder)))
 
 
 def test_a_record_comes_out_the_same(made, capsys):
@@ -75,6 +82,9 @@ def test_rows_and_values_that_are_missing_now_are_differences():
         (recorded.iloc[[0, 1, 1]], ["B: a row that the record does not have"]),
     ):
         assert replay.verdicts(recorded, now) == [replay.Verdict(1, DIFFERENT, where)]
+    # Where nothing was recorded, nothing is the same
+    found = replay.verdicts(table(("A", "1", "", "")), recorded[:1])
+    assert found == [replay.Verdict(1, DIFFERENT, ["A: nothing was recorded"])]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +105,9 @@ def test_rows_and_values_that_are_missing_now_are_differences():
         ("0|0|1", "0|1|1", DIFFERENT),
         ("GradCAM", "noise", DIFFERENT),
         ("0.5", "", DIFFERENT),
+        *((infinite, "0.5", DIFFERENT) for infinite in ("inf", "1e400", "-inf", "nan", "")),
+        *((same, same, DIFFERENT) for same in ("inf", "nan", "1|inf", "", "nan|nan")),
+        *(("nan|1", "nan|1", SAME), ("nan|1", "nan|1.001", ROUNDED), ("nan|1", "1|nan", DIFFERENT)),
     ],
 )
 def test_two_values_by_hand(old, new, outcome):
@@ -178,6 +191,16 @@ def test_records_are_listed_with_scale_and_age(made, capsys):
     assert listed["code"].endswith("commits ago") == known
 
 
+def test_data_of_a_record_is_no_option_of_git(made, tmp_path, capsys):
+    victim = tmp_path / "mine..HEAD"
+    victim.write_text("my work")
+    assert lists.age(f"--output={tmp_path}/mine") == "of an unknown revision"
+    seal(made.folder, provenance=made.provenance | {"git_revision": f"--output={tmp_path}/mine"})
+    assert main(["records", made.id]) == 2
+    assert "git_revision: String should match pattern" in capsys.readouterr().err
+    assert victim.read_text() == "my work"
+
+
 def test_the_age_of_code_is_counted_in_commits():
     """A shallow clone lacks the revision of an older record."""
     assert lists.age("0" * 40) == lists.age(None) == "of an unknown revision"
@@ -188,10 +211,12 @@ def test_the_age_of_code_is_counted_in_commits():
 def test_two_records_side_by_side(made, capsys):
     other = made.folder.with_name(made.id[:-1] + "x")
     shutil.copytree(made.folder, other)
-    contents = json.loads((other / "record.json").read_text())
-    contents["parameters"]["lr"] = 0.5
-    contents["summary"]["FedAvg"]["pf1"] = 0.125
-    (other / "record.json").write_text(json.dumps(contents))
+    last = made.by_method["FedAvg"]["pf1"].iloc[-1]
+    pf1 = made.summary["FedAvg"] | {"pf1": 0.125}
+    pf1["mean_pf1"] += (0.125 - last) / 4
+    change(dataclasses.replace(made, folder=other), "FedAvg", 4, "pf1", "0.125")
+    summary = made.summary | {"FedAvg": pf1}
+    seal(other, parameters=made.parameters | {"lr": 0.5}, summary=summary)
     assert main(["records", made.id, other.name]) == 0
     out = capsys.readouterr().out
     assert "parameters in which they differ" in out

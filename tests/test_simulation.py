@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import os
 
 import numpy as np
 import pytest
@@ -124,13 +125,31 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
         corrected.data.files = {"mine.npz": "the MD5 of other pixels"}
         run(same, corrected, 2, checkpoint=checkpoint)
     whole = checkpoint.read_bytes()
-    for damaged in (whole[:1000], whole.replace(b"identity", 8 * b"\xff")):
+    flipped = [
+        whole[:n] + bytes([whole[n] ^ 64]) + whole[n + 1 :]
+        for n in range(0, len(whole), len(whole) // 20)
+    ]
+    for damaged in (b"", whole[:1000], whole.replace(b"identity", 8 * b"\xff"), *flipped):
         checkpoint.write_bytes(damaged)
         with pytest.raises(CheckpointMismatch, match="is damaged; delete it"):
             run(same, federate(), 2, checkpoint=checkpoint)
     torch.save({"something": "else"}, checkpoint)
     with pytest.raises(CheckpointMismatch, match="is not a checkpoint of this version"):
         run(same, federate(), 2, checkpoint=checkpoint)
+    identity = Keeper(checkpoint, same, federate(), "", None).identity
+    for wrong in ({"rounds": "x"}, {"rounds": -1}, {"history": None}, {"history": "5"}):
+        state = {"rounds": 1, "history": "{}", "methods": {"KM": {}}} | wrong
+        checkpoints.save(checkpoint, identity, state)
+        with pytest.raises(CheckpointMismatch):
+            Keeper(checkpoint, same, federate(), "", None).resume(same, 2, torch.device("cpu"))
+    checkpoint.unlink()
+    os.mkfifo(checkpoint)
+    for using in (
+        lambda: checkpoints.load(checkpoint, "", 1, torch.device("cpu")),
+        lambda: checkpoints.save(checkpoint, "", {}),
+    ):
+        with pytest.raises(OSError, match="no regular file"):
+            using()
 
 
 @pytest.mark.parametrize(

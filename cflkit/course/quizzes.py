@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Annotated, Self
 from xml.etree import ElementTree
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
+from cflkit._bounds import one_line
+from cflkit._files import check_regular
 from cflkit.course.sources import CourseError, by_lesson
 from cflkit.reproduce.values import parse_yaml
 
@@ -48,9 +50,12 @@ def files() -> dict[str, Path]:
 
 
 def questions_of(source: Path) -> list[Question]:
-    """Read the questions of a file."""
-    listed = parse_yaml(source.name, source.read_text(encoding="utf-8"))
-    return [Question.model_validate(one) for one in listed]
+    """Read the questions of a file; a `CourseError` says what is wrong with them."""
+    listed = parse_yaml(source.name, check_regular(source).read_bytes())
+    try:
+        return TypeAdapter(list[Question]).validate_python(listed)
+    except ValidationError as error:
+        raise CourseError(f"{source.name}: {one_line(error)}") from error
 
 
 def show(number: str) -> None:

@@ -13,13 +13,16 @@ the lesson is added at the end.
 from __future__ import annotations
 
 import copy
+import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
+from cflkit._files import abandoned
 from cflkit._project import PROJECT
 from cflkit.course import quizzes, sources
 from cflkit.course.exercises import Exercise, Explain
@@ -36,6 +39,11 @@ KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": 
 BLANK_ANSWER = "*Write your answer here.*"
 # Another seed than that of the visible check
 HIDDEN_SEED = 2026
+# nbgrader's usual 30 seconds are short for experiments, and for two checks of a loop without end
+CONFIG = """c = get_config()
+c.CourseDirectory.course_id = "clustered-federated-learning"
+c.Execute.timeout = 60
+"""
 
 
 def with_grades(source: Path) -> NotebookNode:
@@ -162,8 +170,23 @@ def write_versions(out: Path, solutions: bool = True) -> list[Path]:
     CourseError
         The folder has files already.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CourseError(f"{out} is a file, or has files already; name a new folder")
+    if out.exists() and not out.is_dir():
+        raise CourseError(f"{out} is a file; name a new folder")
+    for left in out.glob(".*.part"):  # of a process that was killed
+        if abandoned(left):
+            shutil.rmtree(left, ignore_errors=True)
+    if out.exists() and any(out.iterdir()):
+        raise CourseError(f"{out} has files already; name a new folder")
+    draft = out / f".{os.getpid()}.part"
+    try:
+        write_into(draft, solutions)
+        return sorted(folder.replace(out / folder.name) for folder in list(draft.iterdir()))
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_into(out: Path, solutions: bool) -> None:
+    """Write the folders of a course, see `write_versions`."""
     notebooks = {source.stem: apart(with_grades(source)) for source in sources.by_lesson().values()}
     for name, notebook in notebooks.items():
         write_notebook(released(notebook), out / "student" / f"{name}.ipynb")
@@ -172,9 +195,7 @@ def write_versions(out: Path, solutions: bool = True) -> list[Path]:
             write_notebook(notebook, out / "nbgrader" / "source" / name / f"{name}.ipynb")
     if solutions:
         write_instructors_pack(out)
-        config = 'c = get_config()\nc.CourseDirectory.course_id = "clustered-federated-learning"\n'
-        (out / "nbgrader" / "nbgrader_config.py").write_text(config, encoding="utf-8")
-    return sorted(path for path in out.iterdir() if path.is_dir())
+        (out / "nbgrader" / "nbgrader_config.py").write_text(CONFIG, encoding="utf-8")
 
 
 def write_instructors_pack(out: Path) -> None:

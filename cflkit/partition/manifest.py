@@ -7,15 +7,59 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from cflkit._bounds import STRICT, one_line
+from cflkit._files import check_regular
 
 Indices = NDArray[np.int64]
 
 
 class PartitionError(Exception):
     """A recipe cannot be followed on this data, or a manifest does not match its hash."""
+
+
+Index = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Client(BaseModel):
+    """A client in a manifest: its true cluster, and its indices in each split by name."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    __pydantic_extra__: dict[str, list[Index]]
+
+    cluster: Index | None
+    train: list[Index]
+    test: list[Index]
+
+    @property
+    def splits(self) -> dict[str, list[Index]]:
+        """Return the indices in all splits."""
+        return {"train": self.train, "test": self.test, **self.__pydantic_extra__}
+
+
+class Manifest(BaseModel):
+    """The contents of a manifest's file."""
+
+    model_config = STRICT
+
+    dataset: str
+    recipe: dict[str, Any]
+    hash: str
+    clients: Annotated[list[Client], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def clients_are_alike(self) -> Self:
+        """Check that all clients have the same splits, and that all clusters are known or none."""
+        if len({tuple(sorted(client.splits)) for client in self.clients}) > 1:
+            raise ValueError("the clients have different splits")
+        if len({client.cluster is None for client in self.clients}) > 1:
+            raise ValueError("the clusters of some clients alone are known")
+        return self
 
 
 @dataclass(frozen=True)
@@ -104,23 +148,21 @@ class Partition:
     def load(cls, path: str | Path) -> Partition:
         """Read a manifest; raise a `PartitionError` if it is none or was altered."""
         try:
-            manifest = json.loads(Path(path).read_text())
-            clients = manifest["clients"]
-            splits = {name: [client[name] for client in clients] for name in clients[0]}
-            clusters = splits.pop("cluster")
-            known = None if None in clusters else np.array(clusters, dtype=np.int64)
-            more = {
-                name: [np.array(indices, dtype=np.int64) for indices in held]
-                for name, held in splits.items()
-            }
-            train, test = more.pop("train"), more.pop("test")
-            partition = cls(manifest["dataset"], train, test, known, manifest["recipe"], more)
-            stated = manifest["hash"]
-        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-            raise PartitionError(f"{path} is not a partition manifest ({error!r})") from error
-        if stated != partition.hash:
+            contents = Manifest.model_validate_json(check_regular(Path(path)).read_bytes())
+        except (OSError, ValidationError) as error:
+            told = one_line(error) if isinstance(error, ValidationError) else error
+            raise PartitionError(f"{path} is not a partition manifest ({told})") from error
+        clusters = [client.cluster for client in contents.clients]
+        known = None if None in clusters else np.array(clusters, dtype=np.int64)
+        more = {
+            name: [np.array(client.splits[name], dtype=np.int64) for client in contents.clients]
+            for name in contents.clients[0].splits
+        }
+        train, test = more.pop("train"), more.pop("test")
+        partition = cls(contents.dataset, train, test, known, contents.recipe, more)
+        if contents.hash != partition.hash:
             raise PartitionError(
-                f"{path} was altered: it states the hash {stated}, but has {partition.hash}"
+                f"{path} was altered: it states the hash {contents.hash}, but has {partition.hash}"
             )
         return partition
 

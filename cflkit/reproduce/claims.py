@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cflkit._files import check_regular
 from cflkit.reproduce import records
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT, Record
@@ -92,7 +93,7 @@ def counts(path: Path | None = None) -> list[dict[str, Any]]:
     import pandas as pd
 
     path = path or TABLE
-    if not path.exists():
+    if not check_regular(path).exists():
         return []
     try:
         rows = pd.read_csv(path, **records.TEXTS)

@@ -15,6 +15,8 @@ from typing import Any
 import click
 
 import cflkit
+from cflkit._bounds import MOST
+from cflkit._files import check_regular
 from cflkit.reproduce import grid, notebooks, records
 from cflkit.reproduce.notebooks import RUNS, NotebookError
 from cflkit.reproduce.parameters import ParameterError
@@ -25,6 +27,8 @@ from cflkit.reproduce.values import parsed
 INTERRUPTED = 130
 # The commands of which the same call goes on where an interrupted one stopped
 RESUME = ("run", "grid", "robust", "federate")
+# The characters of an error after which it is cut off, since it may repeat what was given
+LONGEST = 2000
 
 
 class Commands(click.Group):
@@ -50,7 +54,8 @@ class Commands(click.Group):
 
 def refused(why: object) -> int:
     """Print why a command does nothing, in one line, and return its exit status."""
-    print(f"error: {' '.join(str(why).split())}", file=sys.stderr)
+    line = " ".join(str(why).split())
+    print(f"error: {line if len(line) < LONGEST else line[:LONGEST] + ' …'}", file=sys.stderr)
     return 2
 
 
@@ -216,7 +221,8 @@ def show_ledger(paper: str | None, table: str | None, everything: bool, output: 
         raise ParameterError(f"no table {table!r}; there are {', '.join(tables)}")
     # What cannot be written is refused before the work
     notebooks.check_writable(output.parent)
-    if output.exists() and not output.read_text("utf-8", "replace").startswith("paper,table,"):
+    there = check_regular(output).exists()
+    if there and not output.read_text("utf-8", "replace").startswith("paper,table,"):
         raise ParameterError(f"{output} is no ledger, and stays as it is")
     book = ledger.ledger()
     path = ledger.write(book, output)
@@ -251,12 +257,12 @@ def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
         if len(chosen) == 1 and paper is not None:
             print(f"\n{ledger.command(chosen[0], paper.name)}")
         return
-    wanted = parsed(where)
-    names = {name for record in records.find() for name in record.parameters}
+    wanted, every = parsed(where), records.find()
+    names = {name for record in every for name in record.parameters}
     if unknown := sorted(wanted.keys() - names):
         told = f"{', '.join(unknown)}; they have {', '.join(sorted(names))}"
         raise ParameterError(f"no record has a parameter {told}")
-    if not (found := records.find(**wanted)):
+    if not (found := [record for record in every if records.has(record, wanted)]):
         raise ParameterError(f"no record has {wanted}")
     table = lists.listing(found)
     print(table.to_string(index=False))
@@ -284,7 +290,7 @@ def replay_record(id: str, rounds: int | None) -> int:
 
 @cli.command()
 @click.argument("notebook", **FILE)
-@click.option("--seeds", type=COUNT, default=20, help="How many seeds.")
+@click.option("--seeds", type=click.IntRange(1, MOST), default=20, help="How many seeds.")
 @click.option("--first", type=int, default=0, help="The first seed.")
 @click.option("--engine", type=click.Choice(["threads", "stacked"]), help="Not the lesson's own.")
 @click.option("--perturbed", is_flag=True, help="Perturb the last bit, as another processor might.")

@@ -8,6 +8,7 @@ a part of the data does not reproduce a table, however close the numbers are.
 from __future__ import annotations
 
 import shlex
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -112,8 +113,9 @@ def scale(record: Record, paper: str) -> str | None:
 
 
 def scenario_of(record: Record, paper: str) -> Scenario:
-    """Return the scenario of a run in the order of `Paper.scenario`."""
-    return tuple(record.parameters.get(name) for name in PAPERS[paper].scenario)
+    """Return the scenario of a run in the order of `Paper.scenario`; lists are told as texts."""
+    values = (record.parameters.get(name) for name in PAPERS[paper].scenario)
+    return tuple(str(value) if isinstance(value, list) else value for value in values)
 
 
 def scenario_in(cell: Cell) -> Scenario:
@@ -135,10 +137,10 @@ def scale_parameters(paper: str, scale: str, scenario: Scenario) -> dict[str, An
     """Return all parameters of a scenario at one of the two scales, or None if it has no file."""
     known = PAPERS[paper]
     named = dict(zip(known.scenario, scenario, strict=True))
-    path = grid.PARAMS / known.folder / scale / known.file.format(**named)
-    if not path.exists():
-        return None
-    return defaults(known.notebook) | read_yaml(path) | named
+    files = {path.name: path for path in (grid.PARAMS / known.folder / scale).glob("*.yaml")}
+    # Looked up, since the values of a record are no part of a path
+    path = files.get(known.file.format(**named))
+    return None if path is None else defaults(known.notebook) | read_yaml(path) | named
 
 
 @cache
@@ -196,7 +198,11 @@ class Sample:
 def sample(record: Record, name: str, protocol: Protocol) -> Sample | None:
     """Compute a protocol's value for a method as published; None if the run did not measure it."""
     own = [record.by_method[n] for n in (name + AS_PUBLISHED, name) if n in record.by_method]
-    values = [protocol.value(rows) for rows in own]
+    try:
+        values = [protocol.value(rows) for rows in own]
+    except (KeyError, TypeError, ValueError) as error:
+        print(f"left out: {record.id}, {name}: its rows are damaged ({error!r})", file=sys.stderr)
+        return None
     if not own or (values[0] is not None and np.isnan(values[0])):
         return None
     value, intended = [np.nan if value is None else value for value in (*values, None)][:2]

@@ -37,7 +37,8 @@ def listing(found: list[Record]) -> pd.DataFrame:
 @cache
 def age(commit: str | None) -> str:
     """Return the age of a record's code: how many commits have changed the package since then."""
-    since = commit and git("rev-list", "--count", f"{commit}..HEAD", "--", "cflkit")
+    counted = ("rev-list", "--count", "--end-of-options", f"{commit}..HEAD", "--", "cflkit")
+    since = commit and git(*counted)
     return f"{since} commits ago" if since else "of an unknown revision"
 
 

@@ -14,16 +14,20 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import filelock
+from pydantic import BaseModel, Field, ValidationError
 
+from cflkit._bounds import one_line
+from cflkit._files import abandoned, check_regular, disk_full, expanded
 from cflkit._project import PROJECT
 from cflkit.reproduce import records
 from cflkit.reproduce.claims import MIME
@@ -31,6 +35,7 @@ from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown,
 from cflkit.reproduce.values import parsed, read_yaml
 
 if TYPE_CHECKING:
+    from jupyter_client import AsyncKernelManager
     from traitlets.config import Config
 
 RUNS = PROJECT / "data" / "runs"
@@ -40,6 +45,28 @@ COUNTS = "Counts are of runs with the lesson's defaults, except for what stands 
 
 class NotebookError(Exception):
     """A notebook that cannot be run, or that failed while it ran."""
+
+
+class Metadata(BaseModel):
+    """What the kit needs of a cell's metadata."""
+
+    tags: list[str] = []
+
+
+class Cell(BaseModel):
+    """What the kit needs of a cell."""
+
+    cell_type: Literal["code", "markdown", "raw"]
+    metadata: Metadata
+    source: str | list[str]
+
+
+class Tree(BaseModel):
+    """What the kit needs of a notebook's file."""
+
+    cells: list[Cell]
+    metadata: dict[str, Any] = {}
+    nbformat: Annotated[int, Field(ge=4, le=4)] = 4
 
 
 @dataclass(frozen=True)
@@ -110,12 +137,12 @@ class Notebook:
 def read_notebook(path: Path) -> Notebook:
     """Read a notebook; raise a `NotebookError` if the file is none."""
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-        if all({"cell_type", "metadata", "source"} <= cell.keys() for cell in tree["cells"]):
-            return Notebook(path, tree)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        pass
-    raise NotebookError(f"{path} is not a notebook")
+        tree = json.loads(check_regular(path).read_text(encoding="utf-8"))
+        Tree.model_validate(tree)
+    except (ValueError, RecursionError) as error:
+        told = one_line(error) if isinstance(error, ValidationError) else error
+        raise NotebookError(f"{path} is not a notebook ({told})") from error
+    return Notebook(path, tree)
 
 
 def run(
@@ -211,9 +238,8 @@ def execute(
     notebook: Notebook, values: Mapping[str, Any], output: Path, record_only: bool = False
 ) -> tuple[str, Path]:
     """Execute a notebook with checked parameters, see `run`."""
-    output, folder = output.resolve(), notebook.path.resolve().parent
-    if output == notebook.path.resolve() or (output.is_file() and output.suffix != ".ipynb"):
-        raise NotebookError(f"{output} would be overwritten; name another file, ending in .ipynb")
+    output, folder = Path(os.path.realpath(output)), notebook.path.resolve().parent
+    check_output(output, notebook.path)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.open("a").close()  # what cannot be written is an error before the run
     os.environ.update(places() | {"CFLKIT_PROGRESS": "lines"})
@@ -227,8 +253,11 @@ def execute(
     if record_only:
         skip_the_rest(tree.cells)
     os.environ[records.NOTEBOOK] = notebook.digest
+    ended: list[int] = []
     try:
         with private_sockets() as config:
+            if sockets := config.get("KernelManager"):  # the file with the key lies beside them
+                sockets["connection_file"] = f"{sockets['ip']}.json"
             executed = papermill.execute_notebook(
                 tree,
                 output,
@@ -239,17 +268,67 @@ def execute(
                 kernel_name="python3",
                 language="python",
                 config=config,
+                kernel_manager_class=our_kernel(ended),
                 shutdown_kernel="immediate",  # on Ctrl-C it would print what it is interrupted in
             )
     except PapermillExecutionError as error:
         raise NotebookError(f"{error.ename}: {error.evalue} (see {output})") from error
     except OSError as error:  # papermill writes the notebook after each cell
-        raise NotebookError(f"{output} cannot be written; is the disk full? ({error})") from error
+        raise NotebookError(f"{output} cannot be written{disk_full(error)} ({error})") from error
     except RuntimeError as error:  # the kernel died in a cell, or before the first one
-        raise NotebookError(f"{error} (too little memory? see {output})") from error
+        killed = ended == [-9]  # SIGKILL, as Linux ends a process for which memory is missing
+        status = f"exit status {ended[0]}; " if ended else ""
+        why = "too little memory? " if killed else status
+        raise NotebookError(f"{error} ({why}see {output})") from error
     finally:
         del os.environ[records.NOTEBOOK]  # records of this process come from no notebook
     return report_of(executed.cells), output
+
+
+def check_output(output: Path, source: Path) -> None:
+    """Refuse to overwrite anything but the output of a run.
+
+    Raises
+    ------
+    NotebookError
+        The file is another notebook, or none, or no regular file.
+    """
+    if not output.exists() or output.is_dir():  # a folder cannot be opened
+        return
+    if not output.is_file():
+        raise NotebookError(f"{output} cannot be written (it is no regular file)")
+    kept = [source, *(PROJECT / "notebooks").rglob("*.ipynb")]  # also by links
+    # Papermill writes this into the metadata of each cell, and quotes within a cell are escaped. A
+    # run that was killed while it wrote leaves the beginning of the file, or an empty one
+    text = output.read_bytes()
+    executed = output.suffix == ".ipynb" and (not text or b'"papermill": {' in text)
+    if not executed or any(output.samefile(path) for path in kept):
+        raise NotebookError(
+            f"{output} would be overwritten, and is no output of a run; name another file, ending "
+            "in .ipynb"
+        )
+
+
+def our_kernel(ended: list[int]) -> type[AsyncKernelManager]:
+    """Return a manager that starts our own Python, and notes the status with which it ended.
+
+    The kernel ``python3`` that Jupyter finds first can be that of another environment.
+    """
+    from ipykernel.kernelspec import get_kernel_dict
+    from jupyter_client import AsyncKernelManager
+    from jupyter_client.kernelspec import KernelSpec
+
+    class OurKernel(AsyncKernelManager):
+        @property
+        def kernel_spec(self) -> KernelSpec:
+            return KernelSpec(**get_kernel_dict())
+
+        async def is_alive(self) -> bool:  # type: ignore[override]
+            if self.provisioner and (status := await self.provisioner.poll()) is not None:
+                ended[:] = [status]
+            return bool(await super().is_alive())
+
+    return OurKernel
 
 
 @contextlib.contextmanager
@@ -258,11 +337,19 @@ def private_sockets() -> Iterator[Config]:
 
     By default it talks through network ports, which are chosen before the kernel starts. Of two
     notebooks that start at the same time, both can be given the same port, and one of them dies.
+    Folders of processes that were killed are removed.
     """
     from traitlets.config import Config
 
-    with tempfile.TemporaryDirectory(prefix="cflkit-") as folder:
-        yield Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
+    # The path of a socket has at most 107 characters, and 103 on macOS
+    short = [place for place in (tempfile.gettempdir(), "/tmp") if len(os.fsencode(place)) < 64]
+    place = next((place for place in short if os.access(place, os.W_OK)), None)
+    for left in Path(place or tempfile.gettempdir()).glob("cflkit.*"):
+        if abandoned(left):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"cflkit.{os.getpid()}.", dir=place) as folder:
+        sockets = {"transport": "ipc", "ip": f"{folder}/kernel"}
+        yield Config({"KernelManager": sockets} if place else {})
 
 
 def skip_the_rest(cells: list[Any]) -> None:
@@ -291,4 +378,4 @@ def places() -> dict[str, str]:
     """Return the environment's folders as absolute paths, for kernels run in another folder."""
     names = ("CFLKIT_DATA", "CFLKIT_RESULTS", "CFLKIT_FIGURES", "CFLKIT_CACHE")
     given = {name: os.environ.get(name) for name in names}
-    return {name: str(Path(p).expanduser().resolve()) for name, p in given.items() if p}
+    return {name: os.path.realpath(expanded(p)) for name, p in given.items() if p}

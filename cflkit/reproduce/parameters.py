@@ -9,6 +9,7 @@ with the defaults. The models of the notebooks are in `papers`.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
@@ -25,7 +26,16 @@ from pydantic import (
     model_validator,
 )
 
-from cflkit._bounds import Count, Momentum, Natural, NonNegative, Optimizer, Positive, one_line
+from cflkit._bounds import (
+    MOST,
+    Count,
+    Momentum,
+    Natural,
+    NonNegative,
+    Optimizer,
+    Positive,
+    one_line,
+)
 
 if TYPE_CHECKING:
     from cflkit.federation import LocalTraining
@@ -87,6 +97,14 @@ class Parameters(BaseModel):
         if unknown := unknown_names(namespace.get("In", ()), cls.model_fields):
             raise ParameterError(about_unknown(unknown, cls.model_fields))
         return cls.checked({n: namespace[n] for n in cls.model_fields if n in namespace})
+
+    @model_validator(mode="after")
+    def fits_a_machine(self) -> Self:
+        """Refuse more samples of all clients than any machine can hold."""
+        sizes = (getattr(self, name, None) for name in ("clients", "draws", "samples"))
+        if math.prod(size for size in sizes if isinstance(size, int)) > 100 * MOST:
+            raise ValueError(f"the clients would have more than {100 * MOST} samples")
+        return self
 
     def check_against_data(self) -> None:
         """Load the data, and refuse parameters that do not fit them, before a kernel starts."""
@@ -181,8 +199,8 @@ class Scenario(Images):
 
     overlap: Overlap
     balance: Balance
-    clients: Annotated[int, Field(ge=3)]
-    draws: Annotated[int, Field(ge=4)] | None
+    clients: Annotated[int, Field(ge=3, le=MOST)]
+    draws: Annotated[int, Field(ge=4, le=MOST)] | None
     partition_seed: Seed
 
     @property

@@ -159,7 +159,8 @@ def true_groups(committed: Sequence[Record]) -> str:
         if ledger.scale(record, paper.name) == "paper":
             scenario = ledger.scenario_of(record, paper.name)
             for method, measures in record.summary.items():
-                if "ari" in measures:  # not if it diverged, or has mixtures and no clusters
+                # It has none if it diverged, or has mixtures and no clusters
+                if measures.get("ari") is not None:
                     repeated = found.setdefault((paper.folder, method), {})
                     repeated.setdefault(scenario, []).append(record)
     rows = []

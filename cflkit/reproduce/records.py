@@ -2,21 +2,25 @@
 
 A record is a folder in ``data/results/``, or in the folder that ``CFLKIT_RESULTS`` names. It has
 ``record.json`` with paper, parameters, summary, claims and provenance, and ``rounds.csv`` with one
-row per method and round. A record is first written under a temporary name and then renamed. A
-killed process therefore never leaves an incomplete record. What an old record cannot tell is null.
+row per method and round. Digests in ``record.json`` bind both, see `schema`. A record is first
+written under a temporary name and then renamed. A killed process therefore never leaves an
+incomplete record. What an old record cannot tell is null.
 
 Imports that take seconds are inside functions, since the command line often needs none of them.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import math
 import os
 import platform
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -24,10 +28,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
+from pydantic import ValidationError
 
 from cflkit import __version__, _project
+from cflkit._bounds import one_line
+from cflkit._files import abandoned, check_regular, disk_full, expanded
 from cflkit._project import PROJECT, git
+from cflkit.reproduce import schema
 from cflkit.reproduce.parameters import ParameterError, Recorded
 
 if TYPE_CHECKING:
@@ -96,7 +103,7 @@ def rows_as_published(run: Record, name: str) -> pd.DataFrame:
 
 def results() -> Path:
     """Return the folder in which records are kept."""
-    return Path(os.environ.get("CFLKIT_RESULTS") or PROJECT / "data" / "results").expanduser()
+    return expanded(os.environ.get("CFLKIT_RESULTS") or PROJECT / "data" / "results")
 
 
 def run_id(parameters: Recorded) -> str:
@@ -120,7 +127,7 @@ def folder(id: str) -> Path | None:
 
 def cache() -> Path:
     """Return the folder of what unfinished work keeps: ``data/cache``, or ``CFLKIT_CACHE``."""
-    return Path(os.environ.get("CFLKIT_CACHE") or PROJECT / "data" / "cache").expanduser()
+    return expanded(os.environ.get("CFLKIT_CACHE") or PROJECT / "data" / "cache")
 
 
 def checkpoint(id: str) -> Path:
@@ -155,10 +162,11 @@ def write(id: str, parameters: Recorded, history: History, federation: Federatio
         draft.mkdir(parents=True, exist_ok=True)
         table = history.table().to_csv(index=False, float_format="%.9g", lineterminator="\n")
         write_synced(draft / "rounds.csv", table)
-        write_synced(draft / "record.json", json.dumps(contents, indent=2) + "\n")
+        whole = schema.sealed(contents, draft)
+        write_synced(draft / "record.json", json.dumps(whole, indent=2) + "\n")
         replace(draft, root / id)
     except OSError as error:
-        raise OSError(f"{root / id} cannot be written; is the disk full? ({error})") from error
+        raise OSError(f"{root / id} cannot be written{disk_full(error)} ({error})") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     checkpoint(id).unlink(missing_ok=True)
@@ -169,12 +177,19 @@ def add_claims(record: Record, claims: Mapping[str, bool]) -> None:
     """Write into a record what the lesson claims of the run, see `claims.check`."""
     path = record.folder / "record.json"
     contents = json.loads(path.read_text(encoding="utf-8")) | {"claims": dict(claims)}
-    write_whole(path, json.dumps(contents, indent=2) + "\n")
+    whole = schema.sealed(contents, record.folder)
+    write_whole(path, json.dumps(whole, indent=2) + "\n")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file such that a killed process leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a text file such that a killed process leaves the old file or the new one.
+
+    What killed processes left beside it is removed. An `OSError` says that it is no regular file.
+    """
+    check_regular(path).parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        if abandoned(left):
+            left.unlink(missing_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         write_synced(part, text)
@@ -200,7 +215,7 @@ def finite(value: Any) -> Any:
 
 def replace(draft: Path, place: Path) -> None:
     """Rename a folder to ``place``; delete the old folder only when the new one is in place."""
-    if not place.exists():
+    if not place.is_dir():  # a file or a pipe is an error
         draft.replace(place)
         return
     old = draft.with_name(f"{draft.name}.old")
@@ -214,7 +229,7 @@ def replace(draft: Path, place: Path) -> None:
 
 
 def remove_leftovers(id: str) -> None:
-    """Remove the files that killed processes left of a run.
+    """Remove the files that killed processes left of a run, and drafts that they left of others.
 
     If a process was killed while it was replacing the record, the record is put in place. A
     checkpoint that is newer than the run's record is kept: it belongs to a run that began after
@@ -228,24 +243,22 @@ def remove_leftovers(id: str) -> None:
             # The new record is complete, since `write` syncs it before the first of the two renames
             draft = old.with_suffix("")
             (draft if draft.exists() else old).replace(place)
-    for part in [*state.parent.glob(f"{id}.*.part"), *place.glob(".*.part")]:
-        if not written_by_a_living_process(part):
+    for part in [*state.parent.glob("*.part"), *place.glob(".*.part")]:
+        if abandoned(part):
             part.unlink(missing_ok=True)
-    for draft in results().glob(f".{id}.*"):
-        if not written_by_a_living_process(draft):
+    # Of other runs, those that are not about to replace a record
+    drafts = [d for d in results().glob(".*") if d.name.rpartition(".")[2].isdecimal()]
+    others = [d for d in drafts if not d.with_name(f"{d.name}.old").exists()]
+    for draft in [*results().glob(f".{id}.*"), *others]:
+        if abandoned(draft):
             shutil.rmtree(draft, ignore_errors=True)
     made = folder(id)
     if made is None or not state.exists():
         return
-    finished = datetime.fromisoformat(read(made).provenance["finished"]).timestamp()
-    if finished + 1 >= state.stat().st_mtime:  # the record leaves out parts of a second
-        state.unlink()
-
-
-def written_by_a_living_process(draft: Path) -> bool:
-    """Return whether the process whose number is in the name of a draft is there."""
-    numbers = [int(part) for part in draft.name.split(".") if part.isdecimal()]
-    return any(number != os.getpid() and psutil.pid_exists(number) for number in numbers)
+    with suppress(ParameterError):  # a damaged record is replaced by the run that goes on
+        finished = datetime.fromisoformat(read(made).provenance["finished"]).timestamp()
+        if finished + 1 >= state.stat().st_mtime:  # the record leaves out parts of a second
+            state.unlink()
 
 
 def provenance(federation: Federation, history: History) -> dict[str, Any]:
@@ -307,16 +320,37 @@ def read(folder: str | Path) -> Record:
     folder = Path(folder)
     path = folder / "record.json"
     try:
-        return Record(folder, **json.loads(path.read_text(encoding="utf-8")))
+        contents = json.loads(check_regular(path).read_text(encoding="utf-8"))
+        schema.check(contents, folder)
+        record = Record(folder, **{n: v for n, v in contents.items() if n != "sha256"})
+        schema.check_summary(record.summary, record.rounds)
     except OSError as error:
         raise ParameterError(f"{display_path(path)} cannot be read ({error.strerror})") from error
-    except (ValueError, TypeError) as error:
-        raise ParameterError(f"{display_path(path)} is damaged ({error!r})") from error
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        told = one_line(error) if isinstance(error, ValidationError) else error
+        raise ParameterError(
+            f"{display_path(path)} is damaged, or of another version of the kit ({told})"
+        ) from error
+    return record
+
+
+def readable(folders: Iterable[Path]) -> list[Record]:
+    """Read records; those that are damaged are named, and left out."""
+    found = []
+    for place in folders:
+        try:
+            found.append(read(place))
+        except ParameterError as error:
+            print(f"left out: {error}", file=sys.stderr)
+    return found
 
 
 def find(**parameters: Any) -> list[Record]:
-    """Return the records with these parameters, in the project and in `results`, sorted by id."""
-    found = [read(place) for _, place in sorted(places().items())]
+    """Return the records with these parameters, in the project and in `results`, sorted by id.
+
+    Damaged records are named, and left out.
+    """
+    found = readable(place for _, place in sorted(places().items()))
     return [record for record in found if has(record, parameters)]
 
 
@@ -346,7 +380,8 @@ def named(text: str) -> Record:
 def committed(**parameters: Any) -> list[Record]:
     """Return the records with these parameters that the project publishes, sorted by id.
 
-    In a clone, they are those that git tracks. An archive of the project has copies.
+    In a clone, they are those that git tracks. An archive of the project has copies. Records that
+    are damaged are named, and left out.
 
     Raises
     ------
@@ -360,5 +395,5 @@ def committed(**parameters: Any) -> list[Record]:
         found = [PROJECT / line for line in listed.split("\0") if line]
     else:
         found = list((PROJECT / "data" / "results").glob("[!.]*/record.json"))
-    every = [read(path.parent) for path in sorted(found)]
+    every = readable(path.parent for path in sorted(found))
     return [record for record in every if has(record, parameters)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,8 @@ def replay(record: Record, rounds: int | None = None) -> list[Verdict]:
     # The line-up may have methods that are newer than the record. Rows of no method in the line-up,
     # such as those of all data in one place, are not made again
     recorded = rows[rows["method"].isin(line_up)]
+    if recorded.empty:
+        raise ParameterError(f"{record.id} has no rows of methods that can be run")
     known = set(recorded["method"])
     methods = {name: method for name, method in line_up.items() if name in known}
     history = paper.play(run, federation, methods, count)
@@ -100,7 +103,9 @@ def data_of(record: Record, paper: Paper, run: Any) -> tuple[ImageSet, Partition
 def verdicts(recorded: pd.DataFrame, replayed: pd.DataFrame) -> list[Verdict]:
     """Compare the texts of recorded and of replayed rows, round by round.
 
-    Columns that the record does not have are ignored, and so are values that it has not measured.
+    Columns that the record does not have are ignored, and so are values that it has not measured: a
+    run measures more after its last round. A row without any value is compared with nothing, and
+    counts as different.
     """
     then, now = by_key(recorded), by_key(replayed)
     last = max((number for number, *_ in now), default=0)
@@ -113,7 +118,9 @@ def verdicts(recorded: pd.DataFrame, replayed: pd.DataFrame) -> list[Verdict]:
             outcomes = [(DIFFERENT, f"{method}: no such row now")]
         else:
             old, new = then[key], now[key]
-            outcomes = [(alike(old[c], new.get(c, ""), c), f"{method}: {c}") for c in old if old[c]]
+            measured = [c for c in old if old[c] and c not in ("method", "round")]
+            outcomes = [(alike(old[c], new.get(c, ""), c), f"{method}: {c}") for c in measured]
+            outcomes = outcomes or [(DIFFERENT, f"{method}: nothing was recorded")]
         if number <= last:
             found.setdefault(number, []).extend(outcomes)
     told = []
@@ -131,13 +138,29 @@ def by_key(rows: pd.DataFrame) -> dict[tuple[int, str, int], dict[str, str]]:
 
 
 def alike(old: str, new: str, column: str) -> str:
-    """Compare two cells of a column: numbers, several numbers joined by ``|``, or other texts."""
+    """Compare two cells of a column: numbers, several numbers joined by ``|``, or other texts.
+
+    Nothing is the same as an infinite number, or as a cell without any value. In a list, a value
+    may be missing (``nan``) on both sides, such as the score of a client that was not asked.
+    """
+    olds, news = old.split("|"), new.split("|")
+    if any(math.isinf(number(text)) for text in olds + news):
+        return DIFFERENT
+    if any({*map(str.lower, texts)} <= {"", "nan"} for texts in (olds, news)):
+        return DIFFERENT
     if old == new:
         return SAME
-    olds, news = old.split("|"), new.split("|")
     absolute = ABSOLUTE_OF_SHARES if column.startswith(SHARES) else ABSOLUTE
     close = len(olds) == len(news) and all(near(*p, absolute) for p in zip(olds, news, strict=True))
     return ROUNDED if close else DIFFERENT
+
+
+def number(text: str) -> float:
+    """Return the number that a text is; NaN for other texts."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def near(old: str, new: str, absolute: float) -> bool:
@@ -146,8 +169,5 @@ def near(old: str, new: str, absolute: float) -> bool:
         return True
     if old.lstrip("-").isdecimal() and new.lstrip("-").isdecimal():
         return False
-    try:
-        expected, found = float(old), float(new)
-    except ValueError:
-        return False
+    expected, found = number(old), number(new)
     return abs(expected - found) <= max(absolute, RELATIVE * abs(expected))

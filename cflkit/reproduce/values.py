@@ -1,29 +1,56 @@
-"""Values of parameters as YAML 1.2: in files, on the command line, and in commands."""
+"""Values of parameters as YAML 1.2: in files, on the command line, and in commands.
+
+Whole numbers are decimal, with or without leading zeros; ``0x10`` or ``1_0`` is a text.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML, ScalarNode
+from ruamel.yaml.composer import Composer, ComposerError
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent
 
+from cflkit._files import check_regular
 from cflkit.reproduce.parameters import ParameterError
 
 
 class Constructor(SafeConstructor):
-    """A constructor of plain values, for which ``None`` is null, as notebooks write it."""
+    """A constructor of plain values; ``None`` is null, as notebooks write it."""
 
     def text_or_none(self, node: ScalarNode) -> str | None:
         """Build a text; a ``None`` without quotes is none."""
         return None if node.value == "None" and node.style is None else str(node.value)
 
+    def number_or_text(self, node: ScalarNode) -> int | float | str:
+        """Build a number; one in another notation than the decimal one is a text."""
+        if not re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?|[-+]?\.inf|\.nan", node.value.lower()):
+            return str(node.value)
+        whole = str(node.tag).endswith(":int")
+        return int(node.value) if whole else float(self.construct_yaml_float(node))
+
 
 Constructor.add_constructor("tag:yaml.org,2002:str", Constructor.text_or_none)
+Constructor.add_constructor("tag:yaml.org,2002:int", Constructor.number_or_text)
+Constructor.add_constructor("tag:yaml.org,2002:float", Constructor.number_or_text)
+
+
+class NoAliases(Composer):
+    """A composer that refuses aliases: nested ones make values of any size from a few bytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a node that is written out."""
+        if self.parser.check_event(AliasEvent):
+            mark = self.parser.peek_event().start_mark
+            raise ComposerError(None, None, "an alias, such as *name, is not allowed", mark)
+        return super().compose_node(parent, index)
 
 
 def parse_yaml(what: str, text: str | bytes) -> Any:
@@ -35,7 +62,7 @@ def parse_yaml(what: str, text: str | bytes) -> Any:
         The text is not YAML.
     """
     reader = YAML(typ="safe", pure=True)
-    reader.Constructor, reader.max_depth = Constructor, 20
+    reader.Constructor, reader.Composer, reader.max_depth = Constructor, NoAliases, 20
     try:
         return reader.load(text)
     except (YAMLError, ValueError) as error:  # a date that does not exist is a ValueError
@@ -58,7 +85,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
         The file cannot be read, is not YAML, or has another form.
     """
     try:
-        values = parse_yaml(str(file), file.read_bytes())
+        values = parse_yaml(str(file), check_regular(file).read_bytes())
     except OSError as error:
         raise ParameterError(f"{file} cannot be read ({error.strerror})") from error
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, fields
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from cflkit import _project
+from cflkit._files import check_regular, disk_full
 from cflkit.federation import FederationLike
 from cflkit.methods.base import Method
 from cflkit.models.rows import digests
@@ -27,6 +29,9 @@ from cflkit.simulation.history import History
 
 # The largest share of a run's time that may be spent on writing checkpoints: a second per minute
 SHARE = 1 / 60
+# The number of bytes at the end of the file that are the SHA-256 of those before
+DIGEST = hashlib.sha256().digest_size
+NONE = "is not a checkpoint of this version, or it is damaged; delete it to start anew"
 
 
 class CheckpointMismatch(Exception):
@@ -81,9 +86,12 @@ class Keeper:
         if not self.path.exists():
             return None
         state = load(self.path, self.identity, rounds, device)
-        for name, method in methods.items():
-            method.restore(state["methods"][name])
-        return History(**json.loads(state["history"])), state["rounds"]
+        try:
+            for name, method in methods.items():
+                method.restore(state["methods"][name])
+            return History(**json.loads(state["history"])), state["rounds"]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointMismatch(f"{self.path} {NONE} ({error!r})") from error
 
 
 def fingerprint(methods: Mapping[str, Method], federation: FederationLike, plan: str) -> str:
@@ -120,6 +128,8 @@ def code() -> str:
 def save(path: Path, identity: str, state: dict[str, Any]) -> None:
     """Write a state to a temporary file, and rename the file once it is complete.
 
+    The file ends with a digest of its contents, since PyTorch would read altered numbers.
+
     Parameters
     ----------
     path : Path
@@ -138,14 +148,17 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
     draft = path.with_suffix(f".{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
+        check_regular(path)
+        with draft.open("w+b") as file:
             written = each_leaf(partial(plain, known={}), state)
             torch.save({"identity": identity, "code": code(), **written}, file)
+            file.seek(0)
+            file.write(hashlib.file_digest(file, "sha256").digest())  # which has read to the end
             file.flush()
             os.fsync(file.fileno())  # else a power cut could leave the final name without contents
         draft.replace(path)
     except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
-        raise OSError(f"{path} cannot be written; is the disk full? ({error})") from error
+        raise OSError(f"{path} cannot be written{disk_full(error)} ({error})") from error
     finally:
         draft.unlink(missing_ok=True)
 
@@ -170,6 +183,7 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
         The file is damaged, belongs to another run, or was made by other code or another version
         of PyTorch.
     """
+    check_digest(path)
     try:
         # The saved GPU may not exist here; tensors from the CPU (labels, indices) stay on the CPU
         elsewhere = {f"cuda:{number}": str(device) for number in range(64)}
@@ -177,18 +191,19 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
         state = torch.load(path, weights_only=True, map_location=elsewhere)
     except (torch.OutOfMemoryError, MemoryError, OSError):
         raise
-    except Exception as error:  # a damaged file can lead to nearly any error in the reader
-        raise CheckpointMismatch(f"{path} is damaged; delete it to start anew") from error
-    known = state.keys() if isinstance(state, dict) else ()
-    if not {"identity", "code", "rounds"} <= set(known):
-        raise CheckpointMismatch(f"{path} is not a checkpoint of this version; delete it")
+    except Exception as error:  # another file can lead to nearly any error in the reader
+        raise CheckpointMismatch(f"{path} {NONE} ({error})") from error
+    kinds = {"identity": str, "code": str, "rounds": int, "history": str, "methods": dict}
+    whole = isinstance(state, dict) and state.keys() == kinds.keys()
+    if not whole or any(not isinstance(state[name], kind) for name, kind in kinds.items()):
+        raise CheckpointMismatch(f"{path} {NONE}")
     if state["code"] != code():
         raise CheckpointMismatch(
             f"{path} was made by other code or another torch ({state['code'].split()[-1]}): the "
             "result would be that of neither program. Continue with the code that made it, or "
             "delete the file to start anew"
         )
-    if state["identity"] != identity or state["rounds"] > rounds:
+    if state["identity"] != identity or not 0 <= state["rounds"] <= rounds:
         raise CheckpointMismatch(
             f"{path} is the checkpoint of another run: other methods, options, seed, partition, "
             "data files, device, engine or hooks, or more rounds. Continue as it was begun, or "
@@ -196,6 +211,18 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
         )
     restored: dict[str, Any] = each_leaf(own, state)
     return restored
+
+
+def check_digest(path: Path) -> None:
+    """Raise a `CheckpointMismatch` if a file does not end with the digest of its contents."""
+    with check_regular(path).open("rb") as file:
+        if os.fstat(file.fileno()).st_size > DIGEST:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+                with memoryview(whole) as view, view[:-DIGEST] as contents:
+                    digest = hashlib.sha256(contents).digest()
+                if digest == whole[-DIGEST:]:
+                    return
+    raise CheckpointMismatch(f"{path} {NONE}")
 
 
 # In a file, the key of a dict that stands for an array of NumPy: it has the same tensor

@@ -28,7 +28,7 @@ from nbclient import NotebookClient
 
 from cflkit.course import sources, versions
 from cflkit.reproduce import ledger, readme, records
-from cflkit.reproduce.notebooks import private_sockets
+from cflkit.reproduce.notebooks import our_kernel, private_sockets
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.readme import MINUTES
 
@@ -73,7 +73,8 @@ def execute(notebook: nbformat.NotebookNode) -> None:
     place = {"metadata": {"path": str(NOTEBOOKS)}}
     options = {"timeout": 1800, "kernel_name": "python3", "resources": place}
     with private_sockets() as config:
-        NotebookClient(notebook, config=config, **options).execute()
+        options |= {"config": config, "kernel_manager_class": our_kernel([])}
+        NotebookClient(notebook, **options).execute()
 
 
 def tidy(notebook: nbformat.NotebookNode) -> None:

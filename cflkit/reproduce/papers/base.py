@@ -191,7 +191,8 @@ def given(head: str, *names: str) -> Column:
 
 def average(values: Sequence[float], digits: int, factor: float = 1) -> str:
     """Format the mean of some values, or a dash if there is none."""
-    return f"{factor * fmean(values):.{digits}f}" if values else "–"
+    known = [value for value in values if value is not None]
+    return f"{factor * fmean(known):.{digits}f}" if known else "–"
 
 
 def mean(head: str, method: str, measure: str, digits: int = 2, factor: float = 1) -> Column:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator, model_validator
 
 from cflkit._bounds import (
+    MOST,
     Angle,
     Clusters,
     Count,
@@ -88,8 +89,8 @@ class Parameters(Run, Selection):
     line_up: ClassVar[Collection[str]] = LINE_UP
 
     version: str
-    clients: Annotated[int, Field(ge=2)] | None
-    samples: Annotated[int, Field(ge=20)] | None
+    clients: Annotated[int, Field(ge=2, le=MOST)] | None
+    samples: Annotated[int, Field(ge=20, le=MOST)] | None
     published_split: bool
     partition_seed: Seed
     weights: Literal["imagenet"] | None

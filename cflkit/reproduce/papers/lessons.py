@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from cflkit._bounds import Count, Momentum, NonNegative, Positive, Repeats
+from cflkit._bounds import MOST, Count, Momentum, NonNegative, Positive, Repeats
 from cflkit.reproduce.parameters import FederatedRun, Images, Parameters, Scenario, Seed
 from cflkit.reproduce.records import PUBLISHED
 
@@ -23,8 +23,8 @@ class Trained(Parameters):
 class StartHere(Parameters):
     """Parameters of ``00_start_here``; ``clients`` is a multiple of four."""
 
-    clients: Annotated[int, Field(ge=12, multiple_of=4)]
-    samples: Annotated[int, Field(ge=20)]
+    clients: Annotated[int, Field(ge=12, le=MOST, multiple_of=4)]
+    samples: Annotated[int, Field(ge=20, le=MOST)]
     rounds: Count
     seed: Seed
 
@@ -32,7 +32,7 @@ class StartHere(Parameters):
 class FederatedAveraging(Images, Trained):
     """Parameters of ``01_federated_averaging``."""
 
-    clients: Annotated[int, Field(ge=3)]
+    clients: Annotated[int, Field(ge=3, le=MOST)]
     rounds: Count
     repeats: Repeats
 
@@ -40,15 +40,15 @@ class FederatedAveraging(Images, Trained):
 class ClientsDisagree(Scenario, Trained):
     """Parameters of ``02_when_clients_disagree``."""
 
-    rounds: Annotated[int, Field(ge=2)]
+    rounds: Annotated[int, Field(ge=2, le=MOST)]
     repeats: Repeats
 
 
 class OCFLTemperature(Parameters):
     """Parameters of ``03_ocfl_temperature``; ``clients`` is a multiple of four."""
 
-    clients: Annotated[int, Field(ge=12, multiple_of=4)]
-    samples: Annotated[int, Field(ge=20)]
+    clients: Annotated[int, Field(ge=12, le=MOST, multiple_of=4)]
+    samples: Annotated[int, Field(ge=20, le=MOST)]
     rounds: Annotated[int, Field(ge=6)]
     local_epochs: Count
     lr: Positive
@@ -64,19 +64,19 @@ class SattlerAndBriggs(FederatedRun):
 class MapOfTheMethods(Trained):
     """Parameters of ``09_a_map_of_the_methods``; ``clients`` is a multiple of four."""
 
-    clients: Annotated[int, Field(ge=8, multiple_of=4)]
-    samples: Annotated[int, Field(ge=20)]
+    clients: Annotated[int, Field(ge=8, le=MOST, multiple_of=4)]
+    samples: Annotated[int, Field(ge=20, le=MOST)]
     momentum: Momentum
-    rounds: Annotated[int, Field(ge=2)]
+    rounds: Annotated[int, Field(ge=2, le=MOST)]
 
 
 class PrivacyAndChange(Trained):
     """Parameters of ``10_privacy_and_clients_that_come_and_go``; ``clients`` is even."""
 
-    clients: Annotated[int, Field(ge=6, multiple_of=2)]
-    samples: Annotated[int, Field(ge=20)]
+    clients: Annotated[int, Field(ge=6, le=MOST, multiple_of=2)]
+    samples: Annotated[int, Field(ge=20, le=MOST)]
     momentum: Momentum
-    rounds: Annotated[int, Field(ge=3)]
+    rounds: Annotated[int, Field(ge=3, le=MOST)]
     change: Count
     clip: Positive
     noises: Annotated[list[NonNegative], Field(min_length=2)]

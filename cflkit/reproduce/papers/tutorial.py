@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from cflkit._bounds import Count, Natural, Positive, PositiveShare, Repeats
+from cflkit._bounds import MOST, Count, Natural, Positive, PositiveShare, Repeats
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.parameters import Selection, Training
 
@@ -45,7 +45,7 @@ class Parameters(Training, Selection):
     folder: ClassVar[str] = "tutorial"
     line_up: ClassVar[tuple[str, ...]] = METHODS
 
-    clients: Annotated[int, Field(ge=3)]
+    clients: Annotated[int, Field(ge=3, le=MOST)]
     height: Positive
     warm_up: Natural
     k: Count

@@ -1,0 +1,58 @@
+"""What holds for all files that the kit reads or writes: no devices, and no leftovers."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import psutil
+
+
+def check_regular(path: Path) -> Path:
+    """Return a path; raise an `OSError` if it is a device, a pipe or a folder, and no file.
+
+    Reading a device or a pipe may never end, and renaming a file to its name would replace it.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return path
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path with the home folder for ``~``; the name of no user stays as it is."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def disk_full(error: BaseException | None) -> str:
+    """Return a question for the message of an error, if its reason is a lack of room."""
+    while error is not None:  # PyTorch raises another error while it handles that of the system
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return "; is the disk full?"
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def abandoned(draft: Path) -> bool:
+    """Return whether the process whose number is in the name of a draft has ended.
+
+    A name without a number is of no draft.
+
+    Numbers are given again: a process that began after the draft was last changed is another one.
+    """
+    numbers = [int(part) for part in draft.name.split(".") if part.isdecimal()]
+    return bool(numbers) and not any(
+        number != os.getpid() and was_there(number, draft) for number in numbers
+    )
+
+
+def was_there(number: int, draft: Path) -> bool:
+    """Return whether a process lives that is not younger than a draft."""
+    try:
+        # A second more, since the two clocks differ by parts of one
+        return psutil.Process(number).create_time() <= draft.lstat().st_mtime + 1
+    except (psutil.Error, OSError, OverflowError):
+        return False

@@ -1,0 +1,171 @@
+"""Three doors get altered inputs: each is refused in its own words, or is what it says.
+
+The seed is another one each time, and a failure prints it. ``CFLKIT_FUZZ=SEED`` repeats a night.
+"""
+
+import copy
+import hashlib
+import json
+import os
+import random
+import shutil
+
+import pytest
+import torch
+
+from cflkit.reproduce import ledger, lists, notebooks, readme, records, replay, schema
+from cflkit.reproduce.papers import PAPERS
+from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.values import read_yaml
+from cflkit.simulation import checkpoints
+from cflkit.simulation.checkpoints import CheckpointMismatch
+
+pytestmark = pytest.mark.nightly
+
+INPUTS = 500
+SEED = int(os.environ.get("CFLKIT_FUZZ") or random.randrange(2**32))
+# What is likely to be taken for something else
+TOKENS = (
+    "0x1f",
+    "1e999",
+    "-1",
+    "9" * 40,
+    "[" * 30,
+    "{a: ",
+    "&a [*a]",
+    "*a",
+    "!!python/name:os.x ",
+    "\0",
+)
+TOKENS += (
+    "None",
+    "true",
+    ".nan",
+    "Infinity",
+    '"',
+    "'",
+    ":",
+    "\n",
+    "\r",
+    "\t",
+    "\ufeff",
+    "é",
+    ",",
+    "--output=x",
+)
+VALUES = (
+    None,
+    True,
+    -1,
+    2**70,
+    1.5,
+    float("inf"),
+    "",
+    "x",
+    "--output=x",
+    [],
+    [[]],
+    {},
+    {"a": None},
+)
+
+
+def draws(door):
+    """Yield the generators of a door's inputs, and print the seed of a failure."""
+    for number in range(INPUTS):
+        print(f"CFLKIT_FUZZ={SEED} {door} {number}")
+        yield random.Random(f"{SEED} {door} {number}")
+
+
+def altered(chance, raw):
+    """Flip, cut, repeat or put in some bytes at a few places."""
+    for _ in range(chance.randint(1, 3)):
+        first, last = sorted(chance.choices(range(len(raw) + 1), k=2))
+        last = min(last, first + chance.choice((1, 8, 10**6)))
+        flipped = bytes([chance.randrange(256)])
+        part = (flipped, b"", 2 * raw[first:last], chance.choice(TOKENS).encode())
+        raw = raw[:first] + chance.choice(part) + raw[last:]
+    return raw
+
+
+def replaced(chance, tree):
+    """Put another value into a place of a tree of dicts and lists."""
+    tree, place = copy.deepcopy(tree), None
+    node = tree
+    while isinstance(node, dict | list) and node and (place is None or chance.random() < 0.8):
+        keys = list(node) if isinstance(node, dict) else range(len(node))
+        place = node, chance.choice(keys)
+        node = node[place[1]]
+    place[0][place[1]] = chance.choice(VALUES)
+    return tree
+
+
+def test_parameters(tmp_path):
+    lesson = notebooks.read_notebook(notebooks.PROJECT / "notebooks" / "03_ocfl_temperature.ipynb")
+    files = sorted((notebooks.PROJECT / "notebooks" / "params" / "ocfl").glob("*/*.yaml"))
+    path = tmp_path / "parameters.yaml"
+    for chance in draws("parameters"):
+        path.write_bytes(altered(chance, chance.choice(files).read_bytes()))
+        try:
+            values, _ = lesson.check(read_yaml(path))
+        except ParameterError as error:
+            assert len(str(error)) < 10_000
+        else:
+            assert values.keys() <= lesson.defaults.keys()
+
+
+def test_records(tmp_path):
+    committed = [run for run in records.committed() if len(run.rounds) < 200]
+    for chance in draws("records"):
+        run = chance.choice(committed)
+        folder = tmp_path / run.id
+        shutil.copytree(run.folder, folder)
+        file, sealed = chance.choice(("record.json", "rounds.csv")), chance.random() < 0.7
+        if file == "record.json" and sealed:
+            contents = replaced(chance, json.loads((folder / file).read_text()))
+            (folder / file).write_text(json.dumps(contents))
+        else:
+            (folder / file).write_bytes(altered(chance, (folder / file).read_bytes()))
+        if sealed:
+            contents = json.loads((folder / "record.json").read_text())
+            (folder / "record.json").write_text(json.dumps(schema.sealed(contents, folder)))
+        for found in records.readable([folder]):
+            if not sealed:
+                assert (found.parameters, found.summary) == (run.parameters, run.summary)
+                assert found.rounds.equals(run.rounds)
+            use(found)
+        shutil.rmtree(folder)
+
+
+def use(run):
+    """Do with a record what the ledger, the README and the lists do."""
+    lists.listing([run])
+    lists.side_by_side([run])
+    readme.true_groups([run])
+    for paper in PAPERS.values():
+        if (scale := ledger.scale(run, paper.name)) is not None:
+            evidence = ledger.Evidence(paper.name, scale)
+            evidence.runs[ledger.scenario_of(run, paper.name)].append(run)
+            for cell in ledger.published().query("paper == @paper.name").to_dict("records"):
+                evidence.samples(cell)
+    rows = run.table(**records.TEXTS)
+    replay.verdicts(rows, rows)
+
+
+def test_checkpoints(tmp_path):
+    path, device = tmp_path / "run.pt", torch.device("cpu")
+    state = {"rounds": 2, "history": "{}", "methods": {"a": {"x": torch.randn(500), "n": 3}}}
+    checkpoints.save(path, "ID", state)
+    whole = path.read_bytes()
+    for chance in draws("checkpoints"):
+        raw = altered(chance, whole)
+        if forged := chance.random() < 0.5:
+            raw = raw[: -checkpoints.DIGEST]
+            raw += hashlib.sha256(raw).digest()
+        path.write_bytes(raw)
+        try:
+            found = checkpoints.load(path, "ID", 4, device)
+        except CheckpointMismatch:
+            continue
+        assert forged or raw == whole
+        assert found.keys() >= state.keys()
