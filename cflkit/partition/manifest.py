@@ -7,15 +7,40 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Indices = NDArray[np.int64]
+Index = Annotated[int, Field(ge=0, lt=2**63)]
+# Names that no further split can have: those of the first two, and what else a client is said to have
+TAKEN = {"train", "test", "cluster", "central"}
 
 
 class PartitionError(Exception):
-    """A recipe cannot be followed on this data, or a manifest does not match its hash."""
+    """A recipe cannot be followed, a partition is wrong, or a manifest does not match its hash."""
+
+
+class ClientEntry(BaseModel):
+    """What a manifest says of a client: its cluster, and its indices in each split."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    __pydantic_extra__: dict[str, list[Index]]
+    cluster: Index | None
+    train: list[Index]
+    test: list[Index]
+
+
+class Manifest(BaseModel):
+    """The JSON that `Partition.save` writes."""
+
+    model_config = ConfigDict(strict=True)
+    dataset: str
+    recipe: dict[str, Any]
+    hash: str
+    clients: list[ClientEntry] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -34,6 +59,13 @@ class Partition:
         The name and the arguments of the recipe that made the partition, including the seed.
     more : dict of str to list of ndarray
         Further splits by name (``validation``, ``backdoor``), in the form of ``train``.
+
+    Raises
+    ------
+    PartitionError
+        The indices are no arrays ``[n]`` of int32 or int64, or a client has one below 0, one twice,
+        or one both for training and for test; or a split or the clusters do not fit the number of
+        clients. Clients may share samples.
     """
 
     dataset: str
@@ -42,6 +74,30 @@ class Partition:
     clusters: Indices | None
     recipe: dict
     more: dict[str, list[Indices]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if fault := self.fault():
+            raise PartitionError(f"the partition of {self.dataset}: {fault}")
+
+    def fault(self) -> str | None:
+        """Return what is wrong, and what to do; None if nothing is."""
+        if taken := TAKEN & set(self.more):
+            return f"no further split can have the name {taken.pop()!r}"
+        for split, parts in self.splits.items():
+            if len(parts) != self.clients:
+                return f"{split} has {len(parts)} clients, but train has {self.clients}"
+            for client, indices in enumerate(parts):
+                if found := fault_of(indices):
+                    return f"{split} of client {client} {found}"
+        for client, (train, test) in enumerate(zip(self.train, self.test, strict=True)):
+            if both := len(np.intersect1d(train, test, assume_unique=True)):
+                return f"client {client} has {both} samples both for training and for test"
+        if self.clusters is not None:
+            if found := fault_of(self.clusters, unique=False):
+                return f"clusters {found}"
+            if len(self.clusters) != self.clients:
+                return f"there are {len(self.clusters)} clusters' numbers for {self.clients} clients"
+        return None
 
     @property
     def clients(self) -> int:
@@ -104,25 +160,48 @@ class Partition:
     def load(cls, path: str | Path) -> Partition:
         """Read a manifest; raise a `PartitionError` if it is none or was altered."""
         try:
-            manifest = json.loads(Path(path).read_text())
-            clients = manifest["clients"]
-            splits = {name: [client[name] for client in clients] for name in clients[0]}
-            clusters = splits.pop("cluster")
-            known = None if None in clusters else np.array(clusters, dtype=np.int64)
-            more = {
-                name: [np.array(indices, dtype=np.int64) for indices in held]
-                for name, held in splits.items()
-            }
-            train, test = more.pop("train"), more.pop("test")
-            partition = cls(manifest["dataset"], train, test, known, manifest["recipe"], more)
-            stated = manifest["hash"]
-        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-            raise PartitionError(f"{path} is not a partition manifest ({error!r})") from error
-        if stated != partition.hash:
+            manifest = Manifest.model_validate_json(Path(path).read_bytes())
+        except OSError as error:
+            raise PartitionError(f"{path} cannot be read ({error})") from error
+        except ValidationError as error:
+            first = error.errors(include_input=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the text"
+            fault = f"{where}: {first['msg']}"
+            raise PartitionError(f"{path} is not a partition manifest ({fault})") from error
+        told = [client.model_dump() for client in manifest.clients]
+        clusters = [client.pop("cluster") for client in told]
+        if len({tuple(client) for client in told}) > 1 or len({c is None for c in clusters}) > 1:
             raise PartitionError(
-                f"{path} was altered: it states the hash {stated}, but has {partition.hash}"
+                f"{path} is not a partition manifest: all clients must have the same splits, and "
+                "all or none a known cluster"
+            )
+        more = {name: [np.array(own[name], dtype=np.int64) for own in told] for name in told[0]}
+        train, test = more.pop("train"), more.pop("test")
+        known = None if None in clusters else np.array(clusters, dtype=np.int64)
+        try:
+            partition = cls(manifest.dataset, train, test, known, manifest.recipe, more)
+        except PartitionError as error:
+            raise PartitionError(f"{path}: {error}") from error
+        if manifest.hash != partition.hash:
+            raise PartitionError(
+                f"{path} was altered: it states the hash {manifest.hash}, but has {partition.hash}"
             )
         return partition
+
+
+def fault_of(numbers: Any, unique: bool = True) -> str | None:
+    """Return what is wrong with a client's indices or with clusters ``[n]``; None if nothing is."""
+    if not isinstance(numbers, np.ndarray) or numbers.ndim != 1:
+        return "must be an array of one dimension; np.array makes it from a list"
+    if numbers.dtype not in (np.int64, np.int32):
+        # PyTorch takes bool and uint8 for masks
+        advice = "np.flatnonzero makes indices from a mask" if numbers.dtype == bool else "use int64"
+        return f"has the type {numbers.dtype}; {advice}"
+    if (numbers < 0).any():
+        return f"has {numbers.min()}; numbers begin with 0"
+    if unique and (repeats := len(numbers) - len(np.unique(numbers))):
+        return f"has the same samples again, {repeats} times; np.unique leaves each once"
+    return None
 
 
 def framed(data: bytes) -> bytes:
