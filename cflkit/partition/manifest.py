@@ -96,7 +96,9 @@ class Partition:
             if found := fault_of(self.clusters, unique=False):
                 return f"clusters {found}"
             if len(self.clusters) != self.clients:
-                return f"there are {len(self.clusters)} clusters' numbers for {self.clients} clients"
+                return (
+                    f"there are {len(self.clusters)} clusters' numbers for {self.clients} clients"
+                )
         return None
 
     @property
@@ -195,7 +197,9 @@ def fault_of(numbers: Any, unique: bool = True) -> str | None:
         return "must be an array of one dimension; np.array makes it from a list"
     if numbers.dtype not in (np.int64, np.int32):
         # PyTorch takes bool and uint8 for masks
-        advice = "np.flatnonzero makes indices from a mask" if numbers.dtype == bool else "use int64"
+        advice = (
+            "np.flatnonzero makes indices from a mask" if numbers.dtype == bool else "use int64"
+        )
         return f"has the type {numbers.dtype}; {advice}"
     if (numbers < 0).any():
         return f"has {numbers.min()}; numbers begin with 0"
