@@ -103,7 +103,7 @@ def test_the_wrong_sign_gives_the_papers_numbers_on_clear_clusters(name, options
 
 
 def test_affinity_propagation_that_does_not_settle_still_answers():
-    """Scikit-learn warns and returns the labels of the last messages; so does one damping of ours."""
+    """Scikit-learn warns and returns the labels of the last messages; so do we with one damping."""
     gamma, _ = blocks((5, 5, 5), noise=1.0, seed=93)
     theirs = SklearnAffinityPropagation(affinity="precomputed", random_state=0)
     with pytest.warns(ConvergenceWarning, match="may return degenerate"):

@@ -210,7 +210,7 @@ def test_another_seed_gives_other_random_maps_and_another_order_of_equal_pixels(
         ({"images": torch.full((6, 1, 12, 12), torch.nan)}, "the images, .* are not finite"),
         (
             {"classes": CLASSES[:5]},
-            r"of the shape \[6\], one per image, not torch.int64 of .* \[5\]",
+            r"shape \[6\], one per image, not torch.int64 of .* \[5\]",
         ),
         ({"classes": CLASSES.float()}, "must be int64"),
         ({"classes": CLASSES + 1}, "classes are from 1 to 5, but outputs from 0 to 4"),

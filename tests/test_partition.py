@@ -386,8 +386,8 @@ def of_two(**changed):
         ({"more": {"validation": [B, A, A]}}, "validation has 3 clients, but train has 2"),
         ({"more": {"validation": [B, -A]}}, "validation of client 1 has -2"),
         ({"more": {"central": [A, B]}}, "no further split can have the name 'central'"),
-        ({"clusters": np.array([0, 1, 1])}, "3 clusters' numbers for 2 clients"),
-        ({"clusters": np.array(["a", "b"])}, "clusters has the type <U1"),
+        ({"clusters": np.array([0, 1, 1])}, "3 numbers for 2 clients"),
+        ({"clusters": np.array(["a", "b"])}, "clusters has the type <U1; np.unique"),
         ({"clusters": np.array([0, -5])}, "clusters has -5"),
     ],
 )

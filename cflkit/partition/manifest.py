@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Indices = NDArray[np.int64]
 Index = Annotated[int, Field(ge=0, lt=2**63)]
-# Names that no further split can have: those of the first two, and what else a client is said to have
+# Names that no further split can have, since a client has something else by them
 TAKEN = {"train", "test", "cluster", "central"}
 
 
