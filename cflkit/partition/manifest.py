@@ -96,9 +96,7 @@ class Partition:
             if found := fault_of(self.clusters, unique=False):
                 return f"clusters {found}"
             if len(self.clusters) != self.clients:
-                return (
-                    f"there are {len(self.clusters)} clusters' numbers for {self.clients} clients"
-                )
+                return f"clusters has {len(self.clusters)} numbers for {self.clients} clients"
         return None
 
     @property
