@@ -195,9 +195,10 @@ def fault_of(numbers: Any, unique: bool = True) -> str | None:
         return "must be an array of one dimension; np.array makes it from a list"
     if numbers.dtype not in (np.int64, np.int32):
         # PyTorch takes bool and uint8 for masks
-        advice = (
-            "np.flatnonzero makes indices from a mask" if numbers.dtype == bool else "use int64"
-        )
+        advice = {
+            "b": "np.flatnonzero makes indices from a mask",
+            "U": "np.unique(names, return_inverse=True)[1] numbers names",
+        }.get(numbers.dtype.kind, "it must have whole numbers of int64")
         return f"has the type {numbers.dtype}; {advice}"
     if (numbers < 0).any():
         return f"has {numbers.min()}; numbers begin with 0"
