@@ -14,6 +14,8 @@ from cflkit.datasets.files import DatasetError
 
 Array = NDArray[Any]
 Labels = NDArray[np.int64]
+# Arrays with numbers that no other array shares
+ALONE = ("domains", "clients")
 
 
 def are_names(labels: Array) -> bool:
@@ -87,27 +89,32 @@ def flattened(labels: Array, what: str) -> Array:
     raise DatasetError(fault)
 
 
+def whole(labels: Array, what: str) -> Labels:
+    """Convert whole numbers ``[N]`` to int64; a `DatasetError` if they are something else."""
+    key, flat = what.rsplit(" ", 1)[-1], flattened(labels, what)
+    kind = flat.dtype.kind
+    if kind in "iu":
+        return flat.astype(np.int64)
+    fault = f"{what} have the type {labels.dtype}; give one whole number per sample"
+    if kind == "b" or (kind == "f" and (flat == np.rint(flat)).all() and abs(flat).max() < 2**53):
+        fault += f", as {key}.astype(int)"
+    elif key in ALONE:
+        fault += f", as np.unique({key}, return_inverse=True)[1]"
+    elif are_names(flat):
+        fault += ", that of its class in the federation"
+    raise DatasetError(fault)
+
+
 def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
     """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing."""
-    key, flat = what.rsplit(" ", 1)[-1], flattened(labels, what)
-    alone = key in ("domains", "clients")  # nothing else must be numbered in the same way
-    advice = f"np.unique({key}, return_inverse=True)[1]"
-    if flat.dtype.kind not in "iu":
-        fault = f"{what} have the type {labels.dtype}; give one whole number per sample"
-        if flat.dtype.kind == "b" or (
-            flat.dtype.kind == "f" and (flat == np.rint(flat)).all() and np.abs(flat).max() < 2**53
-        ):
-            fault += f", as {key}.astype(int)"
-        elif alone:
-            fault += f", as {advice}"
-        elif are_names(flat):
-            fault += ", that of its class in the federation"
-        raise DatasetError(fault)
-    values = np.unique(flat)
+    key, found = what.rsplit(" ", 1)[-1], whole(labels, what)
+    values = np.unique(found)
     if values[0] < 0 or (every and (values != np.arange(len(values))).any()):
-        found = f"{len(values)} values from {values[0]} to {values[-1]}"
-        if alone:
-            raise DatasetError(f"{what} have {found}; number them from 0 without gaps, as {advice}")
-        names = "or give names, which the kit numbers: all labels, also test_labels, by astype(str)"
-        raise DatasetError(f"{what} have {found}; number them from 0 without gaps, {names}")
-    return flat.astype(np.int64)
+        advice = f"np.unique({key}, return_inverse=True)[1]"
+        if key not in ALONE:  # then the test set must be numbered in the same way
+            advice = f"give names, as {key}.astype(str), also of the test set"
+        raise DatasetError(
+            f"{what} have {len(values)} values from {values[0]} to {values[-1]}; number them from "
+            f"0 without gaps, {'as' if key in ALONE else 'or'} {advice}"
+        )
+    return found

@@ -25,7 +25,7 @@ from torch import Tensor
 from cflkit.datasets.files import DatasetError, md5_of, read_arrays
 from cflkit.datasets.folders import Told, from_folder
 from cflkit.datasets.images import ImageSet, as_features, as_images, fifth_for_test
-from cflkit.datasets.labels import Array, are_names, as_labels, in_order, names_in, numbered
+from cflkit.datasets.labels import Array, are_names, as_labels, in_order, names_in, numbered, whole
 
 # Images whose largest pixel is below this share of white are told of
 FAINT = 0.25
@@ -88,7 +88,7 @@ def load(name: str) -> ImageSet:
     if 0 < most < FAINT and images.shape[1:] != (1, 1):  # features may have any values
         told.changed[f"the brightest pixel has {most:.2g} of white; are images scaled right?"] = 0
     if told.left or told.changed:
-        warnings.warn(told.line(images), stacklevel=2)
+        warnings.warn(told.line(images), stacklevel=3)
     return images
 
 
@@ -143,9 +143,12 @@ def labels_in(
     """
     keys = [key for key in ("labels", "test_labels") if key in arrays]
     named, names = [key for key in keys if are_names(arrays[key])], None
+    for key in set(keys) - set(named):
+        whole(arrays[key], f"{path}: {key}")  # what both are, before how they are numbered
     if named and named != keys:
-        fault = f"{named[0]} are names, and other labels numbers"
-        raise DatasetError(f"{path}: {fault}; give names of all, or numbers of all")
+        [other] = set(keys) - set(named)
+        fault = f"{named[0]} are names, but {other} are numbers"
+        raise DatasetError(f"{path}: {fault}; give names, as {other}.astype(str)")
     if named:
         names = tuple(in_order(names_in(arrays["labels"], f"{path}: labels")[0]))
         found = [numbered(arrays[key], names, f"{path}: {key}") for key in keys]
