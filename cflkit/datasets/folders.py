@@ -154,17 +154,16 @@ def pictures_in(folder: Path, told: Told) -> list[Path]:
 
 def check_sizes(folder: Path, paths: Sequence[Path]) -> None:
     """Check by the files' heads that all pictures have one size, and that memory has room."""
-    first = None
+    sizes = []
     for path in paths:
         with opened(path, readable()) as picture:
             width, height = picture.size
-            size = (height, width) if orientation(picture) >= 5 else (width, height)
-        first = first or size
-        if size != first:
-            sizes = " and not ".join(f"{w}×{h}" for w, h in (size, first))
-            raise DatasetError(f"{path} has {sizes} pixels; scale all images to one size first")
-        # Each is read before all are joined, which takes their bytes twice
-        check_size(folder, 2 * 3 * first[0] * first[1] * len(paths))
+            sizes.append((height, width) if orientation(picture) >= 5 else (width, height))
+        if sizes[-1] != sizes[0]:
+            found = " and not ".join(f"{w}×{h}" for w, h in (sizes[-1], sizes[0]))
+            raise DatasetError(f"{path} has {found} pixels; scale all images to one size first")
+    # Each is read before all are joined, which takes their bytes twice
+    check_size(folder, sum(2 * 3 * width * height for width, height in sizes))
 
 
 def orientation(picture: PIL.Image.Image) -> int:
