@@ -519,6 +519,10 @@ def test_folders_that_do_not_fit_are_refused_with_advice(tmp_path, prepare, said
         ({"images": GREY}, "must be tensors"),
         ({"images": torch.from_numpy(GREY)}, "adds a channel"),
         ({"images": torch.from_numpy(GREY)[:, None].int()}, "images must be uint8"),
+        *(
+            ({"images": torch.full((60, 7, 1, 1), value)}, "they must be finite and below 1e\\+18")
+            for value in (math.nan, -math.inf, 1e38)
+        ),
         ({"labels": torch.from_numpy(LABELS).int()}, "labels.long()"),
         ({"labels": torch.from_numpy(LABELS[:9])}, "needs one label"),
         ({"classes": 2}, "from 0 to 2; they must be from 0 to 1"),

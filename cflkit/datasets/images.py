@@ -16,6 +16,9 @@ from torch import Tensor
 from cflkit.datasets.files import DatasetError
 from cflkit.datasets.labels import Array, Labels
 
+# Squares of larger values overflow in float32, so that no training would stay finite
+LARGEST_VALUE = 1e18
+
 
 @dataclass(frozen=True)
 class ImageSet:
@@ -87,6 +90,11 @@ class ImageSet:
                 return f"{what} of the shape {tuple(images.shape)} have nothing to learn from"
             if images.dtype != torch.uint8 and not images.is_floating_point():
                 return f"{what} are {images.dtype}; images must be uint8, and features floats"
+            if images.is_floating_point() and images.numel():
+                low, high = images.aminmax()
+                if not max(-low, high) < LARGEST_VALUE:  # also where one is NaN
+                    advice = f"they must be finite and below {LARGEST_VALUE:g}"
+                    return f"{what} have values from {low:g} to {high:g}; {advice}"
             if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
                 found = f"{labels.numel()} labels of {labels.dtype}, shape {tuple(labels.shape)}"
                 advice = "each needs one label of int64, as labels.long()"
