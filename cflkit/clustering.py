@@ -134,7 +134,8 @@ class AffinityPropagation(Clusterer):
         The seed of the tiny noise with which scikit-learn breaks ties.
     wrong_sign : bool
         Whether to pass Γ itself where similarities are expected, as the OCFL authors' code does.
-        Distant clients then count as similar. There is no second try, as there is none in the code.
+        Distant clients then count as similar. As in the code, there is no second try; what did not
+        converge is noted, without a warning.
     damping : float, optional
         The only damping to try, in [0.5, 1).
     """
@@ -154,7 +155,7 @@ class AffinityPropagation(Clusterer):
             again, converged = self._propagated(similarity, STRONGER)
             labels = again if converged else labels
             note += f", but with {STRONGER}" if converged else f", nor with {STRONGER}"
-        if not converged:
+        if not converged and not self.wrong_sign:  # what was published is noted, not mended
             from sklearn.exceptions import ConvergenceWarning
 
             told = f"{note}: the labels are those of the last iteration"
