@@ -226,11 +226,13 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
     Raises
     ------
     ValueError
-        The matrix is not square, or ``p`` or ``scale`` is out of bounds.
+        The matrix is not square or not finite, or ``p`` or ``scale`` is out of bounds.
     """
     gamma = np.asarray(divergence, dtype=np.float64)
     if gamma.ndim != 2 or gamma.shape[0] != gamma.shape[1]:
         raise ValueError(f"divergence must be a square matrix, not of shape {gamma.shape}")
+    if not np.isfinite(gamma).all():
+        raise ValueError("divergence holds NaN or infinity")
     if p < 1 or (scale is not None and not scale > 0):
         raise ValueError(f"needs p ≥ 1 and scale > 0, not {p} and {scale}")
     n = len(gamma)

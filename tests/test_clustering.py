@@ -2,6 +2,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import HDBSCAN as SklearnHDBSCAN
@@ -11,7 +12,7 @@ from sklearn.cluster import MeanShift as SklearnMeanShift
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
-from cflkit import clustering
+from cflkit import clustering, methods
 
 
 def blocks(sizes, noise=0.1, seed=0, directions=None):
@@ -102,14 +103,43 @@ def test_the_wrong_sign_gives_the_papers_numbers_on_clear_clusters(name, options
 
 
 def test_affinity_propagation_that_does_not_settle_still_answers():
-    """Scikit-learn warns and returns the labels of the last messages; we suppress the warning."""
+    """Scikit-learn warns and returns the labels of the last messages; so do we with one damping."""
     gamma, _ = blocks((5, 5, 5), noise=1.0, seed=93)
     theirs = SklearnAffinityPropagation(affinity="precomputed", random_state=0)
     with pytest.warns(ConvergenceWarning, match="may return degenerate"):
         labels = theirs.fit_predict(-gamma)
-    ours = clustering.make("affinity").fit_predict(gamma)
+    with pytest.warns(ConvergenceWarning, match="0.5: the labels are those of the last iteration"):
+        ours = clustering.make("affinity", damping=0.5).fit_predict(gamma)
     assert ours.max() > 0
     assert adjusted_rand_score(labels, ours) == 1
+
+
+def near_twins(sizes, seed):
+    """Build distances of clients that are within 0.01 in a group, and at 1 between groups."""
+    truth = np.repeat(np.arange(len(sizes)), sizes)
+    gamma = np.where(truth[:, None] == truth, 0, 1.0)
+    gamma += 0.01 * np.abs(np.random.default_rng(seed).normal(size=gamma.shape))
+    np.fill_diagonal(gamma, 0)
+    return (gamma + gamma.T) / 2, truth
+
+
+def test_affinity_propagation_that_oscillates_tries_again_and_says_so():
+    notes = []
+    for seed in range(10):
+        gamma, truth = near_twins((7, 14, 9), seed)
+        labels, note = clustering.make("affinity").answer(gamma)
+        assert labels.tolist() == truth.tolist()
+        notes.append(note)
+    told = "affinity propagation did not converge with damping 0.5, but with 0.9"
+    assert set(notes) == {None, told}
+    ocfl = methods.make("ocfl", clusterer="affinity")
+    ocfl.models, ocfl.scalars = torch.zeros(1, 4), {}
+    ocfl.cluster(near_twins((7, 14, 9), seed=notes.index(told))[0])
+    assert ocfl.scalars == {"clustering_note": told}, "which a record keeps"
+    gamma = 2 - near_twins((7, 14, 9), seed=1)[0]
+    np.fill_diagonal(gamma, 0)
+    _, note = clustering.make("affinity", wrong_sign=True).answer(gamma)
+    assert note == "affinity propagation did not converge with damping 0.5"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -249,12 +279,31 @@ def test_bad_options_are_refused(name, options, message):
         clustering.make(name, **options)
 
 
+@every
 @pytest.mark.parametrize(
-    ("distance", "message"), [(np.full((3, 3), np.nan), "NaN"), (np.zeros((3, 2)), "square")]
+    ("distance", "message"),
+    [
+        (np.full((3, 3), np.nan), "NaN"),
+        (np.zeros((3, 2)), "square"),
+        (np.eye(3), "has 1 on its diagonal, .* of cosine similarities s, 1 - s are distances"),
+        (np.eye(3) - 1, "has -1, but distances are 0 or more"),
+        (np.triu(np.ones((3, 3)), 1), r"not symmetric: .* by up to 1; \(d \+ d.T\) / 2 is symm"),
+    ],
 )
-def test_what_is_no_matrix_of_distances_is_refused(distance, message):
+def test_what_is_no_matrix_of_distances_is_refused(clusterer, distance, message):
     with pytest.raises(ValueError, match=message):
-        clustering.make("kmeans").fit_predict(distance)
+        clusterer.fit_predict(distance)
+    with pytest.raises(ValueError, match=message):
+        clustering.merge_heights(distance)
+
+
+@given(st.integers(0, 1000), st.sampled_from([1e-9, 1e-3, 1.0, 1e3]))
+def test_distances_with_the_errors_of_float32_are_taken(seed, scale):
+    vectors = np.random.default_rng(seed).normal(size=(6, 40)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = np.einsum("ik,jk->ij", vectors, vectors)
+    for distance in (1 - cosines, np.degrees(np.arccos(cosines.clip(-1, 1)))):
+        assert len(clustering.checked(np.float32(scale) * distance)) == 6
 
 
 def test_rows_that_differ_are_counted_as_far_as_needed():

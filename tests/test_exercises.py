@@ -141,7 +141,8 @@ def of_sgd(updates, beta, lr):
 
 
 def counts_of_the_partition(labels, held):
-    made = partition.Partition("pool", held, held, np.zeros(len(held), dtype=np.int64), {})
+    nothing = [own[:0] for own in held]
+    made = partition.Partition("pool", held, nothing, None, {})
     return partition.class_counts(made, labels)
 
 

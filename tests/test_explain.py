@@ -206,14 +206,46 @@ def test_another_seed_gives_other_random_maps_and_another_order_of_equal_pixels(
         ({"baseline": "noise"}, "unknown baseline 'noise'; choose from zeros, blur, mean"),
         ({"maps": torch.zeros(6, 5, 5)}, "do not fit"),
         ({"images": torch.zeros(0, 1, 12, 12)}, "no image"),
+        ({"maps": torch.full((6, 12, 12), torch.nan)}, "maps are not finite"),
+        ({"images": torch.full((6, 1, 12, 12), torch.nan)}, "the images, .* are not finite"),
+        (
+            {"classes": CLASSES[:5]},
+            r"shape \[6\], one per image, not torch.int64 of .* \[5\]",
+        ),
+        ({"classes": CLASSES.float()}, "must be int64"),
+        ({"classes": CLASSES + 1}, "classes are from 1 to 5, but outputs from 0 to 4"),
+        ({"classes": CLASSES - 1}, "classes are from -1 to 3"),
     ],
 )
 def test_bad_requests_are_refused(network, images, change, message):
     given_ = {"images": images, "maps": torch.zeros(6, 12, 12), "classes": CLASSES} | change
     with pytest.raises(ValueError, match=message):
         explain.curves(network, **given_)
+    if "classes" in change:
+        with pytest.raises(ValueError, match=message):
+            explain.gradcam(network, given_["images"], given_["classes"], "features.7")
     with pytest.raises(ValueError, match="no image"):
         explain.gradcam(network, images[:0], CLASSES[:0], "features.7")
+
+
+def test_a_network_in_training_is_explained_as_evaluated_and_stays_as_it_was(images):
+    torch.manual_seed(0)
+    network = models.make("compact-bn", (1, 12, 12), 5).train()
+    network.features[1].eval()
+    before = copy.deepcopy(network)
+    maps = explain.gradcam(network, images, CLASSES, "features.12")
+    found = explain.curves(network, images, maps, CLASSES)
+    with pytest.raises(ValueError, match="has no layer"):
+        explain.gradcam(network, images, CLASSES, "nothing")
+    modes = [[module.training for module in one.modules()] for one in (network, before)]
+    assert modes[0] == modes[1]
+    for name, value in before.state_dict().items():
+        assert torch.equal(network.state_dict()[name], value)
+    assert all(parameter.grad is None for parameter in network.parameters())
+    before.eval()
+    torch.testing.assert_close(maps, explain.gradcam(before, images, CLASSES, "features.12"))
+    again = explain.curves(before, images, maps, CLASSES)
+    torch.testing.assert_close(found.insertion, again.insertion)
 
 
 def test_samples_come_from_the_clusters_clients_or_from_the_others(split):
@@ -230,6 +262,8 @@ def test_samples_come_from_the_clusters_clients_or_from_the_others(split):
     assert central.max() < 50
     again = assessment.samples_from("orchestrator", split, labels, 0, 50, 20, seed=1)
     assert again.tolist() != central.tolist()
+    with pytest.raises(ValueError, match="5 labels do not fit 6 clients"):
+        assessment.samples_from("in-cluster", split, labels[:5], 0, 50, 20, seed=0)
 
 
 def test_one_cluster_has_nothing_outside(split):

@@ -1,5 +1,6 @@
 import threading
 import warnings
+from collections import OrderedDict
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -327,6 +328,40 @@ def test_both_ways_agree_with_batch_normalisation(federate, normalised):
     pieces = RowModel(models.make(normalised, (1, 8, 8), 10)).split(one[0])
     counts = {float(v) for name, v in pieces.items() if name.endswith("num_batches_tracked")}
     assert counts == {-(-sizes[0] // 16)}
+
+
+def one_pixel(shape, classes):
+    """Build a network in which BatchNorm sees one value per channel and sample."""
+    features = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 8), torch.nn.BatchNorm2d(4))
+    parts = {"features": features, "flatten": torch.nn.Flatten()}
+    return torch.nn.Sequential(OrderedDict(parts | {"classifier": torch.nn.Linear(4, classes)}))
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_batch_normalisation_has_an_answer_for_a_batch_of_one(small, monkeypatch, engine):
+    monkeypatch.setitem(models.MODELS, "one-pixel", one_pixel)
+    held, empty = [np.arange(17), np.arange(17, 49), np.arange(49, 50)], [np.arange(0)] * 3
+    alone = Partition(small.name, held, empty, None, {})
+    usual = LocalTraining(epochs=2, batch_size=16, lr=0.1)
+    federation = Federation(small, alone, "one-pixel", usual, device="cpu", engine=engine)
+    found = federation.train(everyone(federation), 0)
+    for client, row in enumerate(found):
+        network = models.make("one-pixel", small.shape, small.classes)
+        vector_to_parameters(federation.initial()[: federation.parameters], network.parameters())
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        for batch in federation.batches(client, 0):
+            network.train(len(batch) > 1)  # only BatchNorm depends on it
+            optimizer.zero_grad()
+            inputs = small.images[batch].float() / 255
+            F.cross_entropy(network(inputs), small.labels[batch]).backward()
+            optimizer.step()
+        expected = RowModel(network).row
+        torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
+        assert not federation.network(row).training
+    embedded = federation.embed(everyone(federation), train_mode=True)
+    network = federation.network(federation.initial())
+    last = network.features(small.images[held[0][16:]].float() / 255).flatten(1)
+    torch.testing.assert_close(embedded[0][16:], last.detach())
 
 
 def test_jobs_of_different_lengths_stop_when_they_are_done(federate):

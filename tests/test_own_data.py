@@ -4,7 +4,10 @@ import io
 import json
 import math
 import os
+import re
 import shutil
+import unicodedata
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from PIL import Image
 
 from cflkit import datasets, methods, partition, simulation
 from cflkit.__main__ import main
-from cflkit.datasets import DatasetError, ImageSet, own_data
+from cflkit.datasets import DatasetError, ImageSet, files, folders, labels, own_data
 from cflkit.federation import Federation, LocalTraining
 from cflkit.federation.clients import as_inputs
 from cflkit.partition import PartitionError
@@ -29,6 +32,7 @@ from cflkit.reproduce.values import as_yaml
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (60, 6, 5), dtype=np.uint8)
 LABELS = np.repeat([0, 1, 2], 20)
+NAMES = np.array(["cat", "dog", "emu"])
 
 
 @pytest.fixture
@@ -136,6 +140,217 @@ def test_the_md5_of_a_folder_is_that_of_the_images_that_were_read(tmp_path):
     assert datasets.load(str(tmp_path / "pets")).files != before
 
 
+def stored(place, mode, number=0, side=6, ending="png", **options):
+    """Save a picture of its own, in which a left upper square is dark and the rest bright."""
+    grey = Image.new("L", (side, side), 200 - number)
+    grey.paste(10, (0, 0, 2 + number % 3, 2))
+    alpha = grey.point(lambda value: 255 if value == 10 else 0)
+    made = {
+        "RGBA": lambda: Image.merge("RGBA", [grey.point(lambda _: 0)] * 3 + [alpha]),
+        "LA": lambda: Image.merge("LA", [grey.point(lambda _: 0), alpha]),
+        "white": lambda: Image.merge("LA", [grey.point(lambda _: 255), alpha]),
+        "opaque": lambda: Image.merge("RGBA", [grey] * 3 + [grey.point(lambda _: 255)]),
+        "1": lambda: grey.point(lambda value: 255 * (value > 10)).convert("1"),
+    }.get(mode, lambda: grey.convert(mode))()
+    place.mkdir(parents=True, exist_ok=True)
+    made.save(place / f"{number}.{ending}", **options)
+
+
+def classes_of(place, mode="RGB", names=("cat", "dog"), **options):
+    for number, name in enumerate(names):
+        for i in range(5):
+            stored(place / name, mode, 5 * number + i, **options)
+
+
+@pytest.mark.parametrize(
+    ("mode", "ending", "says"),
+    [
+        ("L", "PNG", None),
+        ("RGB", "BMP", None),
+        ("1", "png", None),
+        ("P", "gif", None),
+        ("CMYK", "tif", None),
+        ("RGB", "jfif", None),
+        ("RGB", "avif", None),
+        ("opaque", "png", None),
+        ("RGBA", "png", "10 × transparent and put on white"),
+        ("LA", "png", "10 × transparent and put on white"),
+    ],
+)
+def test_pictures_of_any_kind_show_what_one_sees(tmp_path, recwarn, mode, ending, says):
+    place = tmp_path / "pets"
+    options = {"format": "JPEG"} if ending == "jfif" else {}
+    classes_of(place, mode, ending=ending, **options)
+    found = datasets.load(str(place))
+    pixels = torch.cat([found.images, found.test_images]).float()
+    assert (found.class_names, len(pixels)) == (("cat", "dog"), 10)
+    assert (pixels[:, :, 0, 0] < 60).all() and (pixels[:, :, -1, -1] > 150).all()
+    assert [str(warning.message) for warning in recwarn] == (
+        [f"pets: took 10 samples of 2 classes; note: {says}"] if says else []
+    )
+
+
+def test_what_is_left_out_or_turned_is_told_in_one_line(tmp_path):
+    place = tmp_path / "pets"
+    classes_of(place, side=8)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90° clockwise
+    stored(place / "cat", "RGB", 90, side=8, ending="jpg", exif=exif, quality=100)
+    pages = [Image.new("RGB", (8, 8), "red")] * 4
+    pages[0].save(place / "dog" / "pages.tiff", save_all=True, append_images=pages[1:])
+    for name in (".ipynb_checkpoints", ".Trash"):
+        shutil.copytree(place / "dog", place / "cat" / name)
+    (place / "cat" / "._0.png").write_bytes(b"of another system")
+    (place / "notes.txt").write_text("")
+    (place / "dog" / "scene.psd").write_bytes(b"")
+    (place / "dog" / "Thumbs.db").write_bytes(b"")
+    line = (
+        "pets: took 12 samples of 2 classes; left out: 1 × file beside the folders, 3 × hidden, "
+        "1 × .psd, 3 × further page of a file; note: 1 × turned as EXIF says"
+    )
+    with pytest.warns(UserWarning) as told:
+        found = datasets.load(str(place))
+    assert [str(warning.message) for warning in told] == [line]
+    turned = [x for x in (*found.images, *found.test_images) if x[0, 0, -1] < 60]
+    assert len(turned) == 1, "its dark corner is right above"
+
+
+def test_classes_have_names_in_the_order_of_their_numbers(tmp_path):
+    names = [*map(str, range(12)), "b", "é"]
+    for part, form in (("train", "NFC"), ("test", "NFD")):
+        classes_of(tmp_path / "mine" / part, names=[unicodedata.normalize(form, n) for n in names])
+    found = datasets.load(str(tmp_path / "mine"))
+    assert found.class_names == tuple(names)
+    assert found.images[found.labels == 2][0, 0, -1, -1] == 190  # as `stored` gave to "2"
+    classes_of(tmp_path / "mine" / "train", names=[unicodedata.normalize("NFD", "é")])
+    with pytest.raises(DatasetError, match="has é in two Unicode forms"):
+        datasets.load(str(tmp_path / "mine"))
+
+
+def test_names_of_files_may_end_in_capitals(saved):
+    path = Path(saved())
+    path = path.rename(path.with_name("MINE.NPZ"))
+    assert datasets.load(str(path)).name == "MINE"
+
+
+# --- Whoever does what a message says gets right data ---------------------------------------------
+
+FORMULA = re.compile(
+    r"np\.unique\((?P<a>\w+), return_inverse=True\)\[1\]"
+    r"|(?P<b>\w+)\.(?:argmax\(axis=1\)|astype\([\w.]+\)|reshape\(len\(\w+\), -1\))"
+    r"|(?P<c>\w+) [*/] [\d.]+"
+)
+
+
+def advised(path, arrays):
+    """Do what each message says, at most five times; return the data that are loaded then."""
+    for _ in range(5):
+        np.savez(path, **arrays)
+        try:
+            return datasets.load(str(path))
+        except DatasetError as error:
+            done = [(m.lastgroup, m) for m in FORMULA.finditer(str(error))]
+            assert done, f"no remedy in: {error}"
+            for group, match in done:
+                if (key := match[group]) in arrays:  # without a test set, it needs no remedy
+                    arrays[key] = eval(match[0], {"np": np}, arrays)
+            if "'features'" in str(error):
+                arrays = {key.replace("images", "features"): held for key, held in arrays.items()}
+    raise AssertionError("the advice has no end")
+
+
+TEST = np.array([1, 2, 2, 1])  # without the first class
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (lambda n: NAMES[n], NAMES),
+        (lambda n: np.char.encode(NAMES[n]), NAMES),
+        (lambda n: NAMES[n][:, None], NAMES),
+        (lambda n: 2 * n, ["0", "2", "4"]),
+        (lambda n: 10 - n, ["10", "9", "8"]),
+        (lambda n: n - 1, ["-1", "0", "1"]),
+        (lambda n: n.astype(float), None),
+        (lambda n: np.eye(3, dtype=int)[n], None),
+        (lambda n: np.eye(3, dtype=bool)[n], None),
+        (lambda n: n > 1, None),
+        (lambda n: 2.0 * n, ["0", "2", "4"]),
+        (lambda n: np.eye(5)[2 * n], ["0", "2", "4"]),
+    ],
+)
+def test_advice_on_labels_ends_in_right_data(tmp_path, given, names):
+    arrays = {"images": GREY, "labels": given(LABELS)}
+    arrays |= {"test_images": GREY[:4], "test_labels": given(TEST)}
+    found = advised(tmp_path / "mine.npz", arrays)
+    for numbers, right in ((found.labels, LABELS), (found.test_labels, TEST)):
+        if found.classes == 2:
+            assert numbers.tolist() == given(right).tolist()
+        elif names is None:
+            assert numbers.tolist() == right.tolist()
+        else:
+            assert np.array(found.class_names)[numbers].tolist() == np.array(names)[right].tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "largest"),
+    [
+        (lambda grey: grey.astype(np.int32), 255),
+        (lambda grey: grey.astype(np.uint16) * 257, 65535),
+        (lambda grey: grey.astype(np.int64) * 16, 4080),
+        (lambda grey: grey.astype(float), 255),
+        (lambda grey: grey / 16, 255 / 16),
+        (lambda grey: grey // 16, 15),
+        (lambda grey: (grey // 16).astype(int), 15),
+        (lambda grey: grey > 127, 1),
+        (lambda grey: (grey > 127).astype(np.uint8), 1),
+        (lambda grey: (grey > 127).astype(int), 1),
+        (lambda grey: (grey / 255).astype(np.float16), 1),
+        (lambda grey: grey / 127.5 - 1, None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*brightest pixel")
+def test_advice_on_pixels_ends_in_right_data(tmp_path, given, largest):
+    bright, dark = np.maximum(GREY, np.eye(6, 5, dtype=np.uint8) * 255), GREY // 2
+    bright[0, 0, 0] = 0
+    arrays = {"images": given(bright), "labels": LABELS}
+    arrays |= {"test_images": given(dark), "test_labels": LABELS}
+    found = advised(tmp_path / "mine.npz", dict(arrays))
+    for held, key in ((found.images, "images"), (found.test_images, "test_images")):
+        if largest is None:
+            expected = arrays[key].reshape(60, -1)
+        elif arrays[key].dtype == np.uint8 and largest > 1:
+            expected = arrays[key] / 255  # as it is, with a warning
+        else:
+            expected = arrays[key].astype(float) / largest
+        np.testing.assert_allclose(as_inputs(held).reshape(expected.shape), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("key", ["domains", "clients"])
+@pytest.mark.parametrize("given", [lambda n: n + 1, lambda n: NAMES[n], lambda n: 3.0 * n])
+def test_advice_on_domains_and_clients_ends_in_right_data(tmp_path, key, given):
+    arrays = {"images": GREY, "labels": LABELS, "test_images": GREY, "test_labels": LABELS}
+    found = advised(tmp_path / "mine.npz", arrays | {key: given(LABELS[::-1])})
+    assert (found.owners if key == "clients" else found.domains).tolist() == LABELS[::-1].tolist()
+
+
+def test_names_are_numbered_by_the_list_of_a_federation():
+    classes = ["emu", "é", "cat"]
+    given = np.array([unicodedata.normalize("NFD", "é"), "é", "cat"])
+    assert labels.numbered(given, classes, "labels").tolist() == [1, 1, 2]
+    with pytest.raises(DatasetError, match="labels have 'dog', but the classes are 'emu', 'é', 'c"):
+        labels.numbered(NAMES, classes, "labels")
+
+
+def test_faint_pixels_and_unknown_arrays_are_told_in_one_line(saved):
+    path = saved(images=GREY // 16, test_image=GREY)
+    line = (
+        "took 60 samples of 3 classes; left out: 1 × array 'test_image'; note: the brightest pixel"
+    )
+    with pytest.warns(UserWarning, match=line):
+        datasets.load(path)
+
+
 # --- What is refused, and what is said -----------------------------------------------------------
 
 
@@ -155,7 +370,20 @@ def test_the_md5_of_a_folder_is_that_of_the_images_that_were_read(tmp_path):
         ({"labels": LABELS + 1}, "number them from 0"),
         ({"labels": 2 * LABELS}, "without gaps"),
         ({"labels": LABELS.astype(float)}, "one whole number per sample"),
-        ({"labels": np.array(list("abc") * 20)}, "return_inverse"),
+        ({"labels": LABELS - 0.5}, "one whole number per sample$"),
+        ({"labels": np.array([b"\xff"] * 60)}, "not UTF-8"),
+        ({"labels": np.array(["a", "", "b"] * 20)}, "have no name in place 1"),
+        ({"labels": np.array(["a", None, "b"] * 20)}, "arrays of objects are not read"),
+        ({"labels": LABELS.astype("m8[s]")}, "one whole number per sample"),
+        (
+            {"labels": np.c_[LABELS, LABELS]},
+            r"the shape \(60, 2\); give one whole number per sample$",
+        ),
+        (
+            {"labels": NAMES[LABELS], "test_images": GREY[:1], "test_labels": np.array(["cow"])},
+            "test_labels have 'cow', but the classes are 'cat', 'dog', 'emu'",
+        ),
+        ({"images": np.where(GREY > 200, np.nan, 0.5)}, "leave out images with NaN"),
         ({"labels": np.r_[LABELS[:-1], 3]}, "class 3 has one sample"),
         ({"test_labels": LABELS}, "a test set needs images and labels"),
         ({"labels": np.array(3)}, "one whole number per sample"),
@@ -193,13 +421,37 @@ def test_what_is_no_archive_is_refused(tmp_path):
             datasets.load(str(path))
 
 
+def test_what_is_too_large_is_refused_before_memory_is_taken(tmp_path, monkeypatch, saved):
+    path = saved()
+    pictures(tmp_path / "pets", [(100, 100)] * 3)
+    monkeypatch.setattr(files, "LARGEST", 2**10)
+    monkeypatch.setattr(folders, "read", None)
+    for name in (path, str(tmp_path / "pets")):
+        with pytest.raises(DatasetError, match="GiB is the most here; give fewer or smaller"):
+            datasets.load(name)
+    monkeypatch.undo()
+    for shape in [(10**12, 1), (2**62, 2)]:
+        head = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            head, {"shape": shape, "fortran_order": False, "descr": "|u1"}
+        )
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("images.npy", head.getvalue())
+        with pytest.raises(DatasetError, match=r"cannot be read as an \.npz file of arrays: "):
+            datasets.load(path)
+
+
 def test_names_that_are_no_data_are_refused(tmp_path):
     (tmp_path / "mine.csv").write_text("")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    assert not own_data.is_own(9999 * "a") and not own_data.is_own("a\0b")
     for name, said in (
         ("svhn", "unknown data set 'svhn'; choose from bloodmnist"),
         ("minst", "did you mean 'mnist'"),
         (f"{tmp_path}/mine.csv", r"is no \.npz file; give one, or a folder"),
         (f"{tmp_path}/mine.npz", "there is no file or folder"),
+        (f"{tmp_path}/circle", "there is no file or folder"),
+        (f"{9999 * 'a'}.npz", "there is no file or folder"),
     ):
         with pytest.raises(DatasetError, match=said):
             datasets.load(name)
@@ -221,6 +473,12 @@ def folder(parts, sizes=((5, 6),) * 5, **files):
     return prepare
 
 
+def with_entry(place, make):
+    """Prepare a folder, and put something by the name of a picture into it."""
+    folder([""])(place)
+    make(place / "cat" / "last.png")
+
+
 def wild(place):
     """Prepare a folder whose test set lacks a class."""
     folder(["train", "test"])(place)
@@ -240,6 +498,13 @@ def wild(place):
         (folder([""], last=b"P6\n5 x\n255\n"), r"last\.ppm is damaged"),
         (folder([""], last=b"P6\n5 99999999999999\n255\n"), r"last\.ppm is damaged"),
         (folder([""], deep=np.full((6, 5), 1000, np.uint16)), r"deep\.png has more than 8 bits"),
+        (lambda place: classes_of(place, "white"), "nothing of .* is seen on white"),
+        (
+            lambda place: with_entry(place, os.mkfifo),
+            "is no file; is it a link to one that is gone",
+        ),
+        (lambda place: with_entry(place, lambda path: path.symlink_to(path)), "is no file"),
+        (lambda place: (place / os.fsdecode(b"\xff")).mkdir(parents=True), "not UTF-8; rename it"),
     ],
 )
 def test_folders_that_do_not_fit_are_refused_with_advice(tmp_path, prepare, said):
@@ -254,6 +519,10 @@ def test_folders_that_do_not_fit_are_refused_with_advice(tmp_path, prepare, said
         ({"images": GREY}, "must be tensors"),
         ({"images": torch.from_numpy(GREY)}, "adds a channel"),
         ({"images": torch.from_numpy(GREY)[:, None].int()}, "images must be uint8"),
+        *(
+            ({"images": torch.full((60, 7, 1, 1), value)}, "they must be finite and below 1e\\+18")
+            for value in (math.nan, -math.inf, 1e38)
+        ),
         ({"labels": torch.from_numpy(LABELS).int()}, "labels.long()"),
         ({"labels": torch.from_numpy(LABELS[:9])}, "needs one label"),
         ({"classes": 2}, "from 0 to 2; they must be from 0 to 1"),
@@ -333,6 +602,8 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
     assert f"-{Path(path).stem}-" in record.name
     told = json.loads((record / "record.json").read_text(encoding="utf-8"))
     assert list(told["provenance"]["data_files"]) == [path]
+    named = [f"digit {number}" for number in range(10)] if make is folder_of_pictures else None
+    assert told["provenance"].get("class_names") == named
     rounds = pd.read_csv(record / "rounds.csv")
     assert rounds["accuracy"].notna().all()
 

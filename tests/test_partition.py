@@ -293,17 +293,22 @@ def test_recipes_that_cannot_be_followed(recipe, message):
 def tiny_partitions(draw, least=0):
     """Generate partitions of at most three clients and two further splits, with few indices."""
     clients = draw(st.integers(least, 3))
-    indices = st.lists(st.integers(0, 2), max_size=2).map(lambda i: np.array(i, dtype=np.int64))
-    split = st.lists(indices, min_size=clients, max_size=clients)
+
+    def split(first=0):
+        numbers = st.lists(st.integers(first, first + 2), max_size=2, unique=True)
+        indices = numbers.map(lambda i: np.array(i, dtype=np.int64))
+        return draw(st.lists(indices, min_size=clients, max_size=clients))
+
     names = draw(st.lists(st.sampled_from(["a", "aa", "validation"]), max_size=2, unique=True))
-    clusters = st.lists(st.integers(0, 1), min_size=clients, max_size=clients).map(np.array)
+    clusters = st.lists(st.integers(0, 1), min_size=clients, max_size=clients)
+    clusters = clusters.map(lambda i: np.array(i, dtype=np.int64))
     return Partition(
         draw(st.sampled_from(["", "a", "aa"])),
-        draw(split),
-        draw(split),
+        split(),
+        split(first=3),
         draw(st.none() | clusters),
         {"name": "tiny", "seed": draw(st.integers(0, 1))},
-        {name: draw(split) for name in names},
+        {name: split() for name in names},
     )
 
 
@@ -318,7 +323,7 @@ A, B, ZERO = np.arange(3), np.arange(3, 5), np.zeros(1, dtype=np.int64)
 ALIKE = [  # with the same indices, but in splits of other names, or of other clients
     Partition("x", [A], [B], ZERO, {}, {"validation": [B]}),
     Partition("x", [A], [B], ZERO, {}, {"backdoor": [B]}),
-    Partition("x", [A, B], [ZERO, B], np.array([1, 0]), {}),
+    Partition("x", [A, B], [B, A], np.array([1, 0]), {}),
     Partition("x", [A], [B], ZERO, {}, {"a": [B], "b": [np.array([1, 0])]}),
 ]
 
@@ -370,9 +375,65 @@ def test_a_client_of_another_form_is_refused(tmp_path, name, value):
     assert "\n" not in str(told.value)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"clients": 3}', '{"dataset":' * 9999])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"clients": 3}', 9999 * "[", '{"hash": "\xff"}'])
 def test_what_is_no_manifest_is_refused(tmp_path, text):
     path = tmp_path / "split.json"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(PartitionError, match="not a partition manifest"):
         Partition.load(path)
+
+
+def of_two(**changed):
+    """Build a partition of two clients, in which something is changed."""
+    right = {"train": [A, B], "test": [A + 5, B + 5], "clusters": np.array([0, 1]), "more": {}}
+    return Partition("x", recipe={}, **(right | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"train": [A - 2, B]}, "train of client 0 has -2; numbers begin with 0"),
+        ({"train": [A, np.array([True, False])]}, "client 1 has the type bool; np.flatnonzero"),
+        ({"test": [A + 5, (B + 5).astype(np.uint8)]}, "test of client 1 has the type uint8"),
+        ({"train": [A.astype(float), B]}, "has the type float64"),
+        ({"train": [A.tolist(), B]}, "np.array makes it from a list"),
+        ({"train": [A[:, None], B]}, "must be an array of one dimension"),
+        ({"train": [np.zeros(40, int), B]}, "has the same samples again, 39 times"),
+        ({"test": [A, B + 5]}, "client 0 has 3 samples both for training and for test"),
+        ({"test": [A + 5]}, "test has 1 clients, but train has 2"),
+        ({"more": {"validation": [B, A, A]}}, "validation has 3 clients, but train has 2"),
+        ({"more": {"validation": [B, -A]}}, "validation of client 1 has -2"),
+        ({"more": {"central": [A, B]}}, "no further split can have the name 'central'"),
+        ({"clusters": np.array([0, 1, 1])}, "3 numbers for 2 clients"),
+        ({"clusters": np.array(["a", "b"])}, "clusters has the type <U1; np.unique"),
+        ({"clusters": np.array([0, -5])}, "clusters has -5"),
+    ],
+)
+def test_a_partition_that_is_wrong_is_refused_before_anything_trains(changed, said):
+    assert of_two(train=[A.astype(np.int32), B[:0]], clusters=None).clients == 2
+    with pytest.raises(PartitionError, match=said):
+        of_two(**changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda told: told["clients"][0]["train"].append(2**70), "less than 9223372036854775808"),
+        (lambda told: told["clients"][0]["train"].append(float("inf")), "a valid integer"),
+        (lambda told: told["clients"][0].update(train=[[0], [1]]), "a valid integer"),
+        (lambda told: told["clients"][0].update(train=[0.0, "1"]), "a valid integer"),
+        (lambda told: told["clients"][1].update(cluster=0.9), "a valid integer"),
+        (lambda told: told["clients"][1].update(cluster=None), "all or none a known cluster"),
+        (lambda told: told["clients"][1].update(more=[1]), "must have the same splits"),
+        (lambda told: told["clients"][1].update(test=[3]), "both for training and for test"),
+        (lambda told: told.update(dataset=5), "dataset: Input should be a valid string"),
+    ],
+)
+def test_a_manifest_with_wrong_values_is_refused_in_one_line(tmp_path, change, said):
+    path = of_two().save(tmp_path / "split.json")
+    told = json.loads(path.read_text())
+    change(told)
+    path.write_text(json.dumps(told))
+    with pytest.raises(PartitionError, match=said) as error:
+        Partition.load(path)
+    assert "\n" not in str(error.value)

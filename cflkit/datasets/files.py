@@ -13,7 +13,6 @@ import os
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +20,13 @@ from typing import Any
 
 import filelock
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from cflkit._project import PROJECT
 
 CACHE = PROJECT / "data" / "cache"
+LARGEST = 8 * 2**30  # the most bytes that one's own data may have
 
 
 class DatasetError(Exception):
@@ -43,15 +44,41 @@ def roots() -> list[Path]:
     return [folder, CACHE]
 
 
+def room() -> int:
+    """Return how many bytes one's own data may have: half of the free memory, at most `LARGEST`."""
+    return min(LARGEST, psutil.virtual_memory().available // 2)
+
+
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an ``.npz`` file without unpickling anything."""
+    """Read all arrays of an ``.npz`` file without unpickling anything.
+
+    What else is in the archive is left out.
+    """
     if path.is_file() and not zipfile.is_zipfile(path):
         raise DatasetError(f"{path} is no .npz file, which np.savez writes")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return dict(archive)
-    except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise DatasetError(f"{path} cannot be read as an .npz file of arrays: {error}") from error
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+        check_size(path, sum(member.file_size for member in members))
+        names = [member.filename for member in members]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"it has {twice[0]} twice")
+        with np.load(path, allow_pickle=False) as arrays:
+            return {key: held for key, held in arrays.items() if isinstance(held, np.ndarray)}
+    except DatasetError:
+        raise
+    except Exception as error:  # what is raised depends on where the file is damaged
+        why = " ".join(str(error).split())
+        if "allow_pickle" in why:
+            why = "arrays of objects are not read; save names by astype(str)"
+        raise DatasetError(f"{path} cannot be read as an .npz file of arrays: {why}") from error
+
+
+def check_size(path: Path, size: int) -> None:
+    """Raise a `DatasetError` if data have too many bytes to be read into memory."""
+    if size > (most := room()):
+        found = f"{size / 2**30:.3g} GiB in memory, but {most / 2**30:.3g} GiB is the most here"
+        raise DatasetError(f"{path} would have {found}; give fewer or smaller samples")
 
 
 def md5_of(path: Path) -> str:
@@ -63,7 +90,8 @@ def md5_of(path: Path) -> str:
 def md5_of_folder(folder: Path, members: Iterable[Path]) -> str:
     """Return one MD5 over the names and MD5s of the files in a folder that were read."""
     lines = sorted(f"{path.relative_to(folder).as_posix()} {md5_of(path)}\n" for path in members)
-    return hashlib.md5("".join(lines).encode(), usedforsecurity=False).hexdigest()
+    text = "".join(lines).encode(errors="surrogateescape")  # a file's name may be no UTF-8
+    return hashlib.md5(text, usedforsecurity=False).hexdigest()
 
 
 def download(url: str, target: Path, md5: str) -> None:

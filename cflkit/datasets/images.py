@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import PIL.Image
 import torch
 from numpy.typing import NDArray
-from PIL.Image import DecompressionBombError as TooLarge
 from torch import Tensor
 
 from cflkit.datasets.files import DatasetError
+from cflkit.datasets.labels import Array, Labels
 
-Array = NDArray[Any]
-Labels = NDArray[np.int64]
+# Squares of larger values overflow in float32, so that no training would stay finite
+LARGEST_VALUE = 1e18
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class ImageSet:
     owners : Tensor or None
         ``[N]``, the client that holds each image of the pool, numbered from 0, where the source has
         clients.
+    class_names : tuple of str or None
+        The name of each class, where the source names them.
 
     Raises
     ------
@@ -60,6 +63,7 @@ class ImageSet:
     domains: Tensor | None = None
     files: dict[str, str] = field(default_factory=dict)
     owners: Tensor | None = None
+    class_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if fault := self.fault():
@@ -86,6 +90,11 @@ class ImageSet:
                 return f"{what} of the shape {tuple(images.shape)} have nothing to learn from"
             if images.dtype != torch.uint8 and not images.is_floating_point():
                 return f"{what} are {images.dtype}; images must be uint8, and features floats"
+            if images.is_floating_point() and images.numel():
+                low, high = images.aminmax()
+                if not max(-low, high) < LARGEST_VALUE:  # also where one is NaN
+                    advice = f"they must be finite and below {LARGEST_VALUE:g}"
+                    return f"{what} have values from {low:g} to {high:g}; {advice}"
             if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
                 found = f"{labels.numel()} labels of {labels.dtype}, shape {tuple(labels.shape)}"
                 advice = "each needs one label of int64, as labels.long()"
@@ -99,6 +108,8 @@ class ImageSet:
         for what, given in (("domains", self.domains), ("clients (owners)", self.owners)):
             if given is not None and len(given) != len(self.images):
                 return f"{len(given)} {what} for {len(self.images)} images"
+        if self.class_names is not None and len(self.class_names) != self.classes:
+            return f"{len(self.class_names)} names of classes for {self.classes} classes"
         return None
 
 
@@ -114,8 +125,13 @@ def fifth_for_test(labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.int64]
 # --- What comes from files. A `DatasetError` says by ``what`` the arrays are wrong ----------------
 
 
-def as_images(images: Array, what: str) -> Tensor:
-    """Convert ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]``, uint8 or floats in [0, 1]."""
+def as_images(images: Array, what: str, alike: Mapping[str, Array] | None = None) -> Tensor:
+    """Convert ``[N, H, W]``, ``[N, H, W, C]`` or ``[N, C, H, W]`` to ``[N, C, H, W]``.
+
+    Pixels are uint8, floats in [0, 1], or bool, which becomes black and white. Where channels could
+    be last or second, they are last. ``alike`` has all arrays of pixels, by name, that belong
+    together: what a `DatasetError` advises is then the same for all of them.
+    """
     if images.ndim == 3:
         images = images.reshape(len(images), 1, *images.shape[1:])
     elif images.ndim == 4 and images.shape[3] in (1, 3):
@@ -123,15 +139,52 @@ def as_images(images: Array, what: str) -> Tensor:
     elif images.ndim != 4 or images.shape[1] not in (1, 3):
         advice = "give [N, height, width], or with 1 or 3 channels, second or last"
         raise DatasetError(f"{what} have the shape {images.shape}; {advice}")
+    if images.dtype == bool:
+        images = images.astype(np.uint8) * 255
+    kind, (low, high) = images.dtype.kind, extremes(images)
     if images.dtype == np.uint8:
+        if high == 1:
+            advice = f"white is 255: give {each(alike, '{} * 255')}"
+            raise DatasetError(f"{what} are uint8 of 0 and 1 alone; {advice}")
         return torch.from_numpy(np.ascontiguousarray(images))
-    if not np.issubdtype(images.dtype, np.floating):
-        advice = "give uint8 from 0 to 255 (astype(np.uint8)), or floats from 0 to 1"
+    if kind not in "iuf":
+        advice = "give uint8 from 0 to 255, or floats from 0 to 1"
         raise DatasetError(f"{what} have the type {images.dtype}; {advice}")
-    if images.size and not (np.isfinite(images).all() and 0 <= images.min() <= images.max() <= 1):
-        found = f"floats from {images.min():g} to {images.max():g}"
-        raise DatasetError(f"{what} are {found}; they must be from 0 to 1, or be 'features'")
-    return torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
+    if kind == "f" and 0 <= low <= high <= 1:
+        return torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
+    found = f"are {images.dtype} from {low:g} to {high:g}"
+    raise DatasetError(f"{what} {found}; {scaling(images, alike)}")
+
+
+def extremes(images: Array) -> tuple[float, float]:
+    """Return the smallest and the largest value; 0 if there is none, NaN if a value is NaN."""
+    return (images.min(), images.max()) if images.size and images.dtype.kind in "iuf" else (0, 0)
+
+
+def each(arrays: Mapping[str, Array] | None, formula: str) -> str:
+    """Say what to do with each array; without names, with all images of all files."""
+    if arrays is None:
+        return f"{formula.format('images')} of all images, also in other files"
+    return " and ".join(formula.format(key) for key in arrays)
+
+
+def scaling(images: Array, alike: Mapping[str, Array] | None) -> str:
+    """Say how to make pixels of numbers that are neither uint8 nor floats from 0 to 1."""
+    ends = [extremes(array) for array in (alike or {"": images}).values()]
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    if not np.isfinite([low, high]).all():
+        return "pixels must be finite: leave out images with NaN or infinity"
+    if low < 0:
+        reshaped = each(alike, "{0}.reshape(len({0}), -1)")
+        return f"pixels must be from 0 to 1; give {reshaped} under the name of 'features' instead"
+    whole = images.dtype.kind in "iu"
+    if whole and 128 <= high <= 255:
+        return f"give uint8 from 0 to 255: {each(alike, '{}.astype(np.uint8)')}"
+    if alike is None:  # one client's images do not tell what others can have
+        most = "the largest value that a pixel can have (4095 for 12 bits)"
+        return f"floats must be from 0 to 1: divide all images, also in other files, by {most}"
+    divided = each(alike, f"{{}} / {int(high) if whole else float(high)!r}")
+    return f"floats must be from 0 to 1: divide all by one number, {divided}"
 
 
 def as_features(features: Array, what: str) -> Tensor:
@@ -148,33 +201,29 @@ def as_features(features: Array, what: str) -> Tensor:
     return torch.from_numpy(values)[:, :, None, None]
 
 
-def as_labels(labels: Array, what: str, every: bool = True) -> Labels:
-    """Convert labels ``[N]`` to int64; with ``every``, no number from 0 on may be missing."""
-    flat = labels.reshape(-1) if labels.ndim and labels.size == len(labels) else labels
-    advice = f"np.unique({what.rsplit(' ', 1)[-1]}, return_inverse=True)[1]"
-    if flat.ndim == 1 and not len(flat):
-        raise DatasetError(f"{what} are empty; there must be samples")
-    if flat.ndim != 1 or not np.issubdtype(flat.dtype, np.integer):
-        found = f"the shape {labels.shape} and the type {labels.dtype}"
-        raise DatasetError(f"{what} have {found}; give one whole number per sample, as {advice}")
-    values = np.unique(flat)
-    if values[0] < 0 or (every and (values != np.arange(len(values))).any()):
-        found = f"{len(values)} values from {values[0]} to {values[-1]}"
-        advice = f"number them from 0 without gaps, as {advice}"
-        raise DatasetError(f"{what} have {found}; {advice}")
-    return flat.astype(np.int64)
-
-
-def read_picture(path: str | Path) -> Tensor:
+def read_picture(path: Path) -> Tensor:
     """Read a picture of 8 bits per pixel from its file as ``[3, height, width]``, uint8."""
+    with opened(path) as picture:
+        return as_rgb(picture, path)
+
+
+def as_rgb(picture: PIL.Image.Image, path: Path) -> Tensor:
+    """Convert a picture to ``[3, height, width]``, uint8."""
     from torchvision.transforms.v2.functional import pil_to_tensor
 
-    try:
-        with PIL.Image.open(path) as picture:
-            mode, image = picture.mode, pil_to_tensor(picture.convert("RGB"))
-    # What Pillow raises for damaged files depends on their format
-    except (OSError, ValueError, TypeError, SyntaxError, TooLarge) as error:
-        raise DatasetError(f"{path} is damaged ({error})") from error
-    if mode[0] in "IF":  # the conversion to RGB has clipped them
+    if picture.mode[0] in "IF":  # the conversion to RGB would clip them
         raise DatasetError(f"{path} has more than 8 bits per pixel; give floats in an .npz file")
-    return image
+    return pil_to_tensor(picture.convert("RGB"))
+
+
+@contextmanager
+def opened(path: Path, formats: tuple[str, ...] | None = None) -> Iterator[PIL.Image.Image]:
+    """Open a picture for the block, in which damage to its file becomes a `DatasetError`."""
+    try:
+        with PIL.Image.open(path, formats=formats) as picture:
+            yield picture
+    except DatasetError:
+        raise
+    except Exception as error:  # what Pillow raises for damaged files depends on their format
+        why = " ".join(str(error).split())
+        raise DatasetError(f"{path} is damaged ({why})") from error

@@ -217,7 +217,7 @@ def pacs(files: DataFiles, side: int) -> Sequence[Array]:
     paths, labels = zip(*found, strict=True)
     images = []
     for path in paths:
-        image = read_picture(path)
+        image = read_picture(Path(path))
         if image.shape == (3, 227, 227):
             image = resize(image, [side, side], antialias=True)
         if image.shape != (3, side, side):

@@ -1,19 +1,20 @@
 """Data of one's own: an ``.npz`` file with arrays, or a folder with images sorted by class.
 
-An ``.npz`` file has ``labels`` and either ``images`` or ``features``. It may have a test set, whose
-arrays have the prefix ``test_``. It may also have ``domains``, and ``clients``: the client that
-holds each sample. A folder has one folder of images per class. It may instead have the folders
-``train`` and ``test``, each with the same classes. Where there is no test set, a fifth of each
-class becomes one.
+An ``.npz`` file has ``labels``, numbered from 0 or as names, and either ``images`` or ``features``.
+It may have a test set, whose arrays have the prefix ``test_``. It may also have ``domains``, and
+``clients``: the client that holds each sample. For folders, see `folders`. Where there is no test
+set, a fifth of each class becomes one.
 
-Every error says what is wrong with the data, and what to do.
+Every error says what is wrong with the data, and what to do. Whoever does so gets right data.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+import os
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,37 +22,40 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cflkit.datasets.files import DatasetError, md5_of, md5_of_folder, read_arrays
-from cflkit.datasets.images import (
-    ImageSet,
-    as_features,
-    as_images,
-    as_labels,
-    fifth_for_test,
-    read_picture,
-)
+from cflkit.datasets.files import DatasetError, md5_of, read_arrays
+from cflkit.datasets.folders import Told, from_folder
+from cflkit.datasets.images import ImageSet, as_features, as_images, fifth_for_test
+from cflkit.datasets.labels import Array, are_names, as_labels, in_order, names_in, numbered, whole
+
+# Images whose largest pixel is below this share of white are told of
+FAINT = 0.25
 
 
 def is_own(name: str) -> bool:
     """Return whether a data set's name is the path of a file or folder, and not a known name."""
     if not name.strip():
         return False
-    path = whole_path(name)
-    return path.is_dir() if path.suffix != ".npz" else path.is_file()
+    with contextlib.suppress(OSError, ValueError):  # such as names that are too long
+        path = whole_path(name)
+        return path.is_dir() or (path.suffix.lower() == ".npz" and path.is_file())
+    return False
 
 
 def whole_path(name: str) -> Path:
     """Return the path with the user's home in place of ``~``, if there is such a user."""
+    path = Path(name)
     with contextlib.suppress(RuntimeError):
-        return Path(name).expanduser().resolve()
-    return Path(name).resolve()
+        path = path.expanduser()
+    return Path(os.path.realpath(path))  # unlike `Path.resolve`, it takes links in a circle
 
 
 def refusal(name: str, known: Sequence[str]) -> str:
     """Say why a name is neither one of the known data sets nor one's own data."""
-    path = whole_path(name)
-    if path.is_file():
-        return f"{name} is no .npz file; give one, or a folder of images"
+    path = Path(name)
+    with contextlib.suppress(OSError, ValueError):
+        path = whole_path(name)
+        if path.is_file():
+            return f"{name} is no .npz file; give one, or a folder of images"
     if path.suffix or len(Path(name).parts) > 1:
         return f"there is no file or folder {name}"
     near = get_close_matches(name.lower(), known, n=1)
@@ -63,19 +67,32 @@ def refusal(name: str, known: Sequence[str]) -> str:
 def load(name: str) -> ImageSet:
     """Load one's own images or features from the path of an ``.npz`` file or of a folder.
 
-    Records list the data by the name of the file or folder, together with an MD5.
+    Records list the data by the name of the file or folder, together with an MD5 and the names of
+    classes. What is left out or changed is told in a warning of one line.
 
     Raises
     ------
     DatasetError
         Arrays or images are missing, damaged, or have a type, a shape or values that do not fit.
     """
-    path = whole_path(name)
-    whole = from_folder(path) if path.is_dir() else from_arrays(path)
-    return whole if len(whole.test_labels) else with_test_set(whole)
+    path, told = whole_path(name), Told()
+    try:
+        path.name.encode()
+        whole = from_folder(path, told) if path.is_dir() else from_arrays(path, told)
+        images = whole if len(whole.test_labels) else with_test_set(whole)
+    except UnicodeEncodeError as error:
+        raise DatasetError(f"{path!a} is, or has, a name that is not UTF-8; rename it") from error
+    except (OSError, MemoryError) as error:
+        raise DatasetError(f"{path} cannot be read ({error})") from error
+    most = float(images.images.max()) / (1 if images.images.is_floating_point() else 255)
+    if 0 < most < FAINT and images.shape[1:] != (1, 1):  # features may have any values
+        told.changed[f"the brightest pixel has {most:.2g} of white; are images scaled right?"] = 0
+    if told.left or told.changed:
+        warnings.warn(told.line(images), stacklevel=3)
+    return images
 
 
-def from_arrays(path: Path) -> ImageSet:
+def from_arrays(path: Path, told: Told) -> ImageSet:
     """Load an ``.npz`` file, which may have no test set."""
     arrays = read_arrays(path)
     kinds = [kind for kind in ("images", "features") if kind in arrays]
@@ -88,32 +105,66 @@ def from_arrays(path: Path) -> ImageSet:
     tests = [key for key in (f"test_{kind}", "test_labels") if key in arrays]
     if len(tests) == 1:
         raise DatasetError(f"{path} has {tests[0]}, but a test set needs {kind} and labels")
+    known = {kind, "labels", "domains", "clients", *tests}
+    told.left.update(f"array {key!r}" for key in arrays if key not in known)
+    alike = {key: arrays[key] for key in (kind, f"test_{kind}") if key in arrays}
 
     def samples(key: str) -> Tensor:
-        return (as_images if kind == "images" else as_features)(arrays[key], f"{path}: {key}")
+        if kind == "images":
+            return as_images(arrays[key], f"{path}: {key}", alike)
+        return as_features(arrays[key], f"{path}: {key}")
 
-    def numbers(key: str, every: bool = True) -> Tensor:
-        return torch.from_numpy(as_labels(arrays[key], f"{path}: {key}", every))
+    def numbers(key: str) -> Tensor | None:
+        if key not in arrays:
+            return None
+        return torch.from_numpy(as_labels(arrays[key], f"{path}: {key}"))
 
-    pool, labels = samples(kind), numbers("labels")
+    pool, (labels, test_labels, names) = samples(kind), labels_in(arrays, path)
     return ImageSet(
         path.stem,
         pool,
         labels,
         samples(f"test_{kind}") if tests else pool[:0],
-        numbers("test_labels", every=False) if tests else labels[:0],
+        test_labels,
         classes=int(labels.max()) + 1,
-        domains=numbers("domains") if "domains" in arrays else None,
+        domains=numbers("domains"),
         files={path.name: md5_of(path)},
-        owners=numbers("clients") if "clients" in arrays else None,
+        owners=numbers("clients"),
+        class_names=names,
     )
+
+
+def labels_in(
+    arrays: Mapping[str, Array], path: Path
+) -> tuple[Tensor, Tensor, tuple[str, ...] | None]:
+    """Return the labels of the pool and of the test set, and the names of classes if they have any.
+
+    Names of both are numbered together.
+    """
+    keys = [key for key in ("labels", "test_labels") if key in arrays]
+    named, names = [key for key in keys if are_names(arrays[key])], None
+    for key in set(keys) - set(named):
+        whole(arrays[key], f"{path}: {key}")  # what both are, before how they are numbered
+    if named and named != keys:
+        [other] = set(keys) - set(named)
+        fault = f"{named[0]} are names, but {other} are numbers"
+        raise DatasetError(f"{path}: {fault}; give names, as {other}.astype(str)")
+    if named:
+        names = tuple(in_order(names_in(arrays["labels"], f"{path}: labels")[0]))
+        found = [numbered(arrays[key], names, f"{path}: {key}") for key in keys]
+    else:
+        found = [as_labels(arrays[key], f"{path}: {key}", key == "labels") for key in keys]
+    labels, test_labels = (*map(torch.from_numpy, found), torch.zeros(0, dtype=torch.int64))[:2]
+    return labels, test_labels, names
 
 
 def with_test_set(whole: ImageSet) -> ImageSet:
     """Make a test set of a fifth of each class; no class, domain or client may get lost by that."""
     counts, total, fault = whole.labels.bincount(), len(whole.labels), None
     if counts.min() < 2:
-        fault = f"class {int(counts.argmin())} has one sample, but needs one to train, one to test"
+        rare = int(counts.argmin())
+        name = repr(whole.class_names[rare]) if whole.class_names else rare
+        fault = f"class {name} has one sample, but needs one to train, one to test"
     elif math.ceil(total / 5) < whole.classes:
         fault = f"a fifth of {total} samples is too small to test all {whole.classes} classes"
     else:
@@ -133,60 +184,3 @@ def with_test_set(whole: ImageSet) -> ImageSet:
         domains=None if whole.domains is None else whole.domains[kept],
         owners=None if whole.owners is None else whole.owners[kept],
     )
-
-
-# --- Folders of images ---------------------------------------------------------------------------
-
-
-def from_folder(folder: Path) -> ImageSet:
-    """Load images from one folder per class, or from ``train`` and ``test`` with such folders."""
-    entries = folders_in(folder)
-    split = entries == ["test", "train"]
-    if not split and len({"train", "test", "val", "valid", "validation"} & set(entries)) > 1:
-        advice = "give it 'train' and 'test' alone, or one folder per class"
-        raise DatasetError(f"{folder} has the folders {', '.join(entries)}; {advice}")
-    pool, labels, names, members = images_by_class(folder / "train" if split else folder)
-    test, test_labels = pool[:0], labels[:0]
-    if split:
-        test, test_labels, test_names, others = images_by_class(folder / "test")
-        if test_names != names:
-            raise DatasetError(
-                f"{folder}: train has {names} and test {test_names}; they must be the same"
-            )
-        members += others
-    files = {folder.name: md5_of_folder(folder, members)}
-    return ImageSet(folder.name, pool, labels, test, test_labels, len(names), files=files)
-
-
-def folders_in(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder, except hidden ones, in ascending order."""
-    return sorted(
-        entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."
-    )
-
-
-def images_by_class(folder: Path) -> tuple[Tensor, Tensor, list[str], list[Path]]:
-    """Read a folder of classes: images ``[N, 3, H, W]``, labels, names of classes, and paths."""
-    from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
-
-    names = folders_in(folder)
-    if not names:
-        raise DatasetError(f"{folder} has no folders; it must have one folder of images per class")
-    for name in names:
-        if inner := folders_in(folder / name):
-            advice = "give one folder of images per class, or 'train' and 'test' with such folders"
-            raise DatasetError(f"{folder / name} has the folders {', '.join(inner)}; {advice}")
-    number = {name: label for label, name in enumerate(names)}
-    try:
-        found = make_dataset(str(folder), number, extensions=IMG_EXTENSIONS)
-    except (FileNotFoundError, ValueError) as error:
-        raise DatasetError(f"{folder} must have one folder of images per class: {error}") from error
-    images: list[Tensor] = []
-    for path, _ in found:
-        image = read_picture(path)
-        if images and image.shape != images[0].shape:
-            sizes = " and not ".join(f"{x.shape[2]}×{x.shape[1]}" for x in (image, images[0]))
-            raise DatasetError(f"{path} has {sizes} pixels; scale all images to one size first")
-        images.append(image)
-    labels = torch.tensor([label for _, label in found])
-    return torch.stack(images), labels, names, [Path(path) for path, _ in found]

@@ -3,12 +3,15 @@
 Captum computes GradCAM (R. Selvaraju et al.: Grad-CAM, ICCV 2017). Insertion and deletion are those
 of V. Petsiuk, A. Das, K. Saenko: RISE, BMVC 2018. `assessment` applies them to cluster models.
 
-Everywhere, ``network`` is in evaluation mode, ``images`` are floats ``[n, channels, height,
-width]``, and ``classes`` (``[n]``, int64) are the classes to explain, predicted or true.
+Everywhere, ``images`` are floats ``[n, channels, height, width]``, and ``classes`` (``[n]``, int64)
+are the classes to explain, predicted or true. A ``network`` computes in evaluation mode, and is
+afterwards as it was before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +24,39 @@ BLUR = 11  # the side of the kernel that blurs an image, in pixels
 SMALLEST_BLURRED = BLUR // 2 + 1  # of a smaller image, the border cannot be mirrored
 # The number of images in one forward pass
 CHUNK = 1024
+
+
+@contextmanager
+def evaluating(network: nn.Module, images: Tensor, classes: Tensor) -> Iterator[None]:
+    """Check what is to be explained, and put a network into evaluation mode for the block.
+
+    In training mode, an explanation would depend on the batch, and change BatchNorm's statistics.
+
+    Raises
+    ------
+    ValueError
+        There is no image, classes do not fit images or outputs, or a value is not finite.
+    """
+    n = len(images)
+    if not n:
+        raise ValueError("there is no image to explain")
+    if classes.dtype != torch.int64 or classes.shape != (n,):
+        found = f"{classes.dtype} of the shape {list(classes.shape)}"
+        raise ValueError(f"classes must be int64 of the shape [{n}], one per image, not {found}")
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        with torch.no_grad():
+            outputs = network(images[:1])
+        low, high, most = int(classes.min()), int(classes.max()), outputs.shape[1] - 1
+        if low < 0 or high > most:
+            raise ValueError(f"classes are from {low} to {high}, but outputs from 0 to {most}")
+        if not (images.isfinite().all() and outputs.isfinite().all()):
+            raise ValueError("the images, or the network's outputs for them, are not finite")
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def gradcam(network: nn.Module, images: Tensor, classes: Tensor, layer: str) -> Tensor:
@@ -42,16 +78,15 @@ def gradcam(network: nn.Module, images: Tensor, classes: Tensor, layer: str) -> 
     Raises
     ------
     ValueError
-        There is no such layer, its output has no height and width, or there is no image.
+        There is no such layer, its output has no height and width, or see `evaluating`.
     """
-    if not len(images):
-        raise ValueError("there is no image to explain")
-    explainer = LayerGradCam(network, spatial_layer(network, images[:1], layer))
     parts = []
-    for inputs, target in zip(images.split(CHUNK), classes.split(CHUNK), strict=True):
-        small = explainer.attribute(inputs, target, relu_attributions=True)
-        large = LayerAttribution.interpolate(small, images.shape[-2:], "bilinear")
-        parts.append(large.detach()[:, 0])
+    with evaluating(network, images, classes):
+        explainer = LayerGradCam(network, spatial_layer(network, images[:1], layer))
+        for inputs, target in zip(images.split(CHUNK), classes.split(CHUNK), strict=True):
+            small = explainer.attribute(inputs, target, relu_attributions=True)
+            large = LayerAttribution.interpolate(small, images.shape[-2:], "bilinear")
+            parts.append(large.detach()[:, 0])
     maps = torch.cat(parts)
     largest = maps.amax(dim=(1, 2), keepdim=True)
     return maps / torch.where(largest > 0, largest, 1.0)
@@ -149,7 +184,8 @@ def curves(
     Raises
     ------
     ValueError
-        There is no image, the step is below 1, the baseline is unknown, or the maps do not fit.
+        There is no image, the step is below 1, the baseline is unknown, the maps do not fit or are
+        not finite, or see `evaluating`.
     """
     n, _, height, width = images.shape
     if not n:
@@ -158,6 +194,8 @@ def curves(
         raise ValueError(f"step must be at least 1, not {step}")
     if maps.shape != (n, height, width):
         raise ValueError(f"maps of {tuple(maps.shape)} do not fit images of {tuple(images.shape)}")
+    if not maps.isfinite().all():
+        raise ValueError("maps are not finite: they hold NaN or infinity")
     pixels = height * width
     order = pixel_order(maps, seed)
     rank = torch.empty_like(order)
@@ -166,19 +204,19 @@ def curves(
     without = background(images, baseline)
     insertion, deletion = torch.empty((2, n, len(counts)))
     frames = torch.cartesian_prod(torch.arange(n), torch.arange(len(counts))).to(images.device)
-    for part in frames.split(CHUNK):
-        image, place = part.T
-        changed = (rank[image] < counts[place][:, None]).view(-1, 1, height, width)
-        present, absent = images[image], without[image]
-        ways = (insertion, present, absent), (deletion, absent, present)
-        for found, inside, outside in ways:
-            with torch.inference_mode():
+    with evaluating(network, images, classes), torch.inference_mode():
+        for part in frames.split(CHUNK):
+            image, place = part.T
+            changed = (rank[image] < counts[place][:, None]).view(-1, 1, height, width)
+            present, absent = images[image], without[image]
+            ways = (insertion, present, absent), (deletion, absent, present)
+            for found, inside, outside in ways:
                 # A quarter less time on a CPU than without channels last
                 mixed = torch.where(changed, inside, outside)
                 mixed = mixed.contiguous(memory_format=torch.channels_last)
                 outputs = network(mixed).softmax(dim=1)
-            chosen = outputs.gather(1, classes[image][:, None])[:, 0]
-            found[image.cpu(), place.cpu()] = chosen.cpu()
+                chosen = outputs.gather(1, classes[image][:, None])[:, 0]
+                found[image.cpu(), place.cpu()] = chosen.cpu()
     return Curves(insertion, deletion)
 
 

@@ -128,7 +128,7 @@ class Clients:
             if isinstance(layer, nn.ReLU):
                 layer.inplace = True  # the same bits, in 4 to 10 % less time per round
         self.seed, self.engine, self.device = seed, engine, device
-        self.files = images.files
+        self.files, self.class_names = images.files, images.class_names
         self.sizes = [len(own) for own in partition.train]
         self._pool = images.images.to(device), images.labels.to(device)
         self._central = images.test_images.to(device), images.test_labels.to(device)

@@ -31,7 +31,8 @@ class LocalTraining:
     epochs : int
         The number of local epochs, at least 1.
     batch_size : int
-        The number of samples per step, at least 1. The last batch of an epoch may be smaller.
+        The number of samples per step, at least 1. The last batch of an epoch may be smaller. What
+        BatchNorm does where it has one sample is said in `RowModel`.
     optimizer : {"sgd", "adam"}
         The optimiser of PyTorch, with its defaults except for the values below.
     lr, weight_decay : float

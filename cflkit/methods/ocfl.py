@@ -100,7 +100,9 @@ class OCFL(Method):
 
     def cluster(self, gamma: NDArray[np.float64]) -> None:
         """Find the clusters, each of which starts from the global model (lines 21 and 22)."""
-        found = clustering.make(self.clusterer, **self.options).fit_predict(gamma)
+        found, note = clustering.make(self.clusterer, **self.options).answer(gamma)
+        if note:
+            self.scalars["clustering_note"] = note
         self.labels = torch.from_numpy(found)
         self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
         self.clustered = True

@@ -125,7 +125,10 @@ class OpenOCFL(OCFL):
         """
         self.clustered = True
         self.due = None if self.again is None else t + self.again
-        found = torch.from_numpy(clustering.make(self.clusterer, **self.options).fit_predict(gamma))
+        answer, note = clustering.make(self.clusterer, **self.options).answer(gamma)
+        if note:
+            self.scalars["clustering_note"] = note
+        found = torch.from_numpy(answer)
         labels, waiting = found, len(present) < len(self.labels)
         needed = waiting or self.again is not None
         if needed or isinstance(seen, Tensor):

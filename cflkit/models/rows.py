@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 # Constants of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), as signed 64-bit integers
 GOLDEN, FIRST, SECOND = (
@@ -27,6 +28,10 @@ class RowModel:
     In the network, the kernels of convolutions have the memory layout "channels last". On a CPU,
     torch's convolutions are a third faster with it. Rows hold the values in the order of
     ``parameters()``, whatever the memory layout.
+
+    BatchNorm is defined for a batch that has one value per channel, such as one sample whose
+    features are down to one pixel: there it uses its running statistics, and leaves them unchanged.
+    PyTorch refuses to train on such a batch.
 
     Attributes
     ----------
@@ -47,6 +52,9 @@ class RowModel:
         for owner in network.modules():
             for name, buffer in owner.named_buffers(recurse=False):
                 owner._buffers[name] = buffer.float()  # a mean of batch counters is not an integer
+            if isinstance(owner, _BatchNorm):
+                owner.register_forward_pre_hook(use_running_statistics)
+                owner.register_forward_hook(train_again)
         self.trainable = {n: p for n, p in network.named_parameters() if p.requires_grad}
         parameters = {name: parameter.detach() for name, parameter in self.trainable.items()}
         buffers = dict(network.named_buffers())
@@ -82,6 +90,19 @@ class RowModel:
             name: row[..., part].view((*row.shape[:-1], *self.shapes[name]))
             for name, part in self.layout.items()
         }
+
+
+def use_running_statistics(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Put BatchNorm into evaluation mode for a batch with one value per channel (a hook)."""
+    layer.alone = layer.training and inputs[0].numel() == inputs[0].shape[1]  # type: ignore[assignment]
+    if layer.alone:
+        layer.eval()
+
+
+def train_again(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    """Put BatchNorm back into training mode after such a batch (a hook)."""
+    if layer.alone:
+        layer.train()
 
 
 def device_of_doubles(device: torch.device) -> torch.device:

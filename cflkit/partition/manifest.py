@@ -7,59 +7,43 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cflkit._bounds import STRICT, one_line
+from cflkit._bounds import one_line
 from cflkit._files import check_regular
 
 Indices = NDArray[np.int64]
+Index = Annotated[int, Field(ge=0, lt=2**63)]
+# Names that no further split can have, since a client has something else by them
+TAKEN = {"train", "test", "cluster", "central"}
 
 
 class PartitionError(Exception):
-    """A recipe cannot be followed on this data, or a manifest does not match its hash."""
+    """A recipe cannot be followed, a partition is wrong, or a manifest does not match its hash."""
 
 
-Index = Annotated[int, Field(ge=0, lt=2**63)]
-
-
-class Client(BaseModel):
-    """A client in a manifest: its true cluster, and its indices in each split by name."""
+class ClientEntry(BaseModel):
+    """What a manifest says of a client: its cluster, and its indices in each split."""
 
     model_config = ConfigDict(strict=True, extra="allow")
     __pydantic_extra__: dict[str, list[Index]]
-
     cluster: Index | None
     train: list[Index]
     test: list[Index]
 
-    @property
-    def splits(self) -> dict[str, list[Index]]:
-        """Return the indices in all splits."""
-        return {"train": self.train, "test": self.test, **self.__pydantic_extra__}
-
 
 class Manifest(BaseModel):
-    """The contents of a manifest's file."""
+    """The JSON that `Partition.save` writes."""
 
-    model_config = STRICT
-
+    model_config = ConfigDict(strict=True)
     dataset: str
     recipe: dict[str, Any]
     hash: str
-    clients: Annotated[list[Client], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def clients_are_alike(self) -> Self:
-        """Check that all clients have the same splits, and that all clusters are known or none."""
-        if len({tuple(sorted(client.splits)) for client in self.clients}) > 1:
-            raise ValueError("the clients have different splits")
-        if len({client.cluster is None for client in self.clients}) > 1:
-            raise ValueError("the clusters of some clients alone are known")
-        return self
+    clients: list[ClientEntry] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -78,6 +62,13 @@ class Partition:
         The name and the arguments of the recipe that made the partition, including the seed.
     more : dict of str to list of ndarray
         Further splits by name (``validation``, ``backdoor``), in the form of ``train``.
+
+    Raises
+    ------
+    PartitionError
+        The indices are no arrays ``[n]`` of int32 or int64, or a client has one below 0, one twice,
+        or one both for training and for test; or a split or the clusters do not fit the number of
+        clients. Clients may share samples.
     """
 
     dataset: str
@@ -86,6 +77,30 @@ class Partition:
     clusters: Indices | None
     recipe: dict
     more: dict[str, list[Indices]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if fault := self.fault():
+            raise PartitionError(f"the partition of {self.dataset}: {fault}")
+
+    def fault(self) -> str | None:
+        """Return what is wrong, and what to do; None if nothing is."""
+        if taken := TAKEN & set(self.more):
+            return f"no further split can have the name {taken.pop()!r}"
+        for split, parts in self.splits.items():
+            if len(parts) != self.clients:
+                return f"{split} has {len(parts)} clients, but train has {self.clients}"
+            for client, indices in enumerate(parts):
+                if found := fault_of(indices):
+                    return f"{split} of client {client} {found}"
+        for client, (train, test) in enumerate(zip(self.train, self.test, strict=True)):
+            if both := len(np.intersect1d(train, test, assume_unique=True)):
+                return f"client {client} has {both} samples both for training and for test"
+        if self.clusters is not None:
+            if found := fault_of(self.clusters, unique=False):
+                return f"clusters {found}"
+            if len(self.clusters) != self.clients:
+                return f"clusters has {len(self.clusters)} numbers for {self.clients} clients"
+        return None
 
     @property
     def clients(self) -> int:
@@ -148,23 +163,49 @@ class Partition:
     def load(cls, path: str | Path) -> Partition:
         """Read a manifest; raise a `PartitionError` if it is none or was altered."""
         try:
-            contents = Manifest.model_validate_json(check_regular(Path(path)).read_bytes())
-        except (OSError, ValidationError) as error:
-            told = one_line(error) if isinstance(error, ValidationError) else error
+            manifest = Manifest.model_validate_json(check_regular(Path(path)).read_bytes())
+        except OSError as error:
+            raise PartitionError(f"{path} cannot be read ({error})") from error
+        except ValidationError as error:
+            told = one_line(error)
             raise PartitionError(f"{path} is not a partition manifest ({told})") from error
-        clusters = [client.cluster for client in contents.clients]
-        known = None if None in clusters else np.array(clusters, dtype=np.int64)
-        more = {
-            name: [np.array(client.splits[name], dtype=np.int64) for client in contents.clients]
-            for name in contents.clients[0].splits
-        }
-        train, test = more.pop("train"), more.pop("test")
-        partition = cls(contents.dataset, train, test, known, contents.recipe, more)
-        if contents.hash != partition.hash:
+        held = [client.model_dump() for client in manifest.clients]
+        clusters = [client.pop("cluster") for client in held]
+        if len({tuple(client) for client in held}) > 1 or len({c is None for c in clusters}) > 1:
             raise PartitionError(
-                f"{path} was altered: it states the hash {contents.hash}, but has {partition.hash}"
+                f"{path} is not a partition manifest: all clients must have the same splits, and "
+                "all or none a known cluster"
+            )
+        more = {name: [np.array(own[name], dtype=np.int64) for own in held] for name in held[0]}
+        train, test = more.pop("train"), more.pop("test")
+        known = None if None in clusters else np.array(clusters, dtype=np.int64)
+        try:
+            partition = cls(manifest.dataset, train, test, known, manifest.recipe, more)
+        except PartitionError as error:
+            raise PartitionError(f"{path}: {error}") from error
+        if manifest.hash != partition.hash:
+            raise PartitionError(
+                f"{path} was altered: it states the hash {manifest.hash}, but has {partition.hash}"
             )
         return partition
+
+
+def fault_of(numbers: Any, unique: bool = True) -> str | None:
+    """Return what is wrong with a client's indices or with clusters ``[n]``; None if nothing is."""
+    if not isinstance(numbers, np.ndarray) or numbers.ndim != 1:
+        return "must be an array of one dimension; np.array makes it from a list"
+    if numbers.dtype not in (np.int64, np.int32):
+        # PyTorch takes bool and uint8 for masks
+        advice = {
+            "b": "np.flatnonzero makes indices from a mask",
+            "U": "np.unique(names, return_inverse=True)[1] numbers names",
+        }.get(numbers.dtype.kind, "it must have whole numbers of int64")
+        return f"has the type {numbers.dtype}; {advice}"
+    if (numbers < 0).any():
+        return f"has {numbers.min()}; numbers begin with 0"
+    if unique and (repeats := len(numbers) - len(np.unique(numbers))):
+        return f"has the same samples again, {repeats} times; np.unique leaves each once"
+    return None
 
 
 def framed(data: bytes) -> bytes:

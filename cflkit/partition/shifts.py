@@ -11,7 +11,7 @@ D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -248,7 +248,16 @@ def by_groups(
     name = f"{recipe['name']}-{images.name}"
     # The groups' clients are made here, so that owners and domains of the images do not count
     pool, labels, none = pool.flatten(0, 1), labels.repeat(copies), pool[0, :0]
-    shifted = ImageSet(name, pool, labels, none, labels[:0], images.classes, files=images.files)
+    shifted = replace(
+        images,
+        name=name,
+        images=pool,
+        labels=labels,
+        test_images=none,
+        test_labels=labels[:0],
+        domains=None,
+        owners=None,
+    )
     train, test = splits.pop("train"), splits.pop("test")
     return shifted, Partition(name, train, test, clusters, recipe, splits)
 

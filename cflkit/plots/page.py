@@ -136,8 +136,9 @@ def show_frames(
     if width > WIDEST:
         raise ValueError(f"a figure may be {WIDEST} inches wide, and this one has {width:.1f}")
     pictures = [png_of(figure) for figure in figures]
-    still = {"width": round(width * DPI), "alt": alt}
-    page = slider([as_webp(own) for own in pictures], labels, number, alt, first, still["width"])
+    pixels = round(width * DPI)
+    still = {"width": pixels, "alt": alt}
+    page = slider([as_webp(own) for own in pictures], labels, number, alt, first, pixels)
     shown = {"text/html": page, "image/png": base64.b64encode(pictures[first]).decode()}
     display(shown, metadata={"image/png": still}, raw=True)
     display(Markdown(f"**Figure {number}.** {caption}"))

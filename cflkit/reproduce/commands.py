@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,9 +154,14 @@ def show_data(names: tuple[str, ...]) -> None:
         print("searched, in order:", ", ".join(map(str, datasets.roots())))
         print("known:", ", ".join(datasets.names()))
     for name in names:
-        images = datasets.load(name)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            images = datasets.load(name)
         held = f"{len(images.images)} images in the pool, {len(images.test_images)} in the central"
-        print(f"{name}: {held} test set, {images.shape}, {images.classes} classes")
+        named = f" ({', '.join(images.class_names)})" if images.class_names else ""
+        print(f"{name}: {held} test set, {images.shape}, {images.classes} classes{named}")
+        for warning in told:  # what was left out of one's own data
+            print(warning.message)
 
 
 @cli.command()

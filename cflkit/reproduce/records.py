@@ -271,6 +271,7 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
 
     device = federation.device
     cuda = device.type == "cuda"
+    names = federation.data.class_names
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "git_revision": _project.revision(),
@@ -296,6 +297,7 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
         "seed": federation.seed,
         "partition_hash": federation.partition.hash,
         "data_files": dict(federation.data.files),
+        **({"class_names": list(names)} if names else {}),
         "parameters_of_model": federation.parameters,
         "trainings_requested": history.requested,
         "trainings_run": history.trained,

@@ -221,8 +221,9 @@ def clients_of(file):
 
 def found_clusters(clients):
     """Run OCFL until it has found clusters; return the cluster of each client."""
+    held = [np.unique(own) for own in clients]  # a client has no image twice
     nothing = [own[:0] for own in clients]
-    split = partition.Partition(images.name, clients, nothing, truth, recipe={})
+    split = partition.Partition(images.name, held, nothing, truth, recipe={})
     training = LocalTraining(epochs=5, batch_size=1000, lr=0.5)
     federation = Federation(images, split, "linear", training, seed=0)
     ocfl = methods.make("ocfl")

@@ -1,0 +1,195 @@
+"""Folders of pictures: one folder per class, or ``train`` and ``test`` with the same such folders.
+
+Pictures have the formats of `FORMATS`, 8 bits per pixel and one size. They are turned as their EXIF
+says, and put on white where they are transparent; of several pages, the first is taken. Hidden
+files and folders, and files of other formats, are left out. `Told` counts all of that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import torch
+from PIL.ExifTags import Base
+from PIL.ImageOps import exif_transpose
+from torch import Tensor
+
+from cflkit.datasets.files import DatasetError, check_size, md5_of_folder
+from cflkit.datasets.images import ImageSet, as_rgb, opened
+from cflkit.datasets.labels import in_order, one_form
+
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+# What systems write into folders, which is never a picture
+LITTER = {"thumbs.db", "desktop.ini", ".ds_store"}
+
+
+@dataclass
+class Told:
+    """What was left out of one's own data and what was changed, each with its number."""
+
+    left: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
+
+    def line(self, images: ImageSet) -> str:
+        """Say in one line what was taken, left out and changed."""
+        total = len(images.labels) + len(images.test_labels)
+        said = f"{images.name}: took {total} samples of {images.classes} classes"
+        for what, counts in (("left out", self.left), ("note", self.changed)):
+            listed = [f"{count} × {name}" if count else name for name, count in counts.items()]
+            said += f"; {what}: {', '.join(listed)}" if listed else ""
+        return " ".join(said.split())
+
+
+@cache
+def readable() -> tuple[str, ...]:
+    """Return the formats that can be read here."""
+    PIL.Image.init()
+    return tuple(form for form in FORMATS if form in PIL.Image.OPEN)
+
+
+@cache
+def endings() -> frozenset[str]:
+    """Return the endings of file names of these formats."""
+    known = PIL.Image.registered_extensions()
+    return frozenset(ending for ending, form in known.items() if form in readable())
+
+
+def from_folder(folder: Path, told: Told) -> ImageSet:
+    """Load images from one folder per class, or from ``train`` and ``test`` with such folders."""
+    entries = folders_in(folder)
+    split = entries == ["test", "train"]
+    if not split and len({"train", "test", "val", "valid", "validation"} & set(entries)) > 1:
+        advice = "give it 'train' and 'test' alone, or one folder per class"
+        raise DatasetError(f"{folder} has the folders {', '.join(entries)}; {advice}")
+    parts = [folder / "train", folder / "test"] if split else [folder]
+    for place in {folder, *parts}:
+        told.left.update(left_beside(place))
+    found = [images_by_class(part, told) for part in parts]
+    pool, labels, names, members = found[0]
+    test, test_labels = pool[:0], labels[:0]
+    if split:
+        test, test_labels, test_names, others = found[1]
+        if test_names != names:
+            raise DatasetError(
+                f"{folder}: train has {names} and test {test_names}; they must be the same"
+            )
+        members += others
+    return ImageSet(
+        folder.name,
+        pool,
+        labels,
+        test,
+        test_labels,
+        len(names),
+        files={folder.name: md5_of_folder(folder, members)},
+        class_names=tuple(names),
+    )
+
+
+def folders_in(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder, except hidden ones, in ascending order."""
+    return in_order(e.name for e in folder.iterdir() if e.is_dir() and e.name[0] != ".")
+
+
+def left_beside(folder: Path) -> list[str]:
+    """Name what lies beside folders of classes, once for each thing."""
+    entries = [entry for entry in folder.iterdir() if entry.name.lower() not in LITTER]
+    hidden = ["hidden" for entry in entries if entry.name[0] == "."]
+    files = [entry for entry in entries if entry.name[0] != "." and not entry.is_dir()]
+    return hidden + ["file beside the folders"] * len(files)
+
+
+def images_by_class(folder: Path, told: Told) -> tuple[Tensor, Tensor, list[str], list[Path]]:
+    """Read a folder of classes: images ``[N, 3, H, W]``, labels, names of classes, and paths."""
+    names = folders_in(folder)
+    if not names:
+        raise DatasetError(f"{folder} has no folders; it must have one folder of images per class")
+    classes = [one_form(name) for name in names]
+    if twice := sorted({name for name in classes if classes.count(name) > 1}):
+        advice = "give all of its images in one folder"
+        raise DatasetError(f"{folder} has {twice[0]} in two Unicode forms; {advice}")
+    paths: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(names):
+        name.encode()  # it stands in records
+        if inner := folders_in(folder / name):
+            advice = "give one folder of images per class, or 'train' and 'test' with such folders"
+            raise DatasetError(f"{folder / name} has the folders {', '.join(inner)}; {advice}")
+        held = pictures_in(folder / name, told)
+        paths += held
+        labels += [label] * len(held)
+    check_sizes(folder, paths)
+    images = torch.stack([read(path, told) for path in paths])
+    return images, torch.tensor(labels), classes, paths
+
+
+def pictures_in(folder: Path, told: Told) -> list[Path]:
+    """Return the paths of a class's pictures by name; what is left out is told."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        if path.name.lower() in LITTER:
+            continue
+        if path.name[0] == ".":
+            told.left["hidden"] += 1
+        elif path.suffix.lower() not in endings():
+            told.left[path.suffix or "file without an ending"] += 1
+        elif not path.is_file():  # opening a FIFO would wait for ever
+            raise DatasetError(f"{path} is no file; is it a link to one that is gone?")
+        else:
+            found.append(path)
+    if not found:
+        known = ", ".join(sorted(endings()))
+        raise DatasetError(
+            f"{folder.parent} must have one folder of images per class: Found no valid file for "
+            f"the class {folder.name}; endings are {known}"
+        )
+    return found
+
+
+def check_sizes(folder: Path, paths: Sequence[Path]) -> None:
+    """Check by the files' heads that all pictures have one size, and that memory has room."""
+    sizes = []
+    for path in paths:
+        with opened(path, readable()) as picture:
+            width, height = picture.size
+            sizes.append((height, width) if orientation(picture) >= 5 else (width, height))
+        if sizes[-1] != sizes[0]:
+            found = " and not ".join(f"{w}×{h}" for w, h in (sizes[-1], sizes[0]))
+            raise DatasetError(f"{path} has {found} pixels; scale all images to one size first")
+    # Each is read before all are joined, which takes their bytes twice
+    check_size(folder, sum(2 * 3 * width * height for width, height in sizes))
+
+
+def orientation(picture: PIL.Image.Image) -> int:
+    """Return how EXIF says that a picture is turned; 1 if it is upright, from 5 on by 90°."""
+    turned = picture.getexif().get(Base.Orientation, 1)
+    return turned if turned in range(1, 9) else 1
+
+
+def read(path: Path, told: Told) -> Tensor:
+    """Read a picture as ``[3, height, width]``, uint8, as it is to be seen."""
+    with opened(path, readable()) as picture:
+        if (pages := getattr(picture, "n_frames", 1)) > 1:
+            told.left["further page of a file"] += pages - 1
+        if any(";16" in str(tile) for tile in getattr(picture, "tile", ())):
+            told.changed["from 16 to 8 bits per value"] += 1
+        if orientation(picture) > 1:
+            told.changed["turned as EXIF says"] += 1
+        upright = exif_transpose(picture)
+        if not upright.has_transparency_data or upright.mode[0] in "IF":
+            return as_rgb(upright, path)
+        layered = upright.convert("RGBA")
+        if layered.getchannel("A").getextrema() != (255, 255):
+            told.changed["transparent and put on white"] += 1
+            white = PIL.Image.new("RGBA", layered.size, "white")
+            layered = PIL.Image.alpha_composite(white, layered)
+            if not np.ptp(np.asarray(layered), axis=(0, 1)).any():
+                advice = "put transparent pictures on a background of your choice first"
+                raise DatasetError(f"nothing of {path} is seen on white; {advice}")
+        return as_rgb(layered, path)

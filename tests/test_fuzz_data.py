@@ -1,0 +1,337 @@
+"""Random inputs for the doors through which a user's data and partitions enter.
+
+A door either gives what an independent reading of the input gives, or raises the kit's own error
+in one line. `CFLKIT_FUZZ` sets the seed, which is printed: another one tries other inputs.
+"""
+
+import json
+import os
+import unicodedata
+import warnings
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cflkit import datasets
+from cflkit.datasets import DatasetError
+from cflkit.partition import Partition, PartitionError
+
+SEED, INPUTS = int(os.environ.get("CFLKIT_FUZZ", "0")), 500
+NAMES = np.array(["cat", "dog", "10", "9", unicodedata.normalize("NFD", "é"), "e"])
+
+
+def pick(rng, *choices):
+    return choices[rng.integers(len(choices))]
+
+
+# --- Files of arrays -----------------------------------------------------------------------------
+
+
+def pixels(rng, n):
+    """Draw images of any type and shape; most of them as they should be."""
+    side = [int(rng.integers(1, 6)), int(rng.integers(2, 6))]
+    shape = pick(rng, [n, *side], [n, *side, 3], [n, 3, *side], [n, 1, *side])
+    byte = rng.integers(0, 256, shape)
+    right = [lambda: byte.astype(np.uint8), lambda: byte > 127]
+    right += [lambda: (byte / 255).astype(pick(rng, np.float16, np.float32, ">f8"))]
+    wrong = [
+        lambda: byte.astype(pick(rng, np.int64, np.uint16, np.float64, np.complex64, object, "U3")),
+        lambda: byte * 16,
+        lambda: (byte > 127).astype(pick(rng, np.uint8, np.int32, np.float64)),
+        lambda: byte / 127.5 - 1,
+        lambda: np.where(byte > 250, pick(rng, np.nan, np.inf, 1e300), byte / 255),
+        lambda: byte.astype(np.uint8).reshape(n, -1)[:, : pick(rng, 0, 1, 9)],
+        lambda: byte.astype(np.uint8)[: rng.integers(n)],
+        lambda: byte.astype(np.uint8)[..., None],
+    ]
+    return pick(rng, *(right if rng.random() < 0.8 else wrong))()
+
+
+def numbers(rng, n):
+    """Draw labels in any form; most of them as they should be."""
+    which = rng.permutation(np.arange(n) % pick(rng, 2, 3))
+    right = [lambda: which.astype(pick(rng, np.int64, np.uint8, ">i2"))]
+    right += [lambda: NAMES[rng.permutation(6)[:3]][which], lambda: which[:, None]]
+    wrong = [
+        lambda: NAMES[which].astype(object),
+        lambda: np.char.encode(NAMES[which], pick(rng, "utf-8", "utf-16")),
+        lambda: which * 2 - pick(rng, 0, 1),
+        lambda: which / pick(rng, 1, 2),
+        lambda: np.where(which == 0, np.nan, which),
+        lambda: which.astype(pick(rng, bool, "M8[s]", "m8[s]", np.complex64)),
+        lambda: np.eye(3)[which],
+        lambda: np.array(["", "a", "b"])[which],
+        lambda: which[: rng.integers(n)],
+        lambda: np.array(which[0]),
+    ]
+    return pick(rng, *(right if rng.random() < 0.8 else wrong))()
+
+
+def named(labels):
+    """Return the name of each label: a text in one Unicode form, or a number."""
+    flat = [x.decode() if isinstance(x, bytes) else x for x in labels.ravel().tolist()]
+    return [unicodedata.normalize("NFC", x) if isinstance(x, str) else x for x in flat]
+
+
+def seen(images):
+    """Return what is to be seen, ``[N, channels, height, width]`` from 0 to 1, in 1,000 steps."""
+    if images.dtype == bool:
+        images = images * 1.0
+    assert images.dtype.kind == "f" or images.dtype == np.uint8
+    shown = images / 255 if images.dtype == np.uint8 else images.astype(float)
+    if shown.ndim == 3:
+        return shown[:, None]
+    return np.moveaxis(shown, 3, 1) if shown.shape[3] in (1, 3) else shown
+
+
+def counted(shown, labels):
+    """Count samples: their pixels, rounded, together with their labels."""
+    rows = (1000 * np.asarray(shown, dtype=float)).round().astype(int)
+    return Counter(
+        (row.tobytes(), row.shape, label) for row, label in zip(rows, labels, strict=True)
+    )
+
+
+def loaded(found, test):
+    """Return a loaded pool or test set, counted."""
+    images, labels = (
+        (found.test_images, found.test_labels) if test else (found.images, found.labels)
+    )
+    scale = 1 if images.is_floating_point() else 255
+    names = found.class_names or range(found.classes)
+    return counted(images.numpy() / scale, [names[label] for label in labels.tolist()])
+
+
+def arrays(rng, place):
+    """Write a file of arrays, which may be damaged; return its path and what must be found."""
+    n = int(rng.integers(15, 40))
+    held = {"images": pixels(rng, n), "labels": numbers(rng, n)}
+    if rng.random() < 0.5:
+        held |= {f"test_{key}": array[:7] if array.ndim else array for key, array in held.items()}
+    held |= {pick(rng, "domains", "clients", "more"): numbers(rng, n)} if rng.random() < 0.2 else {}
+    if rng.random() < 0.1:
+        held.pop(pick(rng, *held))
+    path = place / f"mine.{pick(rng, 'npz', 'NPZ')}"
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=True, **held)
+    if rng.random() < 0.3:
+        content = bytearray(path.read_bytes())
+        for at in rng.integers(len(content), size=rng.integers(1, 4)):
+            content[at] = rng.integers(256)
+        path.write_bytes(content[: pick(rng, len(content), rng.integers(len(content)))])
+
+    def expected(found):
+        with np.load(path) as read:
+            whole = counted(seen(read["images"]), named(read["labels"]))
+            if "test_images" not in read:
+                return loaded(found, False) + loaded(found, True), whole
+            test = counted(seen(read["test_images"]), named(read["test_labels"]))
+        return (loaded(found, False), loaded(found, True)), (whole, test)
+
+    return path, expected
+
+
+# --- Folders of pictures -------------------------------------------------------------------------
+
+
+def picture(rng, side):
+    """Draw a picture in any mode; return it, and what is to be seen: ``[3, height, width]``."""
+    height, width = side
+    colours = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+    grey, alpha = (
+        colours[..., :1],
+        rng.choice(np.array([0, 255], dtype=np.uint8), (height, width, 1)),
+    )
+    kind = pick(rng, *["RGB", "L", "RGBA", "LA", "1", "P", "I;16"][: pick(rng, 2, 6, 6, 6, 7)])
+    base = colours if kind in ("RGB", "RGBA") else np.repeat(grey, 3, axis=2)
+    if kind == "1":
+        base = np.where(base > 127, 255, 0).astype(np.uint8)
+    shown = np.where(alpha == 255, base, 255) if kind in ("RGBA", "LA") else base
+    made = {
+        "RGBA": lambda: Image.fromarray(np.concatenate([colours, alpha], 2)),
+        "LA": lambda: Image.fromarray(np.concatenate([grey, alpha], 2)),
+        "RGB": lambda: Image.fromarray(colours),
+        "1": lambda: Image.fromarray(base[..., 0]).convert("1"),
+        "P": lambda: Image.fromarray(base[..., 0]).convert("P"),
+        "I;16": lambda: Image.fromarray(grey[..., 0].astype(np.uint16) * 200),
+    }.get(kind, lambda: Image.fromarray(base[..., 0]))()
+    return made, None if kind == "I;16" else shown.transpose(2, 0, 1)
+
+
+def pictures(rng, place):
+    """Write a folder of pictures and of other things; return its path and what must be found."""
+    side, strange = rng.integers(2, 7, 2), rng.random() < 0.3
+    names = [str(name) for name in NAMES[rng.permutation(6)[: rng.integers(1, 5)]]]
+    parts, held = pick(rng, [""], [""], ["train", "test"]), Counter()
+    for part in parts:
+        for name in names:
+            folder = place / "mine" / part / name
+            folder.mkdir(parents=True)
+            for number in range(rng.integers(2, 9)):
+                odd = strange and rng.random() < 0.1
+                made, shown = picture(rng, rng.permutation(side) if odd else side)
+                exif = Image.Exif()
+                exif[0x0112] = turn = pick(rng, 1, 1, 1, 3, 2)
+                ending = pick(rng, "png", "PNG", "tiff")
+                made.save(folder / f"{number}.{ending}", exif=exif)
+                if shown is not None:
+                    turned = {3: shown[:, ::-1, ::-1], 2: shown[:, :, ::-1]}.get(turn, shown)
+                    label = unicodedata.normalize("NFC", name)
+                    held += counted(turned[None] / 255, [label])
+                if odd and rng.random() < 0.5:
+                    damage(rng, folder / f"{number}.{ending}")
+            junk = [
+                ".hidden.png",
+                "notes.txt",
+                "Thumbs.db",
+                "inner/x.png",
+                ".git/x.png",
+                "gone.png",
+            ]
+            if rng.random() < 0.1:
+                litter(folder / pick(rng, *junk), made)
+    return place / "mine", lambda found: (loaded(found, False) + loaded(found, True), held)
+
+
+def litter(path, made):
+    """Put something else than a class's picture into its folder."""
+    path.parent.mkdir(exist_ok=True)
+    if path.name == "gone.png":
+        path.symlink_to("nowhere")
+    else:
+        made.save(path, "PNG")
+
+
+def damage(rng, path):
+    """Cut a file short, which no format with a known end takes for whole."""
+    content = path.read_bytes()
+    path.write_bytes(content[: rng.integers(len(content) // 2)])
+
+
+# --- Partitions ----------------------------------------------------------------------------------
+
+
+def index_lists(rng, clients):
+    """Draw the indices of all clients in all splits, and clusters."""
+    order = iter(np.split(rng.permutation(40), np.arange(5, 40, 5)))
+    held = [{"train": next(order), "test": next(order)} for _ in range(clients)]
+    if rng.random() < 0.3:
+        for own in held:
+            own["validation"] = rng.permutation(9)[:3]
+    clusters = [None] * clients if rng.random() < 0.2 else rng.integers(0, 3, clients).tolist()
+    return [
+        {"cluster": cluster} | {name: own.tolist() for name, own in client.items()}
+        for cluster, client in zip(clusters, held, strict=True)
+    ]
+
+
+def is_index(value):
+    return type(value) is int and 0 <= value < 2**63
+
+
+def valid(told):
+    """Say whether a manifest is right, by the definition and without NumPy."""
+    clients = told["clients"]
+    if not isinstance(clients, list) or not clients or not isinstance(told["dataset"], str):
+        return False
+    for client in clients:
+        if not isinstance(client, dict) or client.keys() != clients[0].keys():
+            return False
+        if not {"cluster", "train", "test"} <= client.keys() or "central" in client:
+            return False
+        if not (client["cluster"] is None or is_index(client["cluster"])):
+            return False
+        for name in client.keys() - {"cluster"}:
+            own = client[name]
+            if not isinstance(own, list) or not all(map(is_index, own)) or len(set(own)) < len(own):
+                return False
+        if set(client["train"]) & set(client["test"]):
+            return False
+    return len({client["cluster"] is None for client in clients}) == 1
+
+
+def hash_of(told):
+    """Return the hash of a manifest, also of a wrong one if it has any."""
+    try:
+        clients = told["clients"]
+        splits = {
+            name: [np.array(own[name], dtype=np.int64) for own in clients]
+            for name in clients[0].keys() - {"cluster"}
+        }
+        clusters = [own["cluster"] for own in clients]
+        known = None if None in clusters else np.array(clusters, dtype=np.int64)
+        made = SimpleNamespace(dataset=told["dataset"], clusters=known, splits=splits)
+        return Partition.hash.fget(made)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        return "2:0"
+
+
+def manifests(rng, place):
+    """Write a manifest that may be wrong, with its own right hash; return what must be found."""
+    told = {"dataset": "mine", "recipe": {}, "clients": index_lists(rng, int(rng.integers(1, 4)))}
+    client = pick(rng, *told["clients"])
+    junk = pick(rng, -1, 2**70, 1.5, 1.0, True, None, "1", [1], {}, float("inf"), 3)
+    where = pick(rng, "train", "test", "cluster", "more", "central")
+    changes = [
+        lambda: client["train"].append(junk),
+        lambda: client["test"].append(pick(rng, *client["train"], *client["test"])),
+        lambda: client.update({where: pick(rng, junk, [junk], [3, 4], [[1], [2]])}),
+        lambda: client.pop(pick(rng, *client)),
+        lambda: told.update({pick(rng, "dataset", "clients"): junk}),
+    ]
+    if rng.random() < 0.6:
+        pick(rng, *changes)()
+    right, path = valid(told), place / "mine.json"
+    path.write_text(json.dumps(told | {"hash": hash_of(told)}))
+
+    def expected(found):
+        assert right, "a wrong manifest is taken"
+        clusters = [None] * found.clients if found.clusters is None else found.clusters.tolist()
+        again = [
+            {"cluster": cluster} | {name: own[m].tolist() for name, own in found.splits.items()}
+            for m, cluster in enumerate(clusters)
+        ]
+        return again, told["clients"]
+
+    def refused(error):
+        assert not right, f"a right manifest is refused: {error}"
+
+    return path, expected, refused
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("door", "make", "own"),
+    [
+        (lambda path: datasets.load(str(path)), arrays, DatasetError),
+        (lambda path: datasets.load(str(path)), pictures, DatasetError),
+        (Partition.load, manifests, PartitionError),
+    ],
+    ids=["arrays", "pictures", "partitions"],
+)
+def test_a_door_gives_what_is_there_or_says_in_one_line_why_not(tmp_path, door, make, own):
+    print(f"seed {SEED}; CFLKIT_FUZZ={SEED} tries the same inputs again")
+    taken = 0
+    for number in range(INPUTS):
+        place = tmp_path / str(number)
+        place.mkdir()
+        path, expected, *refused = make(np.random.default_rng([SEED, number]), place)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = door(path)
+        except own as error:
+            assert "\n" not in str(error), f"input {number}"
+            for check in refused:
+                check(error)
+        except Exception as error:
+            raise AssertionError(f"input {number}: {error!r}") from error
+        else:
+            got, wanted = expected(found)
+            assert got == wanted, f"input {number}"
+            taken += 1
+    print(f"{taken} of {INPUTS} were taken")
+    assert 0.2 < taken / INPUTS < 0.9, "both kinds of input are tried"
