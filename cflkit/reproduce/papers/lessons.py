@@ -29,8 +29,15 @@ class StartHere(Parameters):
     seed: Seed
 
 
-class FederatedAveraging(Images, Trained):
+class FederatedAveraging(Trained):
     """Parameters of ``01_federated_averaging``."""
+
+    clients: Annotated[int, Field(ge=3, le=MOST)]
+    rounds: Count
+
+
+class DriftMeasured(Images, Trained):
+    """Parameters of ``01b_drift_measured``."""
 
     clients: Annotated[int, Field(ge=3, le=MOST)]
     rounds: Count
@@ -115,6 +122,7 @@ class LedgerView(Parameters):
 LESSONS: dict[str, type[Parameters]] = {
     "00_start_here": StartHere,
     "01_federated_averaging": FederatedAveraging,
+    "01b_drift_measured": DriftMeasured,
     "02_when_clients_disagree": ClientsDisagree,
     "03_ocfl_temperature": OCFLTemperature,
     "04_sattler_and_briggs": SattlerAndBriggs,
