@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
 from cflkit.divergence import coordinates
-from cflkit.federation import Ask, Jobs, Request, Server, Train, check_finite
+from cflkit.federation import NOBODY, Ask, Jobs, Request, Server, Train, check_finite
 from cflkit.methods.base import Method, Weighting, local_updates
 from cflkit.methods.baselines.questions import loss_gradient
 from cflkit.methods.baselines.relabelling import relabelled
@@ -69,6 +69,11 @@ class CFLGP(Method):
         """Return whether there are no more reports: the next is due at a multiple of the period."""
         return self.stops is not None and -(-self.rounds // self.period) * self.period >= self.stops
 
+    def asks(self) -> list[Request]:
+        """Return the question for gradients, if these are reported."""
+        own = Ask(NOBODY, question=loss_gradient, options={"samples": self.samples})
+        return [own] if self.report == "gradient" else []
+
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of FedAvg within each cluster, with a new clustering if reports are due."""
         due = t % self.period == 0 and not self.settled
@@ -91,7 +96,7 @@ class CFLGP(Method):
         cycle, chosen = divmod(t // self.period, len(self.models))
         everyone = torch.arange(self.server.clients)
         jobs = Jobs(self.models[chosen][None], torch.zeros_like(everyone), everyone)
-        found = yield Ask(jobs, question=loss_gradient, options={"samples": self.samples})
+        found = yield self.asks()[0].only(jobs)
         check_finite(gradients := torch.stack(found), jobs, t)
         self.extend_profiles(gradients, torch.full_like(everyone, chosen), 1 / (cycle + 1))
 
