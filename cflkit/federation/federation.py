@@ -278,7 +278,7 @@ class Federation:
     def losses(
         self, jobs: Jobs, split: str = "train", told: Tell | None = None, **options: Hashable
     ) -> list[Tensor]:
-        """Return the losses of each job's model on its client's samples, or what is `told`; J tensors."""
+        """Return the losses ``[n]`` of each job's model, or what is ``told`` of them (`Losses`)."""
         self._refuse_if_hidden("losses")
         with self.precise():
             found = evaluate(self.data, jobs, split, self.data.loss)

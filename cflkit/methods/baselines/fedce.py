@@ -84,9 +84,7 @@ class FedCE(Method):
         return self.models, F.one_hot(self.best, self.k).float()
 
 
-def gains(
-    losses: Sequence[Tensor], training: LocalTraining, delta: float, counted: str
-) -> Tensor:
+def gains(losses: Sequence[Tensor], training: LocalTraining, delta: float, counted: str) -> Tensor:
     """Compute ``[k, 2]`` from a client's losses: what each model gains, and 1 for the best one."""
     whole = torch.stack(list(losses)).cpu()
     means = whole.mean(dim=1)

@@ -70,9 +70,7 @@ class FedSoft(Method):
     def asks(self) -> list[Request]:
         """Return the request for each client's weights; a client keeps its losses to itself."""
         options = {"counted": self.counted, "smoother": self.smoother}
-        return [
-            Losses(NOBODY, split=self.split, told=importance, options=options, reported=False)
-        ]
+        return [Losses(NOBODY, split=self.split, told=importance, options=options, reported=False)]
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, with equal weights of the centres."""
