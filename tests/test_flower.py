@@ -95,7 +95,8 @@ class Grid:
         if request["kind"] == "train":
             self.trainings.append(client)
         try:
-            told = node.answered(message.content, client, data, 0, self.agreed)
+            agreed = dataclasses.replace(self.agreed)  # each has its own
+            told = node.answered(message.content, client, data, 0, agreed)
             reply = Message(told, reply_to=message)
         except Exception as error:  # as Flower does
             reply = Message(Error(code=0, reason=repr(error)), reply_to=message)
@@ -321,7 +322,7 @@ def replaced(kind, answer, clients=(2,), number=1):
         original = Message(RecordDict(), reply.metadata.src_node_id, "train")
         original.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
         own = answer(unpacked(reply.content)["answer"]) if callable(answer) else answer
-        content = own if isinstance(own, Error) else packed({"answer": own})
+        content = own if isinstance(own, Error | RecordDict) else packed({"answer": own})
         return Message(content, reply_to=original)
 
     return spoil

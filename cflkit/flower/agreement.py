@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,15 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Agreement:
-    """The setting, the methods and the number of rounds to which a node has agreed."""
+    """The setting, the methods and the number of rounds to which a node has agreed.
+
+    ``answered`` counts the messages that the node has answered, by their kind.
+    """
 
     setting: Setting
     methods: Mapping[str, Method]
     rounds: int
+    answered: Counter[str] = field(default_factory=Counter, init=False, compare=False)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Agreement:
@@ -62,6 +67,16 @@ class Agreement:
         return sum(1 + getattr(method, "k", 1) for method in self.methods.values())
 
     @property
+    def messages(self) -> int:
+        """Return how many messages are answered: twice what the agreed run can need.
+
+        For each method and round, this is two trainings and a question, with scores on two splits.
+        EMD-CFL's clients are also asked about each other. Many answers tell what one does not.
+        """
+        count = len(self.methods)
+        return 2 * (self.rounds * (3 * count + 2) + 2 * count * self.setting.clients + 2)
+
+    @property
     def hidden(self) -> bool:
         """Return whether clients must share a seed, which hides what they tell."""
         return any(isinstance(own, Ask) and QUESTIONS[own.question].hidden for own in self.asked)
@@ -84,6 +99,8 @@ class Agreement:
         """Return why a request to a client is refused, or None; ``own`` has the client's data."""
         if changed := self.differences(request["setting"]):
             return f"its setting is not the agreed one: {', '.join(changed)}"
+        if request["kind"] != "hello" and self.answered.total() >= self.messages:
+            return f"it has answered {self.messages} messages, twice what the agreed run can need"
         match request:
             case {"kind": "hello"}:
                 return None
@@ -108,9 +125,7 @@ class Agreement:
 
     def differences(self, sent: Any) -> list[str]:
         """Return which facts of a setting, as it is sent, differ from those agreed on."""
-        agreed = asdict(self.setting)
-        own, theirs = agreed | agreed.pop("training"), sent | sent["training"]
-        del theirs["training"]
+        own, theirs = flat(asdict(self.setting)), flat(sent)
         names = [*own, *(theirs.keys() - own.keys())]
         return [
             f"{name} is {theirs.get(name)!r} and not {own.get(name)!r}"
@@ -197,6 +212,13 @@ class Agreement:
                     continue
             return "a mixture must be pairs of a model's key and its weight"
         return None
+
+
+def flat(setting: Any) -> dict[str, Any]:
+    """Return the facts of a setting, those of the training among them; of another value, none."""
+    if not isinstance(setting, dict) or not isinstance(setting.get("training"), dict):
+        return {}
+    return {name: own for name, own in setting.items() if name != "training"} | setting["training"]
 
 
 def is_number(value: Any, below: int) -> bool:

@@ -207,6 +207,7 @@ def answered(
         raise refused(client, f"it cannot be read: {error!r}") from error
     if why:
         raise refused(client, why)
+    agreement.answered[request["kind"]] += request["kind"] != "hello"
     return packed({"answer": answer_to(request, own, client)})
 
 

@@ -163,13 +163,13 @@ class Nodes:
         except (TypeError, ValidationError) as error:
             raise NoAnswer("it does not say which client it is, with how many samples") from error
         client, samples = hello.client, {str(own): n for own, n in hello.samples.items()}
-        if client >= self.setting.clients or client in self.of:
-            raise NoAnswer(f"it says that it is client {client}")
         if self.owners is not None and self.owners[node] != client:
             whose = self.owners[node]
             raise NoAnswer(f"it says that it is client {client}, with the key of client {whose}")
-        if not {"train", "test"} <= samples.keys():
-            raise NoAnswer(f"client {client} does not say how many samples it has")
+        if client >= self.setting.clients or client in self.of:
+            raise NoAnswer(f"it says that it is client {client}")
+        if "test" not in samples or not samples.get("train"):
+            raise NoAnswer(f"client {client} does not say that it has samples to train and to test")
         if samples != self.samples.setdefault(client, samples):
             raise NoAnswer(f"client {client} has come back with other data")
         self.of[client] = node

@@ -212,6 +212,10 @@ def converse_with_present(
         except ClientsAbsent as error:
             if not there.intersection(error.clients):
                 raise ClientsAbsent(error.clients, federation.nodes.faults) from error
+        except ValueError as error:  # a method that cannot do without them, as PACFL at its start
+            if absent := federation.nodes.absent():
+                raise ClientsAbsent(absent, federation.nodes.faults) from error
+            raise
         for name, method in methods.items():
             method.restore(copy.deepcopy(before[name]))
         history.requested, history.trained = counts
