@@ -139,7 +139,8 @@ TRAIN, IFCA, PACFL = (
         (scoring(split="central"), "not evaluated on the split 'central'"),
         (scoring(mixtures=[((b"two", 1.0),)]), "a mixture must be pairs"),
         (scoring(keys=[]), "each model needs a key of its own"),
-        ({"setting": None}, "cannot be read"),
+        ({"setting": None, "kind": "hello"}, "its setting is not the agreed one"),
+        ({"kind": "hello"}, "cannot be read"),
         (RecordDict(), "cannot be read"),
     ],
 )
@@ -334,6 +335,7 @@ def test_sockets_have_a_short_path_where_temporary_files_have_a_long_one(tmp_pat
     own.stop()
 
 
+@pytest.mark.slow
 def test_a_killed_demonstration_leaves_no_process_and_no_socket(tmp_path):
     """A demonstration starts a process, and is killed; its guard ends what it has started."""
     code = textwrap.dedent(f"""

@@ -31,6 +31,7 @@ from cflkit import datasets, simulation
 from cflkit.federation import Federation
 from cflkit.flower import node
 from cflkit.flower.certificates import write_certificates, write_key_pair
+from cflkit.flower.guard import MARK
 from cflkit.flower.setting import APP, DEFAULTS, Setting, line_up_of
 from cflkit.partition import shifts
 from cflkit.reproduce.values import parsed
@@ -186,6 +187,7 @@ class Demo:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
             "CFLKIT_THREADS": "1",
+            MARK: str(self.sockets),
             # The commands of the environment that runs this
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
@@ -250,9 +252,6 @@ class Demo:
                 env=self.environment,
                 start_new_session=True,  # so that `kill` also ends its children
             )
-        assert self.guard.stdin is not None
-        self.guard.stdin.write(b"%d\n" % self.processes[name].pid)
-        self.guard.stdin.flush()
 
     def check_alive(self) -> None:
         """Raise a `DemoError` if a process has ended by itself, with the end of its log."""
@@ -274,7 +273,7 @@ class Demo:
         for name in list(self.processes):
             self.kill(name)
         if hasattr(self, "guard"):
-            self.guard.communicate()  # it removes the sockets
+            self.guard.communicate()  # it ends what is left, and removes the sockets
             del self.guard
         self.lock.release()
 
