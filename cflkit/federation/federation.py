@@ -275,14 +275,12 @@ class Federation:
         check_finite(trained, jobs, round)
         return trained
 
-    def losses(
-        self, jobs: Jobs, split: str = "train", told: Tell | None = None, **options: Hashable
-    ) -> list[Tensor]:
+    def losses(self, jobs: Jobs, split: str = "train", told: Tell | None = None) -> list[Tensor]:
         """Return the losses ``[n]`` of each job's model, or what is ``told`` of them (`Losses`)."""
         self._refuse_if_hidden("losses")
         with self.precise():
             found = evaluate(self.data, jobs, split, self.data.loss)
-        return found if told is None else told_of(found, jobs, told, self.training, options)
+            return found if told is None else told_of(found, jobs, told, self.training)
 
     def embed(
         self,

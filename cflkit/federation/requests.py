@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Self
 
 import torch
@@ -20,7 +21,8 @@ from cflkit._bounds import STRICT, Count, Momentum, NonNegative, Optimizer, Posi
 from cflkit.models.rows import digests, finite_rows
 
 Precision = Literal["float32", "tf32", "bfloat16"]
-Tell = Callable[..., Tensor]
+# What clients tell of losses (`Losses.told`), with its options
+Tell = partial[Tensor]
 
 
 @validated(frozen=True, config=STRICT)
@@ -289,7 +291,7 @@ class Losses(Request):
     """
 
     split: str = "train"
-    told: Tell | None = field(default=None, kw_only=True)
+    told: Callable[..., Tensor] | None = field(default=None, kw_only=True)
     options: Mapping[str, Hashable] = field(default_factory=dict, kw_only=True)
 
     def kind(self) -> tuple[Any, ...]:
@@ -303,21 +305,18 @@ class Losses(Request):
 
     def answered_by(self, federation: Any, round: int) -> list[Tensor]:
         """Return the losses, or what is told of them."""
-        return federation.losses(self.jobs, self.split, self.told, **self.options)
+        told = None if self.told is None else partial(self.told, **self.options)
+        return federation.losses(self.jobs, self.split, told)
 
 
 def told_of(
-    losses: Sequence[Tensor],
-    jobs: Jobs,
-    told: Tell,
-    training: LocalTraining,
-    options: Mapping[str, Hashable],
+    losses: Sequence[Tensor], jobs: Jobs, told: Tell, training: LocalTraining
 ) -> list[Tensor]:
     """Return what each client tells of the losses of its models (`Losses`), one row per job."""
     found = list(losses)
     for client in jobs.client_of.unique().tolist():
         own = (jobs.client_of == client).nonzero().flatten().tolist()
-        rows = told([losses[job] for job in own], training, **options)
+        rows = told([losses[job] for job in own], training)
         for job, row in zip(own, rows, strict=True):
             found[job] = row
     return found

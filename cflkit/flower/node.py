@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from logging import WARNING
 from pathlib import Path
 from typing import Any
@@ -232,7 +232,8 @@ def answer_to(request: dict[str, Any], federation: Federation, client: int) -> A
                 return error.trained  # the server sees whether they are finite
         case {"kind": "losses", "jobs": sent, "split": split, "told": name, "options": options}:
             told = {name_of(own): own for own in TOLD}[name]
-            return federation.losses(jobs_from(sent, client), split, told, **options)
+            tell = None if told is None else partial(told, **options)
+            return federation.losses(jobs_from(sent, client), split, tell)
         case {"kind": "ask", "jobs": sent, "question": name, "options": options}:
             question = {name_of(own): own for own in QUESTIONS}[name]
             return federation.ask(question, jobs_from(sent, client), **options)

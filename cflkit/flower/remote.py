@@ -127,15 +127,14 @@ class RemoteFederation:
         check_finite(trained, jobs, round)
         return trained
 
-    def losses(
-        self, jobs: Jobs, split: str = "train", told: Tell | None = None, **options: Hashable
-    ) -> list[Tensor]:
+    def losses(self, jobs: Jobs, split: str = "train", told: Tell | None = None) -> list[Tensor]:
         """Let clients compute losses, and tell them or what a method needs of them."""
-        name = name_of(told)
+        what, options = (None, {}) if told is None else (told.func, told.keywords)
+        name = name_of(what)
         counts = [self.num_samples(client, split) for client in jobs.client_of.tolist()]
 
         def fits(job: int, row: Any) -> bool:
-            return TOLD[told].fits(row, counts[job])
+            return TOLD[what].fits(row, counts[job])
 
         return self._ask_all(jobs, "losses", fits, split=split, told=name, options=options)
 
