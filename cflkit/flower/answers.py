@@ -19,7 +19,7 @@ from torch import Tensor
 from cflkit.federation import Ask, Losses
 from cflkit.federation.blueprint import Blueprint
 from cflkit.methods import Method, emd_cfl_clients, emd_cfl_variants
-from cflkit.methods.baselines import fedce, fedsac, fedsoft, ifca, pacfl, signatures
+from cflkit.methods.baselines import fedce, fedsac, ifca, pacfl, questions
 
 Question = Callable[..., Any]
 # Whether a method can use an answer, which can be anything. The further arguments are the network,
@@ -135,13 +135,13 @@ QUESTIONS: dict[Question, Answer] = {
         "With a network that passes pixels on, they are the main directions of the pixels. With "
         "two samples, they are the difference of these.",
     ),
-    signatures.mean_loss: Answer(
+    questions.mean_loss: Answer(
         lambda sent, network: is_array(sent, torch.float32, 1, least=0),
         "the mean loss of a model",
         "It is a mean over all samples, of a model that the server chooses. Many such means tell "
         "more and more about single samples.",
     ),
-    signatures.loss_gradient: Answer(
+    questions.loss_gradient: Answer(
         lambda sent, network, samples: is_array(sent, torch.float32, network.parameters),
         "the gradient of a model's loss",
         "From the gradient of few samples, their pixels and labels can be computed. A method with "
@@ -162,7 +162,7 @@ TOLD: dict[Question | None, Answer] = {
         "One choice per request. With crafted models, it answers whether one mean loss is smaller "
         "than another, and many answers tell more and more.",
     ),
-    fedsoft.importance: Answer(
+    questions.importance: Answer(
         lambda row, count: is_array(row, torch.float32, least=0, most=UNIT),
         "the share of its samples that each model fits best",
         "With crafted models, it tells how many samples have a property; with few samples, this "

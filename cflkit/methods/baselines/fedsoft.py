@@ -6,7 +6,7 @@ AAAI 2022, Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -15,9 +15,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
-from cflkit.federation import NOBODY, Jobs, LocalTraining, Losses, Request, Send, Server, Train
+from cflkit.federation import NOBODY, Jobs, Losses, Request, Send, Server, Train
 from cflkit.methods.base import Method, all_pairs, each_its_own, weighted_means
 from cflkit.methods.baselines.fedprox import proximal_training
+from cflkit.methods.baselines.questions import importance
 
 
 @dataclass(config=STRICT)
@@ -104,16 +105,3 @@ class FedSoft(Method):
     def client_models(self) -> tuple[Tensor, Tensor]:
         """Return the personal models."""
         return each_its_own(self.personal)
-
-
-def importance(
-    losses: Sequence[Tensor], training: LocalTraining, counted: str, smoother: float
-) -> Tensor:
-    """Compute a client's weights ``[k]`` from the losses ``[n]`` of each of the centres."""
-    whole = torch.stack(list(losses)).cpu()
-    if counted == "batches":
-        parts = whole.split(training.batch_size, dim=1)
-        whole = torch.cat([p.mean(dim=1, keepdim=True).expand_as(p) for p in parts], dim=1)
-    counts = whole.argmin(dim=0).bincount(minlength=len(whole))
-    weights = (counts / counts.sum()).clamp_min(smoother)
-    return weights / weights.sum()

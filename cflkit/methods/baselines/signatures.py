@@ -18,11 +18,9 @@ from sklearn.cluster import KMeans
 from cflkit._bounds import STRICT, Count, Natural, PositiveShare
 from cflkit.clustering import canonical_labels
 from cflkit.divergence import cosine_divergence
-from cflkit.federation import NOBODY, Ask, Jobs, Request, Train, check_finite
+from cflkit.federation import NOBODY, Ask, Jobs, Request
 from cflkit.methods.base import Method
-from cflkit.methods.baselines.questions import loss_gradient, mean_loss
-
-__all__ = ["Signatures", "loss_gradient", "mean_loss"]
+from cflkit.methods.baselines.questions import gradient_of, mean_loss, reports
 
 
 @dataclass(config=STRICT)
@@ -63,9 +61,8 @@ class Signatures(Method):
 
     def asks(self) -> list[Request]:
         """Return the request for the signatures, unless these are trained models."""
-        options = {"samples": self.samples}
         requests: dict[str, list[Request]] = {
-            "gradient": [Ask(NOBODY, question=loss_gradient, options=options)],
+            "gradient": [gradient_of(self.samples)],
             "loss": [Ask(NOBODY, question=mean_loss)],
             "model": [],
         }
@@ -79,11 +76,8 @@ class Signatures(Method):
 
     def discover(self) -> Generator[Request, Any, None]:
         """Ask for the signatures, cluster them, and give each cluster a model."""
-        jobs = Jobs(self.models, self.labels, torch.arange(self.server.clients))
-        [request] = self.asks() or [Train(NOBODY)]
-        answers = yield request.only(jobs)
-        self.signatures = torch.stack(list(answers)).cpu()  # [m, d]
-        check_finite(self.signatures, jobs, self.warm_up)
+        found = yield from reports(self, self.labels, self.warm_up)
+        self.signatures = found.cpu()  # [m, d]
         self.labels = torch.from_numpy(self.cluster(self.signatures.double().numpy()))
         clusters = int(self.labels.max()) + 1
         shared = self.models.repeat(clusters, 1)
