@@ -36,11 +36,12 @@ from cflkit.datasets import DatasetError
 from cflkit.federation import ClientsAbsent, Diverged, Federation, Jobs, LocalTraining
 from cflkit.flower import client_app, demo, node, resident, server_app
 from cflkit.flower import nodes as nodes_module
+from cflkit.flower.agreement import Agreement, Refused
 from cflkit.flower.answers import QUESTIONS, name_of
 from cflkit.flower.certificates import write_certificates, write_key_pair
 from cflkit.flower.messages import packed, unpacked
 from cflkit.flower.remote import RemoteFederation, converse_with_present
-from cflkit.flower.setting import Setting
+from cflkit.flower.setting import ONLY_SIMULATED, Setting
 from cflkit.partition import PartitionError, shifts
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.simulation import checkpoints
@@ -69,7 +70,12 @@ def clients(tmp_path_factory):
 
 
 class Grid:
-    """Nodes in this process. ``spoil`` may replace or remove the reply of a client."""
+    """Nodes in this process. ``spoil`` may replace or remove the reply of a client.
+
+    Their owners have agreed to the setting, and to the methods that `run` runs.
+    """
+
+    agreed = Agreement(SETTING, {}, 9)
 
     def __init__(self, folder):
         self.data = {100 + c: (c, folder / f"{c}.npz") for c in range(CLIENTS)}
@@ -89,7 +95,9 @@ class Grid:
         if request["kind"] == "train":
             self.trainings.append(client)
         try:
-            reply = Message(node.answered(message.content, client, data), reply_to=message)
+            agreed = dataclasses.replace(self.agreed)  # each has its own
+            told = node.answered(message.content, client, data, 0, agreed)
+            reply = Message(told, reply_to=message)
         except Exception as error:  # as Flower does
             reply = Message(Error(code=0, reason=repr(error)), reply_to=message)
         reply = self.spoil(client, request, reply)
@@ -103,9 +111,9 @@ class Grid:
 
 def remote(folder, grid=None, setting=SETTING, **options):
     """Build a federation of nodes."""
-    return RemoteFederation(
-        grid or Grid(folder), setting, **{"timeout": 1.0, "wait": 1.0} | options
-    )
+    grid = grid or Grid(folder)
+    grid.agreed = Agreement(setting, {}, 9)
+    return RemoteFederation(grid, setting, **{"timeout": 1.0, "wait": 1.0} | options)
 
 
 def made(*names, **options):
@@ -115,6 +123,9 @@ def made(*names, **options):
 
 def run(line_up, federation, rounds=3, **options):
     """Run methods, and return their rows."""
+    if isinstance(federation, RemoteFederation):
+        grid = federation.nodes.grid
+        grid.agreed = dataclasses.replace(grid.agreed, methods=line_up)
     return simulation.run(line_up, federation, rounds, progress=False, **options).table()
 
 
@@ -125,7 +136,7 @@ def same(one, other):
 
 # --- Equality with the simulation -----------------------------------------------------------------
 
-ELSEWHERE = sorted(set(methods.METHODS) - set(server_app.ONLY_SIMULATED))
+ELSEWHERE = sorted(set(methods.METHODS) - set(ONLY_SIMULATED))
 # These find several clusters by the second round, so that the third one trains their models
 CLUSTERING = {
     "briggs": {"rounds": 1, "threshold": 0.3},
@@ -192,7 +203,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_other_nodes(clients, tmp_path, m
 
 def test_no_message_has_samples_or_labels(clients):
     """What nodes send has the declared shapes; images and labels lie in no array and no text."""
-    federation, folder = clients
+    _, folder = clients
     grid, sent = Grid(folder), []
 
     def watch(client, request, reply):
@@ -211,11 +222,8 @@ def test_no_message_has_samples_or_labels(clients):
     assert trained, "there were trainings"
     assert trained <= {f"answer {jobs}×{size}" for jobs in range(1, 6)}, "models and nothing else"
     assert {contents for kind, contents in up if kind in ("hello", "scores")} == {""}, "numbers"
-    # IFCA's losses: one number per training sample and model
-    counts = {len(own) for own in federation().partition.train}
-    assert {c for kind, c in up if kind == "losses"} == {
-        f"answer.0 {n}, answer.1 {n}" for n in counts
-    }
+    # IFCA's clients say which model fits best
+    assert {c for kind, c in up if kind == "losses"} == {"answer.0 scalar, answer.1 scalar"}
     # EMD-CFL's embeddings: these networks embed 64 pixels, and 57 dimensions are left of them.
     # PACFL has a direction of 64 pixels per class, and CFL-GP a gradient
     parts = {part.split()[-1] for kind, text in up if kind == "ask" for part in text.split(", ")}
@@ -232,7 +240,7 @@ def test_no_message_has_samples_or_labels(clients):
                 assert str(form[:8].tolist())[1:-1] not in text
 
 
-@pytest.mark.parametrize("method", sorted(server_app.ONLY_SIMULATED))
+@pytest.mark.parametrize("method", sorted(ONLY_SIMULATED))
 def test_a_method_that_nodes_cannot_run_is_refused_before_they_start(method):
     with pytest.raises(ValueError, match=f"{method} does not run over a network"):
         server_app.line_up_of(f"{{{method}: {{method: {method}}}}}")
@@ -248,8 +256,8 @@ def test_a_question_that_is_not_declared_is_neither_asked_nor_answered(clients):
     jobs = node.sent_jobs(Jobs(torch.zeros(1, 650), torch.tensor([0]), torch.tensor([0])))
     request = {"kind": "ask", "question": "cflkit.methods.baselines.fedrc.labels_of"}
     whole = packed({**request, "options": {}, "jobs": jobs, "setting": setting})
-    with pytest.raises(KeyError, match="labels_of"):
-        node.answered(whole, 0, folder / "0.npz")
+    with pytest.raises(Refused, match=r"client 0 refuses a message of the server.*labels_of"):
+        node.answered(whole, 0, folder / "0.npz", 0, Agreement(SETTING, made("pacfl"), 1))
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
@@ -314,7 +322,7 @@ def replaced(kind, answer, clients=(2,), number=1):
         original = Message(RecordDict(), reply.metadata.src_node_id, "train")
         original.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
         own = answer(unpacked(reply.content)["answer"]) if callable(answer) else answer
-        content = own if isinstance(own, Error) else packed({"answer": own})
+        content = own if isinstance(own, Error | RecordDict) else packed({"answer": own})
         return Message(content, reply_to=original)
 
     return spoil
@@ -401,7 +409,7 @@ def test_true_answers_fit_their_question_and_spoiled_ones_do_not(clients, questi
     [told] = federation.ask(question, jobs, **options)
 
     def fits(answer):
-        return QUESTIONS[question](answer, federation.blueprint, *more, **options)
+        return QUESTIONS[question].fits(answer, federation.blueprint, *more, **options)
 
     def each_array(change):
         whole = type(told) is tuple
@@ -464,6 +472,7 @@ def test_a_node_that_disconnects_between_rounds_ends_the_run_if_nobody_may_be_ab
     _, folder = clients
     grid = Grid(folder)
     nodes, method = remote(folder, grid), made(name)
+    grid.agreed = Agreement(SETTING, method, 2)
     history = simulation.run(method, nodes, 1, progress=False)
     del grid.data[104]
     with pytest.raises(ClientsAbsent, match="client 4: its node has disconnected"):
@@ -594,17 +603,25 @@ class Output:
     def __init__(self, folder, **config):
         own = {"output": str(folder), "clients": CLIENTS, "shape": "1, 8, 8", "classes": 10}
         short = {"model": "linear", "epochs": 1, "batch-size": 16, "wait": 0.5, "timeout": 0.5}
-        self.run_config = demo.DEFAULTS | own | short | config
+        numbers = ", ".join(str(100 + client) for client in range(CLIENTS))
+        self.run_config = demo.DEFAULTS | own | short | {"nodes": numbers} | config
+
+    def grid(self, folder):
+        """Nodes whose owners have agreed to these settings."""
+        grid = Grid(folder)
+        grid.agreed = Agreement.of(self.run_config)
+        return grid
 
 
 def test_the_server_app_writes_its_results_or_why_it_failed(clients, tmp_path):
-    grid, fedavg = Grid(clients[1]), "{A: {method: fedavg}}"
+    output, fedavg = Output(tmp_path), "{A: {method: fedavg}}"
+    grid = output.grid(clients[1])
     del grid.data[104]
     with pytest.raises(ClientsAbsent):
-        server_app.main(grid, Output(tmp_path))
+        server_app.main(grid, output)
     assert "client 4: it has not said hello" in (tmp_path / "error.txt").read_text()
     output = Output(tmp_path, methods=fedavg, rounds=2, absent="leave")
-    server_app.main(Grid(clients[1]), output)
+    server_app.main(output.grid(clients[1]), output)
     assert pd.read_csv(tmp_path / "rounds.csv")["round"].tolist() == [1, 2]
     assert pd.read_csv(tmp_path / "messages.csv")["kind"].iloc[0] == "hello"
     assert torch.load(tmp_path / "models.pt")["A"]["mixture"].shape[0] == CLIENTS
@@ -675,7 +692,8 @@ def test_each_node_has_its_own_key_and_file_and_talks_over_tls(tmp_path, monkeyp
     """Processes are not started here; the folder is used for fewer clients before."""
     started, asked = {}, []
     monkeypatch.setattr(demo.Demo, "launch", lambda self, name, *own: started.update({name: own}))
-    monkeypatch.setattr(demo.Demo, "flwr", lambda self, *command: asked.append(command))
+    answer = {"node-id": 2**64 - 1}
+    monkeypatch.setattr(demo.Demo, "flwr", lambda self, *own: asked.append(own) or answer)
     monkeypatch.setattr(demo, "answers", lambda port: True)
     for count in (2, 4):
         own = demo.Demo(tmp_path / "run", clients=count, samples=40)
@@ -695,6 +713,11 @@ def test_each_node_has_its_own_key_and_file_and_talks_over_tls(tmp_path, monkeyp
         assert str(own.keys / f"{name}.key") in started[name]
         assert str(own.keys / "ca.crt") in started[name]
         assert str(own.folder / f"{name}.npz") in started[f"{name}-data"]
+        assert str(own.settings) in started[f"{name}-data"], "what its owner has agreed to"
+        assert (own.folder / f"{name}.npz").stat().st_mode & 0o777 == 0o600
+    text = own.run_config.read_text()
+    numbers = ", ".join([str(answer["node-id"])] * 4)
+    assert text == own.settings.read_text().replace('nodes = ""', f'nodes = "{numbers}"')
 
 
 def test_keys_are_their_owners_alone_and_a_server_is_known_by_its_authority(tmp_path):
@@ -762,7 +785,8 @@ def test_the_process_beside_the_data_answers_and_tells_its_errors(clients):
     setting = dataclasses.asdict(SETTING)
     for kind in ("hello", "goodbye", "hello"):
         own = clients[1] / "3.npz"
-        answering = Thread(target=resident.answer_one, args=(far, 3, own, None))
+        agreed = Agreement(SETTING, {}, 1)
+        answering = Thread(target=resident.answer_one, args=(far, 3, own, None, agreed))
         answering.start()
         request = packed({"kind": kind, "setting": setting})
         if kind == "hello":
@@ -776,7 +800,9 @@ def test_the_process_beside_the_data_answers_and_tells_its_errors(clients):
 
 def test_a_resident_process_tells_at_once_that_its_file_is_wrong(tmp_path, monkeypatch, capsys):
     np.savez(tmp_path / "own.npz", train_images=np.zeros((2, 8, 8)))
+    (tmp_path / "settings.toml").write_text("clients = 6")
     command = ["resident", str(tmp_path / "socket"), "--client", "3"]
+    command += ["--agreed", str(tmp_path / "settings.toml")]
     monkeypatch.setattr(sys, "argv", [*command, "--data", str(tmp_path / "own.npz")])
     with pytest.raises(SystemExit, match="2"):
         resident.main()
@@ -791,7 +817,9 @@ def test_a_resident_process_outlives_errors_and_peers_that_hang_up(clients):
         private, place = Path(short) / "hospital-3.key", Path(short) / "hospital-3.socket"
         private.write_text("a node's private key")
         command = [sys.executable, "-m", "cflkit.flower.resident", str(place), "--client", "3"]
-        command += ["--data", str(clients[1] / "3.npz")]
+        settings = Path(short) / "settings.toml"
+        settings.write_text('clients = 6\nmodel = "linear"\nepochs = 1\nlr = 0.01\nmomentum = 0.0')
+        command += ["--data", str(clients[1] / "3.npz"), "--agreed", str(settings)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout.readline() == "client 3 listens\n"

@@ -234,15 +234,17 @@ def test_a_class_without_samples_keeps_a_small_share(federate_turned):
 # --- FedSoft --------------------------------------------------------------------------------------
 
 
-def test_importance_counts_samples_or_batches(federate_turned):
+def test_importance_counts_samples_or_batches():
     """Five samples, of which three are best explained by centre 0, in batches of four and one."""
-    federation = federate_turned(training=LocalTraining(1, 4))
     losses = torch.tensor([[1.0, 1.0, 1.0, 9.0, 5.0], [2.0, 2.0, 2.0, 1.0, 1.0], [9.0] * 5])
-    method = begin("fedsoft", federation, smoother=0.1)
-    torch.testing.assert_close(method.estimate(losses), torch.tensor([0.6, 0.4, 0.1]) / 1.1)
+
+    def estimate(counted):
+        [request] = methods.make("fedsoft", smoother=0.1, counted=counted).asks()
+        return request.told(losses, LocalTraining(1, 4), **request.options)
+
+    torch.testing.assert_close(estimate("samples"), torch.tensor([0.6, 0.4, 0.1]) / 1.1)
     # The first batch has means 3 and 1.75, so both batches belong to centre 1
-    batches = begin("fedsoft", federation, smoother=0.1, counted="batches")
-    torch.testing.assert_close(batches.estimate(losses), torch.tensor([0.1, 1.0, 0.1]) / 1.2)
+    torch.testing.assert_close(estimate("batches"), torch.tensor([0.1, 1.0, 0.1]) / 1.2)
 
 
 def test_personal_models_are_pulled_to_their_mixture_and_centres_are_their_means(federate_turned):
@@ -302,17 +304,27 @@ def test_each_centre_pulls_with_its_weight(start, federate_turned):
 # --- FedCE ----------------------------------------------------------------------------------------
 
 
+def associate(method, client, losses):
+    """Give a method the losses of one client alone, whose local training has batches of two."""
+    [request] = method.asks()
+    told = request.told(losses, LocalTraining(1, 2), **request.options)
+    nothing = torch.zeros_like(told)
+    talk = method.round(0)
+    next(talk)
+    talk.send([row for c in range(6) for row in (told if c == client else nothing)])
+
+
 def test_associations_by_hand(federate_turned):
     """Two batches of two samples; the means of the batches are (2, 4), (1, 1) and (4, 1)."""
     losses = torch.tensor([[1.0, 3.0, 4.0, 4.0], [1.0, 1.0, 1.0, 1.0], [4.0, 4.0, 1.0, 1.0]])
     federation = federate_turned(training=LocalTraining(1, 2))
     gained = [np.exp(-0.5 * np.sqrt(1 + 9)), 1, np.exp(-0.5 * 3)]
     method = begin("fedce", federation, k=3)
-    method.associate(2, losses)
+    associate(method, 2, losses)
     assert method.best[2] == 1
     assert method.association[2].tolist() == pytest.approx(gained)
     slip = begin("fedce", federation, k=3, counted="prefixes")
-    slip.associate(2, losses)  # the first model is the best of one, the second of two and three
+    associate(slip, 2, losses)  # the first model is the best of one, the second of two and three
     assert slip.association[2].tolist() == pytest.approx([gained[0] + 1, 2, gained[2]])
 
 
@@ -320,7 +332,7 @@ def test_associations_decay_with_the_distance_and_add_up_over_rounds(federate_tu
     method = begin("fedce", federate_turned(), k=2, delta=2.0)
     losses = torch.tensor([[1.0, 1.0], [2.0, 2.0]])
     for rounds in (1, 2):
-        method.associate(0, losses)
+        associate(method, 0, losses)
         assert method.association[0].tolist() == pytest.approx([rounds, rounds * np.exp(-2)])
 
 

@@ -10,6 +10,7 @@ from cflkit.federation.interface import ClientsAbsent, FederationLike, Hook, Ser
 from cflkit.federation.machine import default_device, usable_cores
 from cflkit.federation.privacy import Privacy
 from cflkit.federation.requests import (
+    NOBODY,
     Ask,
     Diverged,
     Jobs,
@@ -23,6 +24,7 @@ from cflkit.federation.requests import (
 )
 
 __all__ = [
+    "NOBODY",
     "Ask",
     "Client",
     "ClientsAbsent",

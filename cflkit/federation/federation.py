@@ -23,7 +23,7 @@ from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.clients import CENTRAL, Client, Clients
 from cflkit.federation.graphs import train_in_graphs
 from cflkit.federation.interface import Hook, Mixture, Pair, Scores, Server
-from cflkit.federation.requests import Jobs, LocalTraining, Request, check_finite
+from cflkit.federation.requests import Jobs, LocalTraining, Request, Tell, check_finite, told_of
 from cflkit.federation.seeds import drawn
 from cflkit.federation.stacked import train_in_stacks
 from cflkit.federation.training import evaluate, keep_freed_memory, run_in_threads, train_in_threads
@@ -273,11 +273,12 @@ class Federation:
         check_finite(trained, jobs, round)
         return trained
 
-    def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
-        """Return the loss of each job's model on each sample of its client; J tensors ``[n]``."""
+    def losses(self, jobs: Jobs, split: str = "train", told: Tell | None = None) -> list[Tensor]:
+        """Return the losses ``[n]`` of each job's model, or what is ``told`` of them (`Losses`)."""
         self._refuse_if_hidden("losses")
         with self.precise():
-            return evaluate(self.data, jobs, split, self.data.loss)
+            found = evaluate(self.data, jobs, split, self.data.loss)
+            return found if told is None else told_of(found, jobs, told, self.training)
 
     def embed(
         self,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cflkit.federation.blueprint import Blueprint
-from cflkit.federation.requests import Jobs, LocalTraining
+from cflkit.federation.requests import Jobs, LocalTraining, Tell
 
 # The models that a client predicts with, as pairs of a digest and the model's weight
 Mixture = tuple[tuple[bytes, float], ...]
@@ -116,7 +116,9 @@ class FederationLike(Protocol):
     def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor: ...
     def num_samples(self, client: int, split: str = "train") -> int: ...
     def train(self, jobs: Jobs, round: int, reported: bool = True) -> Tensor: ...
-    def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]: ...
+    def losses(
+        self, jobs: Jobs, split: str = "train", told: Tell | None = None
+    ) -> list[Tensor]: ...
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]: ...
     def scores(
         self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Self
 
 import torch
@@ -20,6 +21,8 @@ from cflkit._bounds import STRICT, Count, Momentum, NonNegative, Optimizer, Posi
 from cflkit.models.rows import digests, finite_rows
 
 Precision = Literal["float32", "tf32", "bfloat16"]
+# What clients tell of losses (`Losses.told`), with its options
+Tell = partial[Tensor]
 
 
 @validated(frozen=True, config=STRICT)
@@ -222,6 +225,10 @@ class Request:
         """Return a key; requests with equal keys differ only in their jobs and can be joined."""
         return type(self), self.jobs.training, *sorted(self.jobs.columns)
 
+    def keys(self) -> list[tuple[Any, ...]]:
+        """Return one key per job; jobs with equal keys have the same answer (`Jobs.keys`)."""
+        return self.jobs.keys()
+
     def answered_by(self, federation: Any, round: int) -> Any:
         """Let a federation (`FederationLike`) compute the answers, one per job."""
         raise NotImplementedError
@@ -269,21 +276,51 @@ class Send(Request):
 class Losses(Request):
     """A request for the loss of each job's model on each sample of its client: J tensors ``[n]``.
 
+    Losses of single samples tell a server everything about these samples, if it chooses the models.
+    So a method that does not need them says what a client tells in their place.
+
     Attributes
     ----------
     split : str
         The split of the samples, as in `Federation.predict`.
+    told : callable, optional
+        The function that a client applies to what it has computed: from the losses ``[n]`` of all
+        models that it was sent, the client's local training and the options, to what it tells, one
+        row per model. By default it tells the losses themselves.
+    options : mapping of str to object
+        Further arguments of this function, which are hashable.
     """
 
     split: str = "train"
+    told: Callable[..., Tensor] | None = field(default=None, kw_only=True)
+    options: Mapping[str, Hashable] = field(default_factory=dict, kw_only=True)
 
     def kind(self) -> tuple[Any, ...]:
-        """Return a key with the split."""
-        return *super().kind(), self.split
+        """Return a key with the split; what is told is about the models of this request alone."""
+        return *super().kind(), self.split, None if self.told is None else id(self)
+
+    def keys(self) -> list[tuple[Any, ...]]:
+        """Return one key per job; a model that is there twice is told about twice."""
+        keys = super().keys()
+        return keys if self.told is None else [(*k, ("place", j)) for j, k in enumerate(keys)]
 
     def answered_by(self, federation: Any, round: int) -> list[Tensor]:
-        """Return the losses."""
-        return federation.losses(self.jobs, self.split)
+        """Return the losses, or what is told of them."""
+        told = None if self.told is None else partial(self.told, **self.options)
+        return federation.losses(self.jobs, self.split, told)
+
+
+def told_of(
+    losses: Sequence[Tensor], jobs: Jobs, told: Tell, training: LocalTraining
+) -> list[Tensor]:
+    """Return what each client tells of the losses of its models (`Losses`), one row per job."""
+    found = list(losses)
+    for client in jobs.client_of.unique().tolist():
+        own = (jobs.client_of == client).nonzero().flatten().tolist()
+        rows = told([losses[job] for job in own], training)
+        for job, row in zip(own, rows, strict=True):
+            found[job] = row
+    return found
 
 
 @dataclass(frozen=True)
@@ -310,6 +347,10 @@ class Ask(Request):
     def answered_by(self, federation: Any, round: int) -> list[Any]:
         """Return the answers."""
         return federation.ask(self.question, self.jobs, **self.options)
+
+
+# Stands for the jobs in a request that says only what is asked (`Method.asks`)
+NOBODY = Jobs(torch.empty(1, 0), *torch.empty(2, 0, dtype=torch.int64))
 
 
 def ask_clients(question: Callable[..., Any], clients: Tensor, **options: Hashable) -> Ask:

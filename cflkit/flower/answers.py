@@ -1,75 +1,222 @@
-"""What clients may be asked over a network, and whether the server can use their answers.
+"""What clients tell over a network, what that says about their samples, and whether it can be used.
 
-A node must not send its samples or labels, so it answers only the questions in `QUESTIONS`. The
-server must not trust a node, so it looks at each answer before a method gets it.
+A node answers only the questions in `QUESTIONS` and `TOLD`, and only those of the methods to which
+its owner has agreed (`cflkit.flower.agreement`). The server must not trust a node, so it looks at
+each answer before a method gets it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from numpy.typing import DTypeLike
 from torch import Tensor
 
+from cflkit.federation import Ask, Losses
 from cflkit.federation.blueprint import Blueprint
-from cflkit.methods import emd_cfl_clients, emd_cfl_variants
-from cflkit.methods.baselines import fedsac, pacfl, signatures
+from cflkit.methods import Method, emd_cfl_clients, emd_cfl_variants
+from cflkit.methods.baselines import fedce, fedsac, ifca, pacfl, questions
 
 Question = Callable[..., Any]
 # Whether a method can use an answer, which can be anything. The further arguments are the network,
 # what the job is about if it says so, and the question's options
 Fits = Callable[..., bool]
+# No honest model, loss or embedding has a larger number. Sums of larger ones could overflow, and
+# then the fault would no longer be that of the client that sent it
+LARGEST = 1e9
+UNIT = 1 + 1e-4  # the largest coordinate of a vector of unit length, with its rounding
 
 
-def is_array(answer: Any, *shape: int | None, finite: bool = True) -> bool:
-    """Return whether an answer is an array of numbers; a size of None is any above zero."""
-    if not isinstance(answer, Tensor | np.ndarray) or answer.ndim != len(shape):
+class Answer(NamedTuple):
+    """The answer to a question.
+
+    Attributes
+    ----------
+    fits : callable
+        Whether the server can use an answer.
+    leaves, says : str
+        What leaves the client, and what a curious server can learn from it, for the page.
+    about : type, optional
+        What a job is about: a client (int), or several (tuple).
+    hidden : bool
+        Whether it is hidden by the seed that clients share, and the server must not know.
+    model : bool
+        Whether the question comes with a model.
+    """
+
+    fits: Fits
+    leaves: str
+    says: str
+    about: type | None = None
+    hidden: bool = False
+    model: bool = True
+
+
+def is_array(
+    answer: Any,
+    dtype: torch.dtype | DTypeLike,
+    *shape: int | range,
+    least: float = -LARGEST,
+    most: float = LARGEST,
+    finite: bool = True,
+) -> bool:
+    """Return whether an answer is an array of this type and shape, with values within bounds.
+
+    A size may also be a range. Tensors have a type of torch, and arrays one of NumPy. Without
+    ``finite``, values do not matter.
+    """
+    kind = Tensor if isinstance(dtype, torch.dtype) else np.ndarray
+    if not isinstance(answer, kind) or answer.dtype != dtype or answer.ndim != len(shape):
         return False
-    sizes = zip(answer.shape, shape, strict=True)
-    if not all(have == need or (need is None and have > 0) for have, need in sizes):
-        return False
+    for have, need in zip(answer.shape, shape, strict=True):
+        if have not in need if isinstance(need, range) else have != need:
+            return False
     values = np.asarray(answer)
-    return values.dtype.kind in "fiu" and not (finite and not np.isfinite(values).all())
+    return not finite or bool(((values >= least) & (values <= most)).all())  # NaN is not
 
 
 def owner_fits(
-    answer: Any, network: Blueprint, others: Sequence[int], projection: float, **_: Any
+    answer: Any, network: Blueprint, others: Sequence[int], *, projection: float, **options: Any
 ) -> bool:
     """Check a distance, and embeddings for each of the other clients."""
     match answer:
         case float(reference), [*sent] if len(sent) == len(others):
-            own = (other_fits(part, network, 0, projection) for part in sent)
-            return math.isfinite(reference) and all(own)
+            own = (other_fits(part, network, 0, projection=projection, **options) for part in sent)
+            return math.fabs(reference) <= LARGEST and all(own)
     return False
 
 
-def other_fits(answer: Any, network: Blueprint, owner: int, projection: float, **_: Any) -> bool:
+def other_fits(
+    answer: Any, network: Blueprint, owner: int, *, projection: float, max_samples: int, **_: Any
+) -> bool:
     """Check projected embeddings ``[n, k]``."""
-    return is_array(answer, None, max(1, int(projection * network.embedding)))
+    width = max(1, int(projection * network.embedding))
+    return is_array(answer, np.float64, range(1, max_samples + 1), width)
 
 
+def directions_fit(sent: Any, network: Blueprint, *, p: int, **_: Any) -> bool:
+    """Check singular vectors ``[d, p · classes]``, of which a client may have fewer."""
+    sizes = math.prod(network.shape), range(1, p * network.classes + 1)
+    return is_array(sent, np.float64, *sizes, least=-UNIT, most=UNIT)
+
+
+def axes_fit(sent: Any, network: Blueprint, *, components: int) -> bool:
+    """Check principal components ``[components, d]``, of which a client may have fewer."""
+    sizes = range(1, components + 1), network.embedding
+    return is_array(sent, torch.float32, *sizes, least=-UNIT, most=UNIT)
+
+
+EMBEDDINGS = (
+    "projected embeddings of its samples, and a distance",
+    "Whoever knows the clients' shared seed can undo most of the projection, and with a network "
+    "that passes pixels on, the embeddings are the samples. The server must not know this seed, "
+    "and no client may tell it.",
+)
 # Whoever asks something of their own adds the question here, at the server and at the nodes
-QUESTIONS: dict[Question, Fits] = {
-    emd_cfl_clients.owner_sends: owner_fits,
-    emd_cfl_clients.other_sends: other_fits,
-    emd_cfl_variants.owner_draws: owner_fits,
-    emd_cfl_variants.other_draws: other_fits,
-    pacfl.directions: lambda sent, network, **_: is_array(sent, math.prod(network.shape), None),
-    fedsac.feature_axes: lambda sent, network, components: (
-        is_array(sent, None, network.embedding) and len(sent) <= components
+QUESTIONS: dict[Question, Answer] = {
+    emd_cfl_clients.owner_sends: Answer(owner_fits, *EMBEDDINGS, about=tuple, hidden=True),
+    emd_cfl_clients.other_sends: Answer(other_fits, *EMBEDDINGS, about=int, hidden=True),
+    emd_cfl_variants.owner_draws: Answer(owner_fits, *EMBEDDINGS, about=tuple, hidden=True),
+    emd_cfl_variants.other_draws: Answer(other_fits, *EMBEDDINGS, about=int, hidden=True),
+    pacfl.directions: Answer(
+        directions_fit,
+        "the main directions of the pixels of each class",
+        "It sees how many classes the client has, and a blurred picture of each. Where a class has "
+        "one sample, the direction is this sample.",
+        model=False,
     ),
-    signatures.mean_loss: lambda sent, network: is_array(sent, 1),
-    signatures.loss_gradient: lambda sent, network, samples: is_array(sent, network.parameters),
+    fedsac.feature_axes: Answer(
+        axes_fit,
+        "the main axes of its embeddings",
+        "With a network that passes pixels on, they are the main directions of the pixels. With "
+        "two samples, they are the difference of these.",
+    ),
+    questions.mean_loss: Answer(
+        lambda sent, network: is_array(sent, torch.float32, 1, least=0),
+        "the mean loss of a model",
+        "It is a mean over all samples, of a model that the server chooses. Many such means tell "
+        "more and more about single samples.",
+    ),
+    questions.loss_gradient: Answer(
+        lambda sent, network, samples: is_array(sent, torch.float32, network.parameters),
+        "the gradient of a model's loss",
+        "From the gradient of few samples, their pixels and labels can be computed. A method with "
+        "a small number `samples` asks for just that.",
+    ),
 }
+# What clients tell of their losses (`Losses.told`); what fits is a row, for a number of samples
+TOLD: dict[Question | None, Answer] = {
+    None: Answer(
+        lambda row, count: is_array(row, torch.float32, count, least=0),
+        "the loss of each sample",
+        "Everything: with as many crafted models as an image has pixels, the losses give every "
+        "pixel and every label exactly.",
+    ),
+    ifca.choice: Answer(
+        lambda row, count: is_array(row, torch.bool, least=0, most=1),
+        "which model fits it best",
+        "One choice per request. With crafted models, it answers whether one mean loss is smaller "
+        "than another, and many answers tell more and more.",
+    ),
+    questions.importance: Answer(
+        lambda row, count: is_array(row, torch.float32, least=0, most=UNIT),
+        "the share of its samples that each model fits best",
+        "With crafted models, it tells how many samples have a property; with few samples, this "
+        "is about single ones.",
+    ),
+    fedce.gains: Answer(
+        lambda row, count: is_array(row, torch.float32, 2, least=0),
+        "which model fits it best, and how near the losses of the others are",
+        "The distances are numbers with many digits, over batches of losses of models that the "
+        "server chooses. With few samples or small batches, they tell about single samples.",
+    ),
+}
+WEIGHTED = (
+    "models trained on samples that the server weights",
+    "If it gives all weight to one sample, the trained model tells this sample.",
+)
+TRAINED = (
+    "trained models",
+    "The difference between the trained and the received model can give away samples, above all if "
+    "a client has few samples or trains for few steps.",
+)
 
 
-def name_of(question: Question) -> str:
+def name_of(question: Question | None) -> str | None:
     """Return the name of a question in messages; a `ValueError` if no answer may be sent."""
-    if question not in QUESTIONS:
+    if question not in QUESTIONS and question not in TOLD:
         raise ValueError(
-            f"clients do not answer {question.__name__!r} over a network, since the answer would "
-            "contain their samples or labels"
+            f"clients do not answer {getattr(question, '__name__', question)!r} over a network, "
+            "since the answer would contain their samples or labels"
         )
-    return f"{question.__module__}.{question.__name__}"
+    return None if question is None else f"{question.__module__}.{question.__name__}"
+
+
+def told_by(method: Method) -> list[tuple[str, str]]:
+    """Return what a method's clients tell besides trained models, and what that says."""
+    found = []
+    for request in method.asks():
+        match request:
+            case Losses(told=told):
+                found.append(TOLD[told][1:3])
+            case Ask(question=question):
+                found.append(QUESTIONS[question][1:3])
+            case _:
+                found.append(WEIGHTED)
+    return list(dict.fromkeys(found))
+
+
+def table(line_up: Mapping[str, Method]) -> str:
+    """Write what clients of methods tell, and what a curious server can learn, in Markdown."""
+    found: dict[tuple[str, str], list[str]] = {TRAINED: ["all methods"]}
+    for name, method in line_up.items():
+        for told in told_by(method):
+            found.setdefault(told, []).append(name)
+    head = "| method | what a client tells | what a curious server can learn |\n|---|---|---|\n"
+    return head + "".join(
+        f"| {', '.join(names)} | {' | '.join(told)} |\n" for told, names in found.items()
+    )

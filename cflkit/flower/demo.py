@@ -17,13 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import filelock
 import pandas as pd
 import torch
 
@@ -31,17 +31,15 @@ from cflkit import datasets, simulation
 from cflkit.federation import Federation
 from cflkit.flower import node
 from cflkit.flower.certificates import write_certificates, write_key_pair
-from cflkit.flower.server_app import line_up_of
-from cflkit.flower.setting import Setting
+from cflkit.flower.guard import MARK
+from cflkit.flower.setting import APP, DEFAULTS, Setting, line_up_of
 from cflkit.partition import shifts
 from cflkit.reproduce.values import parsed
 
-# The Flower app, which `flwr run` sends to the nodes, and its settings
-APP = Path(__file__).with_name("app")
-PROJECT = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))
-DEFAULTS: dict[str, Any] = PROJECT["tool"]["flwr"]["app"]["config"]
-# How long the SuperLink may take to start, in seconds
+# How long the SuperLink may take to start, and a command of Flower to answer, in seconds
 PATIENCE = 120.0
+# The longest path of a folder for sockets, whose own paths may have 104 characters on macOS
+SHORT = 60
 CONNECTION = "cflkit"
 
 
@@ -83,6 +81,8 @@ class Demo:
         self.dataset, self.version, self.samples = dataset, version, samples
         self.names = [f"client-{client:02d}" for client in range(clients)]
         self.config, self.settings = {**DEFAULTS, **config}, folder / "settings.toml"
+        self.run_config = folder / "run.toml"
+        self.lock = filelock.FileLock(folder / ".lock", timeout=0)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def prepare(self) -> Federation:
@@ -96,11 +96,16 @@ class Demo:
         DatasetError, PartitionError, ValueError
             The data, the version or the methods are unknown or do not fit.
         DemoError
-            The folder has files of somebody else.
+            The folder has files of somebody else, or another run uses it.
         """
-        if self.folder.exists() and any(self.folder.iterdir()) and not self.settings.exists():
+        found = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
+        if found - {".lock"} and not self.settings.exists():
             raise DemoError(f"{self.folder} has other files; name a new or an empty folder")
         self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.lock.acquire()
+        except filelock.Timeout as error:
+            raise DemoError(f"another run uses {self.folder}; name another folder") from error
         line_up_of(str(self.config["methods"]))  # a wrong method is told before anything starts
         images, partition = shifts.make(
             datasets.load(self.dataset),
@@ -163,8 +168,13 @@ class Demo:
 
     def start(self) -> None:
         """Start the SuperLink, tell it the nodes' keys, and start all nodes."""
-        # The path of a socket may have 108 characters at most, and the demonstration's may be long
-        self.sockets = Path(tempfile.mkdtemp(prefix="cflkit-"))
+        short = len(tempfile.gettempdir()) <= SHORT
+        self.sockets = Path(tempfile.mkdtemp(prefix="cflkit-", dir=None if short else "/tmp"))
+        self.guard = subprocess.Popen(
+            [sys.executable, "-m", "cflkit.flower.guard", str(self.sockets)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # what ends this process should not end its guard
+        )
         with contextlib.ExitStack() as stack:  # ports that no process uses
             free = [stack.enter_context(socket.socket()) for _ in ("server", *self.names)]
             for own in free:
@@ -177,6 +187,7 @@ class Demo:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
             "CFLKIT_THREADS": "1",
+            MARK: str(self.sockets),
             # The commands of the environment that runs this
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
@@ -196,12 +207,17 @@ class Demo:
         )
         end = time.monotonic() + PATIENCE
         while not answers(self.port):
-            if time.monotonic() > end or self.processes["server"].poll() is not None:
+            self.check_alive()
+            if time.monotonic() > end:
                 raise DemoError(f"the SuperLink did not start; see {self.folder / 'server.log'}")
             time.sleep(0.2)
         keys = [str(self.keys / f"{name}.pub") for name in self.names]
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda key: self.flwr("supernode", "register", key, CONNECTION), keys))
+            told = pool.map(lambda key: self.flwr("supernode", "register", key, CONNECTION), keys)
+            numbers = ", ".join(str(own["node-id"]) for own in told)
+        # The settings, and which key is whose; Flower takes one file
+        agreed = self.settings.read_text(encoding="utf-8")
+        self.run_config.write_text(agreed.replace('nodes = ""', f'nodes = "{numbers}"'), "utf-8")
         for client, port in enumerate(node_ports):
             self.start_node(client, port)
 
@@ -210,7 +226,12 @@ class Demo:
         name = self.names[client]
         data, own = self.folder / f"{name}.npz", self.sockets / f"{name}.socket"
         resident = (sys.executable, "-m", "cflkit.flower.resident", str(own))
-        self.launch(f"{name}-data", *resident, "--client", str(client), "--data", str(data))
+        self.launch(
+            f"{name}-data",
+            *resident,
+            *("--client", str(client), "--data", str(data), "--agreed", str(self.settings)),
+            *("--shared-seed", str(self.config["seed"])),  # as in the simulation
+        )
         self.launch(
             name,
             "flower-supernode",
@@ -232,6 +253,14 @@ class Demo:
                 start_new_session=True,  # so that `kill` also ends its children
             )
 
+    def check_alive(self) -> None:
+        """Raise a `DemoError` if a process has ended by itself, with the end of its log."""
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                path = self.folder / f"{name}.log"
+                end = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
+                raise DemoError(f"the process {name} has ended; {path} ends: {' / '.join(end)}")
+
     def kill(self, name: str) -> None:
         """End a process and its children at once, as a power cut would."""
         process = self.processes.pop(name)
@@ -240,15 +269,23 @@ class Demo:
         process.wait()
 
     def stop(self) -> None:
-        """End all processes, and remove their sockets."""
+        """End all processes, and remove their sockets; others may use the folder."""
         for name in list(self.processes):
             self.kill(name)
-        shutil.rmtree(self.sockets, ignore_errors=True)
+        if hasattr(self, "guard"):
+            self.guard.communicate()  # it ends what is left, and removes the sockets
+            del self.guard
+        self.lock.release()
 
     def flwr(self, *command: str) -> dict[str, Any]:
         """Run a command of Flower and return its answer; a `DemoError` tells why it failed."""
         whole = ("flwr", *command, "--format", "json")
-        done = subprocess.run(whole, env=self.environment, capture_output=True, text=True)
+        try:
+            done = subprocess.run(
+                whole, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DemoError(f"{' '.join(whole)} did not answer in {PATIENCE:g} seconds") from error
         _, brace, answer = done.stdout.partition("{")
         told = json.loads(brace + answer) if brace else {}
         if not told.get("success"):
@@ -257,12 +294,13 @@ class Demo:
 
     def submit(self) -> str:
         """Start the run; return its number."""
-        config = str(self.settings)
+        config = str(self.run_config)
         return self.flwr("run", str(APP), CONNECTION, "--run-config", config)["run-id"]
 
     def wait(self, number: str) -> str:
         """Wait until a run has ended; return its status."""
         while True:
+            self.check_alive()
             [found] = self.flwr("ls", CONNECTION, "--run-id", number)["runs"]
             if found["status"].startswith("finished"):
                 return found["status"]

@@ -73,6 +73,11 @@ def unpacked(records: RecordDict) -> dict[str, Any]:
         raise ValueError(f"a message that cannot be read: {error!r}") from error
 
 
+def one_line(text: str) -> str:
+    """Return a text of somebody else as one line that is not long."""
+    return " ".join(text.split())[:400]
+
+
 def put_together(part: Any, arrays: Any) -> Any:
     """Return the value that `taken_apart` took apart."""
     if not isinstance(part, dict):

@@ -1,4 +1,4 @@
-"""The client's side: its data, and its answers to requests.
+"""The client's side: its data, and its answers to the requests to which its owner has agreed.
 
 A node has one client's data in a file of its own. It builds a `Federation` with this one client,
 under the number that the client has in the whole federation. Batch orders depend on this number and
@@ -7,23 +7,27 @@ the seed, so the node trains exactly as the simulation does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import RecordDict
+from flwr.common.logger import log
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cflkit.datasets import DatasetError, ImageSet
 from cflkit.datasets.files import read_arrays
-from cflkit.datasets.own_data import as_features, as_images, as_labels
+from cflkit.datasets.own_data import as_features, as_images
 from cflkit.federation import Diverged, Federation, Jobs, LocalTraining
-from cflkit.flower.answers import QUESTIONS, name_of
-from cflkit.flower.messages import packed, unpacked
+from cflkit.flower.agreement import Agreement, Refused
+from cflkit.flower.answers import QUESTIONS, TOLD, name_of
+from cflkit.flower.messages import one_line, packed, unpacked
 from cflkit.flower.setting import Setting
 from cflkit.partition import Partition
 
@@ -33,7 +37,7 @@ NOTHING: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
 def save(path: Path, images: ImageSet, partition: Partition, client: int) -> Path:
-    """Write the file of one client of a partition, which `read` reads."""
+    """Write the file of one client of a partition, which its owner alone can read."""
     arrays: dict[str, NDArray[Any]] = {}
     # Features are held as images of one pixel (`as_features`)
     kind = "features" if images.shape[1:] == (1, 1) else "images"
@@ -42,16 +46,19 @@ def save(path: Path, images: ImageSet, partition: Partition, client: int) -> Pat
         samples = images.images[index].numpy()
         arrays[f"{split}_{kind}"] = samples if kind == "images" else samples.reshape(len(index), -1)
         arrays[f"{split}_labels"] = images.labels[index].numpy()
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
     return path
 
 
-def samples_in(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
+def samples_in(path: Path, names: Sequence[str] = ()) -> dict[str, tuple[Tensor, Tensor]]:
     """Read a client's file: for each split, the images (or features) and the labels.
 
     It is an ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
     perhaps for ``validation`` and ``backdoor``. Images have the types of one's own data
-    (`cflkit.datasets.own_data`). Instead of images there may be features ``[n, d]``.
+    (`cflkit.datasets.own_data`). Instead of images there may be features ``[n, d]``. Where the
+    federation names its classes, labels are these ``names``, and otherwise their numbers.
 
     Raises
     ------
@@ -77,12 +84,37 @@ def samples_in(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
                 f"{path}: {name} has {len(samples)} rows, but the labels have the shape "
                 f"{labels.shape}"
             )
-        # A client may have no sample in a split
-        own = as_labels(labels, f"{path}: {split}_labels", every=False) if len(samples) else NOTHING
+        own = numbers_of(labels, names, f"{path}: {split}_labels")
         found[split] = samples, torch.from_numpy(own)
     if len({(samples.dtype, samples.shape[1:]) for samples, _ in found.values()}) > 1:
         raise DatasetError(f"{path}: all splits must have samples of one type and one shape")
     return found
+
+
+def numbers_of(labels: NDArray[Any], names: Sequence[str], what: str) -> NDArray[np.int64]:
+    """Return the federation's numbers of a client's labels ``[n]``.
+
+    A client must not number its classes itself: another one may have other classes.
+    """
+    flat = labels.reshape(-1)
+    if len(flat) != len(labels):
+        raise DatasetError(f"{what} have the shape {labels.shape}; give one label per sample")
+    if not len(flat):  # a client may have no sample in a split
+        return NOTHING
+    if not names:
+        if not np.issubdtype(labels.dtype, np.integer):
+            raise DatasetError(
+                f"{what} have the type {labels.dtype}; give the numbers that the classes have in "
+                "the whole federation, or let its setting 'classes' name them, as \"cat, dog\""
+            )
+        return flat.astype(np.int64)
+    given = flat.tolist()
+    if unknown := sorted({str(label) for label in given} - {*names}):
+        raise DatasetError(
+            f"{what} are {', '.join(unknown[:5])}, but the classes of this federation are "
+            f"{', '.join(names)}; give these names"
+        )
+    return np.array([names.index(str(label)) for label in given], dtype=np.int64)
 
 
 @lru_cache(maxsize=1)
@@ -108,7 +140,7 @@ def federation_of(
     """
     if not 0 <= client < setting.clients:
         raise DatasetError(f"clients are numbered from 0 to {setting.clients - 1}, not {client}")
-    splits = samples_in(data)
+    splits = samples_in(data, setting.names)
     pool, labels = map(torch.cat, zip(*splits.values(), strict=True))
     images = ImageSet(data.stem, pool, labels, pool[:0], labels[:0], setting.classes, files={})
     if images.shape != setting.shape:
@@ -148,19 +180,46 @@ def jobs_from(sent: dict[str, Any], client: int) -> Jobs:
 
 
 def answered(
-    content: RecordDict, client: int, data: Path, shared_seed: int | None = None
+    content: RecordDict,
+    client: int,
+    data: Path,
+    shared_seed: int | None = None,
+    agreement: Agreement | None = None,
 ) -> RecordDict:
-    """Answer the content of a message; the other arguments are those of `federation_of`."""
-    request = unpacked(content)
-    sent = request["setting"]
-    setting = Setting(**sent | {"training": LocalTraining(**sent["training"])})
+    """Answer the content of a message; client, data and seed are those of `federation_of`.
+
+    Raises
+    ------
+    Refused
+        The message is not within the agreement, or there is none; this is also logged.
+    """
+    if agreement is None:
+        raise refused(client, "this node has agreed to nothing")
+    if agreement.hidden and shared_seed is None:
+        raise refused(client, "this node knows no shared seed, which would hide its embeddings")
     changed = data.stat().st_mtime_ns
-    federation = federation_of(setting, data, client, changed, shared_seed)
-    return packed({"answer": answer_to(request, federation, client)})
+    own = federation_of(agreement.setting, data, client, changed, shared_seed)
+    try:
+        request = unpacked(content)
+        why = agreement.refusal(request, own, client)
+    # Whatever a server sends, it gets no answer from here, and the node goes on
+    except Exception as error:
+        raise refused(client, f"it cannot be read: {error!r}") from error
+    if why:
+        raise refused(client, why)
+    agreement.answered[request["kind"]] += request["kind"] != "hello"
+    return packed({"answer": answer_to(request, own, client)})
+
+
+def refused(client: int, why: str) -> Refused:
+    """Log that a message is refused; return the error."""
+    error = Refused(one_line(f"client {client} refuses a message of the server: {why}"))
+    log(WARNING, "%s", error)
+    return error
 
 
 def answer_to(request: dict[str, Any], federation: Federation, client: int) -> Any:
-    """Return the answer to a request; where it has jobs, one part per job."""
+    """Return the answer to a request that was not refused; one part per job, if it has jobs."""
     match request:
         case {"kind": "hello"}:
             splits = federation.partition.splits
@@ -171,8 +230,10 @@ def answer_to(request: dict[str, Any], federation: Federation, client: int) -> A
                 return federation.train(jobs_from(sent, client), order)
             except Diverged as error:
                 return error.trained  # the server sees whether they are finite
-        case {"kind": "losses", "jobs": sent, "split": split}:
-            return federation.losses(jobs_from(sent, client), split)
+        case {"kind": "losses", "jobs": sent, "split": split, "told": name, "options": options}:
+            told = {name_of(own): own for own in TOLD}[name]
+            tell = None if told is None else partial(told, **options)
+            return federation.losses(jobs_from(sent, client), split, tell)
         case {"kind": "ask", "jobs": sent, "question": name, "options": options}:
             question = {name_of(own): own for own in QUESTIONS}[name]
             return federation.ask(question, jobs_from(sent, client), **options)
@@ -181,4 +242,4 @@ def answer_to(request: dict[str, Any], federation: Federation, client: int) -> A
             rows = dict(zip(keys, models, strict=True))
             found = federation.scores(rows, pairs, request["split"])
             return [found[pair] for pair in pairs]
-    raise ValueError(f"nodes do not answer requests of the kind {request['kind']!r}")
+    raise AssertionError(request["kind"])

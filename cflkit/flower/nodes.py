@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from logging import INFO, WARNING
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from flwr.app import Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
+from pydantic import Field, ValidationError
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from cflkit._bounds import STRICT, Natural
 from cflkit.federation import ClientsAbsent
-from cflkit.flower.messages import packed, unpacked
+from cflkit.flower.messages import one_line, packed, unpacked
 from cflkit.flower.setting import Setting
 
 # Flower's type of each kind of message
@@ -23,6 +26,20 @@ TYPES = {"train": "train", "scores": "evaluate"}
 POLL = 0.2
 # After how many seconds the server asks a node again whose hello it could not use
 AGAIN = 10.0
+
+
+# No client has more samples; one that says so would have all the weight in a mean
+MOST_SAMPLES = 10**6
+Split = Literal["train", "test", "validation", "backdoor"]
+Count = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Hello:
+    """What a node says of itself: its client's number, and its samples in each split."""
+
+    client: Natural
+    samples: dict[Split, Count]
 
 
 class NoAnswer(Exception):
@@ -40,6 +57,9 @@ class Nodes:
         The facts on which server and nodes agree, which every message has.
     timeout, wait : float
         How long to wait for an answer, and for all clients at the start, in seconds.
+    numbers : sequence of int, optional
+        ``[m]``, the number that Flower has given to the key of each client's node. A node with
+        another key cannot say that it is this client. By default, whoever says it first is.
 
     Attributes
     ----------
@@ -60,7 +80,15 @@ class Nodes:
         Not all clients have said hello in time.
     """
 
-    def __init__(self, grid: Grid, setting: Setting, timeout: float, wait: float) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        setting: Setting,
+        timeout: float,
+        wait: float,
+        numbers: Sequence[int] | None = None,
+    ) -> None:
+        self.owners = None if numbers is None else {n: c for c, n in enumerate(numbers)}
         self.grid, self.setting, self.timeout = grid, setting, timeout
         self.log: list[dict[str, Any]] = []
         self.of: dict[int, int] = {}
@@ -104,6 +132,8 @@ class Nodes:
         Their answers are read when this is called again.
         """
         connected = set(self.grid.get_node_ids())
+        if self.owners is not None:
+            connected &= self.owners.keys()
         for client, node in list(self.of.items()):
             if node not in connected:
                 self._lose(client, "its node has disconnected")
@@ -119,6 +149,8 @@ class Nodes:
                 self._admit(node, self._answer_of(reply, -1, "hello"))
             except NoAnswer as error:
                 self._refused[node] = str(error), time.monotonic()
+                if self.owners is not None:
+                    self.faults[self.owners[node]] = f"its hello was refused: {error}"
                 log(WARNING, "node %s does not take part: %s", node, error)
         for message, (_, since) in list(self._greeted.items()):
             if time.monotonic() - since > self.timeout:  # a node that has come back is asked again
@@ -126,13 +158,18 @@ class Nodes:
 
     def _admit(self, node: int, said: Any) -> None:
         """Read the hello of a node; raise `NoAnswer` if it is of no use."""
-        match said:
-            case {"client": int(client), "samples": {"train": int(), "test": int()} as samples}:
-                pass
-            case _:
-                raise NoAnswer("it does not say which client it is")
-        if not 0 <= client < self.setting.clients or client in self.of:
+        try:
+            hello = Hello(**said)
+        except (TypeError, ValidationError) as error:
+            raise NoAnswer("it does not say which client it is, with how many samples") from error
+        client, samples = hello.client, {str(own): n for own, n in hello.samples.items()}
+        if self.owners is not None and self.owners[node] != client:
+            whose = self.owners[node]
+            raise NoAnswer(f"it says that it is client {client}, with the key of client {whose}")
+        if client >= self.setting.clients or client in self.of:
             raise NoAnswer(f"it says that it is client {client}")
+        if "test" not in samples or not samples.get("train"):
+            raise NoAnswer(f"client {client} does not say that it has samples to train and to test")
         if samples != self.samples.setdefault(client, samples):
             raise NoAnswer(f"client {client} has come back with other data")
         self.of[client] = node
@@ -177,7 +214,8 @@ class Nodes:
                     self._answers[keys[client]] = parts
                 else:
                     what = requests[client].get("question", kind)
-                    self._lose(client, f"its answer to {what!r} has a wrong form or is not finite")
+                    wrong = "has a wrong form or is not finite, or is out of range"
+                    self._lose(client, f"its answer to {what!r} {wrong}")
             time.sleep(POLL if waiting else 0)
         for node in waiting.values():
             self._lose(asked[node], f"it did not answer within {self.timeout:g} seconds")
@@ -210,12 +248,12 @@ class Nodes:
     def _answer_of(self, reply: Message, client: int, kind: str) -> Any:
         """Return the answer in a reply; raise `NoAnswer` if there is none."""
         if reply.has_error():
-            raise NoAnswer(f"it failed: {reply.error.reason}")
+            raise NoAnswer(one_line(f"it failed: {reply.error.reason}"))
         self._note(client, kind, "up", reply.content)
         try:
             return unpacked(reply.content)["answer"]
         except (KeyError, ValueError) as error:
-            raise NoAnswer(f"its answer cannot be read: {error!r}") from error
+            raise NoAnswer(one_line(f"its answer cannot be read: {error!r}")) from error
 
     def _note(self, client: int, kind: str, direction: str, content: RecordDict) -> None:
         """Write a message into the log."""

@@ -19,8 +19,9 @@ from torch import Tensor
 from cflkit.federation import ClientsAbsent, Diverged, Jobs, Server, check_finite
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.interface import Hook, Pair, Scores
+from cflkit.federation.requests import Tell
 from cflkit.federation.seeds import drawn
-from cflkit.flower.answers import QUESTIONS, is_array, name_of
+from cflkit.flower.answers import LARGEST, QUESTIONS, TOLD, is_array, name_of
 from cflkit.flower.node import sent_jobs
 from cflkit.flower.nodes import Nodes
 from cflkit.flower.setting import Setting
@@ -36,7 +37,7 @@ class RemoteFederation:
 
     Parameters
     ----------
-    grid, setting, timeout, wait
+    grid, setting, timeout, wait, numbers
         See `Nodes`.
     per_round : int, optional
         The number of clients that take part in a round; by default all.
@@ -64,6 +65,7 @@ class RemoteFederation:
         timeout: float = 600.0,
         wait: float = 600.0,
         absent_allowed: bool = False,
+        numbers: Sequence[int] | None = None,
     ) -> None:
         self.absent_allowed = absent_allowed
         self.clients, self.seed, self.training = setting.clients, setting.seed, setting.training
@@ -76,7 +78,7 @@ class RemoteFederation:
             setting.model, setting.shape, setting.classes, self.seed, self.device
         )
         self.parameters, self.initial = self.blueprint.parameters, self.blueprint.initial
-        self.nodes = Nodes(grid, setting, timeout, wait)
+        self.nodes = Nodes(grid, setting, timeout, wait, numbers)
         samples = [self.num_samples(client) for client in range(self.clients)]
         self.sizes = torch.tensor(samples, dtype=torch.float32)
         self.server = Server(self)
@@ -116,21 +118,25 @@ class RemoteFederation:
         def fits(job: int, model: Any) -> bool:
             # Where nobody may be absent, a model that is not finite ends its methods, not the run
             finite = self.absent_allowed
-            return isinstance(model, Tensor) and is_array(model, width, finite=finite)
+            return is_array(model, torch.float32, width, finite=finite)
 
         models = self._ask_all(jobs, "train", fits, order=round)
         trained = torch.stack(models) if models else torch.empty(0, width)
+        # In a mean with such a model, those of the others would seem to have diverged later
+        trained[trained.abs() > LARGEST] = torch.inf
         check_finite(trained, jobs, round)
         return trained
 
-    def losses(self, jobs: Jobs, split: str = "train") -> list[Tensor]:
-        """Let clients compute losses."""
+    def losses(self, jobs: Jobs, split: str = "train", told: Tell | None = None) -> list[Tensor]:
+        """Let clients compute losses, and tell them or what a method needs of them."""
+        what, options = (None, {}) if told is None else (told.func, told.keywords)
+        name = name_of(what)
         counts = [self.num_samples(client, split) for client in jobs.client_of.tolist()]
 
-        def fits(job: int, values: Any) -> bool:
-            return isinstance(values, Tensor) and is_array(values, counts[job])
+        def fits(job: int, row: Any) -> bool:
+            return TOLD[what].fits(row, counts[job])
 
-        return self._ask_all(jobs, "losses", fits, split=split)
+        return self._ask_all(jobs, "losses", fits, split=split, told=name, options=options)
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let clients answer a question that is safe to answer (`name_of`)."""
@@ -138,7 +144,7 @@ class RemoteFederation:
 
         def fits(job: int, answer: Any) -> bool:
             about = (jobs.of(job, "about"),) if "about" in jobs.columns else ()
-            return QUESTIONS[question](answer, self.blueprint, *about, **options)
+            return QUESTIONS[question].fits(answer, self.blueprint, *about, **options)
 
         return self._ask_all(jobs, "ask", fits, question=name, options=dict(options))
 
@@ -159,7 +165,8 @@ class RemoteFederation:
             }
 
         def fits(pair: Pair, answer: Any) -> bool:
-            return isinstance(answer, tuple) and [*map(type, answer)] == [float, float]
+            form = type(answer) is tuple and [*map(type, answer)] == [float, float]
+            return form and all(0 <= score <= 1 for score in answer)
 
         found = self.nodes.answers("scores", requests, own, fits)
         self._check([] if self.absent_allowed else [c for c in own if c not in self.nodes.of])
@@ -204,6 +211,10 @@ def converse_with_present(
         except ClientsAbsent as error:
             if not there.intersection(error.clients):
                 raise ClientsAbsent(error.clients, federation.nodes.faults) from error
+        except ValueError as error:  # a method that cannot do without them, as PACFL at its start
+            if absent := federation.nodes.absent():
+                raise ClientsAbsent(absent, federation.nodes.faults) from error
+            raise
         for name, method in methods.items():
             method.restore(copy.deepcopy(before[name]))
         history.requested, history.trained = counts

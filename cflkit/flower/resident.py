@@ -1,6 +1,8 @@
 """A process that keeps a client's data and torch loaded, and answers the messages to its node.
 
-    python -m cflkit.flower.resident SOCKET --client 3 --data hospital-3.npz
+    python -m cflkit.flower.resident SOCKET --client 3 --data hospital-3.npz --agreed settings.toml
+
+It answers only what the file of settings allows, to which the owner of the data has agreed.
 
 The node passes its messages on through the socket (`cflkit.flower.client_app`). The socket and the
 key beside it can be read by this user alone.
@@ -16,21 +18,28 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 
 from cflkit.datasets import DatasetError
+from cflkit.flower.agreement import Agreement
 from cflkit.flower.client_app import FAILED, WORKED, as_bytes, from_bytes, key_of
-from cflkit.flower.node import answered, samples_in
+from cflkit.flower.node import answered, federation_of
 
 
-def serve(socket: Path, client: int, data: Path, shared_seed: int | None) -> None:
+def serve(socket: Path, client: int, data: Path, agreed: Path, shared_seed: int | None) -> None:
     """Answer messages until the process is ended; whoever has a wrong key gets no answer.
 
     Raises
     ------
     DatasetError
-        The client's file cannot be used.
+        The client's file cannot be used, or does not fit the settings.
+    ValueError
+        The settings are wrong, or need a shared seed.
     OSError
-        The socket cannot be created.
+        A file cannot be read, or the socket cannot be created.
     """
-    samples_in(data)  # a wrong file is told now, and not only to the server
+    agreement = Agreement.read(agreed)
+    if agreement.hidden and shared_seed is None:
+        raise ValueError("clients hide their embeddings with a shared seed; give --shared-seed")
+    # A wrong file is told now, and not only to the server
+    federation_of(agreement.setting, data, client, data.stat().st_mtime_ns, shared_seed)
     key = secrets.token_bytes(32)
     for path in (socket, key_of(socket)):
         path.unlink(missing_ok=True)
@@ -38,18 +47,25 @@ def serve(socket: Path, client: int, data: Path, shared_seed: int | None) -> Non
     key_of(socket).write_bytes(key)
     with Listener(str(socket), authkey=key) as listener:
         socket.chmod(0o600)
-        print(f"client {client} listens", flush=True)
+        print(f"client {client} listens", *agreement.lines(), sep="\n", flush=True)
         while True:
             hung_up = suppress(EOFError, ConnectionError, AuthenticationError)
             with hung_up, listener.accept() as connection:
-                answer_one(connection, client, data, shared_seed)
+                answer_one(connection, client, data, shared_seed, agreement)
 
 
-def answer_one(connection: Connection, client: int, data: Path, shared_seed: int | None) -> None:
+def answer_one(
+    connection: Connection,
+    client: int,
+    data: Path,
+    shared_seed: int | None,
+    agreement: Agreement,
+) -> None:
     """Answer one message; an error becomes the answer."""
     content = connection.recv_bytes()
     try:
-        said = WORKED, as_bytes(answered(from_bytes(content), client, data, shared_seed))
+        answer = answered(from_bytes(content), client, data, shared_seed, agreement)
+        said = WORKED, as_bytes(answer)
     except Exception as error:
         said = FAILED, f"{type(error).__name__}: {error}".encode()
     for part in said:
@@ -62,10 +78,13 @@ def main() -> None:
     parser.add_argument("socket", type=Path, help="the path of the socket to create")
     parser.add_argument("--client", type=int, required=True, help="the number of the client")
     parser.add_argument("--data", type=Path, required=True, help="the client's file")
+    parser.add_argument(
+        "--agreed", type=Path, required=True, help="the settings of the run that may be answered"
+    )
     parser.add_argument("--shared-seed", type=int, help="the number that the clients share")
     try:
         serve(**vars(parser.parse_args()))
-    except (DatasetError, OSError) as error:
+    except (DatasetError, OSError, ValueError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:
         print("ended")

@@ -5,16 +5,21 @@ Its settings are the values of ``[tool.flwr.app.config]`` in the app's ``pyproje
 - ``output``: a folder for the results and the checkpoint. A run that ended early goes on from
   there when it is started again with the same settings.
 - ``clients``: the number of clients; the run waits until all have connected.
+- ``nodes``: for each client, in order, the number that ``flwr supernode register`` has printed for
+  the key of its node; separated by commas. So no node can say that it is another client.
 - ``clients-per-round``: how many of them take part in a round; 0 for all.
 - ``rounds``: the number of rounds.
 - ``methods``: YAML; for each row of the results, the name of a method and its options, such as
   ``{IFCA: {method: ifca, k: 4}}``.
-- ``model``, ``shape``, ``classes``, ``seed``: see `cflkit.flower.setting.Setting`.
+- ``model``, ``shape``, ``classes``, ``seed``: see `cflkit.flower.setting.Setting`. The classes are
+  a number, or their names, separated by commas.
 - ``epochs``, ``batch-size``, ``optimizer``, ``lr``, ``momentum``: the local training.
 - ``wait``: how long to wait for all clients at the start, in seconds.
 - ``timeout``: how long to wait for an answer, in seconds.
 - ``absent``: ``end`` to end the run when a client does not answer, or ``leave`` to go on without it
   where all methods allow this.
+
+Each node has a copy of these settings, to which its owner has agreed (`cflkit.flower.agreement`).
 """
 
 from __future__ import annotations
@@ -24,27 +29,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import filelock
 import pandas as pd
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from cflkit import methods, simulation
+from cflkit import simulation
 from cflkit.flower.remote import RemoteFederation, converse_with_present
-from cflkit.flower.setting import Setting
-from cflkit.methods import Method
-from cflkit.reproduce.parameters import ParameterError
-from cflkit.reproduce.values import parse_yaml
+from cflkit.flower.setting import Setting, line_up_of, rounds_of
 from cflkit.simulation.lockstep import converse
 
 app = ServerApp()
-CLUSTERS_SAMPLES = "its clients cluster their samples, and here they train classifiers"
-# The methods that nodes cannot run, and why
-ONLY_SIMULATED = {
-    "fedrc": "its server would need the labels of the clients' samples",
-    "fedcref": CLUSTERS_SAMPLES,
-    "fedcref-variant": CLUSTERS_SAMPLES,
-}
 
 
 @app.main()
@@ -56,9 +52,12 @@ def main(grid: Grid, context: Context) -> None:
     output = Path(str(context.run_config["output"]))
     output.mkdir(parents=True, exist_ok=True)
     reason = output / "error.txt"
-    reason.unlink(missing_ok=True)
     try:
-        federate(grid, context.run_config, output)
+        with filelock.FileLock(output / ".lock", timeout=0):
+            reason.unlink(missing_ok=True)
+            federate(grid, context.run_config, output)
+    except filelock.Timeout as error:
+        raise RuntimeError(f"another run writes into {output}") from error
     except Exception as error:
         reason.write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
         raise
@@ -76,8 +75,7 @@ def federate(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
     """
     if config["absent"] not in ("end", "leave"):
         raise ValueError(f"absent must be end or leave, not {config['absent']!r}")
-    if (rounds := int(config["rounds"])) < 1:
-        raise ValueError(f"rounds must be 1 or more, not {rounds}")
+    rounds = rounds_of(config)
     line_up, checkpoint = line_up_of(str(config["methods"])), output / "checkpoint.pt"
     leave = config["absent"] == "leave"
     federation = RemoteFederation(
@@ -87,6 +85,7 @@ def federate(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
         timeout=float(config["timeout"]),
         wait=float(config["wait"]),
         absent_allowed=leave,
+        numbers=numbers_of(config),
     )
     try:
         history = simulation.run(
@@ -107,20 +106,12 @@ def federate(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
     checkpoint.unlink(missing_ok=True)
 
 
-def line_up_of(text: str) -> dict[str, Method]:
-    """Build the methods of the setting ``methods``; a `ValueError` says which one cannot be."""
-    try:
-        described = parse_yaml("methods", text)
-    except ParameterError:
-        described = None
-    if not isinstance(described, dict) or not described:
-        raise ValueError("methods must be YAML such as {OCFL: {method: ocfl}}")
-    found = {}
-    for name, own in described.items():
-        if not isinstance(own, dict) or not isinstance(own.get("method"), str):
-            raise ValueError(f"{name} needs the name of a method, as {{{name}: {{method: ocfl}}}}")
-        method = own.pop("method")
-        if method in ONLY_SIMULATED:
-            raise ValueError(f"{name} does not run over a network: {ONLY_SIMULATED[method]}")
-        found[name] = methods.make(method, **own)
-    return found
+def numbers_of(config: Mapping[str, Any]) -> list[int]:
+    """Return the number of each client's node; a `ValueError` says that they cannot be."""
+    given = [part.strip() for part in str(config["nodes"]).split(",")]
+    if not all(map(str.isdecimal, given)) or not len({*given}) == len(given) == config["clients"]:
+        raise ValueError(
+            "nodes must be the numbers that 'flwr supernode register' has printed for the keys of "
+            f"the {config['clients']} clients, in their order, not {config['nodes']!r}"
+        )
+    return [int(number) for number in given]

@@ -128,6 +128,13 @@ class Method:
         """Return the smallest number of samples that each client must have, by split."""
         return {}
 
+    def asks(self) -> list[Request]:
+        """Return what clients are asked for besides usual trainings, as requests to nobody.
+
+        Clients that are elsewhere answer these and no others (`cflkit.flower`).
+        """
+        return []
+
     def needs_everyone(self, t: int) -> None:
         """Raise a `ValueError` if not all clients answer in round ``t``."""
         answering = self.server.reachable(t)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, NonNegative, Positive, PositiveShare, Sample
 from cflkit.divergence import earth_movers_distance
-from cflkit.federation import Ask, Jobs, Request, Server, Train, usable_cores
+from cflkit.federation import NOBODY, Ask, Jobs, Request, Server, Train, usable_cores
 from cflkit.federation.training import blas_libraries
 from cflkit.methods.base import Method, Weighting, average_updates, client_weights
 from cflkit.methods.emd_cfl_clients import Embeddings, other_sends, owner_sends
@@ -71,6 +71,13 @@ class EMDCFL(Method):
         """Return the samples that a client's own two sides of a distance need."""
         return {"train": 2, "validation": 1}
 
+    def asks(self) -> list[Request]:
+        """Return the two questions to the clients of a pair."""
+        asked, answered = self.questions
+        sampling = self.sampling()
+        owner = Ask(NOBODY, question=asked, options=sampling | {"sinkhorn": self.sinkhorn})
+        return [owner, Ask(NOBODY, question=answered, options=sampling)]
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Give every client the initial model (lines 2 and 3)."""
         super().setup(server, initial)
@@ -117,14 +124,11 @@ class EMDCFL(Method):
     def scored(self, owner: int, others: Tensor) -> Generator[Request, Any, Tensor]:
         """Return the scores of a client with others, where its model embeds both sides."""
         model, one = self.embedders[owner][None], torch.tensor([0])
-        asked, answered = self.questions
-        options = self.sampling()
+        asked, answered = self.asks()
         jobs = Jobs(model, one, torch.tensor([owner]), about=[tuple(others.tolist())])
-        [(reference, own)] = yield Ask(
-            jobs, question=asked, options=options | {"sinkhorn": self.sinkhorn}
-        )
+        [(reference, own)] = yield asked.only(jobs)
         jobs = Jobs(model, torch.zeros_like(others), others, about=[owner] * len(others))
-        theirs = yield Ask(jobs, question=answered, options=options)
+        theirs = yield answered.only(jobs)
 
         def score(pair: int) -> float:
             return server_sees(own[pair], theirs[pair], reference, self.sinkhorn)

@@ -163,6 +163,10 @@ class EMDOracle(EMDCFL):
         """Return that no samples are needed, since none are compared."""
         return {}
 
+    def asks(self) -> list[Request]:
+        """Return nothing, since nothing is measured."""
+        return []
+
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of EMD-CFL without recording scores, since these are only the truth."""
         yield from super().round(t)

@@ -183,7 +183,7 @@ def converse(
     talks = {name: Conversation(method, t, until_settled) for name, method in methods.items()}
     while waiting := {name: talk.request for name, talk in talks.items() if talk.request}:
         asked = next_to_answer(waiting, federation)
-        keys = {name: request.jobs.keys() for name, request in asked.items()}
+        keys = {name: request.keys() for name, request in asked.items()}
         answers = answered_once(asked, keys, federation, t, history)
         for name in asked:
             talks[name].answer(answers, keys[name], shared=len(asked) > 1)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
 from cflkit.divergence import coordinates
-from cflkit.federation import Ask, Jobs, Request, Server, Train, check_finite
+from cflkit.federation import Request, Server, Train
 from cflkit.methods.base import Method, Weighting, local_updates
-from cflkit.methods.baselines.questions import loss_gradient
+from cflkit.methods.baselines.questions import gradient_of, reports
 from cflkit.methods.baselines.relabelling import relabelled
 
 
@@ -69,6 +69,10 @@ class CFLGP(Method):
         """Return whether there are no more reports: the next is due at a multiple of the period."""
         return self.stops is not None and -(-self.rounds // self.period) * self.period >= self.stops
 
+    def asks(self) -> list[Request]:
+        """Return the question for gradients, if these are reported."""
+        return [gradient_of(self.samples)] if self.report == "gradient" else []
+
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of FedAvg within each cluster, with a new clustering if reports are due."""
         due = t % self.period == 0 and not self.settled
@@ -89,11 +93,8 @@ class CFLGP(Method):
     def ask_for_gradients(self, t: int) -> Generator[Request, Any, None]:
         """Add all clients' gradients at one model to the profiles."""
         cycle, chosen = divmod(t // self.period, len(self.models))
-        everyone = torch.arange(self.server.clients)
-        jobs = Jobs(self.models[chosen][None], torch.zeros_like(everyone), everyone)
-        found = yield Ask(jobs, question=loss_gradient, options={"samples": self.samples})
-        check_finite(gradients := torch.stack(found), jobs, t)
-        self.extend_profiles(gradients, torch.full_like(everyone, chosen), 1 / (cycle + 1))
+        rows = torch.full((self.server.clients,), chosen)
+        self.extend_profiles((yield from reports(self, rows, t)), rows, 1 / (cycle + 1))
 
     def extend_profiles(self, reports: Tensor, parts: Tensor, weight: float) -> None:
         """Move one part of each client's profile towards its report (``[m, D]``)."""
@@ -102,8 +103,7 @@ class CFLGP(Method):
 
     def cluster(self) -> np.ndarray[Any, Any]:
         """Cluster the profiles in the space of their first k singular vectors, by k-means."""
-        k = len(self.models)
-        means = KMeans(k, n_init=10, random_state=0)
+        means = KMeans(k := len(self.models), n_init=10, random_state=0)
         found = means.fit_predict(coordinates(self.profile.flatten(1))[:, :k])
         # Numbers decide which model a new cluster gets: they must not depend on the clients' order
         rank = np.linalg.norm(means.cluster_centers_, axis=1).argsort().argsort()

@@ -7,7 +7,7 @@ EMD-CFL's comparison describes and runs it.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -16,8 +16,8 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
-from cflkit.federation import Jobs, Losses, Request, Server, Train
-from cflkit.methods.base import Method, all_pairs, per_client, weighted_means
+from cflkit.federation import NOBODY, Jobs, LocalTraining, Losses, Request, Server, Train
+from cflkit.methods.base import Method, all_pairs, weighted_means
 
 
 @dataclass(config=STRICT)
@@ -54,6 +54,11 @@ class FedCE(Method):
         """Return that each client needs a sample, with which it measures losses."""
         return {self.split: 1}
 
+    def asks(self) -> list[Request]:
+        """Return the request for what each client gains; a client keeps its losses to itself."""
+        options = {"delta": self.delta, "counted": self.counted}
+        return [Losses(NOBODY, split=self.split, told=gains, options=options, reported=False)]
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, without associations."""
         super().setup(server, initial)
@@ -65,28 +70,29 @@ class FedCE(Method):
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Update the associations, train each client's best model, and average for every model."""
         everyone = torch.arange(self.server.clients)
-        losses = yield Losses(all_pairs(self.models, everyone), split=self.split, reported=False)
-        self.association, self.best = self.association.clone(), self.best.clone()
-        for client, own in enumerate(per_client(losses, self.k)):
-            self.associate(client, own.cpu())
+        [request] = self.asks()
+        told = torch.stack((yield request.only(all_pairs(self.models, everyone))))
+        gained, best = told.view(-1, self.k, 2).unbind(dim=2)
+        self.association, self.best = self.association + gained, best.argmax(dim=1)
         trained = yield Train(Jobs(self.models, self.best, everyone))
         # Each model's weights of the clients
         shares = self.association.softmax(dim=0).T
         self.models = weighted_means(self.models, trained, shares)
 
-    def associate(self, client: int, losses: Tensor) -> None:
-        """Choose a client's best model and add its associations, by the losses ``[k, n]``."""
-        means = losses.mean(dim=1)
-        best = int(means.argmin())
-        batches = losses.split(self.server.training.batch_size, dim=1)
-        profile = torch.stack([batch.mean(dim=1) for batch in batches], dim=1)
-        gained = torch.exp(-self.delta * (profile - profile[best]).norm(dim=1))
-        if self.counted == "prefixes":
-            for last in range(self.k - 1):
-                gained[means[: last + 1].argmin()] += 1
-        self.association[client] += gained
-        self.best[client] = best
-
     def client_models(self) -> tuple[Tensor, Tensor]:
         """Return the models, of which each client uses the best."""
         return self.models, F.one_hot(self.best, self.k).float()
+
+
+def gains(losses: Sequence[Tensor], training: LocalTraining, delta: float, counted: str) -> Tensor:
+    """Compute ``[k, 2]`` from a client's losses: what each model gains, and 1 for the best one."""
+    whole = torch.stack(list(losses)).cpu()
+    means = whole.mean(dim=1)
+    best = int(means.argmin())
+    batches = whole.split(training.batch_size, dim=1)
+    profile = torch.stack([batch.mean(dim=1) for batch in batches], dim=1)
+    gained = torch.exp(-delta * (profile - profile[best]).norm(dim=1))
+    if counted == "prefixes":
+        for last in range(len(whole) - 1):
+            gained[means[: last + 1].argmin()] += 1
+    return torch.stack([gained, (torch.arange(len(whole)) == best).to(gained)], dim=1)

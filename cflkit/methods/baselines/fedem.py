@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
-from cflkit.federation import Losses, Request, Server, Train
+from cflkit.federation import NOBODY, Losses, Request, Server, Train
 from cflkit.methods.base import (
     Method,
     all_pairs,
@@ -51,6 +51,10 @@ class FedEM(Method):
     k: Count = 3
     predicts: Literal["mixture", "last component"] = "mixture"
 
+    def asks(self) -> list[Request]:
+        """Return the requests for the losses of samples, and for training on weighted samples."""
+        return [Losses(NOBODY, reported=False), Train(NOBODY.replace(weights=()))]
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, in which all components have equal weights."""
         super().setup(server, initial)
@@ -65,7 +69,7 @@ class FedEM(Method):
         present = self.server.participants(t)
         pairs = all_pairs(self.models, present)
         # A client keeps its losses to itself
-        losses = per_client((yield Losses(pairs, reported=False)), self.k)
+        losses = per_client((yield self.asks()[0].only(pairs)), self.k)
         q = [self.e_step(client, own) for client, own in zip(present.tolist(), losses, strict=True)]
         self.m_step(present, q)
         weights = [component for own in q for component in own]

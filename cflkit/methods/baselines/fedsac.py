@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
 from cflkit.divergence import Matrix
-from cflkit.federation import Ask, Client, Jobs, Request, Server, Train
+from cflkit.federation import NOBODY, Ask, Client, Jobs, Request, Server, Train
 from cflkit.methods.baselines.collaboration import Collaboration
 
 
@@ -53,6 +53,11 @@ class FedSaC(Collaboration):
         """Return that each client needs two samples, which span a feature space."""
         return {"train": 2}
 
+    def asks(self) -> list[Request]:
+        """Return the question for each client's feature space, by the model it has just trained."""
+        options = {"components": self.components}
+        return [Ask(NOBODY, question=feature_axes, options=options, sent=False)]
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Give each client the initial model."""
         super().setup(server, initial)
@@ -63,8 +68,8 @@ class FedSaC(Collaboration):
         jobs = self.broadcast(t)
         trained = yield Train(jobs)
         own = Jobs(trained, torch.arange(len(jobs)), jobs.client_of)
-        options = {"components": self.components}
-        self.axes = yield Ask(own, question=feature_axes, options=options, sent=False)
+        [question] = self.asks()
+        self.axes = yield question.only(own)
         self.aggregate(t, jobs, trained)
 
     def costs(self, present: Tensor, trained: Tensor) -> Matrix:

@@ -15,9 +15,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
-from cflkit.federation import Jobs, Losses, Request, Send, Server, Train
-from cflkit.methods.base import Method, all_pairs, each_its_own, per_client, weighted_means
+from cflkit.federation import NOBODY, Jobs, Losses, Request, Send, Server, Train
+from cflkit.methods.base import Method, all_pairs, each_its_own, weighted_means
 from cflkit.methods.baselines.fedprox import proximal_training
+from cflkit.methods.baselines.questions import importance
 
 
 @dataclass(config=STRICT)
@@ -67,6 +68,11 @@ class FedSoft(Method):
         """Return that each client needs a sample, with which it measures losses."""
         return {self.split: 1}
 
+    def asks(self) -> list[Request]:
+        """Return the request for each client's weights; a client keeps its losses to itself."""
+        options = {"counted": self.counted, "smoother": self.smoother}
+        return [Losses(NOBODY, split=self.split, told=importance, options=options, reported=False)]
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, with equal weights of the centres."""
         super().setup(server, initial)
@@ -82,10 +88,10 @@ class FedSoft(Method):
         if t % self.interval:
             yield Send(pairs)
         else:
-            losses = yield Losses(pairs, split=self.split, reported=False)
-            estimates = [self.estimate(own.cpu()) for own in per_client(losses, self.k)]
+            [request] = self.asks()
+            weights = yield request.only(pairs)
             self.importance = self.importance.clone()
-            self.importance[present] = torch.stack(estimates)
+            self.importance[present] = torch.stack(weights).view(-1, self.k)
         mixtures = self.importance[present].to(self.models) @ self.models
         starts = mixtures if self.start == "mixture" else self.personal[present]
         own, training = torch.arange(len(present)), proximal_training(self.server, self.mu)
@@ -95,15 +101,6 @@ class FedSoft(Method):
         self.personal[present] = trained
         samples = self.importance[present] * self.server.sizes[present, None]
         self.models = weighted_means(self.models, trained, samples.T)
-
-    def estimate(self, losses: Tensor) -> Tensor:
-        """Compute a client's weights ``[k]`` from the losses ``[k, n]`` of the centres."""
-        if self.counted == "batches":
-            parts = losses.split(self.server.training.batch_size, dim=1)
-            losses = torch.cat([p.mean(dim=1, keepdim=True).expand_as(p) for p in parts], dim=1)
-        counts = losses.argmin(dim=0).bincount(minlength=self.k)
-        weights = (counts / counts.sum()).clamp_min(self.smoother)
-        return weights / weights.sum()
 
     def client_models(self) -> tuple[Tensor, Tensor]:
         """Return the personal models."""

@@ -6,15 +6,16 @@ NeurIPS 2020, Algorithm 1 (with model averaging).
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
-from cflkit.federation import Jobs, Losses, Request, Server, Train
+from cflkit.federation import NOBODY, Jobs, LocalTraining, Losses, Request, Server, Train
 from cflkit.methods.base import Method, Weighting, all_pairs
 
 
@@ -45,6 +46,10 @@ class IFCA(Method):
         """Return that each client needs a sample, with which it chooses a model."""
         return {self.chosen_by: 1}
 
+    def asks(self) -> list[Request]:
+        """Return the request for each client's choice; a client keeps its losses to itself."""
+        return [Losses(NOBODY, split=self.chosen_by, told=choice, reported=False)]
+
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round; the first model is the one with which all methods begin."""
         super().setup(server, initial)
@@ -56,11 +61,15 @@ class IFCA(Method):
         The clients that are absent keep their clusters. A model that nobody chooses stays as it is.
         """
         present = self.server.participants(t)
-        pairs = all_pairs(self.models, present)
-        # A client keeps its losses to itself
-        losses = yield Losses(pairs, split=self.chosen_by, reported=False)
-        means = torch.stack([loss.mean() for loss in losses]).view(-1, self.k)
-        chosen = means.argmin(dim=1).cpu()
+        [request] = self.asks()
+        choices = yield request.only(all_pairs(self.models, present))
+        chosen = torch.stack(choices).view(-1, self.k).int().argmax(dim=1).cpu()
         self.labels[present] = chosen
         jobs = Jobs(self.models, chosen, present)
         self.aggregate(t, jobs, (yield Train(jobs)))  # federated averaging per cluster
+
+
+def choice(losses: Sequence[Tensor], training: LocalTraining) -> Tensor:
+    """Return which of k models has the smallest mean loss at a client, ``[k]``, bool."""
+    best = torch.stack([loss.mean() for loss in losses]).argmin()
+    return F.one_hot(best, len(losses)).bool()

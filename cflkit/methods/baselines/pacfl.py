@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cflkit import clustering
 from cflkit._bounds import STRICT, Angle, Count
 from cflkit.divergence import Matrix, class_directions, principal_angles
-from cflkit.federation import Client, Request, ask_clients
+from cflkit.federation import NOBODY, Ask, Client, Request
 from cflkit.methods.base import Method, Weighting
 
 
@@ -63,6 +63,11 @@ class PACFL(Method):
         """Return that each client needs a sample in the split that is compared."""
         return {self.split: 1}
 
+    def asks(self) -> list[Request]:
+        """Return the question for each client's directions."""
+        options = {"p": self.p, "split": self.split, "standardised": self.standardised}
+        return [Ask(NOBODY, question=directions, options=options)]
+
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of FedAvg within each cluster; the first round begins with the clustering."""
         if t == 0:
@@ -76,8 +81,8 @@ class PACFL(Method):
         """
         self.needs_everyone(t=0)
         everyone = torch.arange(self.server.clients)
-        options = {"p": self.p, "split": self.split, "standardised": self.standardised}
-        bases = yield ask_clients(directions, everyone, **options)
+        [question] = self.asks()
+        bases = yield question.only(NOBODY.replace(client_of=everyone, model_of=0 * everyone))
         angles = principal_angles(bases, signed=self.signed)
         cut = clustering.make("agglomerative", threshold=self.angle, linkage=self.linkage)
         self.labels = torch.from_numpy(cut.fit_predict(angles))

@@ -18,11 +18,9 @@ from sklearn.cluster import KMeans
 from cflkit._bounds import STRICT, Count, Natural, PositiveShare
 from cflkit.clustering import canonical_labels
 from cflkit.divergence import cosine_divergence
-from cflkit.federation import Ask, Jobs, Request, Train, check_finite
+from cflkit.federation import NOBODY, Ask, Jobs, Request
 from cflkit.methods.base import Method
-from cflkit.methods.baselines.questions import loss_gradient, mean_loss
-
-__all__ = ["Signatures", "loss_gradient", "mean_loss"]
+from cflkit.methods.baselines.questions import gradient_of, mean_loss, reports
 
 
 @dataclass(config=STRICT)
@@ -61,6 +59,15 @@ class Signatures(Method):
 
     weighting = "samples"
 
+    def asks(self) -> list[Request]:
+        """Return the request for the signatures, unless these are trained models."""
+        requests: dict[str, list[Request]] = {
+            "gradient": [gradient_of(self.samples)],
+            "loss": [Ask(NOBODY, question=mean_loss)],
+            "model": [],
+        }
+        return requests[self.signature]
+
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of FedAvg within each cluster; the first round after the warm-up clusters."""
         if t == self.warm_up:
@@ -69,15 +76,8 @@ class Signatures(Method):
 
     def discover(self) -> Generator[Request, Any, None]:
         """Ask for the signatures, cluster them, and give each cluster a model."""
-        jobs = Jobs(self.models, self.labels, torch.arange(self.server.clients))
-        requests = {
-            "gradient": Ask(jobs, question=loss_gradient, options={"samples": self.samples}),
-            "loss": Ask(jobs, question=mean_loss),
-            "model": Train(jobs),
-        }
-        answers = yield requests[self.signature]
-        self.signatures = torch.stack(list(answers)).cpu()  # [m, d]
-        check_finite(self.signatures, jobs, self.warm_up)
+        found = yield from reports(self, self.labels, self.warm_up)
+        self.signatures = found.cpu()  # [m, d]
         self.labels = torch.from_numpy(self.cluster(self.signatures.double().numpy()))
         clusters = int(self.labels.max()) + 1
         shared = self.models.repeat(clusters, 1)
