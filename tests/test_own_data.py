@@ -616,17 +616,15 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "lesson", ["01_federated_averaging", "02_when_clients_disagree", "05_emd_cfl"]
-)
+@pytest.mark.parametrize("lesson", ["01b_drift_measured", "02b_four_scenarios", "05_emd_cfl"])
 def test_a_whole_lesson_runs_with_features(tmp_path, monkeypatch, lesson):
     """Also its figures and demonstrations, which a record does not need."""
     monkeypatch.chdir(tmp_path)
     given = {"dataset": features_of_two_domains(datasets.load("digits-8x8"))}
     given |= {"rounds": 2, "local_epochs": 1, "repeats": 1}
-    if lesson == "01_federated_averaging":
+    if lesson == "01b_drift_measured":
         given |= {"clients": 6}
-    elif lesson == "02_when_clients_disagree":
+    elif lesson == "02b_four_scenarios":
         given |= {"clients": 6, "draws": 60}
     else:
         given |= {"version": "domains", "clients": None, "model": "perceptron", "compared": []}

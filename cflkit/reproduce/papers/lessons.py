@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from cflkit._bounds import MOST, Count, Momentum, NonNegative, Positive, Repeats
-from cflkit.reproduce.parameters import FederatedRun, Images, Parameters, Scenario, Seed
+from cflkit.reproduce.parameters import FederatedRun, Images, Overlap, Parameters, Scenario, Seed
 from cflkit.reproduce.records import PUBLISHED
 
 
@@ -44,8 +44,19 @@ class DriftMeasured(Images, Trained):
     repeats: Repeats
 
 
-class ClientsDisagree(Scenario, Trained):
+class ClientsDisagree(Parameters):
     """Parameters of ``02_when_clients_disagree``."""
+
+    overlap: Overlap
+    clients: Annotated[int, Field(ge=6, le=MOST)]
+    draws: Annotated[int, Field(ge=20, le=MOST)]
+    rounds: Annotated[int, Field(ge=6, le=MOST)]
+    lr: Positive
+    seed: Seed
+
+
+class FourScenarios(Scenario, Trained):
+    """Parameters of ``02b_four_scenarios``."""
 
     rounds: Annotated[int, Field(ge=2, le=MOST)]
     repeats: Repeats
@@ -124,6 +135,7 @@ LESSONS: dict[str, type[Parameters]] = {
     "01_federated_averaging": FederatedAveraging,
     "01b_drift_measured": DriftMeasured,
     "02_when_clients_disagree": ClientsDisagree,
+    "02b_four_scenarios": FourScenarios,
     "03_ocfl_temperature": OCFLTemperature,
     "04_sattler_and_briggs": SattlerAndBriggs,
     "09_a_map_of_the_methods": MapOfTheMethods,

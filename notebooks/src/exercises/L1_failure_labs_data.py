@@ -99,7 +99,7 @@ for model in (most_similar_image, nearest_mean):
 #
 # A leak flatters those models most that remember their training images. It can therefore choose the wrong winner, as
 # it did here. The clients of the OCFL papers draw in this way, too. See [test images that others train
-# on](../02_when_clients_disagree.ipynb#test-images-that-others-train-on) in lesson 02.
+# on](../02b_four_scenarios.ipynb#test-images-that-others-train-on) in appendix 02b.
 #
 # </details>
 
@@ -254,7 +254,7 @@ for name, file in files.items():
 #
 # A checksum detects only changes of what it covers. The kit therefore saves a split as a manifest with a hash over
 # everything that decides who holds what. Loading refuses an altered file. See [the partition is the
-# experiment](../02_when_clients_disagree.ipynb#the-partition-is-the-experiment) in lesson 02.
+# experiment](../02b_four_scenarios.ipynb#the-partition-is-the-experiment) in appendix 02b.
 #
 # Such an error can remain unnoticed. One scenario in the OCFL authors' archive has 10 clients in each cluster, but it
 # was scored as if there were 7, 14 and 9. See [a wrong truth](../90_ledger.ipynb#a-wrong-truth) in lesson 90.
@@ -426,7 +426,7 @@ for per_round, test in measured.items():
 #
 # Maxima over test curves are common. The library PFLlib ends each run with "Best accuracy", the maximum over rounds of
 # the mean test accuracy. Why the shared model goes up and down is in [how one model
-# fails](../02_when_clients_disagree.ipynb#how-one-model-fails-cluster-by-cluster), lesson 02.
+# fails](../02b_four_scenarios.ipynb#how-one-model-fails-cluster-by-cluster), appendix 02b.
 #
 # </details>
 
@@ -551,7 +551,7 @@ for day in ("Monday", "Tuesday"):
 #
 # Unseeded splits are common. The OCFL authors' Dirichlet draws and local splits have no seed, and neither has the
 # shuffling of PACS in EMD-CFL's code. Only a saved split can be repeated. See [the partition is the
-# experiment](../02_when_clients_disagree.ipynb#the-partition-is-the-experiment) in lesson 02.
+# experiment](../02b_four_scenarios.ipynb#the-partition-is-the-experiment) in appendix 02b.
 #
 # </details>
 
