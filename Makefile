@@ -45,9 +45,9 @@ staged: $(READY)
 		git ls-files -z ':(glob)notebooks/*.ipynb' | git checkout-index -z --stdin --prefix=$(STAGED)/; \
 	else mkdir -p $(STAGED)/notebooks && cp notebooks/*.ipynb $(STAGED)/notebooks; fi
 
-test: lint staged ## All tests: lint, types, unit, property, golden, notebooks (minutes); options in ARGS, as in: make test ARGS='--perturb 1'
+test: lint staged ## Lint, types, unit, property, golden, lessons and reports (minutes; appendices are nightly); options in ARGS, as in: make test ARGS='--perturb 1'
 	'$(BIN)/mypy'
-	$(PYTEST) tests $(STAGED) -m 'not nightly' $(ARGS)
+	$(PYTEST) tests $(STAGED) -m 'not nightly' --ignore-glob='*/[0-9][0-9]b_*.ipynb' $(ARGS)
 
 # Other machines, as far as one machine can play them: without wide instructions, with other kernels,
 # with one thread, and with another layout of the memory
@@ -56,6 +56,7 @@ MACHINES := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_
 
 nightly: lint staged ## What takes hours: kills, processes over sockets, the book, the last bit perturbed, other machines
 	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2
+	$(PYTEST) $(STAGED)/notebooks/[0-9][0-9]b_*.ipynb
 	$(PYTEST) tests $(STAGED) -m 'not nightly' --perturb 1
 	for machine in $(MACHINES); do echo $$machine && env $$machine $(PYTEST) tests $(STAGED) -m 'not nightly' || exit 1; done
 

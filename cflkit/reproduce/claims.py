@@ -8,6 +8,7 @@ often each claim held is written into ``data/robustness.csv``, and the cell prin
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,16 +48,37 @@ def check(notebook: str, claims: Mapping[str, bool], record: Record | None = Non
     from IPython.display import display
 
     found = {claim: bool(holds) for claim, holds in claims.items()}
-    rows = {(r["claim"], r["setting"]): r for r in counts() if r["notebook"] == notebook}
-    lines = []
-    for claim, holds in found.items():
-        lines.append(f"{'true ' if holds else 'FALSE'}  {claim}")
-        measured = [rows[claim, setting] for setting in SETTINGS if (claim, setting) in rows]
-        lines += [f"       {counted(row)}" for row in measured] or ["       not measured yet"]
-    # As pairs, since notebooks are written with the names of a mapping in alphabetical order
-    display({MIME: list(found.items()), "text/plain": "\n".join(lines)}, raw=True)
+    display(shown(notebook, found), raw=True)
     if record is not None:
         records.add_claims(record, found)
+
+
+def shown(notebook: str, found: Mapping[str, bool]) -> dict[str, Any]:
+    """Return what a notebook shows of its claims, by the type of the contents.
+
+    The page has one line, which opens; text has all lines.
+    """
+    rows = {(r["claim"], r["setting"]): r for r in counts() if r["notebook"] == notebook}
+    lines, items = [], []
+    for claim, holds in found.items():
+        own = [rows[claim, setting] for setting in SETTINGS if (claim, setting) in rows]
+        told = [counted(row) for row in own] or ["not measured yet"]
+        lines += [f"{'true ' if holds else 'FALSE'}  {claim}", *(f"       {text}" for text in told)]
+        items.append(f"<li>{'true' if holds else '<b>false</b>'}: {html.escape(claim)} ")
+        items.append(f"<small>({html.escape('; '.join(told))})</small></li>")
+    usual = [
+        row for (claim, setting), row in rows.items() if setting == "default" and claim in found
+    ]
+    held = sum(int(row["held"]) == int(row["runs"]) for row in usual)
+    ended = (
+        f"{held} of {len(usual)} that were counted held with every seed"
+        if usual
+        else "not counted yet"
+    )
+    head = f"{sum(found.values())} of {len(found)} claims are true in this run; {ended}"
+    page = f"<details><summary>{head}</summary><ul>{''.join(items)}</ul></details>"
+    # As pairs, since notebooks are written with the names of a mapping in alphabetical order
+    return {MIME: list(found.items()), "text/plain": "\n".join(lines), "text/html": page}
 
 
 def counted(row: Mapping[str, Any]) -> str:
