@@ -205,6 +205,49 @@ def sizes(own: Page) -> Iterator[str]:
         yield "has too little prose between cells of code"
 
 
+# What a lesson may have at most; what is longer belongs into its appendix
+BOUNDS = {
+    "words of prose": 1700,
+    "visible lines of code": 150,
+    "lines in its longest visible cell": 15,
+    "figures": 5,
+    "parameters": 6,
+    "printed lines": 12,
+    "claims": 5,
+}
+
+
+def measures(own: Page) -> dict[str, int]:
+    """Count what `BOUNDS` bounds in a lesson, without its exercises and references."""
+    text = own.text.split("## Exercises")[0]
+    text = re.sub(r"\$\$.*?\$\$|<[^>]*>", " ", text, flags=re.S)
+    text = re.sub(r"^ *(\||#|!\[).*$|\]\([^)]*\)", " ", text, flags=re.M)
+    hidden = {"hide-input", "claims", "parameters"}
+    code = [c.source for c in own.code if not hidden & set(tags(c))]
+    lines = [len([line for line in source.split("\n") if line.strip()]) for source in code]
+    outputs = [output for cell in own.code for output in cell.outputs]
+    printed = [o.text.strip().split("\n") for o in outputs if o.get("name") == "stdout"]
+    claimed_here = [o.data[claims.MIME] for o in outputs if claims.MIME in o.get("data", {})]
+    counted = (
+        len(re.findall(r"\w[\w'-]*", text)),
+        sum(lines),
+        max(lines, default=0),
+        sum("image/png" in o.get("data", {}) for o in outputs),
+        sum(len(cell.source.split("\n")) for cell in own.tagged("parameters")),
+        sum(map(len, printed)),
+        sum(map(len, claimed_here)),
+    )
+    return dict(zip(BOUNDS, counted, strict=True))
+
+
+def model(own: Page) -> Iterator[str]:
+    """Check that a lesson that has an appendix left the rest to it."""
+    if own.is_lesson and any(name.startswith(f"{own.name[:2]}b_") for name in APPENDICES):
+        for what, number in measures(own).items():
+            if number > BOUNDS[what]:
+                yield f"has {number} {what}, more than {BOUNDS[what]}"
+
+
 def language(own: Page) -> Iterator[str]:
     """Check the lengths of sentences, and words that only we use."""
     lengths = sorted(len(s.split()) for text in own.prose for s in sentences(text))
@@ -238,7 +281,19 @@ def outputs(own: Page) -> Iterator[str]:
                 yield f"has output wider than the column: {text[:60]}…"
 
 
-CHECKS = (source, metadata, execution, parameters, form, links, claimed, sizes, language, outputs)
+CHECKS = (
+    source,
+    metadata,
+    execution,
+    parameters,
+    form,
+    links,
+    claimed,
+    sizes,
+    model,
+    language,
+    outputs,
+)
 
 
 def faults(own: Page) -> list[str]:

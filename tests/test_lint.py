@@ -68,13 +68,12 @@ def longer(cell):
             "has 0 cells of parameters",
         ),
         (replaced("  # ", " # "), "does not say what a parameter means"),
-        (replaced("**Question.**", "Question:"), "has no **Question.**"),
         (replaced("04_sattler_and_briggs.ipynb", "04_gone.ipynb"), "which is not there"),
-        (replaced("](04_sattler_and_briggs.ipynb", "](../README.md"), "has no link to 04_"),
         (of_tag("claims", wrong_claim), "has a claim that is wrong"),
         (of_tag("record", longer), "has long cells of code"),
         (replaced("## What we saw", "## What we saw\n\nMy dear."), "private word 'dear'"),
         (replaced("## What we saw", "![](x.png)"), "a picture without an alternative text"),
+        (replaced("](03_ocfl_temperature.ipynb", "](../README.md"), "has no link to 03_"),
         (first_figure(lambda o: o.metadata["image/png"].update(width=900)), "1 that is too wide"),
         (first_figure(lambda o: o.data.update({"image/svg+xml": "<svg/>"})), "a figure as SVG"),
     ],
@@ -83,6 +82,25 @@ def test_a_fault_is_found(lesson, spoil, fault):
     tree = copy.deepcopy(lesson.tree)
     spoil(tree.cells)
     assert any(fault in found for found in faults(Page(LESSON, tree)))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fault"),
+    [
+        (replaced("**Question.**", "Question:"), "has no **Question.**"),
+        (replaced("](04_sattler_and_briggs.ipynb", "](../README.md"), "has no link to 04_"),
+        (replaced("## What we saw", "word " * 2000 + "## What we saw"), "words of prose, more"),
+        (
+            of_tag("parameters", lambda cell: cell.update(source=cell.source + "\nx = 1  # y" * 3)),
+            "parameters, more than 6",
+        ),
+    ],
+)
+def test_a_fault_of_a_short_lesson_is_found(spoil, fault):
+    short = page("03_ocfl_temperature")
+    assert not any(fault in found for found in faults(short))
+    spoil(short.cells)
+    assert any(fault in found for found in faults(Page(short.name, short.tree)))
 
 
 def test_sentences_leave_out_code_and_formulas():

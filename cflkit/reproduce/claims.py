@@ -64,8 +64,9 @@ def shown(notebook: str, found: Mapping[str, bool]) -> dict[str, Any]:
         own = [rows[claim, setting] for setting in SETTINGS if (claim, setting) in rows]
         told = [counted(row) for row in own] or ["not measured yet"]
         lines += [f"{'true ' if holds else 'FALSE'}  {claim}", *(f"       {text}" for text in told)]
-        items.append(f"<li>{'true' if holds else '<b>false</b>'}: {html.escape(claim)} ")
-        items.append(f"<small>({html.escape('; '.join(told))})</small></li>")
+        times, runs = (sum(int(row[name]) for row in own) for name in ("held", "runs"))
+        held_in = f"held in {times} of {runs} runs" if own else "not counted yet"
+        items.append(f"<li>{holds}: {html.escape(claim)} ({held_in})</li>")
     usual = [
         row for (claim, setting), row in rows.items() if setting == "default" and claim in found
     ]
