@@ -240,12 +240,25 @@ def measures(own: Page) -> dict[str, int]:
     return dict(zip(BOUNDS, counted, strict=True))
 
 
+# What takes time to read
+READ = ("words of prose", "visible lines of code", "figures")
+
+
+def study_minutes(words: int, lines: int, figures: int) -> float:
+    """Estimate a student's minutes: 140 words a minute, 5 seconds a line, a minute a figure."""
+    return words / 140 + lines * 5 / 60 + figures
+
+
 def model(own: Page) -> Iterator[str]:
     """Check that a lesson that has an appendix left the rest to it."""
     if own.is_lesson and any(name.startswith(f"{own.name[:2]}b_") for name in APPENDICES):
-        for what, number in measures(own).items():
+        found = measures(own)
+        for what, number in found.items():
             if number > BOUNDS[what]:
                 yield f"has {number} {what}, more than {BOUNDS[what]}"
+        minutes = round(study_minutes(*(found[what] for what in BOUNDS if what in READ)))
+        if f"**Study minutes:** {minutes}." not in own.prose[0]:
+            yield f"takes {minutes} study minutes, and states others"
 
 
 def language(own: Page) -> Iterator[str]:

@@ -24,7 +24,7 @@
 # **Before this:** Python with NumPy, a first course in PyTorch, and some linear algebra.
 # How to run, change and reset a notebook is on the page [Working with the kit](working_with_the_kit.md).
 #
-# **Study minutes:** 12. **Minutes on two cores:** 0.5
+# **Study minutes:** 9. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE BigData 2024.
 

@@ -23,7 +23,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb).
 #
-# **Study minutes:** 20. **Minutes on two cores:** 0.5
+# **Study minutes:** 11. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning* (OCFL), extended version,
 # section 3.1, whose four scenarios make it possible to say afterwards whether a method has found the right groups.
