@@ -127,7 +127,7 @@ if ours:
 
 # %% [markdown]
 # The temperature's first movement is thus not a property of a data set alone. It also depends on the network and on how
-# fast clients learn. [The lesson](03_ocfl_temperature.ipynb) has one network for each behaviour. What the runs share is
+# fast clients learn. [The appendix of the lesson](03b_ocfl_controls.ipynb) has one network for each behaviour. What the runs share is
 # that the first rise comes within the first rounds.
 #
 # The archive has three more data sets. Their networks have BatchNorm, whose batch counters are inside the authors'
