@@ -1,7 +1,9 @@
 """Figures as notebooks show them."""
 
 import base64
+import html
 import io
+import re
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,7 +22,7 @@ from cflkit.plots import page, papers
 def displayed(monkeypatch):
     """What a cell would show."""
     found = []
-    monkeypatch.setattr(page, "display", found.append)
+    monkeypatch.setattr(page, "display", lambda shown, **options: found.append(shown))
     return found
 
 
@@ -35,6 +37,32 @@ def test_a_figure_has_its_number_caption_and_alternative_text(displayed):
     assert image.size == (500 * page.SHARPNESS, 200 * page.SHARPNESS), "for dense screens"
     assert caption.data == "**Figure 3.** What is shown."
     assert not plt.fignum_exists(figure.number), "no cell shows it twice"
+
+
+def test_a_figure_that_moves_has_all_frames_a_still_and_a_film(displayed, monkeypatch, tmp_path):
+    monkeypatch.setenv("CFLKIT_FIGURES", str(tmp_path))
+    figures = [plt.figure(figsize=(2, 1)) for _ in range(3)]
+    for number, figure in enumerate(figures):
+        figure.text(0.1 * number, 0.5, str(number))
+    labels = ["round 1", 'round "2" <', "round 3"]
+    plots.show_frames(figures, labels, 1, "It moves.", "A number.", first=1, name="film")
+    shown, caption = displayed
+    found = re.findall(
+        r'data:image/webp;base64,([^"]+)" width="200" alt="([^"]+)"( style)?', shown["text/html"]
+    )
+    assert [alt for _, alt, _ in found] == [html.escape(f"{own}. A number.") for own in labels]
+    assert [bool(hidden) for _, _, hidden in found] == [True, False, True]
+    frames = [PIL.Image.open(io.BytesIO(base64.b64decode(own))) for own, _, _ in found]
+    still = PIL.Image.open(io.BytesIO(base64.b64decode(shown["image/png"])))
+    assert [np.array_equal(frame.convert("RGB"), still.convert("RGB")) for frame in frames] == [
+        False,
+        True,
+        False,
+    ]
+    assert PIL.Image.open(tmp_path / "film.gif").n_frames == 3
+    assert caption.data == "**Figure 1.** It moves."
+    with pytest.raises(ValueError, match="2 frames need as many labels, not 1"):
+        plots.show_frames(figures[:2], ["one"], 1, "", "")
 
 
 def test_images_of_floats_look_like_images_of_bytes():
