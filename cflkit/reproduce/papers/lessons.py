@@ -56,8 +56,19 @@ class OCFLTemperature(Parameters):
     seed: Seed
 
 
-class SattlerAndBriggs(FederatedRun):
+class OlderRules(Parameters):
     """Parameters of ``04_sattler_and_briggs``."""
+
+    rounds: Annotated[int, Field(ge=6)]
+    lr: Positive
+    cut: Positive
+    eps1: Positive
+    eps2: Positive
+    seed: Seed
+
+
+class SattlerAndBriggs(FederatedRun):
+    """Parameters of ``04b_an_autopsy``."""
 
     repeats: Repeats
 
@@ -118,7 +129,8 @@ LESSONS: dict[str, type[Parameters]] = {
     "01_federated_averaging": FederatedAveraging,
     "02_when_clients_disagree": ClientsDisagree,
     "03_ocfl_temperature": OCFLTemperature,
-    "04_sattler_and_briggs": SattlerAndBriggs,
+    "04_sattler_and_briggs": OlderRules,
+    "04b_an_autopsy": SattlerAndBriggs,
     "09_a_map_of_the_methods": MapOfTheMethods,
     "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,
     "90_ledger": LedgerView,
