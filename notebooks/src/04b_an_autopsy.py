@@ -20,8 +20,8 @@
 # 5. **[The other knob](#the-other-knob-briggs-cut).** Briggs' cut is easier to set, and 0.05 is not the place for it.
 # 6. **[Two signs](#the-second-culprit-two-wrong-signs).** Similarities given as distances, and distances as similarities.
 #
-# The OCFL papers deserve credit for this story. Their authors published their code and the record of every run, so anybody can
-# find out where a number comes from. Few papers allow that.
+# The OCFL papers deserve credit for this story. Their authors published their code and an archive of their runs, so anybody can
+# find out where a number comes from.
 #
 # **Study minutes:** 60. **Minutes on two cores:** 1.5
 #
@@ -99,7 +99,7 @@ print("true clusters:", *split.clusters)
 # ## The evidence: what the published table says
 #
 # Table 1 of the extended paper scores every method by the ARI against the true groups, in a column that it calls RAND. Each
-# number is a mean over 50 rounds ([90](90_ledger.ipynb)). A dash means one cluster, all rounds long. First MNIST and Fashion-MNIST,
+# number is a mean over 50 rounds ([90](90_ledger.ipynb)). A dash means one cluster. First MNIST and Fashion-MNIST,
 # balanced, with 15 clients:
 
 # %% tags=["nbval-check-output"]
@@ -130,12 +130,12 @@ print("at most, with a split in round 22 of 50:", (50 - 21) / 50)
 # - **Briggs has −0.14.** The papers' code cuts the dendrogram at 0.05. On cosine distances, so low a cut leaves nearly every
 #   client alone, which scores 0. A negative ARI is worse than chance: clusters that *mix* the true groups.
 # - **Briggs has dashes.** One cluster is the opposite of what a low cut gives.
-# - **OCFL-AFF has 0.23, four times.** These are different images and different splits. OCFL-HDB clusters the same matrices, and
-#   it has 0.96.
-# - **Sattler has a dash** in every row of three data sets. The clients of these data disagree as well. Something keeps a
-#   criterion with two thresholds from ever being met.
+# - **OCFL-AFF has 0.23, four times.** These are different images and different splits. OCFL-HDB differs from it only in the
+#   clusterer, and has 0.96.
+# - **Sattler has a dash** in every row of three data sets, whose clients are grouped by classes like those of the other two.
+#   Something keeps its criterion from ever being met.
 #
-# On MNIST and Fashion-MNIST, nothing is wrong with Sattler's numbers: 0.57 is nearly the possible maximum.
+# On MNIST and Fashion-MNIST Sattler's method does split, and its highest ARI, 0.57, is nearly the possible maximum.
 #
 # To find out, we need updates. We run plain [federated averaging](99_glossary.ipynb#federated-averaging) and keep every update. In each round
 # they form an $m \times P$ matrix. Row $i$ is $\Delta_i$: what client $i$ changed of the $P$ parameters. Everything
@@ -772,7 +772,7 @@ plots.show(
 # %% [markdown]
 # ## The second culprit: two wrong signs
 #
-# At 0.05 all clients end up alone, as Figure 5 has just shown. Table 1 has a dash, or a *negative* ARI.
+# At 0.05 all clients end up alone, as Figure 5 shows (ARI 0). Table 1 has a dash, or a *negative* ARI.
 #
 # The reason is in the authors' code. The clusterer takes a matrix of distances and is given cosine **similarities**.
 # Affinity propagation, in OCFL-AFF, takes similarities and is given **distances**. (With BatchNorm all similarities
