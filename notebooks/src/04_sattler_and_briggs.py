@@ -269,7 +269,7 @@ def norms(updates):
 
 
 lengths = {rate: np.array([norms(moved) for moved in kept]) for rate, kept in updates.items()}
-met = {rate: (n[:, 0] < run.eps1) & (n[:, 1] > run.eps2) for rate, n in lengths.items()}
+met = {rate: (both[:, 0] < run.eps1) & (both[:, 1] > run.eps2) for rate, both in lengths.items()}
 
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(7.6, 2.9), sharey=True)
@@ -303,6 +303,9 @@ plots.show(
 # clients are the same and their groups are the same, and the rule stays silent, because all updates are shorter than $\varepsilon_2$. A length in the space of
 # parameters has no natural scale.
 #
+# The authors know this, and their paper has a rule that adapts: let $\varepsilon_1$ be a tenth of the largest mean norm so far. In the left panel the mean has only fallen to a third of
+# its peak after twenty rounds, so with this rule the method would still wait.
+#
 # ### Which two halves?
 #
 # A cluster is cut where the most similar clients on both sides are still as different as possible. The authors' code gets near this with *complete
@@ -319,7 +322,7 @@ def two_halves(updates):
 
     while len(halves) > 2:
         nearest = min(combinations(halves, 2), key=apart)
-        halves = [h for h in halves if h not in nearest] + [nearest[0] + nearest[1]]
+        halves = [half for half in halves if half not in nearest] + [nearest[0] + nearest[1]]
     return halves
 
 
@@ -414,7 +417,7 @@ for name, row in ends.items():
 # few rounds of their own, and it is a little behind.
 #
 # > **An honest limit.** We chose 0.6, 0.5 and 1.2 because we knew the groups. A server would have to guess them, and on other clients,
-# > with another network or another learning rate, they would be other numbers. OCFL is not free of this either: its clusterer is told the smallest size of a cluster (20 % of the clients). That knob is a share, so it carries
+# > with another network or another learning rate, they may well be other numbers. OCFL is not free of this either: its clusterer is told the smallest size of a cluster (20 % of the clients). That knob is a share, so it carries
 # > over more easily. We have left out one of Sattler's conditions, on the noise within halves, because neither his code nor the
 # > kit checks it ([04b](04b_an_autopsy.ipynb#deviations-from-the-paper)).
 #

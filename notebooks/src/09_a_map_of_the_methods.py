@@ -79,7 +79,8 @@ federation, truth = clients_of("four")
 # - **OCFL** (Zuziak et al.): with clients whose updates point the same way, from the first rise of the temperature on.
 # - **IFCA** (Ghosh et al.): the server keeps $k$ models. Each client picks the one with the lowest loss on its own images, in every round.
 # - **pFedGraph** (Ye et al.): no clusters. Each client gets weights of its own, which are larger for similar updates.
-# - **EMD-CFL** (Zhang, Toni and Williams): with clients whose images look similar to a network, as far as a threshold allows.
+# - **EMD-CFL** (Zhang, Toni and Williams): with clients whose images look similar to a network, as far as a threshold allows. (We give it the best one that we know,
+#   between its distances within groups and those between them. A server could not.)
 #
 # `mixing.watched` lets a method run as usual, and measures a matrix after each round.
 
@@ -175,7 +176,7 @@ plots.show_frames(
 # - **OCFL** is FedAvg until it clusters. Then four blocks appear at once, and a row is an equal mean of five.
 # - **IFCA** begins with $k$ random models, so in round 1 a client shares with whoever picked the same. Later it has the same blocks as OCFL.
 # - **pFedGraph** has the blocks as well. Nobody told it that there are groups.
-# - **EMD-CFL** has dark cells outside of the blocks here: its row goes to a group that is half a turn away.
+# - **EMD-CFL** has dark cells outside of the blocks here: half of its row goes to the group that is half a turn away.
 #
 # ## The matrix
 #
@@ -319,8 +320,8 @@ for name, row in (history.summary() | misled).items():
 #    its lead over Local. With $k = 8$ it lost nothing but bytes.
 # 4. **No groups?** Then OCFL, pFedGraph and EMD-CFL lose nothing against FedAvg. IFCA loses a little, and Local a lot.
 #
-# > **An honest limit.** This is one data set, one network and clean groups of five. EMD-CFL looks worse here than it is. No threshold is right for it on these
-# > clients, because its distances within groups and between them overlap, and it was made for other differences ([05](05_emd_cfl.ipynb)). A client *without* partners can
+# > **An honest limit.** This is one data set, one network and clean groups of five. EMD-CFL is at a disadvantage: no threshold is right for it on these
+# > clients, because its distances within groups and between them overlap. Lesson [05](05_emd_cfl.ipynb) has data that it is made for. A client *without* partners can
 # > lose a lot with any method that insists on sharing ([09b](09b_catalogue.ipynb#make-them-fail)). And $W$ shows the averaging alone: methods
 # > that pull on the training itself, such as Ditto or SCAFFOLD, do it before the matrix.
 #
