@@ -819,7 +819,7 @@ for case, values in distances.items():
 # %% [markdown]
 # **With the defaults**, a newcomer of a missing cluster stands at slightly more than a right angle to its nearest cluster. So the
 # server should look at the distance, too. Here a distance near 1 means that the newcomer belongs to none of the clusters. If
-# clusters share classes, they stand at smaller angles ([04](04_sattler_and_briggs.ipynb)), and this limit is too high.
+# clusters share classes, they stand at smaller angles ([04b](04b_an_autopsy.ipynb#one-threshold-after-another)), and this limit is too high.
 #
 # If a cluster is missing, one can cluster again, with the updates of all clients that have come. All updates must start from the
 # kept model. This is **few-shot** clustering: the same step with more updates. The next cell shows it with the three late clients

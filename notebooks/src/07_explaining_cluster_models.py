@@ -97,7 +97,7 @@ run_name = records.run_id(run)
 # | Briggs | BCL | cuts a dendrogram of updates in one round |
 # | OCFL-KM, -AFF, -MS, -HDB | the same; HDBS for HDB | k-means, affinity propagation, mean shift or HDBSCAN, once |
 #
-# "As published" marks a method with the slips of the authors' code, which [lesson 04](04_sattler_and_briggs.ipynb) shows.
+# "As published" marks a method with the slips of the authors' code, which [04b](04b_an_autopsy.ipynb) shows.
 # With the defaults, Sattler's method does not split, so it equals FedAvg. The next
 # cell prints [ARI](99_glossary.ipynb#ari), which is 1 for the true clusters, and [PF1](99_glossary.ipynb#pf1), the clients' mean F1.
 

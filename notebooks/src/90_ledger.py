@@ -423,7 +423,7 @@ print(f"in {(~same['same']).sum()} of these comparisons the final clusters diffe
 #
 # ## As published, and as intended
 #
-# Two methods in the OCFL tables rest on a wrong sign in the papers' code ([04](04_sattler_and_briggs.ipynb) shows both).
+# Two methods in the OCFL tables rest on a wrong sign in the papers' code ([04b](04b_an_autopsy.ipynb) shows both).
 # Briggs' clusterer takes distances, and is given similarities. Affinity propagation takes similarities, and is given distances.
 # We run both ways. The next figure compares what is printed, what the wrong sign gives in our runs, and what the method gives
 # with the sign corrected. (For Briggs' method, BCL, we also changed the threshold: 0.95 in place of 0.05.) A panel of OCFL-HDB

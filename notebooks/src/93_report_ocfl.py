@@ -132,7 +132,7 @@ if ours:
 #
 # The archive has three more data sets. Their networks have BatchNorm, whose batch counters are inside the authors'
 # updates. Their scale of temperature is therefore another one, as
-# [04 Sattler and Briggs](04_sattler_and_briggs.ipynb) explains. We have no runs of them.
+# [04b](04b_an_autopsy.ipynb#the-first-culprit-a-counter) explains. We have no runs of them.
 #
 # ## The mean temperature
 #
@@ -251,7 +251,7 @@ plots.show(
 #
 # ## Sattler and Briggs in our runs
 #
-# [The lesson on Sattler and Briggs](04_sattler_and_briggs.ipynb) finds two wrong signs in the authors' code, on small
+# [04b](04b_an_autopsy.ipynb) finds two wrong signs in the authors' code, on small
 # digits. Here the same methods run on MNIST and Fashion-MNIST. The first cell counts what the wrong signs give.
 
 # %%
@@ -640,7 +640,7 @@ if methods:
 #     clusters (Figure 3). In one of these scenarios, five rounds with more draws give clusters that are nearer to the
 #     truth (the lines under Figure 5). At the papers' scale it falls short in one run. Mean shift breaks clusters up at
 #     both scales.
-# 12. **Sattler and Briggs** have the deviations of [lesson 04](04_sattler_and_briggs.ipynb). Briggs' threshold is 0.95.
+# 12. **Sattler and Briggs** have the deviations of [04b](04b_an_autopsy.ipynb#deviations-from-the-paper). Briggs' threshold is 0.95.
 #     Sattler's method waits 21 rounds, its $\varepsilon_2$ is 1.00, and its thresholds are the same for the small network.
 #
 # ## References

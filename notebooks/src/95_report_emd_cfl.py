@@ -225,7 +225,7 @@ for version in with_runs:
 # - **pFedGraph** and **FedSaC.** In the code, the term in the local loss pulls a client towards the model that it has received. The authors' term refers
 #   to its neighbours' models. Two clients are compared by their last updates, and not by all that they have learned. FedSaC's
 #   term is a hundred times as strong. On `backdoor`, the intended methods lose 6 and 15 points against those of the code, in the
-#   one seed that was run. In [lesson 09](09_a_map_of_the_methods.ipynb), FedSaC prefers clients of
+#   one seed that was run. In [09b](09b_catalogue.ipynb), FedSaC prefers clients of
 #   other groups, too.
 #
 # These six have no clusters, so neither the paper nor the kit gives them an ARI.

@@ -73,14 +73,36 @@ class OCFLTemperature(Parameters):
     seed: Seed
 
 
-class SattlerAndBriggs(FederatedRun):
+class OlderRules(Parameters):
     """Parameters of ``04_sattler_and_briggs``."""
+
+    rounds: Annotated[int, Field(ge=6)]
+    lr: Positive
+    cut: Positive
+    eps1: Positive
+    eps2: Positive
+    seed: Seed
+
+
+class SattlerAndBriggs(FederatedRun):
+    """Parameters of ``04b_an_autopsy``."""
 
     repeats: Repeats
 
 
+class MethodsAsMatrices(Parameters):
+    """Parameters of ``09_a_map_of_the_methods``, which has 20 clients."""
+
+    samples: Annotated[int, Field(ge=20)]
+    rounds: Annotated[int, Field(ge=5)]
+    lr: Positive
+    k: Annotated[int, Field(ge=2)]
+    client: Annotated[int, Field(ge=0, lt=20)]
+    seed: Seed
+
+
 class MapOfTheMethods(Trained):
-    """Parameters of ``09_a_map_of_the_methods``; ``clients`` is a multiple of four."""
+    """Parameters of ``09b_catalogue``; ``clients`` is a multiple of four."""
 
     clients: Annotated[int, Field(ge=8, le=MOST, multiple_of=4)]
     samples: Annotated[int, Field(ge=20, le=MOST)]
@@ -137,8 +159,10 @@ LESSONS: dict[str, type[Parameters]] = {
     "02_when_clients_disagree": ClientsDisagree,
     "02b_four_scenarios": FourScenarios,
     "03_ocfl_temperature": OCFLTemperature,
-    "04_sattler_and_briggs": SattlerAndBriggs,
-    "09_a_map_of_the_methods": MapOfTheMethods,
+    "04_sattler_and_briggs": OlderRules,
+    "04b_an_autopsy": SattlerAndBriggs,
+    "09_a_map_of_the_methods": MethodsAsMatrices,
+    "09b_catalogue": MapOfTheMethods,
     "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,
     "90_ledger": LedgerView,
     "93_report_ocfl": Report,

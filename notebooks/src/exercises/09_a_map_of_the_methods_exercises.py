@@ -343,9 +343,9 @@ exercise = Predict(
 # 1. *First*, FedAvg and local training, with three seeds. If FedAvg is better for all hospitals, less is at stake, although clusters may still
 #    help. If local training is better somewhere, other hospitals' models do harm there.
 # 2. *What we know.* The number of groups is unknown, so methods that must be told $k$ need a guess. The connection is slow, so that methods
-#    with several models per round cost too much (Figure 3).
+#    with several models per round cost too much (Figure 3 of the appendix 09b).
 # 3. *The method.* OCFL clusters once, by updates that the server has anyway, and sends nothing more than FedAvg. With HDBSCAN it would put the
-#    hospital with its own machine into a group (Figure 4, "alone"). So this hospital compares the group's model with its own on validation images, and keeps the better one.
+#    hospital with its own machine into a group (Figure 4 of the appendix 09b, "alone"). So this hospital compares the group's model with its own on validation images, and keeps the better one.
 # 4. *Measures.* Each hospital reports the accuracy on its own test images, under FedAvg, its group's model and local training. The worst one
 #    counts, and not the mean alone. If clusters differ between seeds, there are perhaps no groups. We would then take personal models instead, such as those of Ditto, which sends no more than FedAvg.
 

@@ -6,7 +6,7 @@
 # the observation that supports it, and only then open the fold below it. At the end of each lab you write the repair.
 #
 # You need the lesson [03 OCFL](../03_ocfl_temperature.ipynb). Labs L2.1 and L2.2 also need
-# [04 Sattler and Briggs](../04_sattler_and_briggs.ipynb), and L2.4 needs [05 EMD-CFL](../05_emd_cfl.ipynb).
+# [04](../04_sattler_and_briggs.ipynb) with its appendix [04b](../04b_an_autopsy.ipynb), and L2.4 needs [05 EMD-CFL](../05_emd_cfl.ipynb).
 
 # %%
 from itertools import pairwise
@@ -116,7 +116,7 @@ plots.show(
 #
 # This error is in the OCFL authors' code for Briggs' method, and the opposite one is in their affinity propagation.
 # Both methods do badly in the papers' tables, and errors of this kind produce such values. See
-# [The finding](../04_sattler_and_briggs.ipynb#the-finding-two-wrong-signs) in lesson 04.
+# [Two wrong signs](../04b_an_autopsy.ipynb#the-second-culprit-two-wrong-signs) in the appendix 04b.
 #
 # </details>
 
@@ -279,7 +279,7 @@ for network in ("compact-cnn", "compact-bn"):
 #
 # The OCFL authors' code does the same with ResNet34, on three of five data sets. With the thresholds of the extended
 # paper, Sattler's method cannot split there, whatever the clients learn. See
-# [BatchNorm's counters](../04_sattler_and_briggs.ipynb#what-batchnorms-counters-do-to-lengths-and-angles) in lesson 04.
+# [A counter](../04b_an_autopsy.ipynb#the-first-culprit-a-counter) in the appendix 04b.
 #
 # </details>
 
