@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from cflkit._bounds import Count, Momentum, NonNegative, Positive, Repeats
+from cflkit._bounds import Count, Momentum, NonNegative, Positive, Repeats, Share
 from cflkit.reproduce.parameters import FederatedRun, Images, Parameters, Scenario, Seed
 from cflkit.reproduce.records import PUBLISHED
 
@@ -60,6 +60,17 @@ class SattlerAndBriggs(FederatedRun):
     """Parameters of ``04_sattler_and_briggs``."""
 
     repeats: Repeats
+
+
+class FedCRef(Parameters):
+    """Parameters of ``06_fedcref``."""
+
+    clients: Annotated[int, Field(ge=4)]
+    samples: Annotated[int, Field(ge=20)]
+    overlap: Share
+    dirtiness: Share
+    threshold: Share
+    seed: Seed
 
 
 class MapOfTheMethods(Trained):
@@ -119,6 +130,7 @@ LESSONS: dict[str, type[Parameters]] = {
     "02_when_clients_disagree": ClientsDisagree,
     "03_ocfl_temperature": OCFLTemperature,
     "04_sattler_and_briggs": SattlerAndBriggs,
+    "06_fedcref": FedCRef,
     "09_a_map_of_the_methods": MapOfTheMethods,
     "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,
     "90_ledger": LedgerView,
