@@ -23,7 +23,7 @@ RUNS = [
     ("05_emd_cfl", "-p rounds 3 -p dataset digits-8x8 -p range_epochs []"),
     ("05_emd_cfl", "-p rounds 4 -p dataset digits-8x8 -p range_epochs [] -p participants 5"),
     ("06b_fedcref_controls", "-p iterations 2"),
-    ("07_explaining_cluster_models", "-p rounds 6 -p briggs_rounds 3"),
+    ("07b_explanations_controls", "-p rounds 6 -p briggs_rounds 3"),
 ]
 
 

@@ -73,6 +73,17 @@ class FedCRef(Parameters):
     seed: Seed
 
 
+class ExplainingClusterModels(Parameters):
+    """Parameters of ``07_explaining_cluster_models``."""
+
+    clients: Annotated[int, Field(ge=9)]
+    draws: Annotated[int, Field(ge=20)]
+    rounds: Annotated[int, Field(ge=2)]
+    lr: Positive
+    step: Count
+    seed: Seed
+
+
 class MapOfTheMethods(Trained):
     """Parameters of ``09_a_map_of_the_methods``; ``clients`` is a multiple of four."""
 
@@ -131,6 +142,7 @@ LESSONS: dict[str, type[Parameters]] = {
     "03_ocfl_temperature": OCFLTemperature,
     "04_sattler_and_briggs": SattlerAndBriggs,
     "06_fedcref": FedCRef,
+    "07_explaining_cluster_models": ExplainingClusterModels,
     "09_a_map_of_the_methods": MapOfTheMethods,
     "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,
     "90_ledger": LedgerView,
