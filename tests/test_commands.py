@@ -98,7 +98,7 @@ def test_a_wrong_parameter_ends_before_anything_runs(capsys, monkeypatch, name, 
 
 def test_a_layer_that_cannot_be_explained_is_refused_before_a_kernel_starts(capsys, monkeypatch):
     monkeypatch.setattr(papermill, "execute_notebook", None)
-    lesson = str(PROJECT / "notebooks" / "07_explaining_cluster_models.ipynb")
+    lesson = str(PROJECT / "notebooks" / "07b_explanations_controls.ipynb")
     told = refuse(capsys, "run", lesson, "-p", "layer", "nonsense")
     assert "layer: the network has no layer 'nonsense'" in told
 

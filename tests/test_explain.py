@@ -471,7 +471,7 @@ def test_boxes_have_a_method_each_and_maps_leave_cold_places_alone():
 @pytest.fixture(scope="module")
 def parameters():
     """Make the lesson's parameters, with other values of some."""
-    lesson = PROJECT / "notebooks" / "07_explaining_cluster_models.ipynb"
+    lesson = PROJECT / "notebooks" / "07b_explanations_controls.ipynb"
     usual = notebooks.read_notebook(lesson).defaults
     return lambda **change: papers.explanations.Parameters.checked(usual | change)
 

@@ -19,7 +19,7 @@
 # - compare what clustering gains with GradCAM and what it gains with noise;
 # - see each deviation of our runs from the paper, with its evidence.
 #
-# **Before this:** [07 What do the cluster models look at?](07_explaining_cluster_models.ipynb), which explains GradCAM, insertion and
+# **Before this:** [07 A pretty map proves nothing](07_explaining_cluster_models.ipynb), which explains GradCAM, insertion and
 # deletion.
 #
 # **Study minutes:** 30. **Minutes on two cores:** 0.5
@@ -223,7 +223,7 @@ for name, row in means.loc[sets].iterrows():
 # Our runs at the reduced scale have compact networks and train as the reduced runs of the [report on OCFL](93_report_ocfl.ipynb). They are
 # explained in sixteen steps (`params/explanations/reduced/`).
 #
-# At the paper's scale, `python -m cflkit run notebooks/07_explaining_cluster_models.ipynb -f
+# At the paper's scale, `python -m cflkit run notebooks/07b_explanations_controls.ipynb -f
 # notebooks/params/explanations/paper/mnist_15_nonoverlapping_balanced.yaml` trains the paper's network on MNIST and explains it. That needs
 # a GPU.
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Parameters(ocfl.OCFLMethods):
-    """Parameters of ``07_explaining_cluster_models``."""
+    """Parameters of ``07b_explanations_controls``."""
 
     folder: ClassVar[str] = "explanations"
 
@@ -192,7 +192,7 @@ BESIDE = {"no clustering": "FedAvg", "OCFL-HDB": "OCFL-HDB"}
 PAPERS = (
     base.Paper(
         name="ocfl-explanations",
-        notebook="07_explaining_cluster_models",
+        notebook="07b_explanations_controls",
         parameters=Parameters,
         scenario=ocfl.SCENARIO,
         file=ocfl.FILE,

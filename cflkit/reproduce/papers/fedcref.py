@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Parameters(Images):
-    """Parameters of ``06_fedcref``."""
+    """Parameters of ``06b_fedcref_controls``."""
 
     folder: ClassVar[str] = "fedcref"
 
@@ -171,7 +171,7 @@ def start(runs: base.Runs) -> str:
 PAPERS = (
     base.Paper(
         name="fedcref",
-        notebook="06_fedcref",
+        notebook="06b_fedcref_controls",
         parameters=Parameters,
         scenario=SCENARIO,
         file="{dataset}.yaml",

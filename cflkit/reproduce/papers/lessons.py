@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from cflkit._bounds import MOST, Count, Momentum, NonNegative, Positive, Repeats
+from cflkit._bounds import MOST, Count, Momentum, NonNegative, Positive, Repeats, Share
 from cflkit.reproduce.parameters import FederatedRun, Images, Overlap, Parameters, Scenario, Seed
 from cflkit.reproduce.records import PUBLISHED
 
@@ -137,6 +137,28 @@ class Report(Parameters):
     scale: Literal["paper", "reduced"]
 
 
+class FedCRef(Parameters):
+    """Parameters of ``06_fedcref``."""
+
+    clients: Annotated[int, Field(ge=4)]
+    samples: Annotated[int, Field(ge=20)]
+    overlap: Share
+    dirtiness: Share
+    threshold: Share
+    seed: Seed
+
+
+class ExplainingClusterModels(Parameters):
+    """Parameters of ``07_explaining_cluster_models``."""
+
+    clients: Annotated[int, Field(ge=9)]
+    draws: Annotated[int, Field(ge=20)]
+    rounds: Annotated[int, Field(ge=2)]
+    lr: Positive
+    step: Count
+    seed: Seed
+
+
 class LedgerView(Parameters):
     """Parameters of ``90_ledger``."""
 
@@ -161,6 +183,8 @@ LESSONS: dict[str, type[Parameters]] = {
     "03_ocfl_temperature": OCFLTemperature,
     "04_sattler_and_briggs": OlderRules,
     "04b_an_autopsy": SattlerAndBriggs,
+    "06_fedcref": FedCRef,
+    "07_explaining_cluster_models": ExplainingClusterModels,
     "09_a_map_of_the_methods": MethodsAsMatrices,
     "09b_catalogue": MapOfTheMethods,
     "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,

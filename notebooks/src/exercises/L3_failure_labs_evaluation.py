@@ -280,7 +280,7 @@ for cluster, network in enumerate(networks):
 # image, as a share of what the full image gains. Cluster 1 then has about 0.1, and cluster 2 about 0.8.
 #
 # A grey image, or zeros after normalisation, can be evidence of a class as well. The OCFL authors also insert into
-# zeros. See "One model for all, or one per cluster" in [lesson 07](../07_explaining_cluster_models.ipynb).
+# zeros. See "One model for all, or one per cluster" in [appendix 07b](../07b_explanations_controls.ipynb).
 #
 # </details>
 
