@@ -311,7 +311,7 @@ def features_of_two_domains(digits):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "lesson",
-    ["03b_ocfl_controls", pytest.param("05_emd_cfl", marks=pytest.mark.nightly)],
+    ["03b_ocfl_controls", pytest.param("05b_emd_cfl_controls", marks=pytest.mark.nightly)],
 )
 @pytest.mark.parametrize("make", [floats_in_a_file, folder_of_pictures, features_of_two_domains])
 def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys, make, lesson):
@@ -346,7 +346,7 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "lesson", ["01_federated_averaging", "02_when_clients_disagree", "05_emd_cfl"]
+    "lesson", ["01_federated_averaging", "02_when_clients_disagree", "05b_emd_cfl_controls"]
 )
 def test_a_whole_lesson_runs_with_features(tmp_path, monkeypatch, lesson):
     """Also its figures and demonstrations, which a record does not need."""

@@ -120,7 +120,7 @@ def both(names):
 
 @pytest.fixture(scope="module")
 def turned_digits():
-    return emd_cfl.data(emd_cfl.Parameters.checked(ledger.defaults("05_emd_cfl")))
+    return emd_cfl.data(emd_cfl.Parameters.checked(ledger.defaults("05b_emd_cfl_controls")))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def turned_digits():
 )
 def test_the_line_up_of_emd_cfl(turned_digits, given, names, parts):
     """A run has the four methods of the tables, or those that it names, with their twins."""
-    run = emd_cfl.Parameters.checked(ledger.defaults("05_emd_cfl") | given)
+    run = emd_cfl.Parameters.checked(ledger.defaults("05b_emd_cfl_controls") | given)
     found = {name: repr(one) for name, one in emd_cfl.line_up(run, *turned_digits).items()}
     assert [*found] == names
     for name, part in parts.items():
@@ -190,7 +190,7 @@ def test_the_line_up_of_emd_cfl(turned_digits, given, names, parts):
 
 @pytest.mark.parametrize("field", ["only", "compared"])
 def test_methods_of_emd_cfls_lesson_are_of_its_line_up(field):
-    usual, names = ledger.defaults("05_emd_cfl"), [*emd_cfl.OTHERS]
+    usual, names = ledger.defaults("05b_emd_cfl_controls"), [*emd_cfl.OTHERS]
     run = emd_cfl.Parameters.checked(usual | {field: names})
     assert getattr(run, field) == names
     with pytest.raises(ParameterError, match="unknown method 'OCFL'; choose from EMD-CFL"):
@@ -233,7 +233,7 @@ def test_the_line_up_of_the_tutorial():
 
 @pytest.mark.slow
 def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():
-    usual = ledger.defaults("05_emd_cfl") | LINEAR | {"rounds": 2}
+    usual = ledger.defaults("05b_emd_cfl_controls") | LINEAR | {"rounds": 2}
     names = [*emd_cfl.BASELINES, *emd_cfl.SOFT]
     own = {"only": [*emd_cfl.METHODS, *names], "pacfl_angle": 20.0}
     run = emd_cfl.Parameters.checked(usual | own)

@@ -299,7 +299,7 @@ for differs, rows in reduced.groupby("reduced_scale"):
 # %% [markdown]
 # One of these changes decides a result. EMD-CFL has a threshold $\varepsilon$, which is 0.1 in the paper. The reduced
 # runs use a smaller one, which was chosen after looking at the scores of the smaller network. The ARI of EMD-CFL in the
-# ledger rests on this choice. See [05 EMD-CFL](05_emd_cfl.ipynb) and [its report](95_report_emd_cfl.ipynb).
+# ledger rests on this choice. See [05b](05b_emd_cfl_controls.ipynb) and [its report](95_report_emd_cfl.ipynb).
 #
 # ## One paper in detail
 #

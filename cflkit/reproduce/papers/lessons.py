@@ -62,6 +62,17 @@ class SattlerAndBriggs(FederatedRun):
     repeats: Repeats
 
 
+class EMDCFL(Parameters):
+    """Parameters of ``05_emd_cfl``; ``clients`` is a multiple of three."""
+
+    clients: Annotated[int, Field(ge=6, multiple_of=3)]
+    samples: Annotated[int, Field(ge=20, multiple_of=10)]
+    shade: Annotated[int, Field(ge=0, le=255)]
+    rounds: Count
+    epsilon: NonNegative
+    seed: Seed
+
+
 class MapOfTheMethods(Trained):
     """Parameters of ``09_a_map_of_the_methods``; ``clients`` is a multiple of four."""
 
@@ -119,6 +130,7 @@ LESSONS: dict[str, type[Parameters]] = {
     "02_when_clients_disagree": ClientsDisagree,
     "03_ocfl_temperature": OCFLTemperature,
     "04_sattler_and_briggs": SattlerAndBriggs,
+    "05_emd_cfl": EMDCFL,
     "09_a_map_of_the_methods": MapOfTheMethods,
     "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,
     "90_ledger": LedgerView,
