@@ -21,7 +21,10 @@ RUNS = [
     ("03b_ocfl_controls", "-p rounds 8"),
     ("03b_ocfl_controls", f"-p rounds 6 -p clients 6 -p dataset digits-8x8 {BATCH_NORM}"),
     ("05b_emd_cfl_controls", "-p rounds 3 -p dataset digits-8x8 -p range_epochs []"),
-    ("05b_emd_cfl_controls", "-p rounds 4 -p dataset digits-8x8 -p range_epochs [] -p participants 5"),
+    (
+        "05b_emd_cfl_controls",
+        "-p rounds 4 -p dataset digits-8x8 -p range_epochs [] -p participants 5",
+    ),
     ("06_fedcref", "-p iterations 2"),
     ("07_explaining_cluster_models", "-p rounds 6 -p briggs_rounds 3"),
 ]

@@ -216,7 +216,7 @@ def test_emd_cfl_joins_ocfls_line_up_if_it_is_named_and_clients_have_validation_
 
 
 def test_the_line_up_of_the_tutorial():
-    run = tutorial.Parameters.checked(ledger.defaults("08_tutorial_022"))
+    run = tutorial.Parameters.checked(ledger.defaults("08b_tutorial_022_controls"))
     options = "Signatures(warm_up=10, k=3, signature='gradient', samples={}, "
     options += "clustering='hierarchical', linkage='{}', restart={}, fraction=0.3)"
     found = {n: repr(line) for n, line in tutorial.line_up(run, *tutorial.data(run)).items()}

@@ -201,7 +201,7 @@ piles, holes = np.array([0.5, 1.1, 1.4, 4.0]), np.array([2.0, 2.6, 3.1, 5.2])
 figure, ax = plt.subplots(figsize=(5.2, 2.2))
 for start, end in zip(np.sort(piles), np.sort(holes), strict=True):
     ax.annotate("", (end, 0.1), (start, 0.9), arrowprops={"arrowstyle": "->", "color": "grey"})
-    ax.text(end, -0.32, f"{end - start:.1f} m", ha="center", color="0.3")
+    ax.text(end, -0.32, f"{end - start:.1f}", ha="center", color="0.3")
 ax.plot(piles, np.ones(4), "^", color=plots.COLOURS[0], markersize=12, label="piles")
 ax.plot(holes, np.zeros(4), "v", color=plots.COLOURS[1], markersize=12, label="holes")
 ax.set(yticks=[], xlabel="place on the line, metres", ylim=(-0.5, 1.3), xlim=(0, 7))

@@ -167,7 +167,7 @@ print("residual below a millionth:", residual < 1e-6)
 # | PACFL | images, by principal angles | once, before any training | an angle | [05b](05b_emd_cfl_controls.ipynb) |
 # | FedClust | parameters of the last layer | once, after the first training | a distance | [05b](05b_emd_cfl_controls.ipynb) |
 # | FlexCFL | updates, by their main directions | once, after the first training | $k$ | [05b](05b_emd_cfl_controls.ipynb) |
-# | Signatures | gradients, losses or models | once, after a warm-up | $k$ | [08](08_tutorial_022.ipynb) |
+# | Signatures | gradients, losses or models | once, after a warm-up | $k$ | [08b](08b_tutorial_022_controls.ipynb) |
 # | IFCA | losses of $k$ models | in every round | $k$ | [05b](05b_emd_cfl_controls.ipynb) |
 # | FeSEM | parameters | in every round | $k$ | [05b](05b_emd_cfl_controls.ipynb) |
 # | CFLGP | gradients, accumulated | in every second round | $k$ | [05b](05b_emd_cfl_controls.ipynb) |

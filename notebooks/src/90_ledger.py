@@ -74,7 +74,7 @@ print(f"numbers of the paper shown in detail, {view.paper}: {len(of_paper)}")
 # *single run*, or *not run*. The next section gives the rule. A run at the reduced scale reproduces nothing. There, the first
 # answer is called *agrees (reduced)* in `data/ledger.csv`, and the others have the same addition.
 # Numbers that the authors' own code does not produce get no answer. They are marked *produced by no code*
-# ([08](08_tutorial_022.ipynb#a-table-that-no-code-produces)). From here on, `ran` has one row per published number and
+# ([08b](08b_tutorial_022_controls.ipynb#a-table-that-no-code-produces)). From here on, `ran` has one row per published number and
 # scale with runs, with the short names of the answers.
 
 # %%

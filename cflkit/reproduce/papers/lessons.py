@@ -73,6 +73,24 @@ class EMDCFL(Parameters):
     seed: Seed
 
 
+class TutorialTable(Parameters):
+    """Parameters of ``08_tutorial_022``; ``clients`` is a multiple of three."""
+
+    clients: Annotated[int, Field(ge=3, multiple_of=3)]
+    height: Positive
+    rounds: Annotated[int, Field(ge=2)]
+    warm_up: Count
+    lr: Positive
+    seed: Seed
+
+    @model_validator(mode="after")
+    def rounds_after_the_warm_up(self) -> TutorialTable:
+        """Refuse a warm-up without a round after it."""
+        if self.warm_up >= self.rounds:
+            raise ValueError(f"warm_up = {self.warm_up} must be below rounds = {self.rounds}")
+        return self
+
+
 class MapOfTheMethods(Trained):
     """Parameters of ``09_a_map_of_the_methods``; ``clients`` is a multiple of four."""
 
@@ -131,6 +149,7 @@ LESSONS: dict[str, type[Parameters]] = {
     "03_ocfl_temperature": OCFLTemperature,
     "04_sattler_and_briggs": SattlerAndBriggs,
     "05_emd_cfl": EMDCFL,
+    "08_tutorial_022": TutorialTable,
     "09_a_map_of_the_methods": MapOfTheMethods,
     "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,
     "90_ledger": LedgerView,
