@@ -20,8 +20,11 @@ BATCH_NORM = "-p model compact-bn -p include_buffers true -p sattler_rounds 3 -p
 RUNS = [
     ("03b_ocfl_controls", "-p rounds 8"),
     ("03b_ocfl_controls", f"-p rounds 6 -p clients 6 -p dataset digits-8x8 {BATCH_NORM}"),
-    ("05_emd_cfl", "-p rounds 3 -p dataset digits-8x8 -p range_epochs []"),
-    ("05_emd_cfl", "-p rounds 4 -p dataset digits-8x8 -p range_epochs [] -p participants 5"),
+    ("05b_emd_cfl_controls", "-p rounds 3 -p dataset digits-8x8 -p range_epochs []"),
+    (
+        "05b_emd_cfl_controls",
+        "-p rounds 4 -p dataset digits-8x8 -p range_epochs [] -p participants 5",
+    ),
     ("06b_fedcref_controls", "-p iterations 2"),
     ("07b_explanations_controls", "-p rounds 6 -p briggs_rounds 3"),
 ]

@@ -12,7 +12,7 @@ from cflkit.reproduce.papers import emd_cfl
 from cflkit.reproduce.parameters import ParameterError
 
 TRUTH = [0, 0, 0, 1, 1, 1, 2, 2]
-SMALL = ledger.defaults("05_emd_cfl") | {
+SMALL = ledger.defaults("05b_emd_cfl_controls") | {
     "clients": 6,
     "samples": 80,
     "model": "perceptron",

@@ -273,7 +273,7 @@ def test_the_path_of_ones_own_data_begins_in_the_users_folder(tmp_path, monkeypa
         raise notebooks.NotebookError("that is enough")
 
     monkeypatch.setattr(robust, "run_all", ask)
-    lesson = records.PROJECT / "notebooks" / "05_emd_cfl.ipynb"
+    lesson = records.PROJECT / "notebooks" / "05b_emd_cfl_controls.ipynb"
     with pytest.raises(notebooks.NotebookError, match="enough"):
         robust.measure(lesson, [3], given={"dataset": "mine.npz", "lr": "1e-2"})
     [process] = asked

@@ -86,7 +86,7 @@ def test_height_and_seed_change_the_samples_and_clients_their_number():
 
 
 def test_parameters_refuse_unequal_clusters():
-    usual = ledger.defaults("08_tutorial_022")
+    usual = ledger.defaults("08b_tutorial_022_controls")
     run = tutorial.Parameters.checked(usual | {"clients": 6})
     assert run.scenario == "bumps-m6"
     with pytest.raises(ParameterError, match="must be a multiple of 3"):

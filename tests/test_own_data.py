@@ -580,7 +580,7 @@ def features_of_two_domains(digits):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "lesson",
-    ["03b_ocfl_controls", pytest.param("05_emd_cfl", marks=pytest.mark.nightly)],
+    ["03b_ocfl_controls", pytest.param("05b_emd_cfl_controls", marks=pytest.mark.nightly)],
 )
 @pytest.mark.parametrize("make", [floats_in_a_file, folder_of_pictures, features_of_two_domains])
 def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys, make, lesson):
@@ -616,7 +616,9 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("lesson", ["01b_drift_measured", "02b_four_scenarios", "05_emd_cfl"])
+@pytest.mark.parametrize(
+    "lesson", ["01b_drift_measured", "02b_four_scenarios", "05b_emd_cfl_controls"]
+)
 def test_a_whole_lesson_runs_with_features(tmp_path, monkeypatch, lesson):
     """Also its figures and demonstrations, which a record does not need."""
     monkeypatch.chdir(tmp_path)

@@ -120,7 +120,7 @@ def both(names):
 
 @pytest.fixture(scope="module")
 def turned_digits():
-    return emd_cfl.data(emd_cfl.Parameters.checked(ledger.defaults("05_emd_cfl")))
+    return emd_cfl.data(emd_cfl.Parameters.checked(ledger.defaults("05b_emd_cfl_controls")))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def turned_digits():
 )
 def test_the_line_up_of_emd_cfl(turned_digits, given, names, parts):
     """A run has the four methods of the tables, or those that it names, with their twins."""
-    run = emd_cfl.Parameters.checked(ledger.defaults("05_emd_cfl") | given)
+    run = emd_cfl.Parameters.checked(ledger.defaults("05b_emd_cfl_controls") | given)
     found = {name: repr(one) for name, one in emd_cfl.line_up(run, *turned_digits).items()}
     assert [*found] == names
     for name, part in parts.items():
@@ -190,7 +190,7 @@ def test_the_line_up_of_emd_cfl(turned_digits, given, names, parts):
 
 @pytest.mark.parametrize("field", ["only", "compared"])
 def test_methods_of_emd_cfls_lesson_are_of_its_line_up(field):
-    usual, names = ledger.defaults("05_emd_cfl"), [*emd_cfl.OTHERS]
+    usual, names = ledger.defaults("05b_emd_cfl_controls"), [*emd_cfl.OTHERS]
     run = emd_cfl.Parameters.checked(usual | {field: names})
     assert getattr(run, field) == names
     with pytest.raises(ParameterError, match="unknown method 'OCFL'; choose from EMD-CFL"):
@@ -216,7 +216,7 @@ def test_emd_cfl_joins_ocfls_line_up_if_it_is_named_and_clients_have_validation_
 
 
 def test_the_line_up_of_the_tutorial():
-    run = tutorial.Parameters.checked(ledger.defaults("08_tutorial_022"))
+    run = tutorial.Parameters.checked(ledger.defaults("08b_tutorial_022_controls"))
     options = "Signatures(warm_up=10, k=3, signature='gradient', samples={}, "
     options += "clustering='hierarchical', linkage='{}', restart={}, fraction=0.3)"
     found = {n: repr(line) for n, line in tutorial.line_up(run, *tutorial.data(run)).items()}
@@ -233,7 +233,7 @@ def test_the_line_up_of_the_tutorial():
 
 @pytest.mark.slow
 def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():
-    usual = ledger.defaults("05_emd_cfl") | LINEAR | {"rounds": 2}
+    usual = ledger.defaults("05b_emd_cfl_controls") | LINEAR | {"rounds": 2}
     names = [*emd_cfl.BASELINES, *emd_cfl.SOFT]
     own = {"only": [*emd_cfl.METHODS, *names], "pacfl_angle": 20.0}
     run = emd_cfl.Parameters.checked(usual | own)

@@ -2,7 +2,7 @@
 
 The recipes are those of EMD-CFL: rotations (section 4.1; appendices C.1, C.2 and E.9), backdoors
 (appendices C.4 and C.5) and the domains of PACS (appendix C.3). They follow the authors' notebooks;
-notebook ``05_emd_cfl`` lists the exceptions. Each client also has validation samples.
+notebook ``05b_emd_cfl_controls`` lists the exceptions. Each client also has validation samples.
 
 D. Zhang, F. Toni, M. Williams: Clustered federated learning via embedding distributions. arXiv
 2506.07769.

@@ -148,19 +148,19 @@ print("residual below a millionth:", residual < 1e-6)
 # | method | what is compared | when | what a person must choose | lesson |
 # |---|---|---|---|---|
 # | FedAvg | nothing | – | – | [01](01_federated_averaging.ipynb) |
-# | FedProx | nothing | – | the weight μ of the proximal term | [05](05_emd_cfl.ipynb) |
+# | FedProx | nothing | – | the weight μ of the proximal term | [05b](05b_emd_cfl_controls.ipynb) |
 # | SCAFFOLD | nothing | – | – | |
 # | Sattler (CFL) | updates, by angle | in every round | nothing here (it chooses its two thresholds itself by default) | [04](04_sattler_and_briggs.ipynb) |
 # | Briggs | updates, by angle | once, after a given round | a distance | [04](04_sattler_and_briggs.ipynb) |
 # | OCFL | updates, by angle | once, when the temperature rises | what its clusterer needs ($k$ for k-means) | [03](03_ocfl_temperature.ipynb) |
 # | EMD-CFL | embeddings of images | once, after the first training | ε | [05](05_emd_cfl.ipynb) |
-# | PACFL | images, by principal angles | once, before any training | an angle | [05](05_emd_cfl.ipynb) |
-# | FedClust | parameters of the last layer | once, after the first training | a distance | [05](05_emd_cfl.ipynb) |
-# | FlexCFL | updates, by their main directions | once, after the first training | $k$ | [05](05_emd_cfl.ipynb) |
-# | Signatures | gradients, losses or models | once, after a warm-up | $k$ | [08](08_tutorial_022.ipynb) |
-# | IFCA | losses of $k$ models | in every round | $k$ | [05](05_emd_cfl.ipynb) |
-# | FeSEM | parameters | in every round | $k$ | [05](05_emd_cfl.ipynb) |
-# | CFLGP | gradients, accumulated | in every second round | $k$ | [05](05_emd_cfl.ipynb) |
+# | PACFL | images, by principal angles | once, before any training | an angle | [05b](05b_emd_cfl_controls.ipynb) |
+# | FedClust | parameters of the last layer | once, after the first training | a distance | [05b](05b_emd_cfl_controls.ipynb) |
+# | FlexCFL | updates, by their main directions | once, after the first training | $k$ | [05b](05b_emd_cfl_controls.ipynb) |
+# | Signatures | gradients, losses or models | once, after a warm-up | $k$ | [08b](08b_tutorial_022_controls.ipynb) |
+# | IFCA | losses of $k$ models | in every round | $k$ | [05b](05b_emd_cfl_controls.ipynb) |
+# | FeSEM | parameters | in every round | $k$ | [05b](05b_emd_cfl_controls.ipynb) |
+# | CFLGP | gradients, accumulated | in every second round | $k$ | [05b](05b_emd_cfl_controls.ipynb) |
 # | FedEM, FedRC | losses of $k$ models, image by image | in every round | $k$ | |
 # | FedCE | losses of $k$ models | in every round | $k$ | |
 # | FedSoft | losses of $k$ models, image by image | in every second round | $k$, and the weight μ of the proximal term | |

@@ -20,7 +20,7 @@
 # - attack models with membership inference, in clusters of one, of five and of ten clients;
 # - let clients come late, come and go, and change their group, and see which methods follow.
 #
-# **Before this:** [03 OCFL](03_ocfl_temperature.ipynb). [05 EMD-CFL](05_emd_cfl.ipynb) explains IFCA and EMD-CFL.
+# **Before this:** [03 OCFL](03_ocfl_temperature.ipynb). [05 EMD-CFL](05_emd_cfl.ipynb) explains EMD-CFL, and [05b](05b_emd_cfl_controls.ipynb) IFCA.
 #
 # **Study minutes:** 50. **Minutes on two cores:** 1.5
 #

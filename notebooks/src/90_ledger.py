@@ -74,7 +74,7 @@ print(f"numbers of the paper shown in detail, {view.paper}: {len(of_paper)}")
 # *single run*, or *not run*. The next section gives the rule. A run at the reduced scale reproduces nothing. There, the first
 # answer is called *agrees (reduced)* in `data/ledger.csv`, and the others have the same addition.
 # Numbers that the authors' own code does not produce get no answer. They are marked *produced by no code*
-# ([08](08_tutorial_022.ipynb#a-table-that-no-code-produces)). From here on, `ran` has one row per published number and
+# ([08b](08b_tutorial_022_controls.ipynb#a-table-that-no-code-produces)). From here on, `ran` has one row per published number and
 # scale with runs, with the short names of the answers.
 
 # %%
@@ -299,7 +299,7 @@ for differs, rows in reduced.groupby("reduced_scale"):
 # %% [markdown]
 # One of these changes decides a result. EMD-CFL has a threshold $\varepsilon$, which is 0.1 in the paper. The reduced
 # runs use a smaller one, which was chosen after looking at the scores of the smaller network. The ARI of EMD-CFL in the
-# ledger rests on this choice. See [05 EMD-CFL](05_emd_cfl.ipynb) and [its report](95_report_emd_cfl.ipynb).
+# ledger rests on this choice. See [05b](05b_emd_cfl_controls.ipynb) and [its report](95_report_emd_cfl.ipynb).
 #
 # ## One paper in detail
 #

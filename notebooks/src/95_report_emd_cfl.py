@@ -715,7 +715,7 @@ for scenario, runs in sorted(reports.by_scenario(has_distances, "emd-cfl").items
 #
 # The printed distances are smaller within the clusters on every data set, as the theory says of the last layer. For the full model, they are
 # smaller by nine tenths on PACS, by a third on Rotated MNIST and by a fifth on Backdoor MNIST. On both sets of CIFAR-10 they are hardly
-# smaller at all. The lesson [05](05_emd_cfl.ipynb) prints the same shares for its own clients.
+# smaller at all. The appendix [05b](05b_emd_cfl_controls.ipynb) prints the same shares for its own clients.
 #
 # ## Deviations from the paper
 #
@@ -786,4 +786,4 @@ print(textwrap.fill(", ".join(missing), 90))
 # - T. Li et al.: Federated optimization in heterogeneous networks. MLSys 2020.
 #
 # **Previous:** [93 Report: OCFL](93_report_ocfl.ipynb) · **Next:** [96 Report: FedCRef](96_report_fedcref.ipynb) ·
-# [Lesson](05_emd_cfl.ipynb) · [Ledger](90_ledger.ipynb) · [Glossary](99_glossary.ipynb)
+# [Lesson](05_emd_cfl.ipynb) · [Appendix](05b_emd_cfl_controls.ipynb) · [Ledger](90_ledger.ipynb) · [Glossary](99_glossary.ipynb)

@@ -83,7 +83,7 @@ BACKDOOR_THRESHOLDS = {"mnist": (2.5, 4.0), "cifar10": (10.5, 28.0)}
 
 
 class Parameters(Run, Selection):
-    """Parameters of ``05_emd_cfl``."""
+    """Parameters of ``05b_emd_cfl_controls``."""
 
     folder: ClassVar[str] = "emd-cfl"
     line_up: ClassVar[Collection[str]] = LINE_UP
@@ -356,7 +356,7 @@ def recorded_range(record: Record) -> tuple[float, float]:
 PAPERS = (
     base.Paper(
         name="emd-cfl",
-        notebook="05_emd_cfl",
+        notebook="05b_emd_cfl_controls",
         parameters=Parameters,
         scenario={"dataset": str, "version": str, "participants": int},
         file="{dataset}_{version}.yaml",

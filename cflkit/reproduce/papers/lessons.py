@@ -159,6 +159,35 @@ class ExplainingClusterModels(Parameters):
     seed: Seed
 
 
+class EMDCFL(Parameters):
+    """Parameters of ``05_emd_cfl``; ``clients`` is a multiple of three."""
+
+    clients: Annotated[int, Field(ge=6, multiple_of=3)]
+    samples: Annotated[int, Field(ge=20, multiple_of=10)]
+    shade: Annotated[int, Field(ge=0, le=255)]
+    rounds: Count
+    epsilon: NonNegative
+    seed: Seed
+
+
+class TutorialTable(Parameters):
+    """Parameters of ``08_tutorial_022``; ``clients`` is a multiple of three."""
+
+    clients: Annotated[int, Field(ge=3, multiple_of=3)]
+    height: Positive
+    rounds: Annotated[int, Field(ge=2)]
+    warm_up: Count
+    lr: Positive
+    seed: Seed
+
+    @model_validator(mode="after")
+    def rounds_after_the_warm_up(self) -> TutorialTable:
+        """Refuse a warm-up without a round after it."""
+        if self.warm_up >= self.rounds:
+            raise ValueError(f"warm_up = {self.warm_up} must be below rounds = {self.rounds}")
+        return self
+
+
 class LedgerView(Parameters):
     """Parameters of ``90_ledger``."""
 
@@ -183,8 +212,10 @@ LESSONS: dict[str, type[Parameters]] = {
     "03_ocfl_temperature": OCFLTemperature,
     "04_sattler_and_briggs": OlderRules,
     "04b_an_autopsy": SattlerAndBriggs,
+    "05_emd_cfl": EMDCFL,
     "06_fedcref": FedCRef,
     "07_explaining_cluster_models": ExplainingClusterModels,
+    "08_tutorial_022": TutorialTable,
     "09_a_map_of_the_methods": MethodsAsMatrices,
     "09b_catalogue": MapOfTheMethods,
     "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,

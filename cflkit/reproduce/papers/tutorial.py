@@ -40,7 +40,7 @@ METHODS = ("Signatures", *CHANGES, "Oracle", "FedAvg", "Local")
 
 
 class Parameters(Training, Selection):
-    """Parameters of ``08_tutorial_022``; as in the tutorial, one seed is that of the data, too."""
+    """Parameters of ``08b_tutorial_022_controls``; one seed is that of the data, too."""
 
     folder: ClassVar[str] = "tutorial"
     line_up: ClassVar[tuple[str, ...]] = METHODS
@@ -104,7 +104,7 @@ TWIN = "Signatures" + base.AS_PUBLISHED
 PAPERS = (
     base.Paper(
         name="tutorial-022",
-        notebook="08_tutorial_022",
+        notebook="08b_tutorial_022_controls",
         parameters=Parameters,
         scenario={"clients": int},
         file="m{clients}.yaml",

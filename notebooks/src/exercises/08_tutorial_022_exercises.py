@@ -95,7 +95,7 @@ exercise = Implement(
 # %% [markdown]
 # ## 08.2
 #
-# In the lesson every client moves to the model with the smallest loss, in every round. Losses are noisy, and a client on the
+# In [08b](../08b_tutorial_022_controls.ipynb) every client moves to the model with the smallest loss, in every round. Losses are noisy, and a client on the
 # border would jump back and forth. So let it move only if this lowers its loss by *more than* a margin. Otherwise it
 # stays where it is.
 
@@ -371,7 +371,7 @@ exercise = Predict(
 # ## 08.7
 #
 # There are three groups of ten clients. In a run with reassignment, all clients of two groups have chosen the same model, and the
-# third group has another model. Nobody has chosen the third model. Which ARI would Figure 6 of the lesson show? Two digits after the point are enough. You
+# third group has another model. Nobody has chosen the third model. Which ARI would Figure 6 of [08b](../08b_tutorial_022_controls.ipynb) show? Two digits after the point are enough. You
 # may compute it.
 
 # %%

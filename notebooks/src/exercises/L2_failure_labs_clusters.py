@@ -606,7 +606,7 @@ plots.show(
 #
 # The price is one model for two groups. The kit stores NaN for a missing score. No comparison with NaN is true, so that
 # such a pair does not agree, and a client without scores stays alone. See
-# [partial participation](../05_emd_cfl.ipynb#if-only-some-take-part) in lesson 05.
+# [partial participation](../05b_emd_cfl_controls.ipynb#if-only-some-take-part) in appendix 05b.
 #
 # </details>
 
