@@ -190,15 +190,15 @@ claims.check(
 # | notebook | the question that it answers |
 # |---|---|
 # | [00 Start here](00_start_here.ipynb) | What is clustered federated learning for? |
-# | [01 Federated averaging](01_federated_averaging.ipynb) | How do clients train one model together, and what is client drift? |
-# | [02 When clients disagree](02_when_clients_disagree.ipynb) | How are clusters of clients simulated, and how does one model fail them? |
+# | [01 Federated averaging](01_federated_averaging.ipynb) | How do clients train one model together, and what does averaging lose? |
+# | [02 When clients disagree](02_when_clients_disagree.ipynb) | What goes wrong if groups of clients see different classes? |
 # | [03 OCFL](03_ocfl_temperature.ipynb) | When should the server split, and who belongs together? |
-# | [04 Sattler and Briggs](04_sattler_and_briggs.ipynb) | What must two older methods be told before they can split? |
-# | [05 EMD-CFL](05_emd_cfl.ipynb) | Can a network's view of the data tell clients apart, once and for all? |
-# | [06 FedCRef](06_fedcref.ipynb) | What if nobody has labels? |
-# | [07 Explanations](07_explaining_cluster_models.ipynb) | What do the models of clusters look at? |
-# | [08 Tutorial 022](08_tutorial_022.ipynb) | Does a tutorial's code produce its table, and what do its faults cost? |
-# | [09 A map of the methods](09_a_map_of_the_methods.ipynb) | What do all these methods have in common, and which one should I use? |
+# | [04 Two older rules](04_sattler_and_briggs.ipynb) | What must two older methods be told before they can split? |
+# | [05 EMD-CFL](05_emd_cfl.ipynb) | Same labels, other pictures: who tells the clients apart? |
+# | [06 FedCRef](06_fedcref.ipynb) | What if nobody has labels: whose cluster is like mine? |
+# | [07 Explanations](07_explaining_cluster_models.ipynb) | What does an insertion score measure? |
+# | [08 Tutorial 022](08_tutorial_022.ipynb) | Can this tutorial's table be true? |
+# | [09 A round is a matrix](09_a_map_of_the_methods.ipynb) | What do all these methods have in common, and which is which? |
 # | [10 Privacy, and clients that come and go](10_privacy_and_clients_that_come_and_go.ipynb) | What do clients reveal, and what if they come late or change? |
 # | [90 Ledger](90_ledger.ipynb) | Which published numbers do our runs reproduce? |
 # | [93 Report: OCFL](93_report_ocfl.ipynb) | How do our runs compare with the two OCFL papers? |

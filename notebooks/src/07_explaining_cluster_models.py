@@ -25,7 +25,7 @@
 #
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb).
 #
-# **Study minutes:** 19. **Minutes on two cores:** 0.5
+# **Study minutes:** 18. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic
 # Assumption*, section 5. It asks what accuracy does not tell: do the models of clusters also look at better places than

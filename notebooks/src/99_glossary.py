@@ -220,15 +220,15 @@
 # FedCRef, the column `accuracy` contains [ACC](#acc). See [01](01_federated_averaging.ipynb).
 #
 # <a id="active-client"></a>**Active client** (FedCRef). An active client still trains its own networks and refines its
-# local clusters. It becomes inactive when a refinement changes few of its samples. See [06](06_fedcref.ipynb).
+# local clusters. It becomes inactive when a refinement changes few of its samples. See [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="affinity-propagation"></a>**Affinity propagation.** Affinity propagation is a clusterer that takes similarities
 # and chooses the number of clusters itself. Each cluster has an [exemplar](#exemplar). See
-# [03](03_ocfl_temperature.ipynb).
+# [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="agglomerative-clustering"></a>**Agglomerative clustering.** Agglomerative clustering begins with every point
 # alone and repeatedly merges the two nearest groups. A threshold, or a number of clusters, says when to stop. See
-# [04](04_sattler_and_briggs.ipynb).
+# [04b](04b_an_autopsy.ipynb).
 #
 # <a id="ami"></a>**AMI** (adjusted mutual information). AMI measures the agreement of two groupings by information
 # theory. It is 1 for the same grouping, and near 0 for random ones. See [90](90_ledger.ipynb), and the
@@ -239,12 +239,12 @@
 # [formula](#measures).
 #
 # <a id="as-intended"></a>**As intended.** A method as intended has the choices of its own authors, or of the rest of
-# the paper. Where the intended choice is the kit's own, the table of differences in [04](04_sattler_and_briggs.ipynb)
+# the paper. Where the intended choice is the kit's own, the table of differences in [04b](04b_an_autopsy.ipynb)
 # says so.
 #
 # <a id="as-published"></a>**As published.** A method as published has the choices of the code behind a paper's numbers,
-# errors included. A name such as "Briggs as published" marks it. See [03](03_ocfl_temperature.ipynb) and
-# [04](04_sattler_and_briggs.ipynb).
+# errors included. A name such as "Briggs as published" marks it. See [03b](03b_ocfl_controls.ipynb) and
+# [04b](04b_an_autopsy.ipynb).
 #
 # <a id="association"></a>**Association** (FedCRef). An association is an edge between local clusters of two clients. It
 # is added when their networks reconstruct the images of both clusters similarly well. See [06](06_fedcref.ipynb).
@@ -256,21 +256,21 @@
 # the class. A model that relies on this feature can be fooled by changing it. See [95](95_report_emd_cfl.ipynb).
 #
 # <a id="bandwidth"></a>**Bandwidth.** The bandwidth is the radius within which [mean shift](#mean-shift) averages
-# points. In the kit, scikit-learn estimates it from the data. See [03](03_ocfl_temperature.ipynb).
+# points. In the kit, scikit-learn estimates it from the data. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="baseline-image"></a>**Baseline image.** The baseline image has the values that replace absent pixels in
 # [insertion](#insertion) and [deletion](#deletion). The default is zero, which is black. See
-# [07](07_explaining_cluster_models.ipynb).
+# [07b](07b_explanations_controls.ipynb).
 #
 # <a id="baseline-method"></a>**Baseline method.** A baseline method is a method with which a new one is compared. See
-# [03](03_ocfl_temperature.ipynb).
+# [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="batchnorm-buffers-and-counters"></a>**BatchNorm buffers and counters.** The buffers of a BatchNorm layer are
 # its values that gradients do not train. They are the running means, the running variances and a counter of batches.
-# See [04](04_sattler_and_briggs.ipynb).
+# See [04b](04b_an_autopsy.ipynb).
 #
 # <a id="bipartition"></a>**Bipartition.** A bipartition is a split of one cluster into two. Sattler's method repeats
-# it. See [04](04_sattler_and_briggs.ipynb).
+# it. See [04b](04b_an_autopsy.ipynb).
 
 # %% [markdown]
 # ### C
@@ -280,10 +280,10 @@
 #
 # <a id="central-test-set"></a>**Central test set.** The central test set has test images of all classes, which belong
 # to no client. The OCFL papers call the server "orchestrator", and this set the orchestrator's test set. The shifted
-# data of lesson 05 have none. See [01](01_federated_averaging.ipynb) and [02](02_when_clients_disagree.ipynb).
+# data of lesson 05 have none. See [01](01_federated_averaging.ipynb) and [02b](02b_four_scenarios.ipynb).
 #
 # <a id="checkpoint"></a>**Checkpoint.** A checkpoint is a file with the state of an unfinished run. After an
-# interruption, the same code can continue from it. See [03](03_ocfl_temperature.ipynb).
+# interruption, the same code can continue from it. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="claim"></a>**Claim.** A claim is a sentence of a lesson about a result, whose truth a cell of the lesson
 # evaluates. Its truth is also measured over several seeds.
@@ -303,11 +303,11 @@
 #
 # <a id="clustering-round"></a>**Clustering round.** The clustering round is the round in which a method splits the
 # clients, counted from 1. Table 2 of the extended OCFL paper has it, by a rule that is explained [below](#measures).
-# See [03](03_ocfl_temperature.ipynb).
+# See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="communication-cost"></a>**Communication cost.** The communication cost is the amount of data that clients
 # receive and send. The kit counts bytes per method and round, in `bytes_down` and `bytes_up`. See
-# [03](03_ocfl_temperature.ipynb).
+# [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="community"></a>**Community** (FedCRef). A community is a [connected component](#connected-component) of at
 # least two local clusters. Each community trains one model by federated averaging. See [06](06_fedcref.ipynb).
@@ -317,7 +317,7 @@
 # [formula](#measures).
 #
 # <a id="concept-shift"></a>**Concept shift.** Under concept shift, the same image has different labels at two clients. See
-# [05](05_emd_cfl.ipynb) and [08](08_tutorial_022.ipynb).
+# [05b](05b_emd_cfl_controls.ipynb) and [08b](08b_tutorial_022_controls.ipynb).
 #
 # <a id="confidence"></a>**Confidence.** Confidence is the probability that a model gives to the class that is
 # explained. See [07](07_explaining_cluster_models.ipynb).
@@ -326,7 +326,7 @@
 # and incongruent otherwise. See [04](04_sattler_and_briggs.ipynb).
 #
 # <a id="connected-component"></a>**Connected component.** In a connected component of a graph, a path of edges joins
-# every two nodes. No edge leaves the component. See [05](05_emd_cfl.ipynb).
+# every two nodes. No edge leaves the component. See [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="cosine-distance"></a>**Cosine distance.** The cosine distance is one minus the cosine of the angle between two
 # vectors. It is 0 for the same direction, 1 for a right angle and 2 for opposite directions. See
@@ -341,11 +341,11 @@
 #
 # <a id="data-generating-process"></a>**Data-generating process** (DGP). A data-generating process is the distribution
 # from which samples $(x, y)$ are drawn. The clients of one true cluster draw from the same process. See
-# [02](02_when_clients_disagree.ipynb).
+# [02b](02b_four_scenarios.ipynb).
 #
 # <a id="deep-embedded-clustering"></a>**Deep embedded clustering** (DEC). Deep embedded clustering begins with k-means
 # on the codes of an autoencoder. The codes and the cluster centres are then trained together. See
-# [06](06_fedcref.ipynb).
+# [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="deletion"></a>**Deletion.** Deletion is a test of a [saliency map](#saliency-map). It replaces pixels by the
 # baseline image, the most salient pixels first, and records the probability of the explained class. The score is the
@@ -391,7 +391,7 @@
 # [06](06_fedcref.ipynb).
 #
 # <a id="exemplar"></a>**Exemplar.** An exemplar is the member that represents a cluster of [affinity
-# propagation](#affinity-propagation). See [03](03_ocfl_temperature.ipynb).
+# propagation](#affinity-propagation). See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="feature-shift"></a>**Feature shift.** Under feature shift, or covariate shift, clients differ in their images, and every
 # image keeps its one right label. See [05](05_emd_cfl.ipynb).
@@ -404,14 +404,14 @@
 # their data stay where they are. They exchange models or updates in place of data. See [00](00_start_here.ipynb).
 #
 # <a id="fedprox"></a>**FedProx.** FedProx is federated averaging in which a [proximal term](#proximal-term) keeps each
-# client's model near the model that it received. See [05](05_emd_cfl.ipynb).
+# client's model near the model that it received. See [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="few-shot-clustering"></a>**Few-shot clustering.** In few-shot clustering, the clustering step is repeated a few
 # times, for instance after new clients have joined. Compare [one-shot clustering](#one-shot-clustering). See
-# [03](03_ocfl_temperature.ipynb) and [10](10_privacy_and_clients_that_come_and_go.ipynb).
+# [03b](03b_ocfl_controls.ipynb) and [10](10_privacy_and_clients_that_come_and_go.ipynb).
 #
 # <a id="fine-tuning"></a>**Fine-tuning.** A client fine-tunes the shared model by training it further on its own data. It
-# is the simplest way to personalise a model. See [03](03_ocfl_temperature.ipynb).
+# is the simplest way to personalise a model. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="friedman-test"></a>**Friedman test.** The Friedman test ranks the methods in every scenario. Then it tests
 # whether the average ranks could differ by chance alone. See [97](97_report_explanations.ipynb).
@@ -420,10 +420,10 @@
 # ### G to K
 #
 # <a id="gf1"></a>**GF1.** GF1 is the mean macro-F1 of the clients' models on the [central test set](#central-test-set).
-# The G stands for generalisation. See [03](03_ocfl_temperature.ipynb).
+# The G stands for generalisation. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="global-dec"></a>**Global DEC.** Global DEC is deep embedded clustering of all images in one place, as a
-# comparison for FedCRef. See [06](06_fedcref.ipynb).
+# comparison for FedCRef. See [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="gradcam"></a>**GradCAM.** GradCAM makes a saliency map from the channels of a convolution. Each channel has a
 # weight: the mean gradient of the class's score with respect to the channel. See
@@ -431,7 +431,7 @@
 #
 # <a id="hard-and-soft-clustering"></a>**Hard and soft clustering.** In hard clustering, every client belongs to one
 # cluster. In soft clustering, a client can belong to several clusters, with weights. Both OCFL papers and EMD-CFL
-# use hard clustering of clients. Lesson [08](08_tutorial_022.ipynb) compares both.
+# use hard clustering of clients. Lesson [08b](08b_tutorial_022_controls.ipynb) compares both.
 #
 # <a id="hash"></a>**Hash** (of a partition). The hash is a fingerprint of the contents, computed with SHA-256. It
 # differs if any index or any true cluster differs. See [02](02_when_clients_disagree.ipynb).
@@ -448,41 +448,41 @@
 # [formula](#measures).
 #
 # <a id="hungarian-algorithm"></a>**Hungarian algorithm.** The Hungarian algorithm finds the best one-to-one matching
-# between two sets. Here it matches clusters with classes. See [06](06_fedcref.ipynb).
+# between two sets. Here it matches clusters with classes. See [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="iid"></a>**IID** (independent and identically distributed). If the clients are IID, the data of all clients
 # come from the same distribution. See [01](01_federated_averaging.ipynb).
 #
 # <a id="in-cluster-and-out-of-cluster"></a>**In-cluster and out-of-cluster.** In-cluster samples come from the test
 # sets of a cluster's own clients. Out-of-cluster samples come from the test sets of all other clients. See
-# [07](07_explaining_cluster_models.ipynb).
+# [07b](07b_explanations_controls.ipynb).
 #
 # <a id="insertion"></a>**Insertion.** Insertion is a test of a [saliency map](#saliency-map). It starts from the
 # baseline image and restores pixels, the most salient pixels first. The score is the area under the curve of the
 # explained class's probability, and a high area is good. See [07](07_explaining_cluster_models.ipynb).
 #
 # <a id="isolated-cluster"></a>**Isolated cluster** (FedCRef). An isolated cluster is a local cluster without any
-# association. See [06](06_fedcref.ipynb).
+# association. See [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="job"></a>**Job.** A job is one model paired with one client, which trains it or evaluates it. `Jobs` in the
 # code holds several such pairs. See [01](01_federated_averaging.ipynb) and [02](02_when_clients_disagree.ipynb).
 #
 # <a id="johnson-lindenstrauss"></a>**Johnson–Lindenstrauss lemma.** The lemma says that a [random
 # projection](#random-projection) to fewer dimensions nearly keeps the distances between points. See
-# [05](05_emd_cfl.ipynb).
+# [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="k-means"></a>**k-means.** k-means is a clusterer that must be told the number of clusters. It puts each point
-# into the cluster with the nearest centre. See [03](03_ocfl_temperature.ipynb).
+# into the cluster with the nearest centre. See [03b](03b_ocfl_controls.ipynb).
 
 # %% [markdown]
 # ### L to N
 #
 # <a id="label-skew"></a>**Label skew.** Under label skew, clients have different shares of the classes. Images of one class
-# look alike at all clients. See [03](03_ocfl_temperature.ipynb) and [08](08_tutorial_022.ipynb).
+# look alike at all clients. See [03b](03b_ocfl_controls.ipynb) and [08b](08b_tutorial_022_controls.ipynb).
 #
 # <a id="learning-gap"></a>**Learning gap.** The learning gap is the difference between a model's F1 on a client's own
 # test set and on the central test set. The two OCFL papers define it differently, as explained [below](#measures). See
-# [03](03_ocfl_temperature.ipynb).
+# [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="ledger"></a>**Ledger.** The ledger is the table of all published numbers, with ours where we have run the
 # scenario. It says whether a number was reproduced. A *placebo* is the same comparison with our runs of another scenario. See
@@ -503,23 +503,23 @@
 # [01](01_federated_averaging.ipynb).
 #
 # <a id="local-training"></a>**Local training.** Local training is what a client does in a round. It takes steps of
-# gradient descent on its own data, starting from the model that it received. See [01](01_federated_averaging.ipynb).
+# gradient descent on its own data, starting from the model that it received. See [01b](01b_drift_measured.ipynb).
 #
 # <a id="local-training-as-a-baseline"></a>**Local training as a baseline.** Each client trains alone in all rounds, and
-# nothing is sent. The kit's method `local` does this. See [03](03_ocfl_temperature.ipynb).
+# nothing is sent. The kit's method `local` does this. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="lockstep"></a>**Lockstep.** In lockstep, all methods run round by round together. A local training that several
 # methods ask for is run once and shared. See [03](03_ocfl_temperature.ipynb).
 #
 # <a id="macro-f1"></a>**Macro-F1.** F1 balances precision and recall of one class, and macro-F1 is its mean over
 # classes. Which classes count is a choice, which is explained [below](#measures). See [00](00_start_here.ipynb) and
-# [03](03_ocfl_temperature.ipynb).
+# [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="manifest"></a>**Manifest.** The manifest is the file of a [partition](#partition). It has the samples and the
 # true cluster of each client, the recipe and the [hash](#hash). See [02](02_when_clients_disagree.ipynb).
 #
 # <a id="mean-shift"></a>**Mean shift.** Mean shift is a clusterer that moves each point repeatedly to the mean of its
-# surroundings. Points that end at the same place form a cluster. See [03](03_ocfl_temperature.ipynb).
+# surroundings. Points that end at the same place form a cluster. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="membership-inference"></a>**Membership inference.** Membership inference is an attack that asks whether a sample
 # was among the training samples of a model. See [10](10_privacy_and_clients_that_come_and_go.ipynb).
@@ -529,21 +529,21 @@
 # [09](09_a_map_of_the_methods.ipynb).
 #
 # <a id="neighbourhood"></a>**Neighbourhood** (EMD-CFL). The neighbourhood of a client consists of all clients with
-# which it agrees. Clients with identical neighbourhoods share a model. See [05](05_emd_cfl.ipynb).
+# which it agrees. Clients with identical neighbourhoods share a model. See [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="newcomer"></a>**Newcomer.** A newcomer is a client that joins after the clustering. It is attributed to the
-# cluster whose updates have the smallest mean cosine distance to its own. See [03](03_ocfl_temperature.ipynb) and
+# cluster whose updates have the smallest mean cosine distance to its own. See [03b](03b_ocfl_controls.ipynb) and
 # [10](10_privacy_and_clients_that_come_and_go.ipynb).
 #
 # <a id="noise"></a>**Noise** (HDBSCAN). Noise consists of the clients that belong to no dense group. The kit can put
 # them into one cluster together, as the OCFL authors' code does. It can also put each of them into a cluster of its
-# own, or into the nearest cluster. See [03](03_ocfl_temperature.ipynb).
+# own, or into the nearest cluster. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="noise-map"></a>**Noise map.** A noise map is a saliency map of random numbers, as a comparison for GradCAM. See
-# [07](07_explaining_cluster_models.ipynb).
+# [07b](07b_explanations_controls.ipynb).
 #
 # <a id="non-iid"></a>**Non-IID.** Non-IID is the opposite of [IID](#iid). The data of different clients come from
-# different distributions. See [02](02_when_clients_disagree.ipynb).
+# different distributions. See [02b](02b_four_scenarios.ipynb).
 
 # %% [markdown]
 # ### O to R
@@ -556,11 +556,11 @@
 # clustering would achieve. See [03](03_ocfl_temperature.ipynb).
 #
 # <a id="orchestrator"></a>**Orchestrator.** The orchestrator is the OCFL papers' word for the server. In lesson 07, the
-# word also names samples from the [central test set](#central-test-set). See [07](07_explaining_cluster_models.ipynb).
+# word also names samples from the [central test set](#central-test-set). See [07b](07b_explanations_controls.ipynb).
 #
 # <a id="out-of-distribution"></a>**Out-of-distribution.** An image is out-of-distribution for a model if it is unlike the
 # data that the model was trained on. For a cluster model, an example is an image of a class that no client of the cluster holds.
-# See [07](07_explaining_cluster_models.ipynb).
+# See [07b](07b_explanations_controls.ipynb).
 #
 # <a id="overlap-and-balance"></a>**Overlap and balance.** Overlap and balance are the two switches of the OCFL
 # scenarios. Overlap says whether true clusters share classes. Balance says whether classes are equally likely and
@@ -574,26 +574,26 @@
 # of the paper. Compare [reduced scale](#reduced-scale). See [90](90_ledger.ipynb).
 #
 # <a id="partial-participation"></a>**Partial participation.** With partial participation, only some clients train in
-# each round. See [05](05_emd_cfl.ipynb).
+# each round. See [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="partition"></a>**Partition.** A partition says which samples each client holds, and which true cluster each
 # client belongs to. See [02](02_when_clients_disagree.ipynb).
 #
 # <a id="perfect-associations"></a>**Perfect associations** (FedCRef). Perfect associations is a run that is given the
-# true associations. It is the paper's upper bound. See [06](06_fedcref.ipynb).
+# true associations. It is the paper's upper bound. See [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="perceptron"></a>**Perceptron.** A perceptron is a network of fully connected layers. That of lesson 08 has one
 # hidden layer of 64 units, for samples that are features and not images. See [08](08_tutorial_022.ipynb).
 #
 # <a id="pf1"></a>**PF1.** PF1 is the mean macro-F1 of the clients' models on the clients' [own test
-# sets](#own-test-set). The P stands for personalisation. See [03](03_ocfl_temperature.ipynb).
+# sets](#own-test-set). The P stands for personalisation. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="protocol"></a>**Protocol.** A protocol is the rule by which a published number is computed from the rounds of a
 # run. It is not always what the column's name says. See [90](90_ledger.ipynb).
 #
 # <a id="proximal-term"></a>**Proximal term.** A proximal term is a penalty that is added to the loss and grows with the
 # distance from a given model. In FedProx, it is $\frac{\mu}{2}\lVert\theta - \theta^t\rVert^2$. See
-# [05](05_emd_cfl.ipynb).
+# [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="random-projection"></a>**Random projection.** A random projection is the product of vectors with a random
 # matrix that has fewer rows than columns. It reduces the number of dimensions and nearly keeps distances. See
@@ -603,11 +603,11 @@
 # output differs from its input. In the kit, it is the mean squared difference of pixels. See [06](06_fedcref.ipynb).
 #
 # <a id="record"></a>**Record.** A record is a folder with the parameters, the measures of every round and the
-# circumstances of one run. See [03](03_ocfl_temperature.ipynb).
+# circumstances of one run. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="reduced-scale"></a>**Reduced scale.** A run at the reduced scale is a smaller run of a paper's scenario, for
 # two cores. It shows whether a mechanism works, and it does not replace the paper's experiment. See
-# [03](03_ocfl_temperature.ipynb) and [90](90_ledger.ipynb).
+# [03b](03b_ocfl_controls.ipynb) and [90](90_ledger.ipynb).
 #
 # <a id="reference-distance"></a>**Reference distance** (EMD-CFL). The reference distance is the earth mover's distance
 # between a client's own training and validation embeddings. It estimates the distance of two samples from one
@@ -618,7 +618,7 @@
 #
 # <a id="responsibility"></a>**Responsibility** (FedEM). The responsibility of a model for a sample is the probability that
 # the sample belongs to the model, given the sample's losses. The responsibilities of all models sum to 1. See
-# [09](09_a_map_of_the_methods.ipynb).
+# [09b](09b_catalogue.ipynb).
 #
 # <a id="round"></a>**Round.** A round is one cycle of federated training. The server sends models, clients train, and
 # the server averages. The EMD-CFL paper calls it a global epoch, and the OCFL papers also write "iteration". An
@@ -652,24 +652,24 @@
 # of its loss, the loss itself, or its model after local training. See [08](08_tutorial_022.ipynb).
 #
 # <a id="silhouette"></a>**Silhouette.** The silhouette is a measure of a clustering that needs no labels. It compares a
-# point's distance to its own cluster with its distance to the nearest other cluster. See [06](06_fedcref.ipynb).
+# point's distance to its own cluster with its distance to the nearest other cluster. See [06b](06b_fedcref_controls.ipynb).
 #
 # <a id="sinkhorn-regularisation"></a>**Sinkhorn regularisation.** Sinkhorn regularisation adds an entropy term to the
 # problem of the earth mover's distance. It makes the solution approximate, and faster for large samples. See
-# [05](05_emd_cfl.ipynb).
+# [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="temperature"></a>**Temperature** (OCFL). The temperature is a norm of the divergence matrix, divided by an
 # upper bound. It is 0 when all updates have the same direction. See [03](03_ocfl_temperature.ipynb).
 #
 # <a id="trigger"></a>**Trigger** (OCFL). The trigger is the rule that decides when to cluster. It fires in the first
-# round whose temperature is higher than the temperature before. See [03](03_ocfl_temperature.ipynb).
+# round whose temperature is higher than the temperature before. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="update"></a>**Update.** An update is the model after local training minus the model before. In the kit, it
 # contains trainable parameters only, unless an option adds BatchNorm's buffers. See [01](01_federated_averaging.ipynb)
 # and [03](03_ocfl_temperature.ipynb).
 #
 # <a id="validation-set"></a>**Validation set.** The validation set has images that a client holds back from its
-# training images. EMD-CFL needs them for the reference distance and the scores. See [05](05_emd_cfl.ipynb).
+# training images. EMD-CFL needs them for the reference distance and the scores. See [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="warm-up"></a>**Warm-up** (Tutorial 022). The warm-up consists of the rounds of federated averaging before the
 # clustering. See [08](08_tutorial_022.ipynb).
@@ -679,7 +679,7 @@
 # order 1, and its symbol is $W$. See [05](05_emd_cfl.ipynb).
 #
 # <a id="worst-accuracy"></a>**Worst accuracy.** The worst accuracy is the smallest accuracy of all clients. The mean
-# accuracy can be high while one client is served badly. See [05](05_emd_cfl.ipynb).
+# accuracy can be high while one client is served badly. See [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="wrong-association"></a>**Wrong association** (FedCRef). A wrong association joins local clusters that stand for
 # different classes. See [06](06_fedcref.ipynb).
