@@ -373,7 +373,7 @@ plots.show(
     figure,
     5,
     "Left: all scores of our clients; white lines separate clean, poisoned and turned. Right: working ranges on a logarithmic axis. A thin line with crosses means "
-    "that the largest score within a group exceeds the smallest between two: no ε works. The dashed line is our ε, the dotted one the paper's.",
+    "that the largest score within a group exceeds the smallest between two: no ε works. The dashed line is our ε, the dotted one that of the authors' code.",
     "Left: a matrix of 12 by 12 with three dark blocks on its diagonal. Right: a thick bar for our three groups "
     "around the dashed line, a thick bar to its right for 0 and 90 degrees, and a thin line with crosses for four rotations.",
 )
@@ -382,7 +382,7 @@ plots.show(
 # The left panel shows why either client may refuse. The models of clean clients (upper rows) hardly notice the shaded ground. But the models of poisoned clients miss it in clean images, and say no.
 #
 # > **An honest limit.** ε must be chosen, and we chose ours with the groups at hand. Here it is too small for 0° and 90° alone. The paper keeps
-# > 0.1 in most of its experiments, and this would be too large for our three groups. On four rotations of these small digits, no ε works: a digit upside down can look like another digit. (In the paper, with larger images and networks, EMD-CFL separates them.)
+# > one value in most of its experiments, 0.1 in the authors' code. For our three groups this would be too large. On four rotations of these small digits, no ε works: a digit upside down can look like another digit. (In the paper, with larger images and networks, EMD-CFL separates them.)
 # > [05b](05b_emd_cfl_controls.ipynb#where-does-the-working-range-come-from) measures where a working ε comes from.
 #
 # ## What we saw
