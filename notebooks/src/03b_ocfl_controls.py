@@ -648,7 +648,7 @@ plots.show(
 # client, and one back. Clustering by updates sends nothing extra, because the server compares what it receives
 # anyway. But the server must see each client's update. With [secure aggregation](99_glossary.ipynb#secure-aggregation), it sees
 # only the sum of all updates. Then OCFL cannot run
-# ([10](10_privacy_and_clients_that_come_and_go.ipynb)). The curves differ only in what each method makes of the same traffic. Other families pay for
+# ([10b](10b_privacy_and_change_controls.ipynb#could-the-server-see-less)). The curves differ only in what each method makes of the same traffic. Other families pay for
 # their clusters. For example, EMD-CFL ([05 EMD-CFL](05_emd_cfl.ipynb)) sends models between all pairs of clients
 # once.
 #

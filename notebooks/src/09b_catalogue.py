@@ -690,7 +690,7 @@ for name, [row] in tried["alone"][1].items():
 #    images, and let it keep the better one. In Figure 4, FedSoft is between 4 points worse and 1 point better than the better of
 #    FedAvg and Local. (This is one seed.)
 # 6. **Clients that change?** Clusters that are found once do not follow. IFCA chooses a model in every round, and OCFL can
-#    cluster again. [Lesson 10](10_privacy_and_clients_that_come_and_go.ipynb) shows that both follow a client that changes.
+#    cluster again. [10b](10b_privacy_and_change_controls.ipynb#clients-that-come-and-go) shows that both follow a client that changes.
 #    FeSEM, CFLGP and pFedGraph also choose again, but we have not tested them with such a client.
 # 7. **Is it private enough?** Look at what else is sent. PACFL sends directions in the space of images, EMD-CFL sends embeddings, and models travel between clients.
 #

@@ -618,5 +618,5 @@ print(wide.round(2).to_string())
 # - A. Rosenberg, J. Hirschberg: V-measure: a conditional entropy-based external cluster evaluation measure. EMNLP-CoNLL 2007.
 # - N. X. Vinh, J. Epps, J. Bailey: Information theoretic measures for clusterings comparison. JMLR 11, 2010.
 #
-# **Previous:** [10 Privacy, and clients that come and go](10_privacy_and_clients_that_come_and_go.ipynb) · **Next:**
+# **Previous:** [11 Clients that come and go](11_clients_that_come_and_go.ipynb) · **Next:**
 # [93 Report: OCFL](93_report_ocfl.ipynb) · [Glossary](99_glossary.ipynb)

@@ -531,7 +531,7 @@ for share in (0.25, 0.5, 0.75):
 # ## If clients come late, or change their group
 #
 # The paper's clients are all there from the first round, and keep their data. `python -m cflkit grid run emd-cfl/changes` plays the four scenes of lesson
-# [10](10_privacy_and_clients_that_come_and_go.ipynb) on Rotated MNIST, version four, with 12 clients of 1,200 images and ε = 0.03. After three of eight rounds, one client per group joins (*join*), a whole group appears (*late group*), or
+# [11](11_clients_that_come_and_go.ipynb) on Rotated MNIST, version four, with 12 clients of 1,200 images and ε = 0.03. After three of eight rounds, one client per group joins (*join*), a whole group appears (*late group*), or
 # two clients exchange their data (*drift*). In *random*, each client is there in about half of the rounds. The next cell prints the end of each scene.
 
 # %% tags=["nbval-check-output"]

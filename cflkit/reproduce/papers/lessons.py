@@ -110,25 +110,30 @@ class MapOfTheMethods(Trained):
     rounds: Annotated[int, Field(ge=2, le=MOST)]
 
 
-class PrivacyAndChange(Trained):
-    """Parameters of ``10_privacy_and_clients_that_come_and_go``; ``clients`` is even."""
+class Changing(Parameters):
+    """What lessons have in common whose clients come late or change."""
 
-    clients: Annotated[int, Field(ge=6, le=MOST, multiple_of=2)]
-    samples: Annotated[int, Field(ge=20, le=MOST)]
-    momentum: Momentum
     rounds: Annotated[int, Field(ge=3, le=MOST)]
     change: Count
-    clip: Positive
-    noises: Annotated[list[NonNegative], Field(min_length=2)]
-    threshold: Positive
-    repeats: Repeats
 
     @model_validator(mode="after")
-    def change_within_the_rounds(self) -> PrivacyAndChange:
+    def change_within_the_rounds(self) -> Changing:
         """Refuse a change after the last round."""
         if self.change >= self.rounds:
             raise ValueError(f"change = {self.change} must be below rounds = {self.rounds}")
         return self
+
+
+class PrivacyAndChange(Changing, Trained):
+    """Parameters of ``10b_privacy_and_change_controls``; ``clients`` is even."""
+
+    clients: Annotated[int, Field(ge=6, le=MOST, multiple_of=2)]
+    samples: Annotated[int, Field(ge=20, le=MOST)]
+    momentum: Momentum
+    clip: Positive
+    noises: Annotated[list[NonNegative], Field(min_length=2)]
+    threshold: Positive
+    repeats: Repeats
 
 
 class Report(Parameters):
@@ -188,6 +193,26 @@ class TutorialTable(Parameters):
         return self
 
 
+class UpdateGivesAway(Parameters):
+    """Parameters of ``10_privacy_and_clients_that_come_and_go``; ``clients`` is a multiple of 4."""
+
+    clients: Annotated[int, Field(ge=12, le=MOST, multiple_of=4)]
+    samples: Annotated[int, Field(ge=20, le=MOST)]
+    rounds: Annotated[int, Field(ge=6, le=MOST)]
+    clip: Positive
+    noises: Annotated[list[NonNegative], Field(min_length=2)]
+    seed: Seed
+
+
+class ComeAndGo(Changing):
+    """Parameters of ``11_clients_that_come_and_go``; ``clients`` is a multiple of four."""
+
+    clients: Annotated[int, Field(ge=12, le=MOST, multiple_of=4)]
+    samples: Annotated[int, Field(ge=20, le=MOST)]
+    again: Annotated[int, Field(ge=2, le=MOST)]
+    seed: Seed
+
+
 class LedgerView(Parameters):
     """Parameters of ``90_ledger``."""
 
@@ -218,7 +243,9 @@ LESSONS: dict[str, type[Parameters]] = {
     "08_tutorial_022": TutorialTable,
     "09_a_map_of_the_methods": MethodsAsMatrices,
     "09b_catalogue": MapOfTheMethods,
-    "10_privacy_and_clients_that_come_and_go": PrivacyAndChange,
+    "10_privacy_and_clients_that_come_and_go": UpdateGivesAway,
+    "10b_privacy_and_change_controls": PrivacyAndChange,
+    "11_clients_that_come_and_go": ComeAndGo,
     "90_ledger": LedgerView,
     "93_report_ocfl": Report,
     "95_report_emd_cfl": Report,

@@ -1,7 +1,9 @@
 # %% [markdown]
-# # Exercises: Privacy, and clients that come and go
+# # Exercises: What an update gives away, and clients that come and go
 #
-# They belong to the lesson [10 Privacy, and clients that come and go](../10_privacy_and_clients_that_come_and_go.ipynb). Each function gets NumPy arrays.
+# They belong to the lesson [10 What an update gives away](../10_privacy_and_clients_that_come_and_go.ipynb), and 10.4 and 10.7 also to
+# [11 Clients that come and go](../11_clients_that_come_and_go.ipynb). For 10.3, see the appendix
+# [10b](../10b_privacy_and_change_controls.ipynb#who-was-a-member-an-attack). Each function gets NumPy arrays.
 
 # %%
 import numpy as np
@@ -351,10 +353,10 @@ exercise = Predict(
 
 # %% [markdown] tags=["answer"]
 # 1. *The method.* OCFL that finds its clusters again every few rounds. One-shot clusters would put hospitals with a new kind of machine into a cluster of others (scene "late group"). They would keep a
-#    hospital that has replaced its machine where it was (scene "drift"). IFCA also follows, but it must be told the number of groups, and it sends all models to all hospitals.
+#    hospital that has replaced its machine where it was (scene "change"). IFCA also follows, but it must be told the number of groups, and it sends all models to all hospitals.
 # 2. *The lawyer.* The server sees every hospital's update. An update tells the classes of the images, so in our case which diagnoses a hospital has. Other hospitals see the model of their
-#    cluster. A model of a cluster of one is that hospital's own model, and an attacker finds its training images more often (Figure 3). Noise helps only with an ε that we can name. At an
-#    ε at which clusters survive, the promise is empty (Figure 1). So we do not promise differential privacy. A hospital that ends in a cluster of one stops sending, although the server has its earlier updates.
+#    cluster. A model of a cluster of one is that hospital's own model, and an attacker finds its training images more often (Figure 3 of 10b). Noise helps only with an ε that we can name. At an
+#    ε at which clusters survive, the promise is empty (Figure 3 of lesson 10). So we do not promise differential privacy. A hospital that ends in a cluster of one stops sending, although the server has its earlier updates.
 # 3. *Newcomers.* They train the kept model once, and get a cluster. If their accuracy on validation images is below that of a model of their own, we find the clusters again at once.
 # 4. *Changes.* Each hospital watches the accuracy of its model on its newest images. A fall is a reason to find the clusters again.
 
