@@ -178,6 +178,9 @@ def play(scene):
     return new, there.numpy(), accuracy, found
 
 
+# %% [markdown]
+# A scene runs round by round. Each method goes on from where it was (`after=history`), also when a client has other data from now on.
+
 # %%
 played = {scene: play(scene) for scene in ("join", "random", "late group", "change")}
 
