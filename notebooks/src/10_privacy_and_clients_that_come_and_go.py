@@ -23,7 +23,7 @@
 #
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb)
 #
-# **Study minutes:** 16. **Minutes on two cores:** 0.7
+# **Study minutes:** 14. **Minutes on two cores:** 0.7
 #
 # **Papers.** Zuziak et al. name privacy as an open question of *One-Shot Clustered Federated Learning* (IEEE BigData 2024, section V, and
 # section 6.1 of the extended version). The experiments are ours.
