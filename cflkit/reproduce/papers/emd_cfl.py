@@ -392,7 +392,9 @@ PAPERS = (
             method="EMD-CFL",
         ),
         whole_only=frozenset({"participants"}),
-        free=frozenset({"seed", "partition_seed", "only", "until", "published_distances"}),
+        free=frozenset(
+            {"seed", "partition_seed", "only", "until", "published_distances", "precision"}
+        ),
         # An oracle knows the clusters
         fixed=({"method": "Oracle", "measure": "ari", "value": 1.0},),
     ),

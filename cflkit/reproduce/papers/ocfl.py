@@ -318,7 +318,7 @@ PAPERS = tuple(
         play=play,
         switches=SWITCHES,
         results=results,
-        free=frozenset({"seed", "partition_seed", "central_every", "only", "until"}),
+        free=frozenset({"seed", "partition_seed", "central_every", "only", "until", "precision"}),
         # The round in which Briggs' method clusters is a parameter
         fixed=({"method": "BCL", "protocol": "clustering-round"},),
     )
