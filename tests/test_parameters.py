@@ -11,8 +11,8 @@ from cflkit.reproduce.records import PROJECT
 RIGHT = "dataset = 'digits-8x8'\nclients = 6  # m\nrounds = 10\nlocal_epochs = 2\n"
 RIGHT += "batch_size = 16\nlr = 0.1\nrepeats = 5\nseed = 0"
 WRONG = RIGHT.replace("local_epochs", "local_epoch")
-CHECK = "from cflkit.reproduce import papers\nrun = papers.lessons.FederatedAveraging.of(globals())"
-KNOWN = lessons.FederatedAveraging.model_fields
+CHECK = "from cflkit.reproduce import papers\nrun = papers.lessons.DriftMeasured.of(globals())"
+KNOWN = lessons.DriftMeasured.model_fields
 
 
 @pytest.fixture

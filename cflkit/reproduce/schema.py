@@ -14,7 +14,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from pydantic import AfterValidator, BaseModel, Field
 
 from cflkit._bounds import STRICT
@@ -183,7 +182,7 @@ def value(rows: Mapping[str, Any], measure: str) -> float:
     start, _, rest = measure.partition("_")
     if start in ("mean", "total"):
         values = rows[rest].astype(float)
-        return mean(values) if start == "mean" else float(np.nansum(values))
+        return mean(values) if start == "mean" else float(known(values).sum())
     name, _, end = measure.rpartition("_")
     if end == "start":
         return float(rows[name][0])
@@ -193,7 +192,12 @@ def value(rows: Mapping[str, Any], measure: str) -> float:
     return mean(rows[name][shown & (rows["source"] == end)].astype(float))
 
 
+def known(values: Any) -> Any:
+    """Return the numbers of an array that are not NaN, which alone differs from itself."""
+    return values[values == values]
+
+
 def mean(values: Any) -> float:
     """Return the mean of the numbers that are known; NaN if there is none."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
+    own = known(values)
+    return float(own.mean()) if len(own) else math.nan

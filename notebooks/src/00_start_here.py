@@ -213,7 +213,7 @@ claims.check(
 # %% [markdown]
 # ## Three paths
 #
-# - **Students** read 00 to 03 in order. Then they choose what interests them among 04 to 10. The
+# - **Students** read 00 to 03 in order. Then they choose what interests them among 04 to 11. The
 #   [glossary](99_glossary.ipynb) stands beside all of them.
 # - **Instructors** find a [course](course.md) of six weeks, with quizzes, exercises that check themselves and failure labs.
 #   Figures and "What we saw" are there before anything runs. Each lesson can be a session of its own after 01 and 02.
