@@ -1,7 +1,7 @@
 """Tests of the two baselines on updates made by hand."""
 
 import math
-from itertools import combinations
+from itertools import combinations, product
 from types import SimpleNamespace
 
 import numpy as np
@@ -338,6 +338,23 @@ def test_ocfl_whose_clusterer_finds_noise_alone(noise, clusters):
     assert len(done.models) == clusters
     if clusters == 1:
         torch.testing.assert_close(done.models, apart.mean(dim=0)[None])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_single_linkage_is_the_best_of_all_bipartitions(seed):
+    """Try all: the paper's optimum has the smallest largest similarity across; complete has not."""
+    updates = torch.from_numpy(np.random.default_rng(seed).normal(size=(7, 5)))
+    similarity = 1 - cosine_divergence(updates)
+
+    def across(leaving):
+        return similarity[np.ix_(leaving, ~leaving)].max()
+
+    halves = [np.array([*bits, False]) for bits in product([False, True], repeat=6)]
+    best = min(across(half) for half in halves if half.any())
+    linkages = ("single", "complete")
+    found = {name: across(sattler.bipartition(updates, name).numpy()) for name in linkages}
+    assert found["single"] == pytest.approx(best)
+    assert found["complete"] >= best - 1e-9
 
 
 @pytest.mark.parametrize("linkage", ["complete", "average"])

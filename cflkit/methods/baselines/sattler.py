@@ -7,6 +7,8 @@ Systems 32(8), 2021.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -18,6 +20,7 @@ from cflkit.federation import Jobs, Server
 from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
 from cflkit.methods.baselines.sattler_thresholds import central_norms, recommended_thresholds
 
+Linkage = Literal["complete", "single"]
 __all__ = ["Sattler", "bipartition", "central_norms", "recommended_thresholds", "update_norms"]
 
 
@@ -35,13 +38,14 @@ class Sattler(Method):
         The threshold ε₂. A cluster may be split if the norm of a member's update is above ε₂. By
         default, it is ten times ε₁, the upper end of the paper's interval.
     min_rounds : int
-        The number of rounds before the first split. The paper has no such number; the code of its
-        authors has 20.
+        The number of rounds before the first split: 20 in the authors' code, none in the paper.
     include_buffers : bool
         Whether updates also contain BatchNorm's statistics and batch counters, as in the OCFL
         authors' code.
     weighting : {"equal", "samples"}
         The weights of members in a cluster's average. The authors' code gives equal weights.
+    linkage : {"complete", "single"}
+        How a cluster is divided (`bipartition`): as in the authors' code, or as in the paper.
 
     Notes
     -----
@@ -54,6 +58,7 @@ class Sattler(Method):
     min_rounds: Natural = 20
     include_buffers: bool = False
     weighting: Weighting = "equal"
+    linkage: Linkage = "complete"
 
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, with one cluster of all clients."""
@@ -75,7 +80,7 @@ class Sattler(Method):
         for cluster, (members, (mean, largest)) in enumerate(zip(clusters, norms, strict=True)):
             stationary, incongruent = mean < eps1, largest > eps2
             if stationary and incongruent and len(members) > 2 and t >= self.min_rounds:
-                labels[members[bipartition(compared[members])]] = len(parents)
+                labels[members[bipartition(compared[members], self.linkage)]] = len(parents)
                 parents.append(cluster)
         self.labels = labels
         self.scalars = {
@@ -95,11 +100,11 @@ def update_norms(updates: Tensor) -> tuple[float, float]:
     return float(updates.mean(dim=0).norm()), float(updates.norm(dim=1).max())
 
 
-def bipartition(updates: Tensor) -> Tensor:
+def bipartition(updates: Tensor, linkage: Linkage = "complete") -> Tensor:
     """Divide the members of a cluster in two, and return which of them leave it: ``[n]``, bool.
 
-    Complete linkage on the negated cosine similarity makes the largest similarity between the two
-    groups small. Like the authors' code, it approximates the paper's optimal bipartition.
+    Single linkage is the paper's Algorithm 1: no bipartition has a smaller largest cosine
+    similarity across. The authors' code has complete linkage, which only approximates it.
     """
-    halves = clustering.make("agglomerative", n_clusters=2, linkage="complete")
+    halves = clustering.make("agglomerative", n_clusters=2, linkage=linkage)
     return torch.from_numpy(halves.fit_predict(cosine_divergence(updates))) == 1
