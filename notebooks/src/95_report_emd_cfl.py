@@ -207,7 +207,7 @@ for version in with_runs:
 # - **FlexCFL.** After each round, the code adds the models of the other groups, divided by their norms and multiplied by 5. It does not divide the sum by the
 #   total weight. So the models grow, and the clusters, which are right, do not help. (On the backdoor, *as published* does well here, and badly in print.
 #   The paper explains its number by wrong clusters in the first epoch.)
-# - **CFLGP.** In the code, a client reports the update of its own cluster's model. The authors let all clients report the gradient of one and the same model, in their code always the first one. Ours takes the models in turn. On `backdoor`, our version
+# - **CFLGP.** In the code, a client reports the update of its own cluster's model. In the paper of CFL-GP, all clients report the gradient of one and the same model, which the server chooses; in the code of its authors, each reports the gradient of its own cluster's model. Ours takes the models in turn, as in the paper. On `backdoor`, our version
 #   as intended fails in all three seeds: its clusters mix the groups (a mean ARI of 0.40). It differs from the authors' code in
 #   the model, the samples and the number of reports, so this says nothing about their code.
 # - **PACFL.** The code takes the validation images, a tenth of the data, and standardises their pixels. The signs of singular vectors are arbitrary, and the code's angles depend on them.

@@ -32,8 +32,8 @@ class CFLGP(Method):
     k : int
         The number of models and of clusters, which the method is told; at most one per client.
     report : {"gradient", "own update"}
-        What a client reports: the gradient of its loss at a model that the server chooses in turn
-        (the authors' code: always the first), or the update of its cluster's model by its training.
+        What a client reports: the gradient of its loss at a model that the server chooses in turn,
+        as in the paper (the authors' code: its cluster's model), or that model's update in training.
     samples : int, optional
         The number of a client's first samples in its gradient; the authors take a batch.
     period : int
