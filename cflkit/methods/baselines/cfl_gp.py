@@ -33,7 +33,7 @@ class CFLGP(Method):
         The number of models and of clusters, which the method is told; at most one per client.
     report : {"gradient", "own update"}
         What a client reports: the gradient of its loss at a model that the server chooses in turn,
-        as in the paper (the authors' code: its cluster's model), or that model's update in training.
+        as in the paper (the authors' code: its cluster's), or that model's update in training.
     samples : int, optional
         The number of a client's first samples in its gradient; the authors take a batch.
     period : int
