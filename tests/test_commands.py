@@ -289,15 +289,22 @@ def test_our_own_python_runs_in_a_long_temporary_folder_and_leaves_nothing(tmp_p
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
     for place in (tmp_path, deep):
         monkeypatch.setattr(tempfile, "tempdir", str(place))
-        left = tmp_path / f"cflkit.{2**22 + 1}.left"  # of a process that was killed
-        left.mkdir(exist_ok=True)
         asks = notebook(tmp_path, ("import sys\nprint(sys.executable)",))
         _, output = notebooks.execute(notebooks.read_notebook(asks), {}, tmp_path / "out.ipynb")
         [*_, cell] = nbformat.read(output, 4).cells
         assert cell.outputs[0].text.strip() == sys.executable
         assert [*deep.iterdir()] == []
-        if place == tmp_path:
-            assert not left.exists()
+
+
+def test_folders_of_killed_processes_are_removed_and_those_of_living_kernels_are_not(monkeypatch):
+    with tempfile.TemporaryDirectory() as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        left = Path(short, f"cflkit.{2**22 + 1}.left")
+        left.mkdir()
+        with notebooks.private_sockets() as one, notebooks.private_sockets() as other:
+            folders = {Path(own["KernelManager"]["ip"]).parent for own in (one, other)}
+            assert {*Path(short).iterdir()} == folders
+        assert [*Path(short).iterdir()] == []
 
 
 def test_a_cell_that_fails_is_said_and_a_kernel_leaves_none_of_its_own_files(tmp_path):

@@ -317,21 +317,20 @@ def test_who_diverges_leaves_and_the_others_go_on(federate, tmp_path):
 
 def test_models_that_the_server_breaks_are_not_scored(federate):
     """The clients' models are finite, and the step of the server is too large."""
-    line = {
-        "broken": methods.make("fedopt", optimizer="sgd", lr=1e300),
-        "FedAvg": methods.make("fedavg"),
-    }
+
+    def broken():
+        method = methods.make("fedopt", optimizer="sgd")
+        method.lr = 1e300  # more than the option takes
+        return method
+
+    line = {"broken": broken(), "FedAvg": methods.make("fedavg")}
     history = run(line, federate("linear"), rounds=2)
     [row] = [row for row in history.rows if row["method"] == "broken"]
     assert row == {"method": "broken", "round": 1, "diverged": True}
     assert history.summary()["broken"] == {"diverged_in": 1}
     assert history.table().query("method == 'FedAvg'")["round"].tolist() == [1, 2]
     with pytest.raises(Diverged, match=r"diverged in round 1: the models on the server are no"):
-        run(
-            {"broken": methods.make("fedopt", optimizer="sgd", lr=1e300)},
-            federate("linear"),
-            rounds=1,
-        )
+        run({"broken": broken()}, federate("linear"), rounds=1)
 
 
 @dataclass

@@ -344,10 +344,12 @@ def private_sockets() -> Iterator[Config]:
     # The path of a socket has at most 107 characters, and 103 on macOS
     short = [place for place in (tempfile.gettempdir(), "/tmp") if len(os.fsencode(place)) < 64]
     place = next((place for place in short if os.access(place, os.W_OK)), None)
+    own = f"cflkit.{os.getpid()}."
     for left in Path(place or tempfile.gettempdir()).glob("cflkit.*"):
-        if abandoned(left):
+        # Another kernel of this process can be alive
+        if abandoned(left) and not left.name.startswith(own):
             shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f"cflkit.{os.getpid()}.", dir=place) as folder:
+    with tempfile.TemporaryDirectory(prefix=own, dir=place) as folder:
         sockets = {"transport": "ipc", "ip": f"{folder}/kernel"}
         yield Config({"KernelManager": sockets} if place else {})
 

@@ -75,6 +75,7 @@ class Provenance(BaseModel):
     seed: int
     partition_hash: str
     data_files: dict[str, str]
+    class_names: list[str] | None = None  # only where labels of one's own data are names
     parameters_of_model: int
     trainings_requested: int
     trainings_run: int
