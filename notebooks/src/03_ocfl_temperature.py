@@ -97,8 +97,8 @@ gammas = [cosine_divergence(moved) for moved in updates]
 temperatures = [temperature(gamma) for gamma in gammas]
 
 # %% [markdown]
-# **Predict.** At first nobody knows anything about digits. Then the model learns what all four groups share. Then it has learned that.
-# Do the arrows come closer together, move apart, or both?
+# **Predict.** At first the model knows nothing, and there may be basics that all four groups can teach it. Later only their differences are
+# left. Do the arrows come closer together, move apart, or both?
 #
 # Move the slider of Figure 1.
 
