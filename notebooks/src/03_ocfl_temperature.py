@@ -164,8 +164,8 @@ plots.show_frames(
 #
 # $$\gamma_{ij} = 1 - \frac{\Delta_i \cdot \Delta_j}{\lVert\Delta_i\rVert\,\lVert\Delta_j\rVert}, \qquad \Gamma = (\gamma_{ij}).$$
 #
-# The **temperature** says how large these distances are altogether. It is a norm of $\Gamma$, divided by the largest value that the
-# norm could have (extended paper, Definition 7, with $p = 2$):
+# The **temperature** says how large these distances are altogether. It is a norm of $\Gamma$, divided by an upper bound of this
+# norm, which only two opposed clients would reach (extended paper, Definition 7, with $p = 2$):
 #
 # $$T(\Gamma) = \sqrt{\frac{\sum_{i,j}\gamma_{ij}^2}{4\,m(m-1)}}.$$
 #
@@ -192,7 +192,7 @@ print(
 # rounds to wait. (The clusterer has one: HDBSCAN is told that a cluster has at least 20 % of the clients, four of
 # twenty.)
 #
-# The paper's reason is that a model should learn what everybody shares before it is split, and that every round after the
+# The idea is that a model should learn what everybody shares before it is split, and that every round after the
 # rise trains one model that suits nobody. Whether the moment matters is a question for data. We come back to it.
 #
 # ## OCFL in fifteen lines
