@@ -72,7 +72,8 @@ BRIGGS = "Briggs(rounds=7, threshold={}, metric='cosine', linkage='average', wro
 BRIGGS += "include_buffers=False, weighting='equal')"
 OCFL = "OCFL(clusterer='{}', options={}, p=2, scale=None, strict=True, window=2, before=inf, "
 OCFL += "include_buffers=False, weighting='equal')"
-SATTLER = "Sattler(eps1=0.5, eps2=None, min_rounds=10, include_buffers=False, weighting='equal')"
+SATTLER = "Sattler(eps1=0.5, eps2=None, min_rounds=10, include_buffers=False, weighting='equal', "
+SATTLER += "linkage='complete')"
 # The methods of the OCFL papers, each with its twin as published if there is one
 OF_OCFL = {
     "FedAvg": [FEDAVG.format("equal")],
