@@ -52,15 +52,13 @@ class Trainer:
             self.optimizer.param_groups[0]["capturable"] = True
         network.network.train()
         with self.on_stream():
-            self.replay = captured(lambda: self.step(self.index), self.clear, self.stream)
+            self.replay = captured(
+                lambda: self.step(self.index), self.optimizer.zero_grad, self.stream
+            )
 
     def on_stream(self) -> AbstractContextManager:
         """Return the context in which this network's kernels are launched."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
-
-    def clear(self) -> None:
-        """Forget the last gradient."""
-        self.optimizer.zero_grad()
 
     def step(self, index: Tensor, weights: Tensor | None = None) -> None:
         """Make one step of `training.train_client`."""
@@ -103,7 +101,7 @@ class Trainer:
                 self.replay()
             else:
                 weights = None if batch.weights is None else batch.weights.to(own.device)
-                self.clear()
+                self.optimizer.zero_grad()
                 self.step(own, weights)
 
 
@@ -112,7 +110,8 @@ def captured(
 ) -> Callable[[], None]:
     """Capture a step as a CUDA graph, and return the function that launches it.
 
-    Without a stream, the function makes the step itself.
+    Before an ordinary step, ``clear`` forgets the last gradient. Without a stream, what is returned
+    makes the step itself.
     """
 
     def ordinary() -> None:

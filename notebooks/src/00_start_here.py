@@ -159,8 +159,8 @@ print(f"agreement with the true groups (ARI): {ari:.2f}")
 # The **adjusted Rand index** ([ARI](99_glossary.ipynb#ari)) compares two groupings. It is 1 if they are the same, and near 0 for a random one. OCFL
 # was not told the groups, nor how many there are. It had the updates, and one number: a cluster has at least a fifth of the clients.
 #
-# > **An honest limit.** Clustering pays *here*. With enough images per client, training alone is as good; and if the offices were alike, one model
-# > would be best. Whoever shows that clustering helps must compare with both.
+# > **An honest limit.** Clustering pays *here*. The more images a client has, the smaller is the lead over training alone (exercise 2). And if all
+# > offices were alike, one model for all would be best. To claim that clustering helps, compare it with both.
 #
 # ## What we saw
 #

@@ -22,7 +22,7 @@
 # client trains it on its own data, the clients return their updates, and the server adds the mean update to its model.
 # The lower row has the three phases of OCFL, which later lessons explain.](../figures/scheme_fedavg_ocfl.svg)
 #
-# This lesson is about the upper row of the drawing. The lower row is the subject of
+# This appendix is about the upper row of the drawing. The lower row is the subject of
 # [03 OCFL](03_ocfl_temperature.ipynb).
 
 # %%

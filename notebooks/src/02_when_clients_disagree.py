@@ -60,7 +60,7 @@ images = datasets.load("digits-8x8")
 # - **overlap**: the groups have disjoint sets of classes, or they share some,
 # - **balance**: groups have equally many clients and classes keep their frequencies, or both are uneven.
 #
-# Clients of one group see the same classes as often as each other; this is called **label skew**. How a class looks is the same for all
+# Clients of one group draw from the same classes, and other groups from others. This is called **label skew**. How a class looks is the same for all
 # ([05](05_emd_cfl.ipynb) has the other case).
 
 # %%
@@ -193,14 +193,14 @@ ax.plot(
 )
 ax.set(xlabel="round", ylabel="accuracy on own test images", ylim=(0, 1.05))
 ax.set_xticks(range(1, run.rounds + 1))
-ax.set_title("One model swings; a model per group settles in a few rounds", loc="left")
+ax.set_title("One model swings; a model per group settles", loc="left")
 ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 plots.show(
     figure,
     3,
     "Accuracy of each group under the one model, and the mean accuracy if each group has a model of its own.",
     "Line chart with three zigzag lines, one per group, that cross each other again and again, far below a dashed line that "
-    "is near 1 after a few rounds.",
+    "rises to nearly 1.",
 )
 
 # %%
@@ -210,7 +210,7 @@ print(f"mean gap {gap.mean():.2f}; the group that is served best changes {change
 # %% [markdown]
 # ## Own test sets are too kind
 #
-# A third of what a client holds becomes its **own test set**. In these scenarios, clients of a group draw from the same pool, and each splits what it has on its
+# Thirty per cent of what a client holds becomes its **own test set**. In these scenarios, clients of a group draw from the same pool, and each splits what it has on its
 # own. So an image in one client's test set may be a training image of another. How often?
 
 # %% tags=["nbval-check-output"]
@@ -229,7 +229,7 @@ print(f"test images that another client trains on: {leaked:.0%}")
 # ## What we saw
 #
 # - The papers' groups differ in the classes that they see. Overlap and balance give four scenarios.
-# - One model for such groups swings from round to round. One model per group settles within a few rounds.
+# - One model for such groups swings from round to round. One model per group settles.
 # - Own test sets can share images with other clients' training sets, so compare with a client alone.
 #
 # The partition is the experiment: it has a seed and a hash of its own, and can be kept as a file ([02b](02b_four_scenarios.ipynb#the-partition-is-the-experiment)).

@@ -15,6 +15,8 @@
 # **Answer.** OCFL watches how far the clients' updates point apart. As long as they come closer to each other, it waits.
 # In the first round in which they move apart, it clusters the clients, once. Here that happens in round 4 or 5, and it finds all four groups.
 #
+# ![The star of updates and the temperature, round by round: the star shrinks for three rounds, and grows in four directions once the temperature rises](../figures/03_the_star.gif)
+#
 # **You will**
 #
 # - see updates as a star of arrows that shrinks and grows, and measure its size with one number, the temperature,
