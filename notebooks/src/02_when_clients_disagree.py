@@ -150,7 +150,8 @@ def frame(t):
     )
     for group, value in enumerate(shared[t]):
         axes[1].bar(group, value, color=plots.COLOURS[group])
-        axes[1].text(group, value + 0.02, f"{value:.2f}", ha="center")
+        place, colour = (value - 0.07, "white") if value > 0.1 else (value + 0.02, "black")
+        axes[1].text(group, place, f"{value:.2f}", ha="center", color=colour)
         axes[1].hlines(separate[t, group], group - 0.4, group + 0.4, color="black")
     best = int(shared[t].argmax())
     axes[1].set(ylim=(0, 1.1), xticks=range(3), xticklabels=[f"group {g}" for g in range(3)])
