@@ -32,6 +32,7 @@ DPI, SHARPNESS = 100, 1.5
 FREQUENT = 24
 # The style of the frames of a moving figure that are not shown
 HIDDEN = ' style="display:none"'
+LEGIBLE = 560  # pixels of width at which a figure's words can still be read
 # The widest figure, in inches: a column of JupyterLab has little more than 800 pixels
 WIDEST = 8.0
 
@@ -166,13 +167,15 @@ def slider(
     )
     told = html.escape(labels[first])
     return (
-        f'<figure class="cflkit-frames" style="margin:0;max-width:{width}px">{pictures}'
+        # On a phone, a picture is not made smaller than can be read, and moves sideways instead
+        '<figure class="cflkit-frames" style="margin:0;overflow-x:auto;'
+        f'max-width:{width}px;--least:{min(width, LEGIBLE)}px">{pictures}'
         '<label style="display:flex;gap:1em;align-items:center">'
         f'<input type="range" min="0" max="{len(frames) - 1}" value="{first}" style="flex:1" '
         f'aria-label="Frame of figure {number}" aria-valuetext="{told}" '
         f'data-labels="{html.escape("|".join(labels))}" oninput="{html.escape(move)}">'
         f'<output style="min-width:12em">{told}</output></label></figure>'
-        "<style>.cflkit-frames img{max-width:100%;height:auto}</style>"
+        "<style>.cflkit-frames img{max-width:100%;min-width:var(--least);height:auto}</style>"
     )
 
 
