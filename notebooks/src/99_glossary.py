@@ -45,9 +45,9 @@
 # | $f_i(\theta)$ | The mean loss of the model $\theta$ over the training samples of client $i$. | loss | [01](01_federated_averaging.ipynb) |
 # | $f(\theta)$ | The mean of all $f_i(\theta)$ with the weights $n_i/n$. Federated averaging minimises it. | loss | [01](01_federated_averaging.ipynb) |
 # | $\Delta_i^t$ | The [update](#update) of client $i$ in round $t$: $\theta_i^t - \theta^t$. | $[P]$ | [01](01_federated_averaging.ipynb) |
-# | $C$ | The fraction of clients that train in a round of McMahan et al.'s FedAvg. In the lesson, all clients train. | between 0 and 1 | [01](01_federated_averaging.ipynb) |
-# | $\beta_1$ | The momentum of a server that treats the mean update as a gradient. | between 0 and 1 | [01](01_federated_averaging.ipynb) |
-# | $P$ | The number of trainable parameters of a model. | whole number | [03](03_ocfl_temperature.ipynb) |
+# | $C$ | The fraction of clients that train in a round of McMahan et al.'s FedAvg. In the lesson, all clients train. | between 0 and 1 | [01b](01b_drift_measured.ipynb) |
+# | $\beta_1$ | The momentum of a server that treats the mean update as a gradient. | between 0 and 1 | [01b](01b_drift_measured.ipynb) |
+# | $P$ | The number of trainable parameters of a model. | whole number | [03b](03b_ocfl_controls.ipynb) |
 #
 # ### Data of the clients
 #
@@ -55,13 +55,13 @@
 # |---|---|---|---|
 # | $(x, y)$ | A sample: an image $x$ and its class $y$. | pair | [02](02_when_clients_disagree.ipynb) |
 # | $\zeta$ | A [data-generating process](#data-generating-process). Algorithm 2 of the extended OCFL paper writes $\zeta$ for a sample size ([07](07_explaining_cluster_models.ipynb)). | distribution of pairs $(x, y)$ | [02](02_when_clients_disagree.ipynb) |
-# | $\varphi_c$ | The distribution of classes in the cluster $c$ of clients. The first OCFL paper writes $\varphi_i$ for a whole data-generating distribution. | distribution of $y$ | [02](02_when_clients_disagree.ipynb) |
+# | $\varphi_c$ | The distribution of classes in the cluster $c$ of clients. The first OCFL paper writes $\varphi_i$ for a whole data-generating distribution. | distribution of $y$ | [02b](02b_four_scenarios.ipynb) |
 # | $\varphi(x \mid y)$ | The distribution of images of one class. It is the same for all clients in 02. | distribution of $x$ | [02](02_when_clients_disagree.ipynb) |
 # | $\mathcal Y^c$ | The set of classes of cluster $c$. | set | [02](02_when_clients_disagree.ipynb) |
-# | $\alpha$ | In 02, the concentration of a [Dirichlet](#dirichlet-split) distribution. FedCRef and GradCAM have another $\alpha$. | positive number | [02](02_when_clients_disagree.ipynb) |
-# | $N$ | In 02, the number of samples in the pool from which a client draws. The letter has other meanings in 06 and 07. | whole number | [02](02_when_clients_disagree.ipynb) |
-# | $n$ | In 02, the number of [draws](#draws) of a client. | whole number | [02](02_when_clients_disagree.ipynb) |
-# | $k_0$, $k_1$ | The numbers of samples that clients 0 and 1 keep (exercise 2 of 02). | whole numbers | [02](02_when_clients_disagree.ipynb) |
+# | $\alpha$ | In 02, the concentration of a [Dirichlet](#dirichlet-split) distribution. FedCRef and GradCAM have another $\alpha$. | positive number | [02b](02b_four_scenarios.ipynb) |
+# | $N$ | In 02, the number of samples in the pool from which a client draws. The letter has other meanings in 06 and 07. | whole number | [02b](02b_four_scenarios.ipynb) |
+# | $n$ | In 02, the number of [draws](#draws) of a client. | whole number | [02b](02b_four_scenarios.ipynb) |
+# | $k_0$, $k_1$ | The numbers of samples that clients 0 and 1 keep (exercise 2 of 02). | whole numbers | [02b](02b_four_scenarios.ipynb) |
 #
 # ### OCFL
 #
@@ -70,23 +70,23 @@
 # | $\gamma_{ij}$ | The cosine distance of the updates of clients $i$ and $j$. | number in $[0, 2]$ | [03](03_ocfl_temperature.ipynb) |
 # | $\Gamma$ | The [divergence matrix](#divergence-matrix) with the entries $\gamma_{ij}$. FedCRef's Algorithm 1 writes $\Gamma$ for its graph of local clusters. | $[m, m]$ | [03](03_ocfl_temperature.ipynb) |
 # | $p$ | The order of the norm of $\Gamma$. It is 2 in the papers' code and in the lessons. The letter has another meaning in 06. | number from 1 | [03](03_ocfl_temperature.ipynb) |
-# | $\lambda$ | The bound that scales the norm of $\Gamma$: $\lambda = (m(m-1)\,2^p)^{1/p}$. The extended OCFL paper calls it the maximal divergence constant. | positive number | [03](03_ocfl_temperature.ipynb) |
+# | $\lambda$ | The bound that scales the norm of $\Gamma$: $\lambda = (m(m-1)\,2^p)^{1/p}$. The extended OCFL paper calls it the maximal divergence constant. | positive number | [03b](03b_ocfl_controls.ipynb) |
 # | $T$, $T(\Gamma)$, $T_t$ | The [temperature](#temperature), and the temperature in round $t$. In 05, $T$ is a transport plan. In Algorithm 1 of the OCFL papers, $T$ is also the last round. | number in $[0, 1]$ | [03](03_ocfl_temperature.ipynb) |
-# | $T_{-1}$ | The value that counts as the temperature before the first round. The first OCFL paper prints $-\infty$. The extended paper, its code and the kit have $+\infty$. | $+\infty$ or $-\infty$ | [03](03_ocfl_temperature.ipynb) |
-# | $w$ | The window: the number of rounds in the moving average of the temperature. | whole number from 1 | [03](03_ocfl_temperature.ipynb) |
-# | $\bar T_t$ | The mean of the last $w$ temperatures up to round $t$. | number in $[0, 1]$ | [03](03_ocfl_temperature.ipynb) |
+# | $T_{-1}$ | The value that counts as the temperature before the first round. The first OCFL paper prints $-\infty$. The extended paper, its code and the kit have $+\infty$. | $+\infty$ or $-\infty$ | [03b](03b_ocfl_controls.ipynb) |
+# | $w$ | The window: the number of rounds in the moving average of the temperature. | whole number from 1 | [03b](03b_ocfl_controls.ipynb) |
+# | $\bar T_t$ | The mean of the last $w$ temperatures up to round $t$. | number in $[0, 1]$ | [03b](03b_ocfl_controls.ipynb) |
 #
 # ### Sattler and Briggs
 #
 # | symbol | meaning | shape or unit | first used in |
 # |---|---|---|---|
-# | $c$, $\lvert c \rvert$ | A cluster of clients, and the number of its members. In 07, $c$ is a class of images. | set, whole number | [02](02_when_clients_disagree.ipynb), [04](04_sattler_and_briggs.ipynb) |
+# | $c$, $\lvert c \rvert$ | A cluster of clients, and the number of its members. In 07, $c$ is a class of images. | set, whole number | [02b](02b_four_scenarios.ipynb), [04](04_sattler_and_briggs.ipynb) |
 # | $\varepsilon_1$ | Sattler's first threshold. A cluster may split if the norm of its mean update is below $\varepsilon_1$. | length in the units of the parameters | [03](03_ocfl_temperature.ipynb), explained in [04](04_sattler_and_briggs.ipynb) |
 # | $\varepsilon_2$ | Sattler's second threshold. The largest norm of a member's update must be above $\varepsilon_2$. | length in the units of the parameters | [03](03_ocfl_temperature.ipynb), explained in [04](04_sattler_and_briggs.ipynb) |
-# | $\bar\Delta^t$ | The mean update in round $t$. | $[P]$ | [04](04_sattler_and_briggs.ipynb) |
+# | $\bar\Delta^t$ | The mean update in round $t$. | $[P]$ | [04b](04b_an_autopsy.ipynb) |
 # | $n$ | In the part on Briggs, the number of rounds of federated averaging before the clustering. | whole number | [04](04_sattler_and_briggs.ipynb) |
-# | $s_{\text{in}}$, $s_{\text{out}}$ | The cosine similarity of two updates from one true cluster, and from two true clusters. | numbers in $[-1, 1]$ | [04](04_sattler_and_briggs.ipynb) |
-# | $\gamma_{max}$ | A noise level of members' updates in Sattler et al.'s separation condition. It is no entry of $\Gamma$, and the kit does not check it. | number | [04](04_sattler_and_briggs.ipynb) |
+# | $s_{\text{in}}$, $s_{\text{out}}$ | The cosine similarity of two updates from one true cluster, and from two true clusters. | numbers in $[-1, 1]$ | [04b](04b_an_autopsy.ipynb) |
+# | $\gamma_{max}$ | A noise level of members' updates in Sattler et al.'s separation condition. It is no entry of $\Gamma$, and the kit does not check it. | number | [04b](04b_an_autopsy.ipynb) |
 #
 # ### EMD-CFL
 #
@@ -94,18 +94,18 @@
 # |---|---|---|---|
 # | $a$, $b$ | Two samples of points, with equal weights on the points of each sample. | $[n_a, d]$, $[n_b, d]$ | [05](05_emd_cfl.ipynb) |
 # | $n$, $n_a$, $n_b$ | The numbers of points in these samples. | whole numbers | [05](05_emd_cfl.ipynb) |
-# | $a_{(k)}$ | The $k$-th smallest value of a sample in one dimension. | number | [05](05_emd_cfl.ipynb) |
-# | $W(a, b)$ | The [earth mover's distance](#earth-movers-distance) of two samples. | units of the cost; in $[0, 2]$ for cosine distances | [05](05_emd_cfl.ipynb) |
-# | $T$, $T_{ij}$ | In 05, the transport plan: the share of all mass that goes from point $i$ of $a$ to point $j$ of $b$. Elsewhere, $T$ is the temperature. | $[n_a, n_b]$ | [05](05_emd_cfl.ipynb) |
-# | $c_{ij}$ | The cost per unit of mass from point $i$ to point $j$. In EMD-CFL, it is the cosine distance of two embeddings. | number in $[0, 2]$ | [05](05_emd_cfl.ipynb) |
+# | $a_{(k)}$ | The $k$-th smallest value of a sample in one dimension. | number | [05b](05b_emd_cfl_controls.ipynb) |
+# | $W(a, b)$ | The [earth mover's distance](#earth-movers-distance) of two samples. | units of the cost; in $[0, 2]$ for cosine distances | [05b](05b_emd_cfl_controls.ipynb) |
+# | $T$, $T_{ij}$ | In 05, the transport plan: the share of all mass that goes from point $i$ of $a$ to point $j$ of $b$. Elsewhere, $T$ is the temperature. | $[n_a, n_b]$ | [05b](05b_emd_cfl_controls.ipynb) |
+# | $c_{ij}$ | The cost per unit of mass from point $i$ to point $j$. In EMD-CFL, it is the cosine distance of two embeddings. | number in $[0, 2]$ | [05b](05b_emd_cfl_controls.ipynb) |
 # | $c$, $x$, $A$, $q$ | The costs, the plan written in one row, and the constraints $A x = q$ of the linear programme. | $[n_a n_b]$, $[n_a n_b]$, $[n_a + n_b,\ n_a n_b]$, $[n_a + n_b]$ | [05](05_emd_cfl.ipynb) |
-# | $g_i$ | The model of client $i$ without its last layer. It maps an image to an embedding. | function | [05](05_emd_cfl.ipynb) |
-# | $X_i^{train}$, $X_i^{val}$ | The training and the validation images of client $i$. | sets of images | [05](05_emd_cfl.ipynb) |
-# | $R_{ij}$ | The random matrix that clients $i$ and $j$ share, and that the server does not know. | $[k, d]$, where $k$ is 90 % of $d$ by default | [05](05_emd_cfl.ipynb) |
+# | $g_i$ | The model of client $i$ without its last layer. It maps an image to an embedding. | function | [05b](05b_emd_cfl_controls.ipynb) |
+# | $X_i^{train}$, $X_i^{val}$ | The training and the validation images of client $i$. | sets of images | [05b](05b_emd_cfl_controls.ipynb) |
+# | $R_{ij}$ | The random matrix that clients $i$ and $j$ share, and that the server does not know. | $[k, d]$, where $k$ is 90 % of $d$ by default | [05b](05b_emd_cfl_controls.ipynb) |
 # | $r_i$ | The [reference distance](#reference-distance) of client $i$. | units of the cost | [05](05_emd_cfl.ipynb) |
 # | $s_{ij}$ | The [score](#score) of clients $i$ and $j$, seen through the model of $i$. It can be negative. | $[m, m]$, units of the cost | [05](05_emd_cfl.ipynb) |
 # | $\varepsilon$ | The threshold of EMD-CFL. Two clients agree if both scores are below $\varepsilon$. It is not related to $\varepsilon_1$ and $\varepsilon_2$. | units of the cost | [05](05_emd_cfl.ipynb) |
-# | $\mu$ | The strength of FedProx's [proximal term](#proximal-term). | number from 0 | [05](05_emd_cfl.ipynb) |
+# | $\mu$ | The strength of FedProx's [proximal term](#proximal-term). | number from 0 | [05b](05b_emd_cfl_controls.ipynb) |
 #
 # ### FedCRef
 #
@@ -113,11 +113,11 @@
 # |---|---|---|---|
 # | $N$ | In FedCRef, the number of clients; the other lessons write $m$. | whole number | [06](06_fedcref.ipynb) |
 # | $S$ | The number of images that a client holds of each of its classes. | whole number | [06](06_fedcref.ipynb) |
-# | $K$ | In 06, the number of local clusters that a client forms; the paper writes $K_i$. The paper's "global $K$" is the number of classes in the whole federation. In 07, $K$ is a number of channels. | whole number | [06](06_fedcref.ipynb) |
+# | $K$ | In 06, the number of local clusters that a client forms; the paper writes $K_i$. The paper's "global $K$" is the number of classes in the whole federation. In 07, $K$ is a number of channels. | whole number | [06b](06b_fedcref_controls.ipynb) |
 # | $q$, $r$ | In 06, a local cluster of client $i$ and a local cluster of client $j$. The paper writes $q$ and $p$. | whole numbers | [06](06_fedcref.ipynb) |
-# | $x_k$, $\hat x_k$ | Image $k$, and its reconstruction by an autoencoder. | pixels in $[0, 1]$ | [06](06_fedcref.ipynb) |
+# | $x_k$, $\hat x_k$ | Image $k$, and its reconstruction by an autoencoder. | pixels in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb) |
 # | $e_k$ | The [reconstruction error](#reconstruction-error) of image $k$: the mean squared difference of pixels. The paper leaves the kind of error open. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
-# | $e_k^{\,iq}$, $e_k^{\,jr}$ | The errors of the networks of two local clusters on image $k$ of $q$. The paper writes $E_{jp \to iq}$ for the vector of errors of a network of client $j$ on the images of $q$. | numbers in $[0, 1]$ | [06](06_fedcref.ipynb) |
+# | $e_k^{\,iq}$, $e_k^{\,jr}$ | The errors of the networks of two local clusters on image $k$ of $q$. The paper writes $E_{jp \to iq}$ for the vector of errors of a network of client $j$ on the images of $q$. | numbers in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb) |
 # | $d_k$ | The absolute difference of these two errors. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\tilde d_k$ | The difference $d_k$ after min-max scaling over all images $l$ of the local cluster. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\theta$ | In FedCRef, the largest difference that counts as small. It is not a vector of parameters. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
@@ -140,9 +140,9 @@
 # | $N$, $k$ | In the text on noise in 07, the number of pixels of an image, and the number of pixels changed so far. | whole numbers | [07](07_explaining_cluster_models.ipynb) |
 # | $h$, $e_y$, $\epsilon$ | In 08, the height of a bump, the vector with a 1 in place $y$, and the noise of a sample. | number; $[32]$; $[32]$ | [08](08_tutorial_022.ipynb) |
 # | $\varphi$, $\Phi$ | In 08, the density and the distribution function of the normal distribution. | numbers | [08](08_tutorial_022.ipynb) |
-# | $s_{ik}$, $\tau$ | In 08, the share of client $i$ in cluster $k$, and the temperature of these shares. | number in $[0, 1]$; positive number | [08](08_tutorial_022.ipynb) |
-# | $\theta^{(i)}$ | In 08, the mixture of models of client $i$. | $[P]$ | [08](08_tutorial_022.ipynb) |
-# | $F_{kl}$, $d_{kl}$ | In 08, the mean loss of model $k$ on the clients of cluster $l$, and the larger excess of two such losses. | losses | [08](08_tutorial_022.ipynb) |
+# | $s_{ik}$, $\tau$ | In 08, the share of client $i$ in cluster $k$, and the temperature of these shares. | number in $[0, 1]$; positive number | [08b](08b_tutorial_022_controls.ipynb) |
+# | $\theta^{(i)}$ | In 08, the mixture of models of client $i$. | $[P]$ | [08b](08b_tutorial_022_controls.ipynb) |
+# | $F_{kl}$, $d_{kl}$ | In 08, the mean loss of model $k$ on the clients of cluster $l$, and the larger excess of two such losses. | losses | [08b](08b_tutorial_022_controls.ipynb) |
 # | $k$ | In 09 and 10, the number of clusters, or of models, that a method is told. | whole number | [09](09_a_map_of_the_methods.ipynb) |
 # | $\lambda$, $\mu$ | In 09, weights of [proximal terms](#proximal-term). | numbers from 0 | [09](09_a_map_of_the_methods.ipynb) |
 # | $W$, $W_{ij}$ | In 09, the [mixing matrix](#mixing-matrix) of a round, and the weight of client $j$'s trained model in the model of client $i$. In 05, $W$ is a distance. | $[m, m]$ | [09](09_a_map_of_the_methods.ipynb) |
@@ -377,7 +377,7 @@
 #
 # <a id="drift"></a>**Drift** of a client's data. The data of a client change, so that the client belongs to another group. This
 # is not [client drift](#client-drift), which happens in every local training. See
-# [10](10_privacy_and_clients_that_come_and_go.ipynb).
+# [11](11_clients_that_come_and_go.ipynb).
 #
 # <a id="earth-movers-distance"></a>**Earth mover's distance** (EMD). The earth mover's distance is the least cost of
 # moving the mass of one sample to the places of another. For equal numbers of points on a line, it is the mean distance
@@ -408,7 +408,7 @@
 #
 # <a id="few-shot-clustering"></a>**Few-shot clustering.** In few-shot clustering, the clustering step is repeated a few
 # times, for instance after new clients have joined. Compare [one-shot clustering](#one-shot-clustering). See
-# [03b](03b_ocfl_controls.ipynb) and [10](10_privacy_and_clients_that_come_and_go.ipynb).
+# [03b](03b_ocfl_controls.ipynb) and [11](11_clients_that_come_and_go.ipynb).
 #
 # <a id="fine-tuning"></a>**Fine-tuning.** A client fine-tunes the shared model by training it further on its own data. It
 # is the simplest way to personalise a model. See [03b](03b_ocfl_controls.ipynb).
@@ -522,7 +522,7 @@
 # surroundings. Points that end at the same place form a cluster. See [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="membership-inference"></a>**Membership inference.** Membership inference is an attack that asks whether a sample
-# was among the training samples of a model. See [10](10_privacy_and_clients_that_come_and_go.ipynb).
+# was among the training samples of a model. See [10b](10b_privacy_and_change_controls.ipynb).
 #
 # <a id="mixing-matrix"></a>**Mixing matrix.** The mixing matrix of a round has one row per client. Row $i$ has the weights
 # with which the trained models of all clients enter the model that client $i$ predicts with. The rows sum to 1. See
@@ -533,7 +533,7 @@
 #
 # <a id="newcomer"></a>**Newcomer.** A newcomer is a client that joins after the clustering. It is attributed to the
 # cluster whose updates have the smallest mean cosine distance to its own. See [03b](03b_ocfl_controls.ipynb) and
-# [10](10_privacy_and_clients_that_come_and_go.ipynb).
+# [11](11_clients_that_come_and_go.ipynb).
 #
 # <a id="noise"></a>**Noise** (HDBSCAN). Noise consists of the clients that belong to no dense group. The kit can put
 # them into one cluster together, as the OCFL authors' code does. It can also put each of them into a cluster of its
@@ -639,7 +639,7 @@
 #
 # <a id="secure-aggregation"></a>**Secure aggregation.** With secure aggregation, a server learns only the sum of the
 # clients' updates, and no single one. Methods that compare single updates do not work with it as they are. See
-# [10](10_privacy_and_clients_that_come_and_go.ipynb).
+# [10b](10b_privacy_and_change_controls.ipynb).
 #
 # <a id="seed"></a>**Seed.** A seed is the number from which random choices are derived. The same seed, with the same
 # code on the same machine, gives the same run. The partition has a seed of its own in most lessons. See
