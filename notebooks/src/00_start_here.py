@@ -12,13 +12,13 @@
 # **Question.** Twenty offices want to learn to read handwritten digits. They may not show each other their images. Should they train
 # one model together, each its own, or something in between?
 #
-# **Answer.** If the offices differ, one model for all can be worse than training alone, because it must please everybody. Training alone wastes what others know. The best is one model per
-# group of offices that are alike, and the groups can be found without looking at an image.
+# **Answer.** If the offices differ, one model for all can be worse than training alone, because it must please everybody. Training alone wastes what others know. Best here is one model for
+# each group of similar offices, and the groups can be found without looking at any image.
 #
 # **You will**
 #
 # - run your first federation,
-# - compare one model for all, one for each client, and one for each group,
+# - compare one model for all, one for each client, and one for each cluster of clients,
 # - find your way through the notebooks.
 #
 # **Before this:** Python with NumPy, a first course in PyTorch, and some linear algebra.
@@ -43,8 +43,11 @@ plots.style()
 # %% [markdown]
 # ## Twenty offices, four scanners
 #
-# Each office scans its digits, but the scanners stand differently. Five offices get their images upright. The images of five others are turned by 90
-# degrees, of five more by 180, and of the last five by 270. Nobody knows that. Each office has only a few images.
+# Each office scans its digits, but the scanners are turned by different angles. Five offices get their images upright. The images of five others are turned by 90
+# degrees, of five more by 180, and of the last five by 270. No office knows the angles of the others. Each has only 40 images, 36 to train on and 4 for validation.
+#
+# In federated learning, an office that takes part is a **client**. A **group** is a set of clients that really are alike, and a **cluster** is a set that a method has found.
+# You may change the values of the next cell; the cell after it checks them before anything trains.
 
 # %% tags=["parameters"]
 clients = 20  # the offices, five for each angle
@@ -75,16 +78,17 @@ plots.show(
 # %% [markdown]
 # ## Three ways to learn
 #
-# A client could train **alone**. Nothing is sent, but 36 images are few.
+# A client could train **alone**. Then it sends nothing, but it has only 36 images to learn from.
 #
 # **Federated averaging** (FedAvg) trains one model for all, in rounds. The server sends a model to all clients. Each client trains it on its own
 # images, and sends back the change that it made, its **update**. The server adds the mean of all updates to the model. Images stay where they
 # are. (Models can still tell something about them: see [lesson 10](10_privacy_and_clients_that_come_and_go.ipynb).)
 #
-# **OCFL** (one-shot clustered federated learning) begins like FedAvg. It also watches how far the updates point apart, and in the first round in which they move
-# apart, it splits the clients into clusters, by a clustering algorithm called HDBSCAN. From then on, each cluster trains a model of its own.
+# **OCFL** (one-shot clustered federated learning) begins like FedAvg. An update is a long vector, so it has a direction, and
+# OCFL watches how different the directions of the updates are. In the first round in which they become more different, it splits the clients into clusters, with a clustering
+# algorithm called HDBSCAN. From then on, each cluster trains a model of its own.
 #
-# **Predict.** In which order do the three end, and how far are they from each other?
+# **Predict.** How many points of accuracy lie between the three? (A point is 0.01.)
 
 # %%
 training = LocalTraining(epochs=5, batch_size=16, lr=0.05, momentum=0.9)
@@ -104,6 +108,7 @@ everyone = torch.arange(run.clients)
 
 
 def accuracy_of_clients(method):
+    # Every client tests the model of its cluster
     predicted = federation.predict(Jobs(method.models, method.labels, everyone))
     return np.array([f1_and_accuracy(federation.targets(c), p)[1] for c, p in enumerate(predicted)])
 
@@ -114,7 +119,8 @@ accuracy = {name: accuracy_of_clients(method) for name, method in line_up.items(
 # %% tags=["hide-input"]
 def frame(name):
     """Draw every client's accuracy with one way to learn, and the other two in grey."""
-    figure, ax = plt.subplots(figsize=(7, 2.9))
+    figure, ax = plt.subplots(figsize=(7, 2.9), layout="none")
+    figure.subplots_adjust(left=0.09, right=0.69, bottom=0.18)  # the same for all frames
     for other, values in accuracy.items():
         if other != name:
             ax.hlines(values.mean(), -0.7, 19.4, color="0.75", linewidth=1)
@@ -125,10 +131,10 @@ def frame(name):
     mean = accuracy[name].mean()
     ax.hlines(mean, -0.7, 19.4, color="black", linewidth=1.5)
     ax.text(19.8, mean, f"{name} {mean:.2f}", weight="bold", va="center")
-    ax.set(
-        xlim=(-0.7, 27), ylim=(0.5, 1), xticks=range(0, 20, 5), xlabel="client", ylabel="accuracy"
-    )
-    ax.set_title(f"{name}: mean accuracy {mean:.2f}", loc="left")
+    ax.set(xlim=(-0.7, 19.6), ylim=(0.5, 1), ylabel="accuracy", xlabel="clients of each scanner")
+    ax.set_xticks([2, 7, 12, 17], ["0°", "90°", "180°", "270°"])
+    is_best = " is best" if mean == max(map(np.mean, accuracy.values())) else ""
+    ax.set_title(f"{name}{is_best}: mean accuracy {mean:.2f}", loc="left")
     return figure
 
 
@@ -136,8 +142,8 @@ plots.show_frames(
     [frame(name) for name in accuracy],
     list(accuracy),
     2,
-    "**One model for all < each client alone < one model per cluster.** Each mark is a client, tested on its own images after the last "
-    "round; colours and marks are the four groups. Move the slider from one way to learn to the next. The vertical axis begins at 0.5.",
+    "**One model per cluster is better than each client alone, and each client alone is better than one model for all.** Each mark is a client, tested on its own "
+    "images after the last round; colours and marks are the four groups. Move the slider from one way to learn to the next. The vertical axis begins at 0.5.",
     "Twenty marks of four colours, one per client, at its accuracy, with a line at their mean. The marks of one model for all "
     "are lowest, those of clients alone are higher, and those of one model per cluster are highest.",
     first=2,
@@ -157,9 +163,9 @@ print(f"agreement with the true groups (ARI): {ari:.2f}")
 # a cluster has five times the images of a client, and all of them suit it.
 #
 # The **adjusted Rand index** ([ARI](99_glossary.ipynb#ari)) compares two groupings. It is 1 if they are the same, and near 0 for a random one. OCFL
-# was not told the groups, nor how many there are. It had the updates, and one number: a cluster has at least a fifth of the clients.
+# was not told the groups, nor how many there are. It had only the updates, and one number that we chose: the smallest size of a cluster, a fifth of the clients.
 #
-# > **An honest limit.** Clustering pays *here*. The more images a client has, the smaller is the lead over training alone (exercise 2). And if all
+# > **An honest limit.** Clustering helps *here*. The more images a client has, the smaller is the lead over training alone (exercise 2). And if all
 # > offices were alike, one model for all would be best. To claim that clustering helps, compare it with both.
 #
 # ## What we saw
@@ -168,7 +174,8 @@ print(f"agreement with the true groups (ARI): {ari:.2f}")
 # - Updates tell who is alike, although no image leaves a client.
 # - A cluster's model has learned from more data than a client's own, and from none that does not fit.
 #
-# Lessons end with claims, sentences that are true or false in a run. They were counted over many seeds, with other clients each time.
+# Each lesson ends with claims: sentences that are either true or false in a run. We repeated the runs with many seeds and other clients each time, and counted how
+# often each claim was true.
 
 # %% tags=["claims"]
 one, alone, clustered = (values.mean() for values in accuracy.values())
@@ -218,23 +225,19 @@ claims.check(
 # - **Instructors** find a [course](course.md) of six weeks, with quizzes, exercises that check themselves and failure labs.
 #   Figures and "What we saw" are there before anything runs. Each lesson can be a session of its own after 01 and 02.
 # - **Researchers** read the lesson of a method and then its report, which lists every deviation from the paper. The
-#   [ledger](90_ledger.ipynb) has all published numbers beside ours.
+#   [ledger](90_ledger.ipynb) has all published numbers, with ours where we have run them.
 #
 # The page [Where do I begin?](where_to_begin.md) says what each of them needs, and how long it takes.
 #
-# ## From a lesson to an experiment
-#
-# Lessons whose idea needs doubting have an appendix, such as [03b](03b_ocfl_controls.ipynb). It is also the experiment of the paper: the files in
-# `params/` run the same cells at the paper's scale, or at a reduced one. For instance, in this folder:
-#
-# `python -m cflkit run 03b_ocfl_controls.ipynb -f params/ocfl/reduced/mnist_15_nonoverlapping_balanced.yaml`
+# Most lessons have an appendix that tests their idea more strictly, such as [03b](03b_ocfl_controls.ipynb). It is also the experiment of the paper, which
+# [Run an experiment](run_an_experiment.md) starts at the paper's scale.
 
 # %% [markdown]
 # ## Exercises
 #
-# The [exercises of this lesson](exercises/00_start_here_exercises.ipynb) check your answers and give hints. To play with:
+# The [exercises of this lesson](exercises/00_start_here_exercises.ipynb) check your answers and give hints. To try yourself:
 #
-# 1. **Build.** Add `"true groups": methods.make("oracle", truth=group_of)` to the line-up. How much does OCFL lose by not knowing them?
+# 1. **Build.** Add `"true groups": methods.make("oracle", truth=split.truth)` to the line-up. How much does OCFL lose by not knowing them?
 # 2. **Break.** Set `samples = 200`. Which of the three ways gains most, and is clustering still worth it?
 # 3. **Explain.** Why does FedAvg have most images and the lowest accuracy?
 #

@@ -12,8 +12,8 @@
 # **Question.** How can clients train one model together when no data leave them, and what does averaging lose?
 #
 # **Answer.** Each client trains a copy of the model on its own data, and the server averages the copies. While a client trains alone it drifts towards
-# its own optimum. Clients with similar data drift together, so that the mean keeps what they learn. Clients with different data drift apart,
-# and the mean keeps little.
+# its own optimum. Clients with similar data drift together, so the mean keeps what they learn. Clients with different data drift apart,
+# and most of their movement cancels in the mean.
 #
 # **You will**
 #
@@ -73,7 +73,7 @@ print("training samples:", *[len(indices) for indices in similar.train])
 # %% [markdown]
 # ## The algorithm
 #
-# A model is a vector $\theta$ of parameters. Client $i$ has $n_i$ training samples. Its loss $f_i(\theta)$ is the mean of the model's loss over them. Together, the clients want
+# A model is a vector $\theta$ of parameters. There are $m$ clients, numbered from 0. Client $i$ has $n_i$ training samples. Its loss $f_i(\theta)$ is the mean of the model's loss over them. Together, the clients want
 # to minimise
 #
 # $$f(\theta) = \sum_i \frac{n_i}{n} f_i(\theta),\qquad n = \sum_i n_i.$$
@@ -85,14 +85,14 @@ print("training samples:", *[len(indices) for indices in similar.train])
 # $$\theta^{t+1} = \sum_i \frac{n_i}{n}\,\theta_i^t \;=\; \theta^t + \sum_i \frac{n_i}{n}\,\Delta_i^t ,
 # \qquad \Delta_i^t = \theta_i^t - \theta^t .$$
 #
-# The difference $\Delta_i^t$ is the **update** of client $i$.
+# The difference $\Delta_i^t$ is the **update** of client $i$. (In lesson 00 all clients had equally many images, so their weights were equal. Code counts rounds from 0, and figures
+# and text count them from 1.)
 
 # %% [markdown]
 # ### What a client does
 #
-# A client runs an ordinary training loop. Two things that a first program would do itself are hidden here. The call
-# of `partition.iid` above has split the data. The call of `federation.batches(client, t)` shuffles a client's samples
-# anew for each epoch and cuts them into batches.
+# A client runs an ordinary training loop. Two steps are hidden in the package. `partition.iid` above has split the data, and `federation.batches(client, t)` shuffles a
+# client's samples for each epoch and cuts them into batches.
 #
 # We take both from the package for one reason: the order of the batches then depends on the client, the round and the
 # seed alone. This loop and the package's own loop see the same batches, and so we can compare their results.
@@ -153,7 +153,8 @@ print("same parameters to 1e-4:", largest < 1e-4)
 
 # %%
 everything = {"train": [np.concatenate(similar.train)], "test": [np.concatenate(similar.test)]}
-pooled = replace(similar, clusters=np.zeros(1, dtype=np.int64), **everything)
+one_client = np.zeros(1, dtype=np.int64)  # which holds all data
+pooled = replace(similar, clusters=one_client, **everything)
 one_place = Federation(images, pooled, "linear", training, seed=run.seed)
 apart = {"FedAvg": methods.make("fedavg"), "each client alone": methods.make("local")}
 curves = {}
@@ -171,11 +172,13 @@ figure, ax = plt.subplots(figsize=(6.5, 3))
 for number, (name, curve) in enumerate(curves.items()):
     look = {"color": plots.COLOURS[number], "marker": plots.MARKERS[number]}
     ax.plot(range(1, run.rounds + 1), curve, markersize=4, **look)
-    at = run.rounds + 0.2, curve[-1] + (0.02, 0, -0.03)[number]
+    at = run.rounds + 0.2, curve[-1] + (0.04, -0.01, -0.07)[number]
     ax.annotate(f"{name} {curve[-1]:.2f}", at, va="center", color=look["color"])
-ax.set(ylim=(0, 1), xlim=(0.8, 1.5 * run.rounds), xlabel="round", ylabel="accuracy, all classes")
+ax.set(ylim=(0, 1.02), xlim=(0.8, 1.5 * run.rounds), ylabel="accuracy, all classes")
+ax.set_xlabel("round", x=0.32)
+ax.spines["bottom"].set_bounds(0.8, run.rounds)
 ax.set_xticks(range(1, run.rounds + 1))
-ax.set_title("Between both references, and slower than all data in one place", loc="left")
+ax.set_title("FedAvg ends between the two references", loc="left")
 plots.show(
     figure,
     1,
@@ -190,14 +193,15 @@ plots.show(
 #
 # ## Client drift
 #
-# After *one* step of gradient descent, averaging is exact: the mean of the steps is the step of the mean loss. After many steps, each client has
-# moved towards its own optimum, and the mean of the end points is not where the mean loss would have led. This is **client drift**. How large is it? That depends on how
-# much the clients disagree. So we make a second federation, whose clients form three groups that see different classes.
+# If each client takes only *one* step of gradient descent, averaging loses nothing: the mean of the clients' steps is the step for the mean loss. After many steps this is
+# no longer true. Each client has moved towards its own optimum, and the mean of these end points is not the point that gradient descent on all data would have reached. This
+# is **client drift**. How large is it? That depends on how much the clients disagree. So we make a second federation, whose clients form three groups that see different classes.
 #
 # All clients of both federations start from the model that FedAvg has trained above, and train alone for up to 16 epochs. (A **job** is one model on one client.
 # `Jobs(models, model_of, client_of)` lists many at once.)
 #
-# **Predict.** Where does the mean of the clients go in each federation?
+# **Predict.** After 16 epochs, how long is the mean update compared with a single client's, in per cent, in each of the two federations? (Six unrelated directions would
+# leave $1/\sqrt 6$, which is 41 %.)
 
 # %%
 _, dissimilar = partition.ocfl(
@@ -207,9 +211,10 @@ epochs, everyone = [1, 2, 4, 8, 16], torch.arange(run.clients)
 
 
 def updates_after(count, split):
-    own = LocalTraining(epochs=count, batch_size=run.batch_size, lr=run.lr)
-    drifting = Federation(images, split, "linear", own, seed=run.seed)
-    return drifting.train(Jobs(theta[None], torch.zeros_like(everyone), everyone), round=0) - theta
+    longer = LocalTraining(epochs=count, batch_size=run.batch_size, lr=run.lr)
+    drifting = Federation(images, split, "linear", longer, seed=run.seed)
+    start = Jobs(theta[None], torch.zeros_like(everyone), everyone)  # one model for all clients
+    return drifting.train(start, round=0) - theta
 
 
 paths = {
@@ -221,12 +226,12 @@ paths = {
 last = torch.cat([path[-1] for path in paths.values()])
 plane = torch.linalg.svd(last - last.mean(dim=0), full_matrices=False).Vh[:2]
 flat = {n: torch.cat([torch.zeros(1, *p.shape[1:]), p]) @ plane.T for n, p in paths.items()}
-reach = 1.1 * max(points.abs().max() for points in flat.values())
+reach = {name: 1.1 * float(points.abs().max()) for name, points in flat.items()}
 
 
 def frame(step):
     """Draw the paths up to a number of epochs, and their mean as a black cross."""
-    figure, axes = plt.subplots(1, 2, figsize=(7, 3.3), sharex=True, sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(7, 3.3))
     for ax, (name, points) in zip(axes, flat.items(), strict=True):
         for client in range(run.clients):
             group = int(dissimilar.clusters[client]) if name.startswith("dis") else 7
@@ -236,8 +241,12 @@ def frame(step):
         ax.plot(*middle.T, color="black", linewidth=1)
         ax.plot(*middle[-1], marker="X", markersize=8, color="black")
         survives = paths[name][step].mean(dim=0).norm() / paths[name][step].norm(dim=1).mean()
-        ax.set_title(f"{name}: {survives:.0%} survives the mean", loc="left")
-        ax.set(xlim=(-reach, reach), ylim=(-reach, reach), xticks=[], yticks=[])
+        ax.set_title(f"{name}: the mean keeps {survives:.0%} of the length", loc="left", fontsize=9)
+        ends = (-reach[name], reach[name])
+        ax.set(xlim=ends, ylim=ends, xticks=[], yticks=[])
+    larger = reach["dissimilar clients"] / reach["similar clients"]
+    axes[0].set_xlabel(f"after {epochs[step]} epochs, drawn {larger:.0f} times as large")
+    axes[1].set_xlabel(f"after {epochs[step]} epochs")
     return figure
 
 
@@ -246,8 +255,8 @@ plots.show_frames(
     [f"{count} local epoch{'s' if count > 1 else ''}" for count in epochs],
     2,
     "**Similar clients drift together, dissimilar ones apart.** Each line is a client that leaves the shared model in the middle; colours are the groups. The black "
-    "crosses are the mean, which the server keeps. We see the plane in which the end points differ most. The title has the "
-    "length of the mean update, in per cent of the mean length of the updates.",
+    "crosses are the mean, which the server keeps. (The grey clients have no groups.) A model has 650 numbers, so we draw only two directions: those in which the clients' end points "
+    "differ most. The titles compare lengths: that of the mean update, in per cent of the clients' updates. Most of the mean's way is at a right angle to this plane, so it looks shorter here.",
     "Two panels with six paths each that start in the middle. The grey paths of similar clients stay close together; the coloured "
     "paths of dissimilar clients run apart in three directions, and their black mean stays near the middle.",
     first=3,
@@ -255,8 +264,8 @@ plots.show_frames(
 
 # %% [markdown]
 # Dissimilar clients part, group by group, each towards its own optimum. Their mean moves much less than they do, because they pull *against*
-# each other. The share that survives grows with the epochs in both federations; nevertheless more length is lost, since the updates grow
-# faster ([01b](01b_drift_measured.ipynb#how-much-work-survives) measures both).
+# each other. With more epochs, the mean keeps a larger *share* of the length in both federations. But the updates become much longer, so
+# more is lost in all ([01b](01b_drift_measured.ipynb#how-much-work-survives) measures both).
 #
 # ## What do clients forget meanwhile?
 #
@@ -290,8 +299,8 @@ plots.show(
 )
 
 # %% [markdown]
-# A dissimilar client trains itself out of the classes that it does not see. Here the mean repairs the damage, because it cancels most of the drift and stays near the good model from which all
-# started.
+# Each dissimilar client forgets the classes that it does not see. The other three lines lie nearly on each other: here the mean repairs the damage, because it cancels most of the drift and
+# stays near the good model from which all started. So in this one round drift harms the clients' own models, and not their mean.
 #
 # > **An honest limit.** The clients started from a trained, convex model, and drifted for one round. With a deeper network, from random weights and in every round, the mean
 # > repairs less: [02 When clients disagree](02_when_clients_disagree.ipynb).
@@ -300,7 +309,8 @@ plots.show(
 #
 # - FedAvg sends a model, trains it locally, and averages. The server sees parameters and sample counts.
 # - Local steps save communication ([01b](01b_drift_measured.ipynb#do-local-steps-save-rounds) counts the rounds). Their price is client drift.
-# - Drift has a direction. Clients with similar data drift together: this is the trouble for one shared model, and the clue to the clusters.
+# - Drift has a direction. Clients with similar data drift together, and clients with different data drift apart. The second is the trouble for one shared model; both together
+#   are the clue to the clusters.
 
 # %% tags=["claims"]
 share = {n: float(p[-2].mean(dim=0).norm() / p[-2].norm(dim=1).mean()) for n, p in paths.items()}
@@ -327,9 +337,10 @@ claims.check(
 # %% [markdown]
 # ## Exercises
 #
-# The [exercises of this lesson](exercises/01_federated_averaging_exercises.ipynb) check your answers and give hints. To play with:
+# The [exercises of this lesson](exercises/01_federated_averaging_exercises.ipynb) check your answers and give hints. To try yourself:
 #
-# 1. **Build.** Let the server add only half of the mean update in each round. What happens to the line of FedAvg in Figure 1?
+# 1. **Build.** In *What the server does*, add only half of the mean update: `theta = theta + 0.5 * (shares @ torch.stack(sent_back) - theta)`. Measure the accuracy on
+#    `images.test_images` after each round. How does it compare with FedAvg's line in Figure 1?
 # 2. **Break.** Set `lr = 2`. Which of the three lines of Figure 1 suffers most, and why?
 # 3. **Explain.** With one step of gradient descent per round, FedAvg equals gradient descent on all data. Why does the equality end with the second step?
 #
