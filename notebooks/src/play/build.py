@@ -4,8 +4,7 @@
 ``template.html``. The page needs no server and no network, so it also opens from the disk.
 
 The modules are plain ES modules. In the page they are scripts, without their ``import`` and
-``export``: ``engine.js`` and ``scenes.js`` run in the page, and with ``worker.js`` in a worker. Each
-module of ``explorers/`` exports ``mount(element, data)``, with ``explorers/data.json`` as the data.
+``export``: ``engine.js`` and ``scenes.js`` run in the page and in its worker. Each module of ``explorers/`` exports ``mount(element, data)``, with ``explorers/data.json`` as the data.
 It gets a section of its own, whose id is the file's name, in the order of the names. It may use
 what the other modules export.
 """
@@ -72,7 +71,7 @@ def page() -> str:
         "data": data.read_text(encoding="utf-8") if data.exists() else "{}",
         "engine": script("engine.js", "scenes.js"),
         "worker": script("worker.js"),
-        "view": script("view.js") + calls,
+        "view": script("charts.js", "view.js") + calls,
     }
     template = (HERE / "template.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
