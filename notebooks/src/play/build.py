@@ -4,9 +4,10 @@
 ``template.html``. The page needs no server and no network, so it also opens from the disk.
 
 The modules are plain ES modules. In the page they are scripts, without their ``import`` and
-``export``: ``engine.js`` and ``scenes.js`` run in the page and in its worker. Each module of ``explorers/`` exports ``mount(element, data)``, with ``explorers/data.json`` as the data.
-It gets a section of its own, whose id is the file's name, in the order of the names. It may use
-what the other modules export.
+``export``: ``engine.js`` and ``scenes.js`` run in the page and in its worker. Each module of
+``explorers/`` exports ``mount(element, data)``, where the data are ``explorers/data.json``. It gets a
+section of its own, whose id is the file's name, in the order of the names. It may use what the
+other modules export.
 """
 
 import json
@@ -56,7 +57,9 @@ def explorers() -> tuple[str, str]:
         f'mount(document.getElementById("{name}"), explorerData);\n}})();'
         for name in names
     )
-    read = 'const explorerData = JSON.parse(document.getElementById("explorer-data").textContent);\n'
+    read = (
+        'const explorerData = JSON.parse(document.getElementById("explorer-data").textContent);\n'
+    )
     return sections, read + calls
 
 
