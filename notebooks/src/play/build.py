@@ -5,8 +5,8 @@
 
 The modules are plain ES modules. In the page they are scripts, without their ``import`` and
 ``export``: ``engine.js`` and ``scenes.js`` run in the page and in its worker. Each module of
-``explorers/`` exports ``mount(element, data)``, where the data are ``explorers/data.json``. It gets a
-section of its own, whose id is the file's name, in the order of the names. It may use what the
+``explorers/`` exports ``mount(element, data)``, where the data are ``explorers/data.json``. It gets
+a section of its own, whose id is the file's name, in the order of the names. It may use what the
 other modules export.
 """
 
