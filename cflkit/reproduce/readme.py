@@ -20,6 +20,7 @@ from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import Results, Runs
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT, Record
+from cflkit.reproduce.told import MINUTES, TITLE
 
 # The pages with tables; each table is in one of them
 PAGES = tuple(
@@ -28,8 +29,6 @@ PAGES = tuple(
 )
 # What `tests/benchmark.py` has measured for the project
 BENCHMARK = PROJECT / "data" / "benchmark.csv"
-# The line in a notebook's first cell that states the minutes
-MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
 # Notebooks with this number or a higher one are reports and the glossary
 FIRST_REPORT = 90
 
@@ -123,7 +122,7 @@ def notebook_table(numbers: range) -> str:
             continue
         cells = notebooks.read_notebook(path).tree["cells"]
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-        title, minutes = re.search(r"^# (.+)$", text, re.M), MINUTES.search(text)
+        title, minutes = TITLE.search(text), MINUTES.search(text)
         if title is None or (minutes is None and any(c["cell_type"] == "code" for c in cells)):
             raise ValueError(f"{path.name} does not state its title and its minutes")
         link = f"[{path.stem}](notebooks/{path.name})"
