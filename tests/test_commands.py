@@ -472,7 +472,7 @@ def test_checkpoints_lie_in_the_ignored_cache(monkeypatch):
 def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypatch, capsys):
     marker = "<!-- {}: written by python -m cflkit readme -->\nTO REPLACE\n<!-- end -->\n"
     names = ["ledger", "paper-runs", *(p.results.marker for p in PAPERS.values() if p.results)]
-    names_here = ("lessons", "reports", "true-groups", "summary", "overhead")
+    names_here = ("lessons", "reports", "kinds", "true-groups", "summary", "overhead")
     first = map(marker.format, names_here)
     (tmp_path / "README.md").write_text("before\n" + "".join(first) + "after\n")
     (tmp_path / "results.md").write_text("".join(map(marker.format, names)))
@@ -609,7 +609,7 @@ def test_every_record_can_be_told():
         assert [*told.story(record)]
 
 
-def test_rounds_are_told_in_one_line_that_changes_or_one_a_minute(monkeypatch):
+def test_rounds_are_told_in_one_line_that_changes_or_in_few_lines(monkeypatch):
     class Screen(io.StringIO):
         def isatty(self):
             return True
@@ -618,7 +618,7 @@ def test_rounds_are_told_in_one_line_that_changes_or_one_a_minute(monkeypatch):
     for stream in (screen, file):
         rounds = told.Rounds(stream)
         for now in range(1, 5):
-            monkeypatch.setattr(rounds, "shown", rounds.shown - 30)
+            monkeypatch.setattr(rounds, "begun", rounds.begun - 31)
             rounds.write(f"round {now} of 4 (0.1 s per round); T 0.5; clusters: many\n")
         rounds.write("a warning\n")
         rounds.end()

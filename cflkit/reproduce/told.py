@@ -18,7 +18,7 @@ from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.records import AS_PUBLISHED, Record
 
 ROUND = re.compile(r"(continues after )?round \d+ of \d+")
-# Seconds between two lines of rounds where lines stay, as in a file
+# Seconds until the first line of a round where lines stay
 PATIENCE = 60.0
 TITLE = re.compile(r"^# (.+)$", re.M)
 # The line in a notebook's first cell that states the minutes
@@ -36,11 +36,12 @@ SHOWN = {
 class Rounds:
     """A stream that shows a kernel's messages, but of its rounds one line that changes.
 
-    Where lines stay, it shows one a minute.
+    Where lines stay, as in a file, it shows one after a minute, two, four, and so on.
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self.stream, self.shown, self.changing = stream, time.monotonic(), False
+        self.stream, self.changing = stream, False
+        self.begun, self.patience = time.monotonic(), PATIENCE
 
     def write(self, text: str) -> None:
         """Write whole lines."""
@@ -51,9 +52,9 @@ class Rounds:
             elif self.stream.isatty():
                 self.stream.write(f"\r\x1b[2K{line.partition(';')[0]}")
                 self.changing = True
-            elif time.monotonic() - self.shown >= PATIENCE:
+            elif time.monotonic() - self.begun >= self.patience:
                 self.stream.write(f"{line.partition(';')[0]}\n")
-                self.shown = time.monotonic()
+                self.patience *= 2
 
     def flush(self) -> None:
         """Flush the stream."""
