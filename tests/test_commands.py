@@ -568,6 +568,17 @@ def test_json_for_other_programs(capsys):
     assert "name a table: emd-cfl/" in refuse(capsys, "grid", "run")
 
 
+def test_the_package_alone_says_what_a_clone_has(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ledger, "PUBLISHED", tmp_path)
+    monkeypatch.setattr(grid, "PARAMS", tmp_path)
+    monkeypatch.setattr(grid, "NOTEBOOKS", tmp_path)
+    monkeypatch.setattr(records, "places", dict)
+    for command in ("ledger", "grid list", "grid run ocfl/whole", "run 03"):
+        told = refuse(capsys, *command.split())
+        assert "with a clone of the project" in told, command
+    assert "there is no record yet" in refuse(capsys, "records")
+
+
 def test_the_shell_completes_notebooks_and_tables():
     def completed(*words):
         shell = shell_completion.BashComplete(cli, {}, "cflkit", "_CFLKIT_COMPLETE")

@@ -48,6 +48,19 @@ def test_the_environment_of_conda_has_python_and_installs_the_kit():
     assert environment["dependencies"] == expected
 
 
+def test_the_metadata_of_the_package_are_those_of_the_citation():
+    """The citation is where a publisher fills in names and an address."""
+    cited = read_yaml(PROJECT / "CITATION.cff")
+    names = [
+        one.get("name") or f"{one['given-names']} {one['family-names']}" for one in cited["authors"]
+    ]
+    assert [one["name"] for one in META["authors"]] == names
+    assert cited["version"] == META["version"] and cited["license"] == META["license"]
+    assert cited.get("repository-code") in (None, *META.get("urls", {}).values())
+    minor = {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13)}
+    assert minor < set(META["classifiers"])
+
+
 def test_every_requirement_is_pinned_within_its_range():
     """A reader's own settings of pip or uv decide where packages come from."""
     assert not re.search(r"://|^ *-|@", LOCK, re.M)

@@ -186,6 +186,8 @@ def walk_grid(
     """
     if as_json and action == "run":
         raise ParameterError("--json belongs to 'grid list'")
+    if not grid.tables():
+        raise ParameterError("the tables and their parameters come with a clone of the project")
     if table is None:
         if action == "run" or where:
             raise ParameterError(f"name a table: {', '.join(grid.tables())}")
@@ -353,6 +355,8 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
             print(f"\n{ledger.command(chosen[0], paper.name)}")
         return
     wanted, every = parsed(where), records.find()
+    if not every:
+        raise ParameterError("there is no record yet; `python -m cflkit run` writes one")
     names = {name for record in every for name in record.parameters}
     if unknown := sorted(wanted.keys() - names):
         told = f"{', '.join(unknown)}; they have {', '.join(sorted(names))}"
