@@ -114,10 +114,10 @@ def story(record: Record) -> Iterator[str]:
         yield "  ".join([f"{method:{wide}s}", *(f"{cell:>11s}" for cell in cells)]) + (
             diverged if "diverged_in" in measures else ""
         )
-    if "ari" in names:
-        yield "ARI 1: the clusters are the true groups. Accuracy: on each client's own test set."
+    legend = ["ARI 1: the true groups. Accuracy: on each client's own test set."] * ("ari" in names)
     if len(usual) < len(record.summary):
-        yield "The record has these methods as published, too, where the authors' code differs."
+        legend.append(f"The {len(record.summary) - len(usual)} as published are in the record.")
+    yield from [" ".join(legend)] if legend else []
 
 
 def text(value: float | int | None) -> str:
