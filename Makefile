@@ -22,8 +22,8 @@ $(READY): pyproject.toml requirements.lock
 	$(INSTALL) --quiet --constraint requirements.lock --editable '.[dev]'
 	@touch $(READY)
 
-run: $(READY) ## Run OCFL on handwritten digits and print the results; options in ARGS, as in: make run ARGS='-p rounds 5'
-	'$(BIN)/python' -m cflkit run notebooks/03b_ocfl_controls.ipynb $(ARGS)
+run: $(READY) ## Run OCFL on handwritten digits and print the results; options in ARGS, as in: make run ARGS='-p rounds 5 --verbose'
+	@'$(BIN)/python' -m cflkit run notebooks/03b_ocfl_controls.ipynb $(ARGS)
 
 lint: $(READY) ## Style, the layers of the package, the form of notebooks (seconds)
 	'$(BIN)/ruff' check .

@@ -7,6 +7,8 @@ same annotation, and the command line checks parameters with that model.
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
@@ -42,6 +44,18 @@ Sample = Annotated[int, Field(ge=2, le=MOST)]
 Normalisation = Literal["min-max", "absolute"]
 Match = Literal["all", "first", "best"]
 Stop = Literal["paper", "code"]
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that a mistyped one is most like; None if it is like none of them."""
+    names = {one.lower(): one for one in known}
+    return next((names[near] for near in get_close_matches(name.lower(), names, n=1)), None)
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return what an error adds for a mistyped name: ``"; did you mean 'mnist'?"``, or nothing."""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 # How a message repeats a value: a long or nested one in part

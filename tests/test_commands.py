@@ -1,7 +1,9 @@
 """Tests of the commands: what they run, and how they refuse wrong arguments."""
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,12 +13,14 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
+from click import shell_completion
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cflkit import __main__, _project
 from cflkit.__main__ import main
-from cflkit.reproduce import ledger, notebooks, readme, records
+from cflkit.reproduce import grid, ledger, notebooks, readme, records, told
+from cflkit.reproduce.commands import cli
 from cflkit.reproduce.notebooks import NotebookError
 from cflkit.reproduce.papers import PAPERS, ocfl
 from cflkit.reproduce.parameters import ParameterError
@@ -368,7 +372,7 @@ def test_ctrl_c_is_one_line(capsys, monkeypatch):
 @pytest.mark.nightly
 def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on():
     """The record also states that the run was resumed, and the revisions at which it ran."""
-    command = ["-m", "cflkit", "run", str(OCFL), "--record-only"]
+    command = ["-m", "cflkit", "run", str(OCFL), "--record-only", "--verbose"]
     tiny = {"rounds": "6", "clients": "6", "draws": "40", "repeats": "1", "dataset": "digits-8x8"}
     tiny |= {"only": "[FedAvg]", "local_epochs": "100"}  # the signal has seconds to come in time
     command += [word for pair in tiny.items() for word in ("-p", *pair)]
@@ -468,7 +472,7 @@ def test_checkpoints_lie_in_the_ignored_cache(monkeypatch):
 def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypatch, capsys):
     marker = "<!-- {}: written by python -m cflkit readme -->\nTO REPLACE\n<!-- end -->\n"
     names = ["ledger", "paper-runs", *(p.results.marker for p in PAPERS.values() if p.results)]
-    names_here = ("lessons", "reports", "true-groups", "summary", "overhead")
+    names_here = ("lessons", "reports", "kinds", "true-groups", "summary", "overhead")
     first = map(marker.format, names_here)
     (tmp_path / "README.md").write_text("before\n" + "".join(first) + "after\n")
     (tmp_path / "results.md").write_text("".join(map(marker.format, names)))
@@ -498,6 +502,141 @@ def test_notebooks_of_the_kit_are_found_from_another_folder(tmp_path, monkeypatc
     lesson.parent.mkdir()
     lesson.touch()  # the reader's own file wins
     assert f"{lesson} is not a notebook" in refuse(capsys, "run", str(lesson))
+
+
+def test_a_notebook_is_found_by_its_number_and_a_mistyped_one_gets_a_near_match(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("03b", "03b_ocfl_controls", "03b_ocfl_controls.ipynb"):
+        assert main(["run", name, "--list"]) == 0
+        assert capsys.readouterr().out.rstrip("\n") == LESSON.parameters_cell
+    near = "did you mean '03b_ocfl_controls'?"
+    for name in ("03b_ocfl_contrls", "notebooks/03B_ocfl_controls.ipynb"):
+        assert near in refuse(capsys, "run", name)
+        assert near in refuse(capsys, "robust", name)
+    told = refuse(capsys, "run", "ocfl")
+    assert told.endswith("there are 03_ocfl_temperature, 03b_ocfl_controls, 93_report_ocfl\n")
+    Path("03").touch()  # the reader's own file wins
+    assert "03 is not a notebook" in refuse(capsys, "run", "03")
+
+
+@pytest.mark.parametrize(
+    ("command", "near"),
+    [
+        ("lgder", "'ledger'"),
+        ("grid list ocfl/tabel-1", "'ocfl/table-1'"),
+        ("grid list ocfl/table-1 -w sead 1", "'seed'"),
+        ("ledger --paper oclf", "'ocfl'"),
+        ("records -w dataet mnist", "'dataset'"),
+        ("run 03b -p round 3", "'rounds'"),
+    ],
+)
+def test_a_mistyped_name_gets_a_near_match(capsys, command, near):
+    told = refuse(capsys, *command.split())
+    assert f"id you mean {near}?" in told
+
+
+def test_each_help_has_an_example_that_is_understood(capsys):
+    for name, command in [("", cli), *cli.commands.items()]:
+        assert main([*name.split(), "--help"]) == 0
+        [shown] = re.findall(r"Example:\n +python -m cflkit (.*)", capsys.readouterr().out)
+        given, *arguments = shown.split()
+        assert given == (name or "run"), name
+        cli.commands[given].make_context(given, arguments)
+        assert command.help
+
+
+def test_json_for_other_programs(capsys):
+    def printed(*arguments):
+        assert main([*arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    listed = {row["table"]: row for row in printed("grid", "list")}
+    assert [*listed] == grid.tables()
+    of_one = printed("grid", "list", "tutorial/table")
+    assert listed["tutorial/table"]["runs"] == len(of_one) == 5
+    assert listed["ocfl/whole"]["minutes"] is None
+    run = of_one[0]["run"]
+    assert run in [row["record"] for row in printed("records", "-w", "clients", "30")]
+    [record] = printed("records", run)
+    assert record["id"] == run and record["summary"]
+    [verdict] = printed("replay", run, "--rounds", "1")
+    assert verdict["round"] == 1 and verdict["outcome"] in ("same", "same to rounding")
+    assert main(["grid", "list"]) == 0
+    assert "The table of Tutorial 022, which no code" in capsys.readouterr().out
+    assert "name a table: emd-cfl/" in refuse(capsys, "grid", "run")
+
+
+def test_the_package_alone_says_what_a_clone_has(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ledger, "PUBLISHED", tmp_path)
+    monkeypatch.setattr(grid, "PARAMS", tmp_path)
+    monkeypatch.setattr(grid, "NOTEBOOKS", tmp_path)
+    monkeypatch.setattr(records, "places", dict)
+    for command in ("ledger", "grid list", "grid run ocfl/whole", "run 03"):
+        told = refuse(capsys, *command.split())
+        assert "with a clone of the project" in told, command
+    assert "there is no record yet" in refuse(capsys, "records")
+
+
+def test_the_shell_completes_notebooks_and_tables():
+    def completed(*words):
+        shell = shell_completion.BashComplete(cli, {}, "cflkit", "_CFLKIT_COMPLETE")
+        return [item.value for item in shell.get_completions([*words[:-1]], words[-1])]
+
+    assert completed("run", "03") == ["03_ocfl_temperature", "03b_ocfl_controls"]
+    assert completed("grid", "list", "ocfl/w") == ["ocfl/whole"]
+
+
+# --- What a run tells ----------------------------------------------------------------------------
+
+
+def test_a_run_is_told_in_few_lines():
+    [place] = (PROJECT / "data" / "results").glob("tutorial-bumps-m30-seed0-*")
+    record = records.read(place)
+    claims = {"it holds": True, "and this": False}
+    output = nbformat.v4.new_output("display_data", {told.MIME: list(claims.items())})
+    figure = nbformat.v4.new_output("stream", name="stdout", text="figure    f.png\nmore\n")
+    cells = [
+        nbformat.v4.new_code_cell(outputs=[output]),
+        nbformat.v4.new_code_cell(outputs=[figure], metadata={"tags": ["report"]}),
+    ]
+    lines = told.brief(cells, record, OCFL, PROJECT / "out.ipynb").splitlines()
+    assert len(lines) <= 24
+    assert lines[0].startswith(f"{len(record.summary)} methods: 30 clients, 60 rounds.")
+    rows = {line[:17].strip(): line.split() for line in lines}
+    measures = record.summary["Signatures"]
+    shown = [str(measures["n_clusters"]), str(measures["clustering_round"])]
+    assert rows["Signatures"][1:] == [*shown, *(f"{measures[n]:.2f}" for n in ("ari", "accuracy"))]
+    assert "claims    1 of 2 claims of the notebook are true in this run" in "\n".join(lines)
+    assert "figure    f.png" in lines and "more" not in lines
+    assert any(line.split()[0] == "record" for line in lines if line)
+    lines = told.brief(cells, None, OCFL, PROJECT / "out.ipynb").splitlines()
+    assert lines[:2] == ["true   it holds", "FALSE  and this"]
+
+
+def test_every_record_can_be_told():
+    for record in records.find():
+        assert [*told.story(record)]
+
+
+def test_rounds_are_told_in_one_line_that_changes_or_in_few_lines(monkeypatch):
+    class Screen(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen, file = Screen(), io.StringIO()
+    for stream in (screen, file):
+        rounds = told.Rounds(stream)
+        for now in range(1, 5):
+            monkeypatch.setattr(rounds, "begun", rounds.begun - 31)
+            rounds.write(f"round {now} of 4 (0.1 s per round); T 0.5; clusters: many\n")
+        rounds.write("a warning\n")
+        rounds.end()
+    assert screen.getvalue().endswith("\r\x1b[2Kround 4 of 4 (0.1 s per round)\r\x1b[2Ka warning\n")
+    assert "clusters" not in screen.getvalue() and screen.getvalue().count("\n") == 1
+    told_in_file = [line[:12] for line in file.getvalue().splitlines()]
+    assert told_in_file == ["round 2 of 4", "round 4 of 4", "a warning"]
 
 
 # --- Values --------------------------------------------------------------------------------------

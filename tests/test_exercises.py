@@ -1,5 +1,6 @@
 """The exercises: their sources, their checks, and the versions of their notebooks."""
 
+import builtins
 import io
 import os
 import re
@@ -497,10 +498,36 @@ def test_a_course_has_solutions_only_where_asked_and_links_only_to_the_internet(
 def test_a_course_that_was_killed_leaves_nothing_in_the_way(tmp_path, monkeypatch):
     (tmp_path / f".{2**22 + 1}.part" / "student").mkdir(parents=True)  # no process has this number
     monkeypatch.setattr(
-        versions, "write_into", lambda out, solutions: (out / "student").mkdir(parents=True)
+        versions, "write_into", lambda out, *_: (out / "student").mkdir(parents=True)
     )
     assert versions.write_versions(tmp_path) == [tmp_path / "student"]
     assert [*tmp_path.iterdir()] == [tmp_path / "student"]
+
+
+def test_a_course_of_some_exercises_has_these_and_what_they_need(tmp_path, capsys):
+    """01.3 calls the functions of 01.1 and 01.2; of another lesson there is nothing."""
+    assert main(["course", str(tmp_path / "week"), "--exercises", "01.3", "03.1"]) == 0
+    written = sorted(str(p.relative_to(tmp_path / "week")) for p in (tmp_path / "week").glob("*/*"))
+    names = [SOURCES[lesson].stem for lesson in ("01", "03")]
+    folders = ("solutions", "student")
+    expected = [f"{folder}/{name}.ipynb" for folder in folders for name in names]
+    assert written == ["nbgrader/nbgrader_config.py", "nbgrader/source", *expected]
+    for name, ids in zip(names, (["01.1", "01.2", "01.3"], ["03.1"]), strict=True):
+        cells = nbformat.read(tmp_path / f"week/solutions/{name}.ipynb", as_version=4).cells
+        assert [e.id for cell in cells if (e := versions.answered(cell))] == ids
+        assert "Quiz" not in str(cells)
+    assert main(["course", str(tmp_path / "no"), "--exercises", "01.11"]) == 2
+    assert "no exercise '01.11'; did you mean '01.1'?" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+
+
+def test_some_exercises_define_all_names_that_they_use():
+    for lesson, source in SOURCES.items():
+        for id in IDS[lesson]:
+            cells = versions.with_grades(source, [id]).cells
+            code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+            used, _ = sources.used_and_defined(code)
+            assert used <= {*dir(builtins)}, (id, used)
 
 
 def test_a_check_ends_well_before_nbgrader_ends_a_cell(tmp_path):

@@ -48,6 +48,19 @@ def test_the_environment_of_conda_has_python_and_installs_the_kit():
     assert environment["dependencies"] == expected
 
 
+def test_the_metadata_of_the_package_are_those_of_the_citation():
+    """The citation is where a publisher fills in names and an address."""
+    cited = read_yaml(PROJECT / "CITATION.cff")
+    names = [
+        one.get("name") or f"{one['given-names']} {one['family-names']}" for one in cited["authors"]
+    ]
+    assert [one["name"] for one in META["authors"]] == names
+    assert cited["version"] == META["version"] and cited["license"] == META["license"]
+    assert cited.get("repository-code") in (None, *META.get("urls", {}).values())
+    minor = {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13)}
+    assert minor < set(META["classifiers"])
+
+
 def test_every_requirement_is_pinned_within_its_range():
     """A reader's own settings of pip or uv decide where packages come from."""
     assert not re.search(r"://|^ *-|@", LOCK, re.M)
@@ -180,22 +193,21 @@ def test_make_run_in_a_fresh_clone(clone):
     ready = clone.parent / "ready"
     ready.touch()
     printed = make(clone, "run", f"{sys.prefix}/bin", ready, PYTHONPATH=str(clone))
-    row = r"^(\S.*?) +(\d+|-) +(-?[\d.]+) +([\d.]+) +[\d.]+ +[\d.]+$"
-    result = {name: (r, float(a), float(f)) for name, r, a, f in re.findall(row, printed, re.M)}
+    row = r"^(\S.*?) +\d+ +(\d+|–) +(-?[\d.]+) +([\d.]+)$"
+    result = {name: (r, float(a), float(s)) for name, r, a, s in re.findall(row, printed, re.M)}
     for method in ("OCFL-HDB", "OCFL-KM"):
-        rounds, ari, pf1 = result[method]
+        rounds, ari, accuracy = result[method]
         assert int(rounds) <= 5
         assert ari == 1
-        assert pf1 >= result["FedAvg"][2] + 0.3
+        assert accuracy >= result["FedAvg"][2] + 0.1
     assert result["oracle"][2] >= result["OCFL-HDB"][2] - 0.02
-    told = re.findall(r"^(true|FALSE) +(\S.*)$", printed, re.M)
-    assert len(told) >= 4
-    assert not [claim for truth, claim in told if truth != "true"]
-    for kind in ("notebook", "figure", "record"):
+    assert len(printed.splitlines()) <= 25
+    for kind in ("notebook", "figure", "record"):  # of the record, the claims are read below
         place = re.search(rf"^{kind} +(\S+)$", printed, re.M).group(1)
         assert (clone / place).exists()
     contents = json.loads((clone / place / "record.json").read_text(encoding="utf-8"))
-    assert contents["claims"] == {claim: True for _, claim in told}
+    assert len(contents["claims"]) >= 4
+    assert all(contents["claims"].values())
 
 
 @needs_make

@@ -16,12 +16,14 @@ import copy
 import os
 import re
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
+from cflkit._bounds import hint
 from cflkit._files import abandoned
 from cflkit._project import PROJECT
 from cflkit.course import quizzes, sources
@@ -46,17 +48,19 @@ c.Execute.timeout = 60
 """
 
 
-def with_grades(source: Path) -> NotebookNode:
+def with_grades(source: Path, only: Collection[str] = ()) -> NotebookNode:
     """Read a source; return it as a notebook in nbgrader's format, with solutions.
 
     Each answer is a cell that students change. After it is a locked cell with the visible check,
     which also has a hidden check on other random inputs. Answers in words are graded by a person.
+    If ``only`` some exercises are asked for, it has no others, and no quiz.
     """
     lesson = source.stem[:2]
     notebook = nbformat.v4.new_notebook()
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     seen = [cell for cell in sources.cells_of(source) if "exercise" not in cell.tags]
-    for number, of_source in enumerate(seen + quiz_cells(lesson)):
+    seen = chosen(seen, only) if only else seen + quiz_cells(lesson)
+    for number, of_source in enumerate(seen):
         make = getattr(nbformat.v4, f"new_{of_source.kind}_cell")
         cell = make(of_source.source, id=f"{lesson}-{number}")
         exercise = exercise_of(of_source.exercise) if of_source.exercise else None
@@ -68,6 +72,14 @@ def with_grades(source: Path) -> NotebookNode:
             cell.source += hidden_check(cell.source)
         notebook.cells.append(cell)
     return notebook
+
+
+def chosen(cells: list[Cell], only: Collection[str]) -> list[Cell]:
+    """Keep the cells of some exercises and of those on whose functions they depend."""
+    code = [cell for cell in cells if cell.kind == "code"]
+    places = [place for place, cell in enumerate(code) if cell.exercise in only]
+    kept = {"", *only, *(code[place].exercise for place in sources.needed(code, places))}
+    return [cell for cell in cells if cell.exercise in kept]
 
 
 def facts_of(cell: NotebookNode, tags: list[str], exercise: Exercise | None) -> dict[str, Any]:
@@ -149,7 +161,7 @@ def answered(cell: NotebookNode) -> Exercise | None:
     return exercise_of(place.replace("-", ".")) if kind == "answer" else None
 
 
-def write_versions(out: Path, solutions: bool = True) -> list[Path]:
+def write_versions(out: Path, solutions: bool = True, only: Collection[str] = ()) -> list[Path]:
     """Write a course into a folder.
 
     Parameters
@@ -159,6 +171,9 @@ def write_versions(out: Path, solutions: bool = True) -> list[Path]:
     solutions : bool
         Whether to write what contains the answers, too: solutions, the nbgrader course, quizzes for
         Moodle and the instructor's pack.
+    only : collection of str
+        The exercises that are written, with those on whose functions they depend, and without
+        quizzes and the instructor's pack; by default all.
 
     Returns
     -------
@@ -168,8 +183,13 @@ def write_versions(out: Path, solutions: bool = True) -> list[Path]:
     Raises
     ------
     CourseError
-        The folder has files already.
+        The folder has files already, or there is no such exercise.
     """
+    known = [id for source in sources.by_lesson().values() for id in sources.ids(source)]
+    for id in only:
+        if id not in known:
+            near = hint(id, known) or f"; there are {', '.join(known)}"
+            raise CourseError(f"no exercise {id!r}{near}")
     if out.exists() and not out.is_dir():
         raise CourseError(f"{out} is a file; name a new folder")
     for left in out.glob(".*.part"):  # of a process that was killed
@@ -179,23 +199,29 @@ def write_versions(out: Path, solutions: bool = True) -> list[Path]:
         raise CourseError(f"{out} has files already; name a new folder")
     draft = out / f".{os.getpid()}.part"
     try:
-        write_into(draft, solutions)
+        write_into(draft, solutions, only)
         return sorted(folder.replace(out / folder.name) for folder in list(draft.iterdir()))
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def write_into(out: Path, solutions: bool) -> None:
+def write_into(out: Path, solutions: bool, only: Collection[str]) -> None:
     """Write the folders of a course, see `write_versions`."""
-    notebooks = {source.stem: apart(with_grades(source)) for source in sources.by_lesson().values()}
+    wanted = [
+        source
+        for source in sources.by_lesson().values()
+        if not only or not set(only).isdisjoint(sources.ids(source))
+    ]
+    notebooks = {source.stem: apart(with_grades(source, only)) for source in wanted}
     for name, notebook in notebooks.items():
         write_notebook(released(notebook), out / "student" / f"{name}.ipynb")
         if solutions:
             write_notebook(solved(notebook), out / "solutions" / f"{name}.ipynb")
             write_notebook(notebook, out / "nbgrader" / "source" / name / f"{name}.ipynb")
     if solutions:
-        write_instructors_pack(out)
         (out / "nbgrader" / "nbgrader_config.py").write_text(CONFIG, encoding="utf-8")
+    if solutions and not only:
+        write_instructors_pack(out)
 
 
 def write_instructors_pack(out: Path) -> None:

@@ -16,12 +16,12 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from cflkit._bounds import nearest
 from cflkit.datasets.files import DatasetError, md5_of, read_arrays
 from cflkit.datasets.folders import Told, from_folder
 from cflkit.datasets.images import ImageSet, as_features, as_images, fifth_for_test
@@ -58,8 +58,8 @@ def refusal(name: str, known: Sequence[str]) -> str:
             return f"{name} is no .npz file; give one, or a folder of images"
     if path.suffix or len(Path(name).parts) > 1:
         return f"there is no file or folder {name}"
-    near = get_close_matches(name.lower(), known, n=1)
-    hint = f"did you mean {near[0]!r}? The sets are" if near else "choose from"
+    near = nearest(name, known)
+    hint = f"did you mean {near!r}? The sets are" if near else "choose from"
     advice = f"{hint} {', '.join(known)}, or give the path of an .npz file or of a folder of images"
     return f"unknown data set {name!r}; {advice}"
 

@@ -6,23 +6,30 @@ returns the exit status if that is not 0.
 
 from __future__ import annotations
 
+import glob
+import json
 import shlex
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 import cflkit
-from cflkit._bounds import MOST
+from cflkit._bounds import MOST, hint
 from cflkit._files import check_regular
 from cflkit.reproduce import grid, notebooks, records
 from cflkit.reproduce.notebooks import RUNS, NotebookError
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import parsed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # The exit status of a process that Ctrl-C has ended, as shells have it
 INTERRUPTED = 130
@@ -87,50 +94,112 @@ def in_the_clone(ctx: click.Context, option: click.Parameter, path: Path | None)
     return PROJECT / path
 
 
+def lesson(ctx: click.Context, option: click.Parameter, given: Path) -> Path:
+    """Read the path of a notebook, or the name or the number of one of the kit, as in ``03b``."""
+    path = in_the_clone(ctx, option, given) or given
+    if path.exists():
+        return path
+    known = {one.stem: one for one in sorted(grid.NOTEBOOKS.glob("*.ipynb"))}
+    if path == Path(path.name):
+        for stem, one in known.items():
+            if path.stem in (stem, stem.partition("_")[0]):
+                return one
+    near = hint(path.stem, known)
+    if near or not path.suffix:
+        some = [stem for stem in known if path.stem in stem] or known
+        there = f"there are {', '.join(some)}" if some else "they come with a clone of the project"
+        raise ParameterError(f"there is no notebook {str(given)!r}{near or f'; {there}'}")
+    return path
+
+
+def complete_notebook(ctx: click.Context, option: click.Parameter, text: str) -> list[Any]:
+    """Complete the name of a notebook of the kit; else the shell completes a path."""
+    found = [one.stem for one in sorted(grid.NOTEBOOKS.glob(f"{glob.escape(text)}*.ipynb"))]
+    return [CompletionItem(name) for name in found] or [CompletionItem(text, type="file")]
+
+
+def complete_table(ctx: click.Context, option: click.Parameter, text: str) -> list[str]:
+    """Complete the name of a grid."""
+    return [name for name in grid.tables() if name.startswith(text)]
+
+
+def example(arguments: str) -> str:
+    """Build the last lines of a command's help."""
+    return f"\b\nExample:\n  python -m cflkit {arguments}"
+
+
 COUNT = click.IntRange(min=1)
 FILE: dict[str, Any] = {"type": click.Path(path_type=Path), "callback": in_the_clone}
+NOTEBOOK: dict[str, Any] = FILE | {"callback": lesson, "shell_complete": complete_notebook}
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
 
 
-@click.group(cls=Commands, no_args_is_help=False, context_settings={"show_default": True})
+@click.group(
+    cls=Commands,
+    no_args_is_help=False,
+    context_settings={"show_default": True},
+    epilog=example("run 03"),
+)
 @click.version_option(cflkit.__version__, prog_name="cflkit", message="%(prog)s %(version)s")
 def cli() -> None:
     """Clustered federated learning, notebook first."""
 
 
-@cli.command()
-@click.argument("notebook", **FILE)
+@cli.command(epilog=example("run 03b -p rounds 5"))
+@click.argument("notebook", **NOTEBOOK)
 @click.option("--list", "listed", is_flag=True, help="Print its parameters; run nothing.")
 @pairs("-p", "--parameter", "One parameter, as in YAML, which wins over -f")
 @click.option("-f", "--file", **FILE, help="A YAML file of parameters.")
 @click.option("-o", "--output", type=Path, help="The executed notebook (default: data/runs/ID).")
 @click.option("--missing", is_flag=True, help="Do nothing if the notebook's record is there.")
 @click.option("--record-only", is_flag=True, help="Run only the cells that the record needs.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell each round, and all that it reports.")
 def run(notebook: Path, listed: bool, parameter: dict[str, str], **options: Any) -> None:
-    """Run a notebook with other parameters.
+    """Run a notebook, also with other parameters.
 
-    Unknown names, wrong types and values out of bounds end it before a kernel starts.
+    NOTEBOOK is a path, or the number of one of the kit's: 03, or 03b for its appendix. Unknown
+    names, wrong types and values out of bounds end it before a kernel starts.
     """
     if listed:
         print(notebooks.read_notebook(notebook).parameters_cell)
     elif done := notebooks.run(notebook, parameter, **options):
-        print(f"{done[0]}notebook  {records.display_path(done[1])}")
+        print(done)
     else:
         print("the record is there already")
 
 
-@cli.command("grid", epilog=f"The tables are {', '.join(grid.tables())}.")
+@cli.command("grid", epilog=example("grid run ocfl/table-1 -w scale reduced --dry-run"))
 @click.argument("action", type=click.Choice(["list", "run"]))
-@click.argument("table")
+@click.argument("table", required=False, shell_complete=complete_table)
 @pairs("-w", "--where", "Only runs with this value, as 'scale reduced'")
 @click.option("-j", "--jobs", type=COUNT, default=1, help="Runs at a time.")
 @click.option("-n", "--dry-run", is_flag=True, help="Print the commands of what is not done.")
-def walk_grid(action: str, table: str, where: dict[str, str], jobs: int, dry_run: bool) -> int:
+@JSON
+def walk_grid(
+    action: str, table: str | None, where: dict[str, str], jobs: int, dry_run: bool, as_json: bool
+) -> int:
     """List or run all that a paper's table needs.
 
-    'list' says which runs of a grid under notebooks/params are done, begun (interrupted, with a
-    checkpoint) or missing. 'run' runs the rest on this machine, and may be given again at any time.
+    'list' alone lists the tables. With a table, it says which of its runs are done, begun
+    (interrupted, with a checkpoint) or missing. 'run' runs the rest on this machine, and may be
+    given again at any time.
     """
+    if as_json and action == "run":
+        raise ParameterError("--json belongs to 'grid list'")
+    if not grid.tables():
+        raise ParameterError("the tables and their parameters come with a clone of the project")
+    if table is None:
+        if action == "run" or where:
+            raise ParameterError(f"name a table: {', '.join(grid.tables())}")
+        from cflkit.reproduce import lists
+
+        show(lists.grids() if as_json else lists.for_a_terminal(lists.grids()), as_json)
+        return 0
     every = grid.jobs_of(table, where)
+    if as_json:
+        told = [{"run": j.run, "status": j.status, "command": j.command()} for j in every]
+        print(json.dumps(told, indent=2))
+        return 0
     runs = action == "run" and not dry_run
     failed = grid.run_jobs(every, jobs) if runs else {}
     left = [job for job in every if job.status != "done"]
@@ -144,7 +213,15 @@ def walk_grid(action: str, table: str, where: dict[str, str], jobs: int, dry_run
     return int(runs and bool(left))
 
 
-@cli.command("data")
+def show(table: pd.DataFrame, as_json: bool) -> None:
+    """Print a table for readers, or as JSON."""
+    if as_json:
+        print(table.to_json(orient="records", indent=2, force_ascii=False))
+    else:
+        print(table.to_string(index=False, justify="left"))
+
+
+@cli.command("data", epilog=example("data digits-8x8"))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def show_data(names: tuple[str, ...]) -> None:
     """List the data sets, or load some; download what is missing."""
@@ -164,7 +241,7 @@ def show_data(names: tuple[str, ...]) -> None:
             print(warning.message)
 
 
-@cli.command()
+@cli.command(epilog=example("federate -m fedavg -m ocfl --clients 8"))
 @click.argument("folder", type=click.Path(path_type=Path), default=RUNS / "federation")
 @click.option("-m", "--methods", multiple=True, default=("fedavg", "ifca:k=2"), help="Each by -m.")
 @click.option("--clients", type=COUNT, default=4, help="How many clients.")
@@ -204,12 +281,15 @@ def federate(folder: Path, methods: tuple[str, ...], rounds: int, **given: Any) 
     return 0 if table["equal"].all() else 1
 
 
-@cli.command("ledger")
+@cli.command("ledger", epilog=example("ledger --paper ocfl --table I"))
 @click.option("--paper", help="This paper alone, by its name in data/published.")
 @click.option("--table", help="This table alone.")
 @click.option("--all", "everything", is_flag=True, help="Print also what was not run.")
 @click.option("-o", "--output", type=Path, default=RUNS / "ledger.csv", help="The CSV file.")
-def show_ledger(paper: str | None, table: str | None, everything: bool, output: Path) -> None:
+@JSON
+def show_ledger(
+    paper: str | None, table: str | None, everything: bool, output: Path, as_json: bool
+) -> None:
     """Show the papers' numbers beside ours.
 
     Each published number stands beside our mean ± half of its 90 % t-interval, and the smallest and
@@ -219,12 +299,14 @@ def show_ledger(paper: str | None, table: str | None, everything: bool, output: 
     from cflkit.reproduce import ledger, lists, papers
 
     if paper not in (None, *papers.PAPERS):
-        raise ParameterError(f"no paper {paper!r}; there are {', '.join(papers.PAPERS)}")
+        told = f"{', '.join(papers.PAPERS)}{hint(str(paper), papers.PAPERS)}"
+        raise ParameterError(f"no paper {paper!r}; there are {told}")
     printed = ledger.published()
     of_paper = printed["paper"].eq(paper) | (paper is None)
     tables = sorted(printed.loc[of_paper, "table"].unique())
     if table not in (None, *tables):
-        raise ParameterError(f"no table {table!r}; there are {', '.join(tables)}")
+        told = f"{', '.join(tables)}{hint(str(table), tables)}"
+        raise ParameterError(f"no table {table!r}; there are {told}")
     # What cannot be written is refused before the work
     notebooks.check_writable(output.parent)
     there = check_regular(output).exists()
@@ -234,16 +316,20 @@ def show_ledger(paper: str | None, table: str | None, everything: bool, output: 
     path = ledger.write(book, output)
     asked = book[of_paper & (book["table"].eq(table) | (table is None))]
     run = (asked["status"] != "not run") | (asked["reduced_status"] != "not run")
+    if as_json:
+        show(asked[run | everything], as_json)
+        return
     if everything or run.any():
         print(lists.formatted(asked[run | everything]).to_string(index=False), end="\n\n")
     print(ledger.counts(asked).to_string(), end="\n\n")
     print(f"ledger    {records.display_path(path.resolve())}")
 
 
-@cli.command("records")
+@cli.command("records", epilog=example("records --where dataset mnist"))
 @click.argument("ids", nargs=-1, metavar="[ID [ID]]")
 @pairs("-w", "--where", "Only records with this parameter, as 'dataset mnist'")
-def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
+@JSON
+def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> None:
     """List records, show one, or put two side by side.
 
     The list has the paper and scale that a record counts for, its seed, its minutes, and the age of
@@ -258,28 +344,37 @@ def show_records(ids: tuple[str, ...], where: dict[str, str]) -> None:
         raise ParameterError("--where selects from the list of records, and an ID is given")
     if ids:
         chosen = [records.named(run) for run in ids]
+        if as_json:
+            kept = ("id", "paper", "parameters", "summary", "claims", "provenance")
+            told = [{name: getattr(record, name) for name in kept} for record in chosen]
+            print(json.dumps(told, indent=2))
+            return
         print(lists.side_by_side(chosen))
         paper = papers.by_folder(chosen[0].paper)
         if len(chosen) == 1 and paper is not None:
             print(f"\n{ledger.command(chosen[0], paper.name)}")
         return
     wanted, every = parsed(where), records.find()
+    if not every:
+        raise ParameterError("there is no record yet; `python -m cflkit run` writes one")
     names = {name for record in every for name in record.parameters}
     if unknown := sorted(wanted.keys() - names):
         told = f"{', '.join(unknown)}; they have {', '.join(sorted(names))}"
+        told += hint(unknown[0], names)
         raise ParameterError(f"no record has a parameter {told}")
     if not (found := [record for record in every if records.has(record, wanted)]):
         raise ParameterError(f"no record has {wanted}")
     table = lists.listing(found)
-    print(table.to_string(index=False))
-    if table["stale"].any():
+    show(table, as_json)
+    if table["stale"].any() and not as_json:
         print("\nstale: made by other code; `python -m cflkit replay ID` tells if numbers change")
 
 
-@cli.command("replay")
+@cli.command("replay", epilog=example("replay 84fdcd1f --rounds 1"))
 @click.argument("id")
 @click.option("--rounds", type=COUNT, help="How many rounds (default: 2).")
-def replay_record(id: str, rounds: int | None) -> int:
+@JSON
+def replay_record(id: str, rounds: int | None, as_json: bool) -> int:
     """Run the first rounds of a record again and compare.
 
     Each round comes out the same, the same to rounding (as on another processor), or different. The
@@ -288,14 +383,16 @@ def replay_record(id: str, rounds: int | None) -> int:
     from cflkit.reproduce import replay
 
     verdicts = replay.replay(records.named(id), rounds)
-    for verdict in verdicts:
+    if as_json:
+        print(json.dumps([asdict(verdict) for verdict in verdicts], indent=2))
+    for verdict in () if as_json else verdicts:
         some = f"  ({', '.join(verdict.where[:3])}{', …' if len(verdict.where) > 3 else ''})"
         print(f"round {verdict.round}: {verdict.outcome}{some if verdict.where else ''}")
     return int(any(verdict.outcome == replay.DIFFERENT for verdict in verdicts))
 
 
-@cli.command()
-@click.argument("notebook", **FILE)
+@cli.command(epilog=example("robust 03 --seeds 5"))
+@click.argument("notebook", **NOTEBOOK)
 @click.option("--seeds", type=click.IntRange(1, MOST), default=20, help="How many seeds.")
 @click.option("--first", type=int, default=0, help="The first seed.")
 @click.option("--engine", type=click.Choice(["threads", "stacked"]), help="Not the lesson's own.")
@@ -320,26 +417,31 @@ def robust(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **gi
     print(f"table     {records.display_path(output.resolve())}")
 
 
-@cli.command("course")
+@cli.command("course", epilog=example("course monday --exercises 01.1 01.2"))
 @click.argument("out", type=click.Path(path_type=Path))
+@click.argument("more", nargs=-1, metavar="[ID]...")
+@click.option("--exercises", multiple=True, metavar="ID [ID]...", help="Only these, as 01.1 01.2.")
 @click.option("--without-solutions", is_flag=True, help="Only what students may have.")
-def write_course(out: Path, without_solutions: bool) -> None:
+def write_course(
+    out: Path, more: tuple[str, ...], exercises: tuple[str, ...], without_solutions: bool
+) -> None:
     """Write the exercises into a new folder OUT.
 
     'student' has the exercises without solutions, 'solutions' has them with solutions and rubrics,
     'nbgrader' is a course that nbgrader takes as it is, 'quizzes' has the quizzes for Moodle, and
-    'instructor' has the plan of the course and the key of the quizzes.
+    'instructor' has the plan of the course and the key of the quizzes. With --exercises, the first
+    three have only these, and the exercises on whose functions they depend.
     """
     from cflkit.course import versions
 
     try:
-        for path in versions.write_versions(out, not without_solutions):
+        for path in versions.write_versions(out, not without_solutions, exercises + more):
             print(records.display_path(path.resolve()))
     except versions.CourseError as error:
         raise ParameterError(str(error)) from error
 
 
-@cli.command("readme")
+@cli.command("readme", epilog=example("readme"))
 def write_readme() -> None:
     """Write the README's tables and data/ledger.csv.
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,7 @@ from typing import Any
 import filelock
 from pydantic import Field
 
+from cflkit._bounds import hint
 from cflkit.reproduce import notebooks, records
 from cflkit.reproduce.parameters import ParameterError, Parameters
 from cflkit.reproduce.records import PROJECT
@@ -67,6 +69,7 @@ class GridFile(Parameters):
         known = {name for lists in self.grids for name in lists}
         if unknown := [name for name in where if name not in known]:
             told = f"{', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
+            told += hint(unknown[0], known)
             raise ParameterError(f"the grid has no {told}")
         for lists in self.grids:
             for values in itertools.product(*lists.values()):
@@ -102,6 +105,14 @@ def tables() -> list[str]:
     return sorted(f"{path.parent.name}/{path.stem}" for path in PARAMS.glob("*/*.yaml"))
 
 
+def about(table: str) -> str:
+    """Return the first sentence of the comment with which a grid's file begins."""
+    lines = (PARAMS / f"{table}.yaml").read_text(encoding="utf-8").splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    text = " ".join(line.removeprefix("#").strip() for line in comment)
+    return re.split(r"(?<=[a-z)\d])[.:] ", text)[0].rstrip(".")
+
+
 def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
     """Return the runs of a grid that have the values ``where`` (YAML), in the order of its file.
 
@@ -112,7 +123,9 @@ def jobs_of(table: str, where: Mapping[str, str] | None = None) -> list[Job]:
         refused by the notebook.
     """
     if table not in tables():
-        raise ParameterError(f"no grid {table!r}; the grids are {', '.join(tables())}")
+        raise ParameterError(
+            f"no grid {table!r}; the grids are {', '.join(tables())}{hint(table, tables())}"
+        )
     path, chosen = PARAMS / f"{table}.yaml", parsed(where or {})
     try:
         grid = GridFile.checked(read_yaml(path))

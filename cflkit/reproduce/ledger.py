@@ -23,6 +23,7 @@ import pandas as pd
 from cflkit.reproduce import grid, notebooks, records, stats
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import SCORES, Protocol, Ranks
+from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import AS_PUBLISHED, PROJECT, PUBLISHED, Record
 from cflkit.reproduce.rule import ANSWERS, NO_CODE, STATUS, answer, half_width, status
 from cflkit.reproduce.values import options, read_yaml
@@ -63,8 +64,16 @@ def counted(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def published() -> pd.DataFrame:
-    """Read the cells of all tables in ``data/published``, except dashes without a meaning."""
+    """Read the cells of all tables in ``data/published``, except dashes without a meaning.
+
+    Raises
+    ------
+    ParameterError
+        There are none, as where the package is installed without the project.
+    """
     files = sorted(PUBLISHED.glob("*_table-*.csv"))
+    if not files:
+        raise ParameterError("the papers' tables come with a clone of the project")
     texts = {"table": str, "protocol": str}
     cells = pd.concat([pd.read_csv(f, dtype=texts) for f in files], ignore_index=True)
     return counted(cells[cells["value"].notna() | cells["dash"].notna()].reset_index(drop=True))

@@ -3,14 +3,47 @@
 from __future__ import annotations
 
 from functools import cache
+from statistics import mean
+from textwrap import shorten
 
 import pandas as pd
 
 from cflkit import _project
 from cflkit._project import git
-from cflkit.reproduce import ledger
+from cflkit.reproduce import grid, ledger
 from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.records import Record
+from cflkit.reproduce.records import Record, folder, readable
+
+
+def grids() -> pd.DataFrame:
+    """List the tables that a grid runs: what each is, its runs, and what those that are done took.
+
+    ``minutes`` is the mean of the runs that are done.
+    """
+    rows = []
+    for name in grid.tables():
+        jobs = grid.jobs_of(name)
+        folders = [place for job in jobs if (place := folder(job.run)) is not None]
+        costs = [record.provenance for record in readable(folders)]
+        minutes = [cost["minutes"] for cost in costs]
+        rows.append(
+            {
+                "table": name,
+                "runs": len(jobs),
+                "done": len(costs),
+                "minutes": round(mean(minutes), 1) if minutes else None,
+                "computed on": ", ".join(sorted({cost["device"] for cost in costs})) or "–",
+                "what it is": grid.about(name),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def for_a_terminal(table: pd.DataFrame) -> pd.DataFrame:
+    """Shorten the texts of a table, align them to the left, and show what is missing as a dash."""
+    texts = table.select_dtypes(exclude="number").map(lambda text: shorten(text, 90))
+    padded = {name: own.str.ljust(own.str.len().max()) for name, own in texts.items()}
+    return table.assign(**padded).astype(object).where(table.notna(), "–")
 
 
 def listing(found: list[Record]) -> pd.DataFrame:

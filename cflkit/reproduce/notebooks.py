@@ -29,7 +29,7 @@ from pydantic import BaseModel, Field, ValidationError
 from cflkit._bounds import one_line
 from cflkit._files import abandoned, check_regular, disk_full, expanded
 from cflkit._project import PROJECT
-from cflkit.reproduce import records
+from cflkit.reproduce import records, told
 from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown, model_of
 from cflkit.reproduce.values import parsed, read_yaml
@@ -140,8 +140,8 @@ def read_notebook(path: Path) -> Notebook:
         tree = json.loads(check_regular(path).read_text(encoding="utf-8"))
         Tree.model_validate(tree)
     except (ValueError, RecursionError) as error:
-        told = one_line(error) if isinstance(error, ValidationError) else error
-        raise NotebookError(f"{path} is not a notebook ({told})") from error
+        why = one_line(error) if isinstance(error, ValidationError) else error
+        raise NotebookError(f"{path} is not a notebook ({why})") from error
     return Notebook(path, tree)
 
 
@@ -152,8 +152,9 @@ def run(
     output: Path | None = None,
     missing: bool = False,
     record_only: bool = False,
-) -> tuple[str, Path] | None:
-    """Run a notebook with parameters; return its report and where it was written.
+    verbose: bool = True,
+) -> str | None:
+    """Run a notebook with parameters; return what to tell of it.
 
     While a notebook that writes a record runs, no other process can run it with the same ones; with
     ``missing`` it waits, and then finds the record.
@@ -172,6 +173,8 @@ def run(
         Do nothing, and return None, if the notebook's record is there already.
     record_only : bool
         Run only the cells that the record needs. The others train models, too.
+    verbose : bool
+        Show each round, and tell all that the report's cells print; else see `told`.
 
     Raises
     ------
@@ -191,7 +194,7 @@ def run(
     if parameters is None:
         if missing or record_only:
             raise NotebookError(f"{path} writes no record")
-        return execute(notebook, values, output or RUNS / path.name)
+        return execute(notebook, values, output or RUNS / path.name, verbose=verbose)[0]
     check_writable(records.results())
     name = records.run_id(parameters)
     try:
@@ -201,7 +204,8 @@ def run(
                 check_own_data(records.read(folder), parameters)
                 return None
             parameters.check_against_data()
-            return execute(notebook, values, output or RUNS / f"{name}.ipynb", record_only)
+            place = output or RUNS / f"{name}.ipynb"
+            return execute(notebook, values, place, record_only, verbose, name)[0]
     except filelock.Timeout as error:
         raise NotebookError(f"{name} is being run by another process") from error
 
@@ -235,9 +239,14 @@ def run_lock(id: str, wait: bool = False) -> filelock.BaseFileLock:
 
 
 def execute(
-    notebook: Notebook, values: Mapping[str, Any], output: Path, record_only: bool = False
+    notebook: Notebook,
+    values: Mapping[str, Any],
+    output: Path,
+    record_only: bool = False,
+    verbose: bool = True,
+    name: str | None = None,
 ) -> tuple[str, Path]:
-    """Execute a notebook with checked parameters, see `run`."""
+    """Execute a notebook with checked parameters, see `run`; ``name`` is that of its record."""
     output, folder = Path(os.path.realpath(output)), notebook.path.resolve().parent
     check_output(output, notebook.path)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -253,6 +262,9 @@ def execute(
     if record_only:
         skip_the_rest(tree.cells)
     os.environ[records.NOTEBOOK] = notebook.digest
+    messages = sys.stderr if verbose else told.Rounds(sys.stderr)
+    if not verbose:
+        print(told.heading(notebook.tree), file=sys.stderr, flush=True)
     ended: list[int] = []
     try:
         with private_sockets() as config:
@@ -264,7 +276,7 @@ def execute(
                 parameters=dict(values),
                 cwd=folder,
                 progress_bar=False,  # it counts cells, where the simulation counts rounds
-                stderr_file=sys.stderr,
+                stderr_file=messages,
                 kernel_name="python3",
                 language="python",
                 config=config,
@@ -282,7 +294,14 @@ def execute(
         raise NotebookError(f"{error} ({why}see {output})") from error
     finally:
         del os.environ[records.NOTEBOOK]  # records of this process come from no notebook
-    return report_of(executed.cells), output
+        if isinstance(messages, told.Rounds):
+            messages.end()
+    if verbose:
+        report = f"{report_of(executed.cells)}notebook  {records.display_path(output)}"
+        return report, output
+    made = records.folder(name) if name else None
+    record = None if made is None else records.read(made)
+    return told.brief(executed.cells, record, notebook.path, output), output
 
 
 def check_output(output: Path, source: Path) -> None:

@@ -12,7 +12,6 @@ import ast
 import math
 import re
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
@@ -34,6 +33,7 @@ from cflkit._bounds import (
     NonNegative,
     Optimizer,
     Positive,
+    hint,
     one_line,
 )
 
@@ -160,8 +160,8 @@ def assigned(cell: str) -> list[str]:
 
 def about_unknown(names: Sequence[str], known: dict[str, Any]) -> str:
     """Build the message for names that are not parameters."""
-    near = {name: get_close_matches(name, known, n=1, cutoff=0.7) for name in names}
-    said = [f"{name!r}; did you mean {close[0]!r}?" for name, close in near.items() if close]
+    near = {name: hint(name, known) for name in names}
+    said = [f"{name!r}{close}" for name, close in near.items() if close]
     if strange := [repr(name) for name, close in near.items() if not close]:
         said.append(f"{', '.join(strange)}; it has {', '.join(known)}")
     return "; ".join(f"the notebook has no parameter {text}" for text in said)

@@ -20,6 +20,7 @@ from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import Results, Runs
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT, Record
+from cflkit.reproduce.told import MINUTES, TITLE
 
 # The pages with tables; each table is in one of them
 PAGES = tuple(
@@ -28,8 +29,22 @@ PAGES = tuple(
 )
 # What `tests/benchmark.py` has measured for the project
 BENCHMARK = PROJECT / "data" / "benchmark.csv"
-# The line in a notebook's first cell that states the minutes
-MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
+# What published numbers are of, by the names of their measures in the tables
+KINDS = {
+    "clusters of clients: agreement, round": ("ari", "AMI", "COM", "RAND", "clustering round"),
+    "accuracy": (
+        *("average accuracy", "worst accuracy", "clean accuracy", "backdoor accuracy"),
+        *("Cluster Acc", "Global Acc"),
+    ),
+    "F1": ("PF1", "GF1"),
+    "explanations: insertion, deletion": (
+        *("insertion", "deletion", "insertion, average rank", "deletion, average rank"),
+    ),
+    "classes found without labels (FedCRef)": (
+        *("ACC init", "ACC end", "communities", "isolated start", "isolated end"),
+        *("wrong associations, %", "improvement, %"),
+    ),
+}
 # Notebooks with this number or a higher one are reports and the glossary
 FIRST_REPORT = 90
 
@@ -68,6 +83,7 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
     parts = {
         "lessons": notebook_table(range(FIRST_REPORT)),
         "reports": notebook_table(range(FIRST_REPORT, 100)),
+        "kinds": kinds(table),
         "true-groups": true_groups(committed),
         "summary": summary(counts),
         "ledger": headline(counts),
@@ -123,7 +139,7 @@ def notebook_table(numbers: range) -> str:
             continue
         cells = notebooks.read_notebook(path).tree["cells"]
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-        title, minutes = re.search(r"^# (.+)$", text, re.M), MINUTES.search(text)
+        title, minutes = TITLE.search(text), MINUTES.search(text)
         if title is None or (minutes is None and any(c["cell_type"] == "code" for c in cells)):
             raise ValueError(f"{path.name} does not state its title and its minutes")
         link = f"[{path.stem}](notebooks/{path.name})"
@@ -169,6 +185,24 @@ def true_groups(committed: Sequence[Record]) -> str:
         ari = [run.summary[method]["ari"] for run in runs]
         rows.append((folder, method, len(scenarios), len(runs), ari.count(1), f"{mean(ari):.3f}"))
     heads = ("paper", "method", "scenarios", "runs", "true groups found", "mean ARI")
+    return markdown(heads, rows)
+
+
+def kinds(table: pd.DataFrame) -> str:
+    """Build the table of what was run at which scale, by what the published numbers are of."""
+    of = {measure: kind for kind, measures in KINDS.items() for measure in measures}
+    kind = table["measure"].map(of).fillna("others: distances, hours")
+    heads = ["published numbers of", "printed", "run at the papers' scale", "of these, reproduced"]
+    heads += ["run at a reduced scale", "of these, agree"]
+    rows = []
+    for name in [*KINDS, "others: distances, hours", "all"]:
+        own = table[kind.eq(name) | (name == "all")]
+        row: list[object] = [name, len(own)]
+        for prefix, words in ledger.SCALES.values():
+            answers = own[f"{prefix}status"]
+            run = answers.isin([words[ledger.STATUS.index(word)] for word in ledger.ANSWERS])
+            row += [run.sum(), answers.eq(words[ledger.STATUS.index("reproduced")]).sum()]
+        rows.append(row)
     return markdown(heads, rows)
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from cflkit import __version__, _project
-from cflkit._bounds import one_line
+from cflkit._bounds import hint, one_line
 from cflkit._files import abandoned, check_regular, disk_full, expanded
 from cflkit._project import PROJECT, git
 from cflkit.reproduce import schema
@@ -374,7 +374,9 @@ def named(text: str) -> Record:
     if id in known or len(found) == 1:
         return read(known.get(id) or known[found[0]])
     if not found:
-        raise ParameterError(f"no record {id!r}; `python -m cflkit records` lists all records")
+        raise ParameterError(
+            f"no record {id!r}; `python -m cflkit records` lists all records{hint(id, known)}"
+        )
     told = ", ".join([*found[:3], *["…"] * (len(found) > 3)])
     raise ParameterError(f"{len(found)} records are called {id!r}: {told}")
 

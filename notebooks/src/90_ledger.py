@@ -72,7 +72,8 @@ print(f"numbers of the paper shown in detail, {view.paper}: {len(of_paper)}")
 #
 # Each published number gets one of six answers at each scale: *reproduced*, *close*, *differs*, *inconclusive*,
 # *single run*, or *not run*. The next section gives the rule. A run at the reduced scale reproduces nothing. There, the first
-# answer is called *agrees (reduced)* in `data/ledger.csv`, and the others have the same addition.
+# answer is called *agrees (reduced)* in [`data/ledger.csv`](../data/ledger.csv), and the others have the same addition. In the book, that link is a page
+# on which every number can be searched and sorted, and shows the command that makes it again.
 # Numbers that the authors' own code does not produce get no answer. They are marked *produced by no code*
 # ([08b](08b_tutorial_022_controls.ipynb#a-table-that-no-code-produces)). From here on, `ran` has one row per published number and
 # scale with runs, with the short names of the answers.

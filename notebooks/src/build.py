@@ -30,7 +30,7 @@ from cflkit.course import sources, versions
 from cflkit.reproduce import ledger, readme, records
 from cflkit.reproduce.notebooks import our_kernel, private_sockets
 from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.readme import MINUTES
+from cflkit.reproduce.told import MINUTES
 
 SOURCES = Path(__file__).resolve().parent
 NOTEBOOKS = SOURCES.parent

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import launch
+import ledger_page
 from sphinx.cmd.build import build_main
 
 import cflkit
@@ -34,6 +35,7 @@ PLAY = Path("notebooks/play.html")
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/published/README.md")
 REPOSITORY = os.environ.get("CFLKIT_REPOSITORY", "").rstrip("/")
 COMMIT = _project.revision() or "main"
+LEDGER = Path("data/ledger.csv")
 # Modules without a reference: the commands, and the solutions of the exercises
 HIDDEN = re.compile(r"cflkit\.(__main__|exercises\.)")
 
@@ -58,15 +60,17 @@ def main(site: Path) -> int:
         else:
             text = with_links(text, page, set(pages))
         write(STAGE / page, text)
-    for picture in committed("figures/*.png", "figures/*.svg"):
+    for picture in committed("figures/*.png", "figures/*.svg", "figures/*.gif"):
         (STAGE / picture).parent.mkdir(exist_ok=True)
         shutil.copy(PROJECT / picture, STAGE / picture)
-    shutil.copy(PROJECT / "CITATION.cff", STAGE)
-    shutil.copy(HERE / "index.md", STAGE)
+    shutil.copy(PROJECT / "CITATION.cff", STAGE)  # the home page offers it
+    for name in ("index.md", "ledger.md", "ledger.html"):
+        shutil.copy(HERE / name, STAGE)
     write_reference(STAGE / "api")
     trees = PROJECT / "data" / "cache" / "book-trees"
     options = ["-b", "html", "-q", "-j", "2", "-c", str(HERE), "-d", str(trees)]
     failed = build_main([*options, str(STAGE), str(site)])
+    write(site / "ledger_data.js", ledger_page.script())
     write(site / PLAY, (PROJECT / PLAY).read_text(encoding="utf-8").replace('.ipynb"', '.html"'))
     for page in pages if REPOSITORY else []:
         if page.suffix == ".ipynb":
@@ -127,6 +131,8 @@ def with_links(text: str, page: Path, pages: set[Path]) -> str:
         full = Path(os.path.normpath(page.parent / path))
         if full == PLAY:
             return f'<a href="{path}">{words}</a>'
+        if full == LEDGER:  # which the book has as a page
+            return f'<a href="{os.path.relpath("ledger.html", page.parent)}">{words}</a>'
         if full not in pages:
             return f"[{words}]({REPOSITORY}/blob/{COMMIT}/{full})" if REPOSITORY else words
         if not part:

@@ -44,5 +44,7 @@ html_theme_options = {
     "use_issues_button": bool(repository),
     "show_toc_level": 2,
 }
+# The header of each page has the search already
+html_sidebars = {"**": ["navbar-logo.html", "icon-links.html", "sbt-sidebar-nav.html"]}
 # Docstrings name things as readers know them, and not always by their full path
 suppress_warnings = ["ref.python", "mystnb.unknown_mime_type", "myst.header", "toc.not_included"]

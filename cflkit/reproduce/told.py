@@ -1,0 +1,154 @@
+"""What ``python -m cflkit run`` tells of a run: how far it is, and in the end what came of it.
+
+With ``--verbose``, the command prints what the notebook's cells print for the report instead.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from cflkit._project import IS_CLONE, PROJECT
+from cflkit.reproduce import records
+from cflkit.reproduce.claims import MIME
+from cflkit.reproduce.records import AS_PUBLISHED, Record
+
+ROUND = re.compile(r"(continues after )?round \d+ of \d+")
+# Seconds until the first line of a round where lines stay
+PATIENCE = 60.0
+TITLE = re.compile(r"^# (.+)$", re.M)
+# The line in a notebook's first cell that states the minutes
+MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
+NOTEBOOKS = PROJECT / "notebooks"
+# The measures of the small table, those of a run's summary that are among them, with their heads
+SHOWN = {
+    **{"n_clusters": "clusters", "clustering_round": "since round", "ari": "ARI"},
+    **{"accuracy": "accuracy", "accuracy_in-cluster": "accuracy", "communities": "communities"},
+    **{"accuracy_start": "at the start", "wrong": "wrong", "insertion_in-cluster": "insertion"},
+    **{"deletion_in-cluster": "deletion"},
+}
+
+
+class Rounds:
+    """A stream that shows a kernel's messages, but of its rounds one line that changes.
+
+    Where lines stay, as in a file, it shows one after a minute, two, four, and so on.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream, self.changing = stream, False
+        self.begun, self.patience = time.monotonic(), PATIENCE
+
+    def write(self, text: str) -> None:
+        """Write whole lines."""
+        for line in text.splitlines():
+            if not ROUND.match(line):
+                self.end()
+                self.stream.write(f"{line}\n")
+            elif self.stream.isatty():
+                self.stream.write(f"\r\x1b[2K{line.partition(';')[0]}")
+                self.changing = True
+            elif time.monotonic() - self.begun >= self.patience:
+                self.stream.write(f"{line.partition(';')[0]}\n")
+                self.patience *= 2
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self.stream.flush()
+
+    def end(self) -> None:
+        """Remove the line that changes, if there is one."""
+        if self.changing:
+            self.stream.write("\r\x1b[2K")
+            self.stream.flush()
+        self.changing = False
+
+
+def heading(tree: Mapping[str, Any]) -> str:
+    """Return the title of a notebook, and the minutes that it takes with its defaults."""
+    text = "\n".join("".join(c["source"]) for c in tree["cells"] if c["cell_type"] == "markdown")
+    title, minutes = TITLE.search(text), MINUTES.search(text)
+    about = f" (about {minutes[2]} minutes on two cores with its defaults)" if minutes else ""
+    return f"{title[1] if title else 'a notebook'}{about}"
+
+
+def brief(cells: Sequence[Any], record: Record | None, notebook: Path, output: Path) -> str:
+    """Tell what came of a run in few lines: its results, where all of it lies, and what is next."""
+    claims = [tuple(pair) for pair in claimed(cells)]
+    lines = [] if record is None else [*story(record), ""]
+    if record is None:
+        lines += [f"{'true ' if holds else 'FALSE'}  {claim}" for claim, holds in claims]
+    elif claims:
+        held = sum(holds for _, holds in claims)
+        told = f"{held} of {len(claims)} claims of the notebook are true in this run"
+        lines.append(f"claims    {told} (--verbose lists them)")
+    lines += [line for line in printed(cells) if line.startswith("figure ")]
+    lines += [f"record    {records.display_path(record.folder)}"] if record else []
+    lines.append(f"notebook  {records.display_path(output)}")
+    return "\n".join([*lines, *following(record, notebook)])
+
+
+def story(record: Record) -> Iterator[str]:
+    """Yield what was run, and its methods in a small table, the most accurate first."""
+    own, made = record.parameters, record.provenance
+    on = f" on {own['dataset']}" if "dataset" in own else ""
+    told = [f"{own[name]} {name}" for name in ("clients", "rounds") if own.get(name)]
+    yield (
+        f"{len(record.summary)} methods{on}: {', '.join(told)}. They "
+        f"asked for {made['trainings_requested']:,} local trainings, of which "
+        f"{made['trainings_run']:,} were distinct and run. {made['minutes']:.1f} minutes"
+    )
+    yield ""
+    usual = {n: m for n, m in record.summary.items() if not n.endswith(AS_PUBLISHED)}
+    names = [name for name in SHOWN if any(m.get(name) is not None for m in usual.values())]
+    wide = max(map(len, usual))
+    yield "  ".join([" " * wide, *(f"{SHOWN[name]:>11s}" for name in names)])
+    best = sorted(usual.items(), key=lambda pair: -(pair[1].get("accuracy") or 0))
+    for method, measures in best:
+        cells = [text(measures.get(name)) for name in names]
+        diverged = f"  diverged in round {measures.get('diverged_in')}"
+        yield "  ".join([f"{method:{wide}s}", *(f"{cell:>11s}" for cell in cells)]) + (
+            diverged if "diverged_in" in measures else ""
+        )
+    legend = ["ARI 1: the true groups. Accuracy: on each client's own test set."] * ("ari" in names)
+    if len(usual) < len(record.summary):
+        legend.append(f"The {len(record.summary) - len(usual)} as published are in the record.")
+    yield from [" ".join(legend)] if legend else []
+
+
+def text(value: float | int | None) -> str:
+    """Format a measure: a dash for none, and two digits of what is no whole number."""
+    return "–" if value is None else f"{value:.2f}" if isinstance(value, float) else f"{value}"
+
+
+def following(record: Record | None, notebook: Path) -> Iterator[str]:
+    """Yield what a reader may do next."""
+    own = Path(sys.executable).is_relative_to(PROJECT)  # the environment that `make` has made
+    kit = f"{records.display_path(Path(sys.executable)) if own else 'python'} -m cflkit"
+    number = notebook.stem.partition("_")[0] if notebook.parent == NOTEBOOKS else notebook
+    steps = {f"{kit} run {number} --list": "what you can change, as in -p seed 1"}
+    if record is not None:
+        steps[f"{kit} records {record.id.rpartition('-')[2]}"] = "all that the run measured"
+    if IS_CLONE:
+        steps["make lab"] = "the lessons; begin at 00"
+    for before, (step, what) in zip(["next", *[""] * 2], steps.items(), strict=False):
+        yield f"{before:8s}  {step:{max(map(len, steps))}s}  {what}"
+
+
+def claimed(cells: Iterable[Any]) -> Iterator[Any]:
+    """Yield the claims that cells made, each with its truth."""
+    for cell in cells:
+        for output in cell.get("outputs", ()):
+            yield from output.get("data", {}).get(MIME, ())
+
+
+def printed(cells: Iterable[Any]) -> Iterator[str]:
+    """Yield the lines that the cells tagged ``report`` printed."""
+    for cell in cells:
+        if "report" in cell.metadata.get("tags", []):
+            for output in cell.get("outputs", ()):
+                yield from output.get("text", "").splitlines()
