@@ -177,8 +177,8 @@ def principal_angles(
         authors' code, though the signs of singular vectors are arbitrary.
     measure : {"columns", "subspaces", "trace"}
         The smallest angle between two columns; the smallest principal angle of the spaces that the
-        columns span, which have no sign (paper, equation 2); or the sum of the angles of columns
-        with equal numbers (equation 3), as many as both clients have.
+        columns span, which have no sign (paper, equation 2); or the mean angle of columns with equal
+        numbers, as many as both clients have (equation 3 has their sum).
     """
     angles = np.zeros((len(bases), len(bases)))
     for i, one in enumerate(bases):
@@ -190,7 +190,7 @@ def principal_angles(
             else:
                 cosines = np.asarray(one).T @ np.asarray(other)
                 between = np.arccos(np.clip(cosines if signed else np.abs(cosines), -1, 1))
-                found = between.trace() if measure == "trace" else between.min()
+                found = between.diagonal().mean() if measure == "trace" else between.min()
             angles[i, j] = angles[j, i] = np.degrees(found)
     return angles
 
