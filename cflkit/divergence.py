@@ -163,8 +163,10 @@ def earth_movers_distance(
     return float((plan * costs).sum())
 
 
-def principal_angles(bases: Sequence[ArrayLike], signed: bool = False) -> Matrix:
-    """Compute the smallest angles ``[m, m]``, in degrees, between clients' directions (PACFL).
+def principal_angles(
+    bases: Sequence[ArrayLike], signed: bool = False, measure: str = "columns"
+) -> Matrix:
+    """Compute angles ``[m, m]``, in degrees, between clients' directions (PACFL).
 
     Parameters
     ----------
@@ -173,13 +175,23 @@ def principal_angles(bases: Sequence[ArrayLike], signed: bool = False) -> Matrix
     signed : bool
         Whether two opposite vectors have an angle of 180 degrees, and not of 0. So it is in the
         authors' code, though the signs of singular vectors are arbitrary.
+    measure : {"columns", "subspaces", "trace"}
+        The smallest angle between two columns; the smallest principal angle of the spaces that the
+        columns span, which have no sign (paper, equation 2); or the mean angle of columns with equal
+        numbers, as many as both clients have (equation 3 has their sum).
     """
     angles = np.zeros((len(bases), len(bases)))
     for i, one in enumerate(bases):
         for j, other in enumerate(bases[:i]):
-            cosines = np.asarray(one).T @ np.asarray(other)
-            largest = (cosines if signed else np.abs(cosines)).max()
-            angles[i, j] = angles[j, i] = np.degrees(np.arccos(np.clip(largest, -1, 1)))
+            if measure == "subspaces":
+                from scipy.linalg import subspace_angles
+
+                found = subspace_angles(one, other).min()
+            else:
+                cosines = np.asarray(one).T @ np.asarray(other)
+                between = np.arccos(np.clip(cosines if signed else np.abs(cosines), -1, 1))
+                found = between.diagonal().mean() if measure == "trace" else between.min()
+            angles[i, j] = angles[j, i] = np.degrees(found)
     return angles
 
 

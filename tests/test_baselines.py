@@ -252,6 +252,22 @@ def test_the_smallest_angle_of_single_directions_is_scipys():
         assert principal_angles([one, other])[0, 1] == pytest.approx(expected)
 
 
+def test_the_papers_angles_are_those_of_singular_values_and_of_paired_columns():
+    """No basis of a space changes its principal angles, but the authors' code compares columns."""
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        one, other = (np.linalg.svd(v)[0][:, :3] for v in rng.normal(size=(2, 9, 9)))
+        largest = np.linalg.svd(one.T @ other)[1].max()
+        turned = one @ np.linalg.qr(rng.normal(size=(3, 3)))[0]
+        for bases in ([one, other], [turned, other], [other, np.hstack([one, one])]):
+            found = principal_angles(bases, measure="subspaces")
+            assert found[0, 1] == pytest.approx(np.degrees(np.arccos(largest)))
+            assert found[0, 1] <= principal_angles(bases)[0, 1] + 1e-9
+        paired = [np.arccos(one[:, i] @ other[:, i]) for i in range(3)]
+        found = principal_angles([one, other], signed=True, measure="trace")[0, 1]
+        assert found == pytest.approx(np.degrees(np.mean(paired)))
+
+
 def test_pacfl_clusters_before_any_training_and_starts_all_clusters_alike(federate_turned):
     federation = federate_turned()
     method = begin("pacfl", federation, **OPTIONS["pacfl"])

@@ -97,6 +97,10 @@ def loss_by_hand(network, pixels, labels, weights, anchor, training):
     theta = parameters_to_vector(network.parameters())
     if training.penalty == "proximal":
         loss = loss + training.strength / 2 * (theta - anchor).square().sum()
+    elif training.penalty == "norms":
+        sizes = [own.numel() for own in network.parameters()]
+        tensors = (theta - anchor).split(sizes)
+        loss = loss + training.strength * sum(own.norm() for own in tensors)
     elif training.penalty == "cosine":
         loss = loss + training.strength * (anchor @ theta) / theta.norm()
     elif training.penalty == "linear":
@@ -111,11 +115,12 @@ def loss_by_hand(network, pixels, labels, weights, anchor, training):
     [
         {},
         {"penalty": "proximal", "strength": 0.5},
+        {"penalty": "norms", "strength": 0.3},
         {"penalty": "cosine", "strength": -0.7},
         {"penalty": "cosine", "strength": 0.3},
         {"penalty": "linear", "strength": 0.2},
     ],
-    ids=["weights", "proximal", "cosine, away", "cosine, towards", "linear"],
+    ids=["weights", "proximal", "norms", "cosine, away", "cosine, towards", "linear"],
 )
 def test_weights_and_penalties_do_what_their_formulas_say(
     float64, federate, small, engine, options

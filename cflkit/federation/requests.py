@@ -42,11 +42,11 @@ class LocalTraining:
         The learning rate, which is positive, and the weight decay, which is not negative.
     momentum : float
         The momentum of SGD, in [0, 1).
-    penalty : {"none", "proximal", "cosine", "linear"}
-        A term that is added to the loss: μ/2 ‖θ − c‖² (``proximal``, FedProx), μ ⟨c, θ⟩ / ‖θ‖
-        (``cosine``, pFedGraph; a negative μ pulls θ towards the direction of c), or μ ⟨c, θ⟩
-        (``linear``, SCAFFOLD). Here θ are the trained parameters, c are those of the job's anchor
-        (`Jobs`), and μ is the strength.
+    penalty : {"none", "proximal", "norms", "cosine", "linear"}
+        A term that is added to the loss: μ/2 ‖θ − c‖² (``proximal``, FedProx), the sum of μ ‖θ − c‖
+        over the network's tensors (``norms``), μ ⟨c, θ⟩ / ‖θ‖ (``cosine``, pFedGraph; a negative μ
+        pulls θ towards the direction of c), or μ ⟨c, θ⟩ (``linear``, SCAFFOLD). Here θ are the
+        trained parameters, c are those of the job's anchor (`Jobs`), and μ is the strength.
     strength : float
         The strength μ of the penalty.
     precision : {"float32", "tf32", "bfloat16"}
@@ -62,7 +62,7 @@ class LocalTraining:
     lr: Positive = 0.01
     momentum: Momentum = 0.0
     weight_decay: NonNegative = 0.0
-    penalty: Literal["none", "proximal", "cosine", "linear"] = "none"
+    penalty: Literal["none", "proximal", "norms", "cosine", "linear"] = "none"
     strength: float = 0.0
     precision: Precision = "float32"
 
@@ -73,7 +73,7 @@ class LocalTraining:
             raise ValueError("momentum belongs to sgd, not to adam")
         if self.penalty == "none" and self.strength:
             raise ValueError("a strength needs a penalty")
-        if self.penalty == "proximal" and self.strength < 0:
+        if self.penalty in ("proximal", "norms") and self.strength < 0:
             raise ValueError(f"a proximal penalty needs a strength ≥ 0, not {self.strength}")
         return self
 

@@ -104,20 +104,24 @@ def penalty_directions(
         The trained parameters θ by name.
     centre : mapping of str to Tensor
         The anchor c by the same names, in the same shapes. It may have further parameters.
-    penalty : {"none", "proximal", "cosine", "linear"}
+    penalty : {"none", "proximal", "norms", "cosine", "linear"}
         The penalty, as in `LocalTraining`.
     """
     if penalty == "none":
         return {}
     theta = {name: value.detach() for name, value in values.items()}
-    if penalty == "proximal":
-        return {name: value - centre[name] for name, value in theta.items()}
+    tiny = torch.finfo(torch.float32).tiny
+    if penalty in ("proximal", "norms"):
+        steps = {name: value - centre[name] for name, value in theta.items()}
+        if penalty == "proximal":
+            return steps
+        return {name: step / step.norm().clamp_min(tiny) for name, step in steps.items()}
     if penalty == "linear":
         return {name: centre[name] for name in theta}
     # The gradient of ⟨c, θ⟩ / ‖θ‖ is c / ‖θ‖ − ⟨c, θ⟩ θ / ‖θ‖³
     squares = torch.stack([value.square().sum() for value in theta.values()])
     products = torch.stack([(centre[name] * value).sum() for name, value in theta.items()])
-    norm = squares.sum().sqrt().clamp_min(torch.finfo(torch.float32).tiny)
+    norm = squares.sum().sqrt().clamp_min(tiny)
     along = products.sum() / norm / norm  # the square of the smallest norm would be zero
     return {name: (centre[name] - along * value) / norm for name, value in theta.items()}
 

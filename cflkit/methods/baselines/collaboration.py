@@ -33,6 +33,9 @@ class Collaboration(Method):
         From which model updates are computed; EMD-CFL's comparison takes the received one.
     clipped : bool
         Whether a cosine above 0.9 counts as 1. EMD-CFL's comparison does not do so.
+    in_turn : bool
+        Whether models are mixed one after the other, each with those that have just been mixed, as
+        in the code of EMD-CFL's comparison. Otherwise all are mixed from the trained models.
     include_buffers : bool
         Whether the buffers belong to the updates that are compared.
     """
@@ -44,6 +47,7 @@ class Collaboration(Method):
     anchor: Literal["neighbours", "own"] = "neighbours"
     since: Literal["initial", "received"] = "initial"
     clipped: bool = True
+    in_turn: bool = False
     include_buffers: bool = False
 
     def setup(self, server: Server, initial: Tensor) -> None:
@@ -78,8 +82,12 @@ class Collaboration(Method):
             known = self.anchors if len(self.anchors) else self.directions(self.models)
             self.anchors = known.clone()
             self.anchors[present] = rows.to(trained) @ self.directions(trained)
+        received, mixed = self.models[present], trained.clone()
+        for own in range(len(present)):
+            known = mixed if self.in_turn else trained
+            mixed[own] = weighted_means(received[own, None], known, rows[own, None])[0]
         self.models = self.models.clone()
-        self.models[present] = weighted_means(self.models[present], trained, rows)
+        self.models[present] = mixed
 
     def costs(self, present: Tensor, trained: Tensor) -> Matrix:
         """Return the cost ``[n, n]`` of each participant's weight in each other's mean."""

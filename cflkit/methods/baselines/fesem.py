@@ -37,6 +37,11 @@ class FeSEM(Method):
         Whether the first k-means comes before any training, as in the code of EMD-CFL's
         comparison. All clients then have the same model, and form one cluster here. In that code,
         rounding errors of their distances decide, so its clusters depend on the machine.
+    received : bool
+        Whether clients predict with the centre that they received in a round, and are then compared
+        with it, as in the paper's order of steps. Otherwise the round ends with the new means.
+    squared : bool
+        The pull, as in `FedProx`; not squared in the code of EMD-CFL's comparison.
     weighting : {"equal", "samples"}
         The weights of clients in the mean of a centre. The method's authors give equal weights.
 
@@ -49,6 +54,8 @@ class FeSEM(Method):
     k: Count = 3
     mu: NonNegative = 0.1
     zeros_first: bool = False
+    received: bool = False
+    squared: bool = True
     weighting: Weighting = "equal"
 
     def setup(self, server: Server, initial: Tensor) -> None:
@@ -57,19 +64,18 @@ class FeSEM(Method):
         self.latest = initial.new_empty(0)
 
     def round(self, t: int) -> Generator[Request, Any, None]:
-        """Assign clients to centres, move the centres to their means, and let the clients train.
-
-        The round ends with the new means, with which the clients predict.
-        """
-        if t > 0 and not torch.equal(nearest := self.nearest(), self.labels):
+        """Assign clients to centres, move the centres to their means, and let the clients train."""
+        if t > 0 and (not torch.equal(nearest := self.nearest(), self.labels) or self.received):
             self.labels = nearest
             self.models = self.centres()
         everyone = torch.arange(self.server.clients)
-        training = proximal_training(self.server, self.mu)  # a pull towards the received centre
+        # A pull towards the received centre
+        training = proximal_training(self.server, self.mu, self.squared)
         self.latest = yield Train(Jobs(self.models, self.labels, everyone, training=training))
         if t == 0:
             self.start()
-        self.models = self.centres()
+        if not self.received or (t == 0 and not self.zeros_first):
+            self.models = self.centres()
 
     def start(self) -> None:
         """Cluster by k-means the models that all clients have trained from the same start."""

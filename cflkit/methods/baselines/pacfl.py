@@ -38,6 +38,9 @@ class PACFL(Method):
         Whether the pixels are standardised first, as those of EMD-CFL's comparison are. The
         constants are those that the network begins with, if it does. They move all images by one
         vector, so that angles and a good threshold change.
+    measure : {"columns", "subspaces", "trace"}
+        What is compared with the threshold (`principal_angles`). ``columns`` is the authors' code,
+        and the two others are the paper's equations 2 and 3.
     linkage : {"weighted", "average", "complete", "single"}
         The linkage of the hierarchical clustering. The authors' "average" is the mean of the rows
         of the two clusters that merge, whatever their sizes; its usual name is ``weighted``.
@@ -57,6 +60,7 @@ class PACFL(Method):
     standardised: bool = False
     linkage: Literal["weighted", "average", "complete", "single"] = "weighted"
     signed: bool = False
+    measure: Literal["columns", "subspaces", "trace"] = "columns"
     weighting: Weighting = "samples"
 
     def samples_needed(self) -> dict[str, int]:
@@ -83,7 +87,7 @@ class PACFL(Method):
         everyone = torch.arange(self.server.clients)
         [question] = self.asks()
         bases = yield question.only(NOBODY.replace(client_of=everyone, model_of=0 * everyone))
-        angles = principal_angles(bases, signed=self.signed)
+        angles = principal_angles(bases, self.signed, self.measure)
         cut = clustering.make("agglomerative", threshold=self.angle, linkage=self.linkage)
         self.labels = torch.from_numpy(cut.fit_predict(angles))
         self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
