@@ -22,7 +22,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from cflkit._files import abandoned
+from cflkit._files import sweep
 from cflkit._project import PROJECT
 from cflkit.course import quizzes, sources
 from cflkit.course.exercises import Exercise, Explain
@@ -172,9 +172,7 @@ def write_versions(out: Path, solutions: bool = True) -> list[Path]:
     """
     if out.exists() and not out.is_dir():
         raise CourseError(f"{out} is a file; name a new folder")
-    for left in out.glob(".*.part"):  # of a process that was killed
-        if abandoned(left):
-            shutil.rmtree(left, ignore_errors=True)
+    sweep(out, ".*.part")
     if out.exists() and any(out.iterdir()):
         raise CourseError(f"{out} has files already; name a new folder")
     draft = out / f".{os.getpid()}.part"
