@@ -326,6 +326,14 @@ def test_advice_on_pixels_ends_in_right_data(tmp_path, given, largest):
         np.testing.assert_allclose(as_inputs(held).reshape(expected.shape), expected, atol=1e-3)
 
 
+def test_advice_on_black_and_white_leaves_grey_images_as_they_are(tmp_path):
+    white = (GREY > 127).astype(np.uint8)
+    arrays = {"images": GREY, "labels": LABELS, "test_images": white, "test_labels": LABELS}
+    found = advised(tmp_path / "mine.npz", arrays)
+    assert np.array_equal(found.images[:, 0], GREY)
+    assert np.array_equal(found.test_images[:, 0], white * 255)
+
+
 @pytest.mark.parametrize("key", ["domains", "clients"])
 @pytest.mark.parametrize("given", [lambda n: n + 1, lambda n: NAMES[n], lambda n: 3.0 * n])
 def test_advice_on_domains_and_clients_ends_in_right_data(tmp_path, key, given):
@@ -372,6 +380,7 @@ def test_faint_pixels_and_unknown_arrays_are_told_in_one_line(saved):
         ({"labels": LABELS.astype(float)}, "one whole number per sample"),
         ({"labels": LABELS - 0.5}, "one whole number per sample$"),
         ({"labels": np.array([b"\xff"] * 60)}, "not UTF-8"),
+        ({"labels": np.array(["a", "\ud800"] * 30)}, "is, or has, a name that is not UTF-8"),
         ({"labels": np.array(["a", "", "b"] * 20)}, "have no name in place 1"),
         ({"labels": np.array(["a", None, "b"] * 20)}, "arrays of objects are not read"),
         ({"labels": LABELS.astype("m8[s]")}, "one whole number per sample"),
@@ -504,6 +513,10 @@ def wild(place):
             "is no file; is it a link to one that is gone",
         ),
         (lambda place: with_entry(place, lambda path: path.symlink_to(path)), "is no file"),
+        (
+            lambda place: with_entry(place, lambda path: (place / "cat" / "a\nb.png").touch()),
+            "/a b",
+        ),
         (lambda place: (place / os.fsdecode(b"\xff")).mkdir(parents=True), "not UTF-8; rename it"),
     ],
 )

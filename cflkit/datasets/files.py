@@ -30,7 +30,10 @@ LARGEST = 8 * 2**30  # the most bytes that one's own data may have
 
 
 class DatasetError(Exception):
-    """A data set is unknown, not available, or damaged; the message says what to do."""
+    """A data set is unknown, not available, or damaged; the message says what to do in one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.replace("\n", " "))  # the name of a file can have several
 
 
 def roots() -> list[Path]:
@@ -60,7 +63,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
         check_size(path, sum(member.file_size for member in members))
-        names = [member.filename for member in members]
+        names = [member.filename.removesuffix(".npy") for member in members]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"it has {twice[0]} twice")
         with np.load(path, allow_pickle=False) as arrays:
