@@ -30,10 +30,7 @@ LARGEST = 8 * 2**30  # the most bytes that one's own data may have
 
 
 class DatasetError(Exception):
-    """A data set is unknown, not available, or damaged; the message says what to do in one line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message.replace("\n", " "))  # the name of a file can have several
+    """A data set is unknown, not available, or damaged; the message says what to do."""
 
 
 def roots() -> list[Path]:
