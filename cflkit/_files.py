@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import psutil
@@ -47,6 +48,15 @@ def abandoned(draft: Path) -> bool:
     return bool(numbers) and not any(
         number != os.getpid() and was_there(number, draft) for number in numbers
     )
+
+
+def sweep(folder: Path, pattern: str) -> None:
+    """Remove the drafts in a folder, files or folders, whose processes have ended."""
+    for draft in filter(abandoned, folder.glob(pattern)):
+        if draft.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)
+        else:
+            draft.unlink(missing_ok=True)
 
 
 def was_there(number: int, draft: Path) -> bool:

@@ -245,8 +245,8 @@ def temperature(divergence: ArrayLike, p: float = 2, scale: float | None = None)
         raise ValueError(f"divergence must be a square matrix, not of shape {gamma.shape}")
     if not np.isfinite(gamma).all():
         raise ValueError("divergence holds NaN or infinity")
-    if p < 1 or (scale is not None and not scale > 0):
-        raise ValueError(f"needs p ≥ 1 and scale > 0, not {p} and {scale}")
+    if not p >= 1 or (scale is not None and not 0 < scale < np.inf):  # NaN is neither
+        raise ValueError(f"needs p ≥ 1 and a finite scale > 0, not {p} and {scale}")
     n = len(gamma)
     if n < 2:
         return 0.0

@@ -1,7 +1,9 @@
 import gzip
 import multiprocessing
+import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -12,6 +14,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
+import pooch
 import pytest
 import torch
 import torchvision
@@ -49,6 +52,16 @@ def by_two_processes(task):
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
+
+
+def die_in_a_process(monkeypatch, owner, name, task):
+    """Do a task in a process that is killed, as by a lack of memory, when it calls a function."""
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL))
+        process = multiprocessing.get_context("fork").Process(target=task)
+        process.start()
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
 
 
 @pytest.fixture
@@ -206,6 +219,16 @@ def test_a_download_is_checked_and_only_then_kept(server):
     with pytest.raises(DatasetError, match=r"The errors were: http://.*hash of downloaded file"):
         DataFiles("mnist").fetch("MNIST/raw/x.gz", "0" * 32, [address + "x.gz"])
     assert kept(files.CACHE) == []
+
+
+def test_a_killed_download_leaves_nothing_after_the_next(server, monkeypatch):
+    folder, address, _ = server
+    (folder / "x.gz").write_bytes(b"content")
+    md5 = md5_of(folder / "x.gz")
+    fetch = partial(DataFiles("mnist").fetch, "MNIST/raw/x.gz", md5, [address + "x.gz"])
+    die_in_a_process(monkeypatch, pooch.core, "hash_matches", fetch)
+    assert kept(files.CACHE)
+    assert [fetch()] == kept(files.CACHE)
 
 
 def test_a_second_address_is_tried(server):
@@ -401,9 +424,11 @@ def test_an_unpacking_that_is_interrupted_leaves_nothing(nowhere, small_cifar10,
             datasets.load("cifar10")
     assert calls
     assert kept(files.CACHE) == []
-    # A killed process cannot clean up; its temporary folder must not be taken for the data
-    (files.CACHE / "tmpkilled" / "cifar-10-batches-py").mkdir(parents=True)
+    # A killed process cannot clean up; the next one takes nothing of what it left, and removes it
+    die_in_a_process(monkeypatch, tarfile.TarFile, "chown", lambda: datasets.load("cifar10"))
+    assert kept(files.CACHE)
     assert len(datasets.load("cifar10").images) == 10
+    assert {path.parent.name for path in kept(files.CACHE)} == {"cifar-10-batches-py"}
 
 
 def test_the_subset_of_cifar10_is_cut_from_the_whole(nowhere, monkeypatch):

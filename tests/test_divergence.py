@@ -116,8 +116,9 @@ def test_shapes_are_checked():
         cosine_divergence(np.zeros(3))
     with pytest.raises(ValueError, match="square"):
         temperature(np.zeros((2, 3)))
-    with pytest.raises(ValueError, match="p ≥ 1"):
-        temperature(np.zeros((2, 2)), p=0.5)
+    for wrong in ({"p": 0.5}, {"p": np.nan}, {"scale": 0}, {"scale": np.nan}, {"scale": np.inf}):
+        with pytest.raises(ValueError, match="p ≥ 1"):
+            temperature(np.zeros((2, 2)), **wrong)
 
 
 def test_apples_gpus_leave_float64_to_the_cpu():

@@ -326,6 +326,14 @@ def test_advice_on_pixels_ends_in_right_data(tmp_path, given, largest):
         np.testing.assert_allclose(as_inputs(held).reshape(expected.shape), expected, atol=1e-3)
 
 
+def test_advice_on_black_and_white_leaves_grey_images_as_they_are(tmp_path):
+    white = (GREY > 127).astype(np.uint8)
+    arrays = {"images": GREY, "labels": LABELS, "test_images": white, "test_labels": LABELS}
+    found = advised(tmp_path / "mine.npz", arrays)
+    assert np.array_equal(found.images[:, 0], GREY)
+    assert np.array_equal(found.test_images[:, 0], white * 255)
+
+
 @pytest.mark.parametrize("key", ["domains", "clients"])
 @pytest.mark.parametrize("given", [lambda n: n + 1, lambda n: NAMES[n], lambda n: 3.0 * n])
 def test_advice_on_domains_and_clients_ends_in_right_data(tmp_path, key, given):
@@ -372,6 +380,7 @@ def test_faint_pixels_and_unknown_arrays_are_told_in_one_line(saved):
         ({"labels": LABELS.astype(float)}, "one whole number per sample"),
         ({"labels": LABELS - 0.5}, "one whole number per sample$"),
         ({"labels": np.array([b"\xff"] * 60)}, "not UTF-8"),
+        ({"labels": np.array(["a", "\ud800"] * 30)}, "is, or has, a name that is not UTF-8"),
         ({"labels": np.array(["a", "", "b"] * 20)}, "have no name in place 1"),
         ({"labels": np.array(["a", None, "b"] * 20)}, "arrays of objects are not read"),
         ({"labels": LABELS.astype("m8[s]")}, "one whole number per sample"),
@@ -419,6 +428,19 @@ def test_what_is_no_archive_is_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(DatasetError, match=r"is no \.npz file|cannot be read as an"):
             datasets.load(str(path))
+
+
+def test_an_array_that_is_there_twice_is_refused(saved):
+    path = saved()
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("images", archive.read("labels.npy"))
+    with pytest.raises(DatasetError, match="it has images twice"):
+        datasets.load(path)
+
+
+def test_numbers_in_names_of_any_length_are_in_order():
+    names = ["a" + "9" * 9999, "a10", "a9"]
+    assert labels.in_order(names) == ["a9", "a10", names[0]]
 
 
 def test_what_is_too_large_is_refused_before_memory_is_taken(tmp_path, monkeypatch, saved):

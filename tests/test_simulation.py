@@ -137,7 +137,8 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
     with pytest.raises(CheckpointMismatch, match="is not a checkpoint of this version"):
         run(same, federate(), 2, checkpoint=checkpoint)
     identity = Keeper(checkpoint, same, federate(), "", None).identity
-    for wrong in ({"rounds": "x"}, {"rounds": -1}, {"history": None}, {"history": "5"}):
+    several = [{"rounds": "x"}, {"rounds": -1}, {"history": None}, {"history": "5"}, {"code": ""}]
+    for wrong in (*several, {"methods": {"KM": {checkpoints.ARRAY: 5}}}):
         state = {"rounds": 1, "history": "{}", "methods": {"KM": {}}} | wrong
         checkpoints.save(checkpoint, identity, state)
         with pytest.raises(CheckpointMismatch):

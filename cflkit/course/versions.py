@@ -24,7 +24,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from cflkit._bounds import hint
-from cflkit._files import abandoned
+from cflkit._files import sweep
 from cflkit._project import PROJECT
 from cflkit.course import quizzes, sources
 from cflkit.course.exercises import Exercise, Explain
@@ -71,6 +71,16 @@ def with_grades(source: Path, only: Collection[str] = ()) -> NotebookNode:
         if facts["grade_id"].startswith("check-"):
             cell.source += hidden_check(cell.source)
         notebook.cells.append(cell)
+    return showing(notebook, PROJECT / "notebooks" / "exercises" / f"{source.stem}.ipynb")
+
+
+def showing(notebook: NotebookNode, executed: Path) -> NotebookNode:
+    """Give cells the outputs of a built notebook, whose labs show their symptoms without a run."""
+    before = nbformat.read(executed, as_version=4).cells if executed.exists() else []
+    outputs = {cell.source: cell.outputs for cell in before if cell.cell_type == "code"}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = outputs.get(cell.source, [])
     return notebook
 
 
@@ -192,9 +202,7 @@ def write_versions(out: Path, solutions: bool = True, only: Collection[str] = ()
             raise CourseError(f"no exercise {id!r}{near}")
     if out.exists() and not out.is_dir():
         raise CourseError(f"{out} is a file; name a new folder")
-    for left in out.glob(".*.part"):  # of a process that was killed
-        if abandoned(left):
-            shutil.rmtree(left, ignore_errors=True)
+    sweep(out, ".*.part")
     if out.exists() and any(out.iterdir()):
         raise CourseError(f"{out} has files already; name a new folder")
     draft = out / f".{os.getpid()}.part"

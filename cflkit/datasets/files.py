@@ -1,17 +1,17 @@
 """Data files from the user's folder, the cache or a download, each with a check of its contents.
 
 The kit looks for a file in the folder that ``CFLKIT_DATA`` names, then in ``data/cache/``. If the
-file is in neither, it is downloaded into the cache. Downloads and unpacked archives first get a
-temporary name, and get their final name once they are complete. A killed process therefore leaves
-nothing that a later process takes for a data set.
+file is in neither, it is downloaded into the cache. Downloads and unpacked archives are first
+written into a folder for drafts, and get their final place once they are complete. A killed process
+therefore leaves nothing that a later process takes for a data set.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
         check_size(path, sum(member.file_size for member in members))
-        names = [member.filename for member in members]
+        names = [member.filename.removesuffix(".npy") for member in members]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"it has {twice[0]} twice")
         with np.load(path, allow_pickle=False) as arrays:
@@ -141,18 +141,19 @@ class DataFiles:
         """Return the path of a checked file; download it if none of the `roots` has it."""
         found = self.locate(relative)
         if found is None:
-            with self.writing():
+            with self.writing() as draft:
                 # While this process waited, another one may have downloaded the file
-                found = self.locate(relative) or self.downloaded(relative, md5, urls)
+                found = self.locate(relative) or self.downloaded(relative, md5, urls, draft)
         return self.verified(relative, found, md5)
 
-    def downloaded(self, relative: str, md5: str, urls: Sequence[str]) -> Path:
+    def downloaded(self, relative: str, md5: str, urls: Sequence[str], draft: Path) -> Path:
         """Download a file into the cache from the first address that works."""
-        failures = []
+        place, failures = CACHE / relative, []
         for url in urls:
             try:
-                download(url, CACHE / relative, md5)
-                return CACHE / relative
+                download(url, draft / place.name, md5)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                return (draft / place.name).replace(place)
             except (OSError, ValueError) as error:
                 # An error number means that this computer failed; the next address would not help
                 if getattr(error, "errno", None) is not None:
@@ -163,20 +164,29 @@ class DataFiles:
     def unpack(self, folder: str, archive: Path) -> Path:
         """Unpack ``folder`` from a checked tar archive into the cache, and return its path."""
         place = CACHE / folder
-        with self.writing():
+        with self.writing() as draft:
             if not place.exists():  # another process may have been faster
-                with tempfile.TemporaryDirectory(dir=CACHE) as draft, tarfile.open(archive) as tar:
+                with tarfile.open(archive) as tar:
                     tar.extractall(draft, filter="data")
-                    (Path(draft) / folder).replace(place)
+                (draft / folder).replace(place)
         return place
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the lock on the cache; raise a `DatasetError` if the cache cannot be written to."""
+    def writing(self) -> Iterator[Path]:
+        """Hold the lock on the cache and give an empty folder for drafts in it.
+
+        A `DatasetError` says that the cache cannot be written to.
+        """
+        draft = CACHE / ".part"
         try:
             CACHE.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(CACHE / ".lock"):
-                yield
+                shutil.rmtree(draft, ignore_errors=True)  # what a killed process left
+                try:
+                    draft.mkdir()
+                    yield draft
+                finally:
+                    shutil.rmtree(draft, ignore_errors=True)
         except OSError as error:
             raise DatasetError(f"{self.name}: {CACHE} cannot be written ({error})") from error
 

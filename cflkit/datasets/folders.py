@@ -117,7 +117,6 @@ def images_by_class(folder: Path, told: Told) -> tuple[Tensor, Tensor, list[str]
     paths: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        name.encode()  # it stands in records
         if inner := folders_in(folder / name):
             advice = "give one folder of images per class, or 'train' and 'test' with such folders"
             raise DatasetError(f"{folder / name} has the folders {', '.join(inner)}; {advice}")

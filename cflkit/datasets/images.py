@@ -144,7 +144,9 @@ def as_images(images: Array, what: str, alike: Mapping[str, Array] | None = None
     kind, (low, high) = images.dtype.kind, extremes(images)
     if images.dtype == np.uint8:
         if high == 1:
-            advice = f"white is 255: give {each(alike, '{} * 255')}"
+            # 255 times the others would begin again at 0
+            ones = alike and {key: own for key, own in alike.items() if extremes(own)[1] == 1}
+            advice = f"white is 255: give {each(ones, '{} * 255')}"
             raise DatasetError(f"{what} are uint8 of 0 and 1 alone; {advice}")
         return torch.from_numpy(np.ascontiguousarray(images))
     if kind not in "iuf":
@@ -164,7 +166,7 @@ def extremes(images: Array) -> tuple[float, float]:
 def each(arrays: Mapping[str, Array] | None, formula: str) -> str:
     """Say what to do with each array; without names, with all images of all files."""
     if arrays is None:
-        return f"{formula.format('images')} of all images, also in other files"
+        return f"{formula.format('images')} of all such images, also in other files"
     return " and ".join(formula.format(key) for key in arrays)
 
 

@@ -60,7 +60,11 @@ def names_in(labels: Array, what: str) -> tuple[list[str], Labels]:
 
 
 def one_form(name: str) -> str:
-    """Return a name in the composed Unicode form (NFC), in which equal names are equal."""
+    """Return a name in the composed Unicode form (NFC), in which equal names are equal.
+
+    A `UnicodeEncodeError` says that it cannot stand in a record.
+    """
+    name.encode()
     return unicodedata.normalize("NFC", name)
 
 
@@ -68,7 +72,7 @@ def in_order(names: Iterable[str]) -> list[str]:
     """Return distinct names in alphabetical order, with numbers in them by their values."""
 
     def key(name: str) -> tuple[list[str | int], str]:
-        parts = re.split("([0-9]+)", name)
+        parts = re.split("([0-9]{1,18})", name)  # Python converts no number of any length
         return [int(part) if place % 2 else part for place, part in enumerate(parts)], name
 
     return sorted(set(names), key=key)

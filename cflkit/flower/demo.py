@@ -47,6 +47,10 @@ class DemoError(Exception):
     """The demonstration failed; the message says why, and perhaps where a log lies."""
 
 
+class SlowAnswer(DemoError):
+    """A command of Flower did not answer in time."""
+
+
 class Demo:
     """A demonstration; `prepare` it first, and then `run` it.
 
@@ -285,7 +289,7 @@ class Demo:
                 whole, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
             )
         except subprocess.TimeoutExpired as error:
-            raise DemoError(f"{' '.join(whole)} did not answer in {PATIENCE:g} seconds") from error
+            raise SlowAnswer(f"{' '.join(whole)} did not answer in {PATIENCE:g} seconds") from error
         _, brace, answer = done.stdout.partition("{")
         told = json.loads(brace + answer) if brace else {}
         if not told.get("success"):
@@ -301,7 +305,10 @@ class Demo:
         """Wait until a run has ended; return its status."""
         while True:
             self.check_alive()
-            [found] = self.flwr("ls", CONNECTION, "--run-id", number)["runs"]
+            try:
+                [found] = self.flwr("ls", CONNECTION, "--run-id", number)["runs"]
+            except SlowAnswer:  # many nodes on few cores: the run goes on, and is asked again
+                continue
             if found["status"].startswith("finished"):
                 return found["status"]
             time.sleep(3)  # each question is a process of its own

@@ -32,7 +32,7 @@ from pydantic import ValidationError
 
 from cflkit import __version__, _project
 from cflkit._bounds import hint, one_line
-from cflkit._files import abandoned, check_regular, disk_full, expanded
+from cflkit._files import abandoned, check_regular, disk_full, expanded, sweep
 from cflkit._project import PROJECT, git
 from cflkit.reproduce import schema
 from cflkit.reproduce.parameters import ParameterError, Recorded
@@ -187,9 +187,7 @@ def write_whole(path: Path, text: str) -> None:
     What killed processes left beside it is removed. An `OSError` says that it is no regular file.
     """
     check_regular(path).parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        if abandoned(left):
-            left.unlink(missing_ok=True)
+    sweep(path.parent, f".{glob.escape(path.name)}.*.part")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         write_synced(part, text)
@@ -243,9 +241,8 @@ def remove_leftovers(id: str) -> None:
             # The new record is complete, since `write` syncs it before the first of the two renames
             draft = old.with_suffix("")
             (draft if draft.exists() else old).replace(place)
-    for part in [*state.parent.glob("*.part"), *place.glob(".*.part")]:
-        if abandoned(part):
-            part.unlink(missing_ok=True)
+    sweep(state.parent, "*.part")
+    sweep(place, ".*.part")
     # Of other runs, those that are not about to replace a record
     drafts = [d for d in results().glob(".*") if d.name.rpartition(".")[2].isdecimal()]
     others = [d for d in drafts if not d.with_name(f"{d.name}.old").exists()]

@@ -188,7 +188,7 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
         # The saved GPU may not exist here; tensors from the CPU (labels, indices) stay on the CPU
         elsewhere = {f"cuda:{number}": str(device) for number in range(64)}
         elsewhere["mps:0"] = str(device)
-        state = torch.load(path, weights_only=True, map_location=elsewhere)
+        state = each_leaf(own, torch.load(path, weights_only=True, map_location=elsewhere))
     except (torch.OutOfMemoryError, MemoryError, OSError):
         raise
     except Exception as error:  # another file can lead to nearly any error in the reader
@@ -198,8 +198,9 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
     if not whole or any(not isinstance(state[name], kind) for name, kind in kinds.items()):
         raise CheckpointMismatch(f"{path} {NONE}")
     if state["code"] != code():
+        torch_then = state["code"].rpartition(" ")[2]
         raise CheckpointMismatch(
-            f"{path} was made by other code or another torch ({state['code'].split()[-1]}): the "
+            f"{path} was made by other code or another torch ({torch_then}): the "
             "result would be that of neither program. Continue with the code that made it, or "
             "delete the file to start anew"
         )
@@ -209,8 +210,7 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
             "data files, device, engine or hooks, or more rounds. Continue as it was begun, or "
             "delete it to start anew"
         )
-    restored: dict[str, Any] = each_leaf(own, state)
-    return restored
+    return dict(state)
 
 
 def check_digest(path: Path) -> None:
