@@ -163,7 +163,7 @@ def scores_of_emd_cfl(train, validation, projections):
 
 def associated_by_fedcref(on_q, on_r, alpha, theta):
     samples = [np.arange(errors.shape[1]) for errors in (on_q, on_r)]
-    method = fedcref.FedCRef(start=(), alpha=alpha, theta=theta)
+    method = fedcref.FedCRef(start=(), alpha=100 * alpha, theta=theta)
     method.owner, method.samples = np.array([0, 1]), samples
     return bool(method.associated([on_q, on_r])[0, 1])
 

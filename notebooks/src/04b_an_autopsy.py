@@ -9,15 +9,15 @@
 # %% [markdown]
 # # 04b Two signs and a counter: an autopsy
 #
-# This appendix belongs to [04 Two older rules and their knobs](04_sattler_and_briggs.ipynb), and is for those who doubt it. It
+# This appendix belongs to [04 Two older rules and their thresholds](04_sattler_and_briggs.ipynb), and is for those who doubt it. It
 # is also a detective story. Sattler's and Briggs' methods score low in the tables of the OCFL papers, and some of these scores
 # are not what the methods could give. Three causes are found, and the thresholds, which look guilty, are only one part of it.
 #
 # 1. **[The evidence](#the-evidence-what-the-published-table-says).** A dash, a negative number, and one number four times.
 # 2. **[What cannot be true](#what-cannot-be-true).** Why these are not scores of the methods as they are described.
-# 3. **[The obvious suspect](#the-obvious-suspect-sattlers-two-thresholds): thresholds.** Nine published pairs, and a grid.
+# 3. **[The obvious suspect](#the-obvious-suspect-sattlers-two-thresholds): thresholds.** Eight published pairs, and a grid.
 # 4. **[A counter](#the-first-culprit-a-counter).** What the buffers of BatchNorm do to lengths and angles.
-# 5. **[The other knob](#the-other-knob-briggs-cut).** Briggs' cut is easier to set, and 0.05 is not the place for it.
+# 5. **[The other threshold](#the-other-threshold-briggs-cut).** Briggs' cut is easier to set, and 0.05 is not the place for it.
 # 6. **[Two signs](#the-second-culprit-two-wrong-signs).** Similarities given as distances, and distances as similarities.
 #
 # The OCFL papers deserve credit for this story. Their authors published their code and an archive of their runs, so anybody can
@@ -572,7 +572,7 @@ for name, number, sattlers, ocfls, ari in both:
 # The authors' archived temperatures are below 0.01, too, for all three data sets with BatchNorm (Figures 12 to 14 of the
 # extended paper). The paper's text reports a drop to 0 for CIFAR-10 only, as a collapse of the network (section 4.6.2).
 #
-# ## The other knob: Briggs' cut
+# ## The other threshold: Briggs' cut
 #
 # Briggs et al. average for $n$ rounds, cluster once, and continue in each cluster. Agglomerative clustering joins the two
 # nearest groups again and again. The distances of these joins are the heights of a
@@ -979,5 +979,5 @@ claims.check(
 # - M. K. Zuziak, R. Pellungrini, S. Rinzivillo: One-shot clustered federated learning. IEEE BigData 2024, and its extended version.
 # - B. J. Frey, D. Dueck: Clustering by passing messages between data points. Science 2007.
 #
-# **The lesson:** [04 Two older rules and their knobs](04_sattler_and_briggs.ipynb) · **Next:** [05 EMD-CFL](05_emd_cfl.ipynb) ·
+# **The lesson:** [04 Two older rules and their thresholds](04_sattler_and_briggs.ipynb) · **Next:** [05 EMD-CFL](05_emd_cfl.ipynb) ·
 # [Report](93_report_ocfl.ipynb) · [Glossary](99_glossary.ipynb)

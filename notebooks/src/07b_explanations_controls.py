@@ -668,7 +668,7 @@ plots.show(
 # **With the defaults** GradCAM stands out from three of the four maps under OCFL-HDB's models: the untrained network, noise and the centre
 # score far worse. Brightness is as good or better. Under FedAvg's model even the centre is better than GradCAM. Noise has larger areas
 # under OCFL-HDB's models than under FedAvg's, although it knows nothing of either. It has larger areas under FedAvg's model with
-# multiplied logits, too. Look at brightness again. On a ground of zeros, ink is all that there is to take away. No model is needed to know
+# multiplied logits, too. Look at brightness again. On a background of zeros, the strokes are all that can be taken away. No model is needed to know
 # where the ink is.
 #
 # <a id="what-is-a-map-worth"></a>

@@ -39,7 +39,7 @@
 # | $t$ | A round. Formulas and code count rounds from 0; figures, tables and records count them from 1. | whole number | [01](01_federated_averaging.ipynb) |
 # | $n_i$ | The number of training samples of client $i$. | whole number | [01](01_federated_averaging.ipynb) |
 # | $n$ | In 01, the sum of all $n_i$. The letter has other meanings in 02, 04, 05 and 06. | whole number | [01](01_federated_averaging.ipynb) |
-# | $\theta$ | The trainable parameters of a model, in one vector. FedCRef's threshold has the same letter. | $[P]$ | [01](01_federated_averaging.ipynb) |
+# | $\theta$ | The trainable parameters of a model, in one vector. In FedCRef's paper and in 06b, the threshold $\vartheta$ has the same letter. | $[P]$ | [01](01_federated_averaging.ipynb) |
 # | $\theta^t$ | The model that clients receive in round $t$. | $[P]$ | [01](01_federated_averaging.ipynb) |
 # | $\theta_i^t$ | The model that client $i$ has after its local training in round $t$. | $[P]$ | [01](01_federated_averaging.ipynb) |
 # | $f_i(\theta)$ | The mean loss of the model $\theta$ over the training samples of client $i$. | loss | [01](01_federated_averaging.ipynb) |
@@ -84,7 +84,8 @@
 # | $\varepsilon_1$ | Sattler's first threshold. A cluster may split if the norm of its mean update is below $\varepsilon_1$. | length in the units of the parameters | [03](03_ocfl_temperature.ipynb), explained in [04](04_sattler_and_briggs.ipynb) |
 # | $\varepsilon_2$ | Sattler's second threshold. The largest norm of a member's update must be above $\varepsilon_2$. | length in the units of the parameters | [03](03_ocfl_temperature.ipynb), explained in [04](04_sattler_and_briggs.ipynb) |
 # | $\bar\Delta^t$ | The mean update in round $t$. | $[P]$ | [04b](04b_an_autopsy.ipynb) |
-# | $n$ | In the part on Briggs, the number of rounds of federated averaging before the clustering. | whole number | [04](04_sattler_and_briggs.ipynb) |
+# | $h$ | The height at which Briggs' rule cuts a [dendrogram](#dendrogram). | cosine distance, in $[0, 2]$ | [04](04_sattler_and_briggs.ipynb) |
+# | $n$ | In the part on Briggs, the number of rounds of federated averaging before the clustering. | whole number | [04b](04b_an_autopsy.ipynb) |
 # | $s_{\text{in}}$, $s_{\text{out}}$ | The cosine similarity of two updates from one true cluster, and from two true clusters. | numbers in $[-1, 1]$ | [04b](04b_an_autopsy.ipynb) |
 # | $\gamma_{max}$ | A noise level of members' updates in Sattler et al.'s separation condition. It is no entry of $\Gamma$, and the kit does not check it. | number | [04b](04b_an_autopsy.ipynb) |
 #
@@ -92,13 +93,17 @@
 #
 # | symbol | meaning | shape or unit | first used in |
 # |---|---|---|---|
-# | $a$, $b$ | Two samples of points, with equal weights on the points of each sample. | $[n_a, d]$, $[n_b, d]$ | [05](05_emd_cfl.ipynb) |
-# | $n$, $n_a$, $n_b$ | The numbers of points in these samples. | whole numbers | [05](05_emd_cfl.ipynb) |
+# | $a$, $b$ | Two samples of points, with equal weights on the points of each sample. | $[n_a, d]$, $[n_b, d]$ | [05b](05b_emd_cfl_controls.ipynb) |
+# | $n$, $n_a$, $n_b$ | The numbers of points in these samples. | whole numbers | [05b](05b_emd_cfl_controls.ipynb) |
 # | $a_{(k)}$ | The $k$-th smallest value of a sample in one dimension. | number | [05b](05b_emd_cfl_controls.ipynb) |
 # | $W(a, b)$ | The [earth mover's distance](#earth-movers-distance) of two samples. | units of the cost; in $[0, 2]$ for cosine distances | [05b](05b_emd_cfl_controls.ipynb) |
 # | $T$, $T_{ij}$ | In 05, the transport plan: the share of all mass that goes from point $i$ of $a$ to point $j$ of $b$. Elsewhere, $T$ is the temperature. | $[n_a, n_b]$ | [05b](05b_emd_cfl_controls.ipynb) |
 # | $c_{ij}$ | The cost per unit of mass from point $i$ to point $j$. In EMD-CFL, it is the cosine distance of two embeddings. | number in $[0, 2]$ | [05b](05b_emd_cfl_controls.ipynb) |
-# | $c$, $x$, $A$, $q$ | The costs, the plan written in one row, and the constraints $A x = q$ of the linear programme. | $[n_a n_b]$, $[n_a n_b]$, $[n_a + n_b,\ n_a n_b]$, $[n_a + n_b]$ | [05](05_emd_cfl.ipynb) |
+# | $c$, $x$, $A$, $q$ | The costs, the plan written in one row, and the constraints $A x = q$ of the linear programme. | $[n_a n_b]$, $[n_a n_b]$, $[n_a + n_b,\ n_a n_b]$, $[n_a + n_b]$ | [05b](05b_emd_cfl_controls.ipynb) |
+# | $D_i$ | The distribution of the embeddings of client $i$. | distribution | [05b](05b_emd_cfl_controls.ipynb) |
+# | $h_i$ | The last layer of client $i$'s model, in the theorem of 05b. | function | [05b](05b_emd_cfl_controls.ipynb) |
+# | $L$ | In 05, the [Lipschitz constant](#lipschitz-constant) of last layers. | number | [05](05_emd_cfl.ipynb) |
+# | $\lambda$ | In 05, the sum of two clients' errors with the one last layer that suits both best. | error | [05](05_emd_cfl.ipynb) |
 # | $g_i$ | The model of client $i$ without its last layer. It maps an image to an embedding. | function | [05b](05b_emd_cfl_controls.ipynb) |
 # | $X_i^{train}$, $X_i^{val}$ | The training and the validation images of client $i$. | sets of images | [05b](05b_emd_cfl_controls.ipynb) |
 # | $R_{ij}$ | The random matrix that clients $i$ and $j$ share, and that the server does not know. | $[k, d]$, where $k$ is 90 % of $d$ by default | [05b](05b_emd_cfl_controls.ipynb) |
@@ -111,8 +116,8 @@
 #
 # | symbol | meaning | shape or unit | first used in |
 # |---|---|---|---|
-# | $N$ | In FedCRef, the number of clients; the other lessons write $m$. | whole number | [06](06_fedcref.ipynb) |
-# | $S$ | The number of images that a client holds of each of its classes. | whole number | [06](06_fedcref.ipynb) |
+# | $N$ | In FedCRef's paper, the number of clients; the lessons write $m$. | whole number | [96](96_report_fedcref.ipynb) |
+# | $S$ | The number of images that a client holds of each of its classes. | whole number | [96](96_report_fedcref.ipynb) |
 # | $K$ | In 06, the number of local clusters that a client forms; the paper writes $K_i$. The paper's "global $K$" is the number of classes in the whole federation. In 07, $K$ is a number of channels. | whole number | [06b](06b_fedcref_controls.ipynb) |
 # | $q$, $r$ | In 06, a local cluster of client $i$ and a local cluster of client $j$. The paper writes $q$ and $p$. | whole numbers | [06](06_fedcref.ipynb) |
 # | $x_k$, $\hat x_k$ | Image $k$, and its reconstruction by an autoencoder. | pixels in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb) |
@@ -120,24 +125,24 @@
 # | $e_k^{\,iq}$, $e_k^{\,jr}$ | The errors of the networks of two local clusters on image $k$ of $q$. The paper writes $E_{jp \to iq}$ for the vector of errors of a network of client $j$ on the images of $q$. | numbers in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb) |
 # | $d_k$ | The absolute difference of these two errors. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\tilde d_k$ | The difference $d_k$ after min-max scaling over all images $l$ of the local cluster. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
-# | $\theta$ | In FedCRef, the largest difference that counts as small. It is not a vector of parameters. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
-# | $\alpha$ | In FedCRef, the share of images whose difference must be small. The code has it in per cent: 75. | per cent | [06](06_fedcref.ipynb) |
+# | $\vartheta$ | In FedCRef, the largest scaled difference that counts as small. The paper and 06b write $\theta$, which elsewhere is a vector of parameters. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
+# | $\alpha$ | In FedCRef, the share of images whose difference must be small: 0.75. The package's option `alpha` has it in per cent: 75. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\tau$ | The agreement of new and old local clusters from which a client stops refining. Algorithm 1 of the OCFL papers has an unexplained $\tau$. The option `tau` of FedAvg is a third quantity: the adaptivity of Reddi et al. | [ACC](#acc) in $[0, 1]$ | [06](06_fedcref.ipynb) |
-# | $p$ | In the text on ACC, the dirtiness. In deviation 8, the overlap fraction. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
-# | $n$ | In deviation 8 of 06, the number of clients that hold a class. | whole number | [06](06_fedcref.ipynb) |
+# | $p$ | In the text on ACC, the dirtiness. In deviation 8, the overlap fraction. | number in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb), [96](96_report_fedcref.ipynb) |
+# | $n$ | In deviation 8 of FedCRef, the number of clients that hold a class. | whole number | [96](96_report_fedcref.ipynb) |
 #
 # ### Lessons 07 to 10, and the ledger
 #
 # | symbol | meaning | shape or unit | first used in |
 # |---|---|---|---|
 # | $c$ | In 07, the class that is explained. | class | [07](07_explaining_cluster_models.ipynb) |
-# | $K$, $A^k$ | The number of channels of a convolution, and its channel $k$ after the ReLU. | whole number; height × width | [07](07_explaining_cluster_models.ipynb) |
+# | $K$, $A^k$ | The number of channels of a convolution (07b), and its channel $k$ after the ReLU. | whole number; height × width | [07](07_explaining_cluster_models.ipynb) |
 # | $Z$ | The number of positions $(i, j)$ in a channel. | whole number | [07](07_explaining_cluster_models.ipynb) |
 # | $y^c$ | The score of class $c$ before softmax. | number | [07](07_explaining_cluster_models.ipynb) |
 # | $\alpha_k^c$ | GradCAM's weight of channel $k$ for class $c$: the mean gradient of $y^c$ over the channel. | number | [07](07_explaining_cluster_models.ipynb) |
 # | $L^c$ | GradCAM's map for class $c$, before it is enlarged. | height × width, from 0 | [07](07_explaining_cluster_models.ipynb) |
-# | $p_c$ | The probability that the model gives to class $c$. | number in $[0, 1]$ | [07](07_explaining_cluster_models.ipynb) |
-# | $N$, $k$ | In the text on noise in 07, the number of pixels of an image, and the number of pixels changed so far. | whole numbers | [07](07_explaining_cluster_models.ipynb) |
+# | $p_c$ | The probability that the model gives to class $c$. | number in $[0, 1]$ | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
+# | $N$, $k$ | In the text on noise in 07b, the number of pixels of an image, and the number of pixels changed so far. | whole numbers | [07b](07b_explanations_controls.ipynb) |
 # | $h$, $e_y$, $\epsilon$ | In 08, the height of a bump, the vector with a 1 in place $y$, and the noise of a sample. | number; $[32]$; $[32]$ | [08](08_tutorial_022.ipynb) |
 # | $\varphi$, $\Phi$ | In 08, the density and the distribution function of the normal distribution. | numbers | [08](08_tutorial_022.ipynb) |
 # | $s_{ik}$, $\tau$ | In 08, the share of client $i$ in cluster $k$, and the temperature of these shares. | number in $[0, 1]$; positive number | [08b](08b_tutorial_022_controls.ipynb) |
@@ -182,14 +187,16 @@
 #
 # | letter | meanings |
 # |---|---|
-# | $\theta$ | the parameters of a model; the threshold of FedCRef |
+# | $\theta$ | the parameters of a model; the threshold of FedCRef in its paper and in 06b (06 writes $\vartheta$) |
 # | $\alpha$ | the concentration of a Dirichlet distribution (02); the share of images that must agree (06); the weights of GradCAM (07) |
 # | $T$ | the temperature (03, 04); the transport plan (05); the number of rounds (10); the last round in Algorithm 1 of the OCFL papers |
 # | $C$ | the fraction of clients that train (01); the largest norm of an update (10) |
 # | $s$ | a score (05); a share of a client in a cluster (08); a distance in standard deviations (10); a standard deviation (90) |
 # | $k$ | a rank, or the rows of a random projection (05); a channel (07); a number of clusters (09, 10) |
-# | $\lambda$ | the bound of a norm (03); the weight of a proximal term (09) |
-# | $h$ | the height of a bump (08); half the width of an interval (90) |
+# | $\lambda$ | the bound of a norm (03b); the joint error of two clients (05); the weight of a proximal term (09b) |
+# | $L$ | a Lipschitz constant (05); GradCAM's map (07); the number of local clusters, in code |
+# | $A$ | a channel (07); the constraints of a linear programme (05b); a term of the ARI |
+# | $h$ | the height of a cut (04); a last layer (05b); the height of a bump (08); half the width of an interval (90) |
 # | $p$ | the order of a norm (03); the dirtiness or the overlap fraction (06); with an index, a probability (07); a local cluster in the FedCRef paper; a published number (90) |
 # | $K$ | the number of local clusters (06); the number of channels (07); the number of local steps in Algorithm 1 of the OCFL papers |
 # | $c$ | a cluster of clients (02, 04); a cost (05); a class (07) |
@@ -253,7 +260,7 @@
 # reconstructs the image from it. It needs no labels. See [06](06_fedcref.ipynb).
 #
 # <a id="backdoor"></a>**Backdoor.** A backdoor is a feature that some clients add to their images so that it predicts
-# the class. A model that relies on this feature can be fooled by changing it. See [95](95_report_emd_cfl.ipynb).
+# the class. A model that relies on this feature can be fooled by changing it. See [05](05_emd_cfl.ipynb) and [95](95_report_emd_cfl.ipynb).
 #
 # <a id="bandwidth"></a>**Bandwidth.** The bandwidth is the radius within which [mean shift](#mean-shift) averages
 # points. In the kit, scikit-learn estimates it from the data. See [03b](03b_ocfl_controls.ipynb).
@@ -494,9 +501,9 @@
 # and [08](08_tutorial_022.ipynb).
 #
 # <a id="lipschitz-constant"></a>**Lipschitz constant.** The Lipschitz constant is the largest factor by which a
-# function can multiply the distance of two points. See [05](05_emd_cfl.ipynb).
+# function can multiply the distance of two points. See [05](05_emd_cfl.ipynb) and [05b](05b_emd_cfl_controls.ipynb).
 #
-# <a id="local-cluster"></a>**Local cluster** (FedCRef). A local cluster is a group of images of one client. It should
+# <a id="local-cluster"></a>**Local cluster** (FedCRef). A local cluster is a set of images of one client. It should
 # contain one class, but the method sees no labels. See [06](06_fedcref.ipynb).
 #
 # <a id="local-epoch"></a>**Local epoch.** A local epoch is one pass of a client over its own training data. See

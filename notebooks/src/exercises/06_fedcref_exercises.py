@@ -87,18 +87,18 @@ exercise = Implement(
 # `on_q` has the errors on the images of $q$. Its first row is from the network of $q$, and its second row is from the
 # network of $r$. The array `on_r` has the errors of the same two networks, in the same order, on the images of $r$.
 #
-# The first client agrees if $\tilde d_k \le \theta$ holds for at least α per cent of the images of $q$. The second
+# The first client agrees if $\tilde d_k \le \vartheta$ holds for at least a share α of the images of $q$ (0.75, for example). The second
 # client asks the same on the images of $r$. The two local clusters are associated if both clients agree. The minimum
 # and the maximum in $\tilde d_k$ are always over the images of one local cluster. They differ in all inputs.
 
 
 # %%
-def associated(on_q, on_r, alpha, theta):
-    """Return True or False for errors [2, n_q] and [2, n_r], a percentage alpha and a bound theta."""
+def associated(on_q, on_r, alpha, threshold):
+    """Return True or False for errors [2, n_q] and [2, n_r], a share alpha and a threshold ϑ."""
     ### BEGIN SOLUTION
     for errors in (on_q, on_r):
         d = scaled_differences(errors[0], errors[1:])[0]
-        if 100 * (d <= theta).mean() < alpha:
+        if (d <= threshold).mean() < alpha:
             return False
     return True
     ### END SOLUTION
@@ -111,25 +111,30 @@ check("06.2", associated)
 # %% tags=["exercise"]
 def two_local_clusters(rng):
     """Draw errors on two local clusters, on each of which the networks agree or not."""
-    alpha, theta = float(rng.choice([65, 70, 75, 80])), rng.uniform(0.2, 0.45)
-    return errors_of_two(rng, alpha, theta), errors_of_two(rng, alpha, theta), alpha, theta
+    alpha, threshold = float(rng.choice([0.65, 0.7, 0.75, 0.8])), rng.uniform(0.2, 0.45)
+    return (
+        errors_of_two(rng, alpha, threshold),
+        errors_of_two(rng, alpha, threshold),
+        alpha,
+        threshold,
+    )
 
 
-def errors_of_two(rng, alpha, theta):
-    """Draw the errors ``[2, n]`` of two networks; the share within θ is never close to α."""
+def errors_of_two(rng, alpha, threshold):
+    """Draw the errors ``[2, n]`` of two networks; the share within ϑ is never close to α."""
     n = int(rng.integers(20, 40))
-    needed = alpha * n / 100
+    needed = alpha * n
     few, some, many = (
-        (1, max(2, int(n - needed) - 1)),  # fewer than 100 − α per cent
+        (1, max(2, int(n - needed) - 1)),  # a smaller share than 1 − α
         (int(n - needed) + 2, int(needed) - 1),
         (int(needed) + 3, n),
     )
     within = int(rng.integers(*[few, some, many, many][rng.integers(4)]))
-    # Often many differences just below θ and some large ones, or few just above θ and many tiny
-    # ones, so that the mean lies on the other side of θ than the percentile
+    # Often many differences just below ϑ and some large ones, or few just above ϑ and many tiny
+    # ones, so that the mean lies on the other side of ϑ than the quantile
     near = (within > needed) == (rng.random() < 0.75)
-    low = theta * rng.uniform(*((0.85, 0.98) if near else (0.0, 0.3)), within)
-    high = rng.uniform(theta + 0.05, 1.0 if near else theta + 0.1, n - within)
+    low = threshold * rng.uniform(*((0.85, 0.98) if near else (0.0, 0.3)), within)
+    high = rng.uniform(threshold + 0.05, 1.0 if near else threshold + 0.1, n - within)
     low[0], high[0] = 0, 1
     gaps = rng.uniform(0, 0.005) + 0.04 * rng.permutation(np.concatenate([low, high]))
     own = rng.uniform(0.06, 0.1, n)
@@ -141,27 +146,29 @@ def agree_on(errors, rule):
     return rule(scaled_over(np.abs(errors[0] - errors[1]), None))
 
 
-def percentile_within(alpha, theta):
-    """Build the rule that the α-th percentile is at most θ."""
-    return lambda gaps: bool(np.percentile(gaps, alpha, method="inverted_cdf") <= theta)
+def quantile_within(alpha, threshold):
+    """Build the rule that the α-quantile is at most ϑ."""
+    return lambda gaps: bool(np.quantile(gaps, alpha, method="inverted_cdf") <= threshold)
 
 
-def by_the_mean(on_q, on_r, alpha, theta):
-    return all(agree_on(errors, lambda gaps: bool(gaps.mean() <= theta)) for errors in (on_q, on_r))
+def by_the_mean(on_q, on_r, alpha, threshold):
+    return all(
+        agree_on(errors, lambda gaps: bool(gaps.mean() <= threshold)) for errors in (on_q, on_r)
+    )
 
 
-def in_one_direction(on_q, on_r, alpha, theta):
-    return any(agree_on(errors, percentile_within(alpha, theta)) for errors in (on_q, on_r))
+def in_one_direction(on_q, on_r, alpha, threshold):
+    return any(agree_on(errors, quantile_within(alpha, threshold)) for errors in (on_q, on_r))
 
 
-def with_large_differences(on_q, on_r, alpha, theta):
-    rule = percentile_within(alpha, theta)
+def with_large_differences(on_q, on_r, alpha, threshold):
+    rule = quantile_within(alpha, threshold)
     return not any(agree_on(errors, rule) for errors in (on_q, on_r))
 
 
-def without_scaling(on_q, on_r, alpha, theta):
+def without_scaling(on_q, on_r, alpha, threshold):
     gaps = [np.abs(errors[0] - errors[1]) for errors in (on_q, on_r)]
-    return all(percentile_within(alpha, theta)(one) for one in gaps)
+    return all(quantile_within(alpha, threshold)(one) for one in gaps)
 
 
 exercise = Implement(
@@ -171,15 +178,15 @@ exercise = Implement(
     points=2,
     inputs=two_local_clusters,
     mistakes={
-        "You compare the mean difference with θ. The rule counts images instead.": by_the_mean,
+        "You compare the mean difference with ϑ. The rule counts images instead.": by_the_mean,
         "One direction suffices for you. Both clients must agree.": in_one_direction,
         "Your inequality points the wrong way. Do small differences speak for or against an "
         "association?": with_large_differences,
-        "Your function asks for 100 − α per cent of the images, and not for α per cent. How "
-        "many images may exceed θ?": (
-            lambda on_q, on_r, alpha, theta: associated(on_q, on_r, 100 - alpha, theta)
+        "Your function asks for a share 1 − α of the images, and not for α. How many images may "
+        "exceed ϑ?": (
+            lambda on_q, on_r, alpha, threshold: associated(on_q, on_r, 1 - alpha, threshold)
         ),
-        "You compare differences with θ as they are. Scale them first.": without_scaling,
+        "You compare differences with ϑ as they are. Scale them first.": without_scaling,
     },
 )
 
@@ -365,10 +372,10 @@ exercise = Implement(
 #
 # Somebody stores pixels as numbers from 0 to 10 instead of from 0 to 1. A mean squared error is then 100 times as
 # large. Assume that nothing else changes: *all* networks have 100 times their former errors on all images. The
-# parameters $\alpha$ and $\theta$ stay as they are.
+# parameters $\alpha$ and $\vartheta$ stay as they are.
 #
-# The lesson has two normalisations. With `"min-max"`, the scaled differences $\tilde d_k$ are compared with θ. With
-# `"absolute"`, the differences $d_k$ are compared with θ as they are. Each has its own θ, with which it found some
+# The appendix 06b has two normalisations. With `"min-max"`, the scaled differences $\tilde d_k$ are compared with ϑ. With
+# `"absolute"`, the differences $d_k$ are compared with ϑ as they are. Each has its own ϑ, with which it found some
 # associations before. Which normalisation still gives the same associations? Write `"min-max"`, `"absolute"`, `"both"`
 # or `"neither"`. The check then associates 24 local clusters of eight clients, before and after.
 
@@ -421,8 +428,8 @@ exercise = Predict(
     measure=with_errors_times_100,
     mistakes={
         "The differences are 100 times as large, too. What happens to them where they are "
-        "compared with θ as they are?": "both",
-        "θ is a number in the unit of the errors there, and the unit has changed. Which of the "
+        "compared with ϑ as they are?": "both",
+        "ϑ is a number in the unit of the errors there, and the unit has changed. Which of the "
         "two rules does not know the unit?": "absolute",
         "All differences of a pair have the factor 100. Write it into the formula for the "
         "scaled difference. What remains of it?": "neither",
@@ -445,7 +452,7 @@ exercise = Predict(
 # %% [markdown] tags=["answer"]
 # Let local cluster $r$ of client $j$ have a copy of the network of client $i$'s local cluster $q$. The copy has the
 # same error as the original on *every* image, of whatever class. So $d_k = 0$ on all images of $q$. Client $i$ agrees
-# for every $\theta \ge 0$ and every $\alpha$. On the images of $r$, the same two networks are compared, and again
+# for every $\vartheta \ge 0$ and every $\alpha$. On the images of $r$, the same two networks are compared, and again
 # $d_k = 0$. So client $j$ agrees, too. Each local cluster of client $j$ is associated with the one whose network it
 # copied.
 #
@@ -471,7 +478,7 @@ exercise = Explain(
             1,
             "Two equal networks have equal errors on every image of any class. All differences "
             "are zero, so the local cluster is associated with the one of the original for "
-            "every θ and α.",
+            "every ϑ and α.",
         ),
         (
             1,
