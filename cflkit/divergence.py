@@ -177,8 +177,8 @@ def principal_angles(
         authors' code, though the signs of singular vectors are arbitrary.
     measure : {"columns", "subspaces", "trace"}
         The smallest angle between two columns; the smallest principal angle of the spaces that the
-        columns span, which have no sign (paper, equation 2); or the mean angle of columns with equal
-        numbers, as many as both clients have (equation 3 has their sum).
+        columns span, which have no sign (paper, equation 2); or the mean angle of columns with
+        equal numbers, as many as both clients have (equation 3 has their sum).
     """
     angles = np.zeros((len(bases), len(bases)))
     for i, one in enumerate(bases):

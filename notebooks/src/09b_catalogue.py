@@ -98,13 +98,13 @@ print(f"{federation.parameters:,} parameters per model")
 # In a round, client $j$ trains a model. Call the result $\tilde\theta_j$. Then comes the part in which methods differ. Each client $i$ gets a
 # model $\theta_i$ with which it predicts, and most methods only *average* to make it:
 #
-# $$\theta_i = \sum_{j} W_{ij}\, \tilde\theta_j, \qquad \sum_j W_{ij} = 1 .$$
+# $$\theta_i = \sum_{j} M_{ij}\, \tilde\theta_j, \qquad \sum_j M_{ij} = 1 .$$
 #
-# So the round is a matrix $W$, with one row and one column per client. The entry $W_{ij}$ says how much of client $j$'s model is in the model of client $i$. We
-# call $W$ the [mixing matrix](99_glossary.ipynb#mixing-matrix). Two matrices are easy to guess:
+# So the round is a matrix $M$, with one row and one column per client. The entry $M_{ij}$ says how much of client $j$'s model is in the model of client $i$. We
+# call $M$ the [mixing matrix](99_glossary.ipynb#mixing-matrix). Two matrices are easy to guess:
 #
 # - In federated averaging, all clients get the same mean. If they have equally many samples, every entry is $1/m$.
-# - If each client trains alone, $W$ is the identity.
+# - If each client trains alone, $M$ is the identity.
 #
 # We do not want to guess the others. The models are known before and after the averaging, so we can *measure* the weights. They solve a
 # system of linear equations, with one equation per parameter and one unknown per client:
@@ -178,7 +178,7 @@ print("residual below a millionth:", residual < 1e-6)
 #   by how frequent the image's class is in each model's share of the data.
 # - **FedCE** keeps a score per client and model. The best model's score rises most. A client trains the model with the smallest loss. Each model is then a mean over all clients, with weights from the scores.
 # - **FedSoft** counts for how many images each of the $k$ models is best. A client trains *one* model, with a proximal term that keeps it near the $k$ models, weighted by these counts.
-# - **pFedGraph** chooses a client's row of $W$ directly. It minimises a sum of two terms: rows should be close to the shares of samples, and similar clients should weigh more.
+# - **pFedGraph** chooses a client's row of $M$ directly. It minimises a sum of two terms: rows should be close to the shares of samples, and similar clients should weigh more.
 #   **FedSaC** adds a term for clients whose features are different.
 # - **Ditto** trains two models per client: one for FedAvg, and a personal one that a proximal term with weight λ keeps near it.
 # - **SCAFFOLD** corrects the local steps, so that clients that differ do not drift apart. It still has one model.
@@ -282,7 +282,7 @@ print(f"largest residual of all matrices: {max(max(w.residuals) for w in watched
 
 # %% [markdown]
 # The residual says that the idea holds for all of them: up to rounding, each new model is a mean of the trained ones. Two things are *not* in the matrix. Many methods also change how a client trains: by a pull, a correction, or weights for its images.
-# That happens before the averaging. And a client with a mixture averages the *predictions* of its models, while $W$ describes the mean of the models.
+# That happens before the averaging. And a client with a mixture averages the *predictions* of its models, while $M$ describes the mean of the models.
 #
 # Figure 1 shows the matrices of twelve methods in four of the rounds. White is no weight and black is all of it. The clients are sorted, and green lines separate the true groups. Choose a
 # method, read its row from left to right, and say in one sentence what it does.

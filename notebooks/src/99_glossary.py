@@ -143,20 +143,22 @@
 # | $L^c$ | GradCAM's map for class $c$, before it is enlarged. | height × width, from 0 | [07](07_explaining_cluster_models.ipynb) |
 # | $p_c$ | The probability that the model gives to class $c$. | number in $[0, 1]$ | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
 # | $N$, $k$ | In the text on noise in 07b, the number of pixels of an image, and the number of pixels changed so far. | whole numbers | [07b](07b_explanations_controls.ipynb) |
-# | $h$, $e_y$, $\epsilon$ | In 08, the height of a bump, the vector with a 1 in place $y$, and the noise of a sample. | number; $[32]$; $[32]$ | [08](08_tutorial_022.ipynb) |
+# | $h$ | In 08, the height of a bump. | number | [08](08_tutorial_022.ipynb) |
+# | $e_y$, $\epsilon$ | In 08b, the vector with a 1 in place $y$, and the noise of a sample. | $[32]$; $[32]$ | [08b](08b_tutorial_022_controls.ipynb) |
 # | $\varphi$, $\Phi$ | In 08, the density and the distribution function of the normal distribution. | numbers | [08](08_tutorial_022.ipynb) |
 # | $s_{ik}$, $\tau$ | In 08, the share of client $i$ in cluster $k$, and the temperature of these shares. | number in $[0, 1]$; positive number | [08b](08b_tutorial_022_controls.ipynb) |
 # | $\theta^{(i)}$ | In 08, the mixture of models of client $i$. | $[P]$ | [08b](08b_tutorial_022_controls.ipynb) |
 # | $F_{kl}$, $d_{kl}$ | In 08, the mean loss of model $k$ on the clients of cluster $l$, and the larger excess of two such losses. | losses | [08b](08b_tutorial_022_controls.ipynb) |
 # | $k$ | In 09 and 10, the number of clusters, or of models, that a method is told. | whole number | [09](09_a_map_of_the_methods.ipynb) |
-# | $\lambda$, $\mu$ | In 09, weights of [proximal terms](#proximal-term). | numbers from 0 | [09](09_a_map_of_the_methods.ipynb) |
-# | $W$, $W_{ij}$ | In 09, the [mixing matrix](#mixing-matrix) of a round, and the weight of client $j$'s trained model in the model of client $i$. In 05, $W$ is a distance. | $[m, m]$ | [09](09_a_map_of_the_methods.ipynb) |
+# | $\lambda$, $\mu$ | In 09b, weights of [proximal terms](#proximal-term). | numbers from 0 | [09b](09b_catalogue.ipynb) |
+# | $M$, $M_{ij}$ | In 09, the [mixing matrix](#mixing-matrix) of a round, and the weight of client $j$'s trained model in the model of client $i$. | $[m, m]$ | [09](09_a_map_of_the_methods.ipynb) |
 # | $\tilde\theta_j$ | In 09, the model that client $j$ has just trained. | $[P]$ | [09](09_a_map_of_the_methods.ipynb) |
 # | $\pi_k$, $q_k(x)$ | In the exercises of 09, the share of model $k$ at a client, and its [responsibility](#responsibility) for the image $x$. | numbers in $[0, 1]$ | [09](exercises/09_a_map_of_the_methods_exercises.ipynb) |
-# | $\varepsilon$, $\delta$ | In 10, the two numbers of [differential privacy](#differential-privacy). | non-negative number; probability | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
+# | $\varepsilon$, $\delta$ | In 10, the two numbers of [differential privacy](#differential-privacy). | non-negative number; probability | [10](10_privacy_and_clients_that_come_and_go.ipynb), $\delta$ in [10b](10b_privacy_and_change_controls.ipynb) |
 # | $C$, $\sigma$ | In 10, the largest norm of an update after clipping, and the noise in units of $C$. | numbers | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
-# | $T$, $s$ | In 10, the number of rounds, and the distance $2\sqrt T/\sigma$ of the two worlds, in standard deviations. | whole number; number | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
-# | $\rho$, $g$, $\sigma^*$ | In 10, the cosine of two updates, the gap between the cosines within and between groups, and the noise from which the clusterer no longer sees it. | numbers | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
+# | $T$, $s$ | In 10, the number of rounds, and the distance $2\sqrt T/\sigma$ of the two worlds, in standard deviations. | whole number; number | [10b](10b_privacy_and_change_controls.ipynb) |
+# | $\rho$, $\rho'$ | In 10, the cosine of two updates without noise, and with noise. | numbers in $[-1, 1]$ | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
+# | $g$, $\sigma^*$ | In 10b, the gap between the cosines within and between groups, and the noise from which the clusterer no longer sees it. | numbers | [10b](10b_privacy_and_change_controls.ipynb) |
 # | $b_c$ | In 10, the bias of the output for class $c$. | number | [10](10_privacy_and_clients_that_come_and_go.ipynb) |
 # | $p$, $\bar o$ | In 90, a published number, and our mean over seeds. | as printed | [90](90_ledger.ipynb) |
 # | $h$ | Half the width of the 90 % t-interval of our mean. | as printed | [90](90_ledger.ipynb) |
@@ -206,7 +208,6 @@
 # | $\gamma$, $\Gamma$ | cosine distances and their matrix (03); $\gamma_{max}$ of Sattler et al. (04); the graph of local clusters in the FedCRef paper |
 # | $\varepsilon$ | with an index, Sattler's thresholds (03, 04); without one, the threshold of EMD-CFL (05), or the ε of differential privacy (10) |
 # | $\tau$ | FedCRef's threshold of stability (06); the temperature of soft shares (08); the threshold of an attack (10); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedAvg |
-# | $W$ | the earth mover's distance (05); the mixing matrix (09) |
 # | $\zeta$ | a data-generating process (02); the sample size in Algorithm 2 of the extended OCFL paper (07) |
 
 # %% [markdown]
@@ -414,8 +415,9 @@
 # client's model near the model that it received. See [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="few-shot-clustering"></a>**Few-shot clustering.** In few-shot clustering, the clustering step is repeated a few
-# times, for instance after new clients have joined. Compare [one-shot clustering](#one-shot-clustering). See
-# [03b](03b_ocfl_controls.ipynb) and [11](11_clients_that_come_and_go.ipynb).
+# times, for instance after new clients have joined. The OCFL papers write "Few-Shots Clustering", for a server that clusters samples of a large population, and
+# updates the centroids each time. Compare [one-shot clustering](#one-shot-clustering). See [03b](03b_ocfl_controls.ipynb) and
+# [11](11_clients_that_come_and_go.ipynb).
 #
 # <a id="fine-tuning"></a>**Fine-tuning.** A client fine-tunes the shared model by training it further on its own data. It
 # is the simplest way to personalise a model. See [03b](03b_ocfl_controls.ipynb).

@@ -21,7 +21,7 @@ from cflkit.course.exercises import Explain, Implement, Predict
 #
 # Clients are in clusters, and each cluster does federated averaging. Client $j$ has $n_j$ samples. Build the mixing matrix:
 #
-# $$W_{ij} = \begin{cases} n_j \big/ \sum_{l \text{ in the cluster of } i} n_l & \text{if } j \text{ is in the cluster of } i, \\ 0 & \text{otherwise.}\end{cases}$$
+# $$M_{ij} = \begin{cases} n_j \big/ \sum_{l \text{ in the cluster of } i} n_l & \text{if } j \text{ is in the cluster of } i, \\ 0 & \text{otherwise.}\end{cases}$$
 
 
 # %%
