@@ -45,6 +45,8 @@ KINDS = {
         *("wrong associations, %", "improvement, %"),
     ),
 }
+# How long a notebook takes to read
+TO_READ = re.compile(r"\*\*Study minutes:\*\* (\d+)")
 # Notebooks with this number or a higher one are reports and the glossary
 FIRST_REPORT = 90
 
@@ -126,25 +128,33 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def notebook_table(numbers: range) -> str:
-    """Build the table of the notebooks with these numbers, each with its title and its minutes.
+    """Build the table of the chapters with these numbers: title, appendix, minutes.
 
     Raises
     ------
     ValueError
         A notebook does not state its title and its minutes.
     """
+    paths = sorted(grid.NOTEBOOKS.glob("[0-9]*.ipynb"))
+    appendices = {path.name[:2]: path for path in paths if path.name[2] != "_"}
     rows = []
-    for path in sorted(grid.NOTEBOOKS.glob("[0-9]*.ipynb")):
-        if int(path.name[:2]) not in numbers:
+    for path in paths:
+        if int(path.name[:2]) not in numbers or path in appendices.values():
             continue
         cells = notebooks.read_notebook(path).tree["cells"]
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-        title, minutes = TITLE.search(text), MINUTES.search(text)
-        if title is None or (minutes is None and any(c["cell_type"] == "code" for c in cells)):
+        title, to_run, to_read = (found.search(text) for found in (TITLE, MINUTES, TO_READ))
+        if title is None or (to_run is None and any(c["cell_type"] == "code" for c in cells)):
             raise ValueError(f"{path.name} does not state its title and its minutes")
-        link = f"[{path.stem}](notebooks/{path.name})"
-        rows.append((link, title.group(1), "" if minutes is None else minutes.group(2)))
-    return markdown(("notebook", "what it shows", "minutes"), rows)
+        number = path.name[:2]
+        row = [f"[{number} {title[1]}](notebooks/{path.name})"]
+        row += [to_read[1] if to_read else "", to_run[2] if to_run else ""]
+        own = appendices.get(number)
+        rows.append([*row, f"[{own.name[:3]}](notebooks/{own.name})" if own else ""])
+    heads = ["notebook", "minutes to read", "minutes to run"]
+    if any(row[-1] for row in rows):
+        return markdown([*heads, "its appendix, for those who doubt it"], rows)
+    return markdown(heads, [row[:-1] for row in rows])
 
 
 def results_table(paper: str, results: Results, committed: Sequence[Record]) -> str:

@@ -23,7 +23,7 @@
 #
 # **Before this:** [00 Start here](00_start_here.ipynb).
 #
-# **Study minutes:** 14. **Minutes on two cores:** 0.5
+# **Study minutes:** 15. **Minutes on two cores:** 0.5
 #
 # **Paper.** H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas, *Communication-Efficient
 # Learning of Deep Networks from Decentralized Data*, AISTATS 2017.

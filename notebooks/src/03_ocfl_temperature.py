@@ -28,7 +28,7 @@
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb) and
 # [02 When clients disagree](02_when_clients_disagree.ipynb).
 #
-# **Study minutes:** 14. **Minutes on two cores:** 0.5
+# **Study minutes:** 15. **Minutes on two cores:** 0.5
 #
 # **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustered Federated Learning*, IEEE BigData 2024, and
 # its extended version, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic Assumption*. Clustering-agnostic
