@@ -45,5 +45,5 @@ def proximal_training(server: Server, mu: float, squared: bool = True) -> LocalT
     """
     if not mu:
         return None
-    penalty = "proximal" if squared else "norms"
-    return dataclasses.replace(server.training, penalty=penalty, strength=mu)
+    training = dataclasses.replace(server.training, penalty="proximal", strength=mu)
+    return training if squared else dataclasses.replace(training, penalty="norms")
