@@ -84,16 +84,15 @@ function arrive(round) {
   show(rounds.length, before);
 }
 
-/** Split by hand in the round that is shown. */
+/** Split by hand in the round that is shown, and pause to look at it. */
 async function splitByHand() {
-  if (busy) return;
-  const own = version;
-  busy = true;
-  element("state").textContent = `You split in round ${shown}. The clusters’ models train from there …`;
-  const found = await ask("split", shown);
+  const own = version, from = shown;
+  setPlaying(false);
+  element("state").textContent = `You split in round ${from}. The clusters’ models train from there …`;
+  const found = await ask("split", from);
   if (own !== version) return;
-  [busy, hand] = [false, found];
-  show(shown);
+  hand = found;
+  show(from);
 }
 
 /** @param {boolean} on */
