@@ -2,61 +2,163 @@
 
 import json
 import re
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.cluster import hierarchy
+from sklearn.metrics import adjusted_rand_score
 
-from cflkit import clustering, metrics
+from cflkit import clustering
 from cflkit.methods import emd_cfl, fedcref
 from cflkit.methods.fedcref_measures import wrong_share
 from cflkit.reproduce.papers.emd_cfl import working_range
 
-ROOT = Path(__file__).parents[1]
-EXPLORERS = ROOT / "notebooks" / "src" / "play" / "explorers"
-DATA = json.loads((EXPLORERS / "data.json").read_text())
-OLDER, EMD, FEDCREF = DATA["older_rules"], DATA["emd_cfl"], DATA["fedcref"]
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+EXPLORERS = NOTEBOOKS / "src" / "play" / "explorers"
+DATA = json.loads((EXPLORERS / "data.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
 def js():
-    """A function that calls one of ``maths.js``."""
-    context = pytest.importorskip("py_mini_racer").MiniRacer()
-    context.eval(re.sub(r"^export ", "", (EXPLORERS / "maths.js").read_text(), flags=re.M))
-    return lambda name, *given: json.loads(
-        context.eval(f"JSON.stringify({name}({', '.join(map(json.dumps, given))}))")
+    """Evaluate an expression in which the functions of ``maths.js`` and the given names are."""
+    mini_racer = pytest.importorskip(
+        "py_mini_racer", reason="no JavaScript: pip install mini-racer"
     )
+    engine = mini_racer.MiniRacer()
+    source = (EXPLORERS / "maths.js").read_text(encoding="utf-8")
+    engine.eval(re.sub(r"^export ", "", source, flags=re.M))
+
+    def evaluate(expression, **names):
+        call = f"(({', '.join(names)}) => {expression})(...{json.dumps([*names.values()])})"
+        return json.loads(engine.eval(f"JSON.stringify({call})"))
+
+    return evaluate
 
 
 def square(above, m):
-    """Return the symmetric matrix of what is above its diagonal."""
+    """Make the symmetric matrix of what is above its diagonal."""
     matrix = np.zeros((m, m))
     matrix[np.triu_indices(m, 1)] = np.array(above) * DATA["unit"]
     return matrix + matrix.T
 
 
-def same_groups(first, second):
-    return metrics.agreement(first, second)["ari"] == 1
+def steps(low, high, step):
+    return [round(low + step * k, 6) for k in range(round((high - low) / step) + 1)]
 
 
-def test_a_cut_leaves_the_clusters_of_the_package_in_each_round_at_each_height(js):
-    truth = OLDER["truth"]
-    for above in OLDER["briggs"]["rounds"]:
-        gamma = square(above, 20)
-        assert np.array_equal(js("square", above, 20, DATA["unit"]), gamma)
-        joins = js("linkage", gamma.tolist())
-        assert np.allclose([join["height"] for join in joins], clustering.merge_heights(gamma))
-        cuts = [round(0.05 + 0.01 * step, 2) for step in range(106)]
-        ours = js(f"((joins, cuts) => cuts.map((cut) => cutAt(joins, cut)))", joins, cuts)
-        for cut, found in zip(cuts, ours, strict=True):
-            labels = clustering.make("agglomerative", threshold=cut).fit_predict(gamma)
-            assert found == labels.tolist(), cut
-        low, high = js("rightHeights", joins, truth) or (np.nan, np.nan)
-        right = [same_groups(truth, found) for found in ours]
-        assert right == [bool(low < cut <= high) for cut in cuts]
-        order = js("leaves", joins)
-        assert sorted(order) == list(range(20))
-        assert all(np.ptp(np.flatnonzero(np.isin(order, np.flatnonzero(np.array(found) == k))))
-                   == found.count(k) - 1 for found in ours for k in set(found))
+def same(truth, found):
+    return adjusted_rand_score(truth, found) == 1
+
+
+@pytest.mark.parametrize("round", range(20))
+def test_each_cut_leaves_the_clusters_of_the_package(js, round):
+    truth, above = DATA["older_rules"]["truth"], DATA["older_rules"]["briggs"]["rounds"][round]
+    gamma, cuts = square(above, 20), steps(0.05, 1.1, 0.01)
+    assert np.array_equal(js("square(above, 20, unit)", above=above, unit=DATA["unit"]), gamma)
+    joins = js("linkage(gamma)", gamma=gamma.tolist())
+    assert np.allclose([one["height"] for one in joins], clustering.merge_heights(gamma))
+    ours = js("cuts.map((cut) => cutAt(joins, cut))", cuts=cuts, joins=joins)
+    theirs = [clustering.make("agglomerative", threshold=cut).fit_predict(gamma) for cut in cuts]
+    assert ours == [labels.tolist() for labels in theirs]
+    low, high = js("rightHeights(joins, truth)", joins=joins, truth=truth) or (9, 9)
+    assert [low < cut <= high for cut in cuts] == [same(truth, labels) for labels in theirs]
+    order = js("leaves(joins)", joins=joins)  # in which each cluster must be in one piece
+    assert sorted(order) == list(range(20))
+    places = np.argsort(order)
+    for labels in theirs:
+        assert all(np.ptp(places[labels == k]) < (labels == k).sum() for k in set(labels.tolist()))
+
+
+def test_sattlers_first_split_is_the_first_round_that_meets_both_conditions(js):
+    for rate in DATA["older_rules"]["sattler"]["rates"]:
+        norms = np.array(rate["norms"]) * DATA["unit"]
+        eps = steps(0.02, 2.1, 0.04)
+        ours = js(
+            "eps.map((one) => eps.map((other) => firstSplit(norms, one, other)))",
+            eps=eps,
+            norms=norms.tolist(),
+        )
+        mean, longest = norms.T
+        for one, row in zip(eps, ours, strict=True):
+            for other, first in zip(eps, row, strict=True):
+                met = np.flatnonzero((mean < one) & (longest > other))
+                assert first == (met[0] if len(met) else -1)
+        assert all(set(halves) == {"0", "1"} and len(halves) == 20 for halves in rate["halves"])
+
+
+@pytest.mark.parametrize("scene", ["poisoned", "quarter-turn", "four"])
+def test_each_epsilon_joins_the_clients_of_the_package(js, scene):
+    truth = DATA["emd_cfl"]["scenes"][scene]["truth"]
+    scores = np.array(DATA["emd_cfl"]["scenes"][scene]["scores"]) * DATA["unit"]
+    pair = js("larger(scores)", scores=scores.tolist())
+    epsilons = steps(0, 0.3, 0.002)
+    ours = js("epsilons.map((one) => neighbourhoods(pair, one))", epsilons=epsilons, pair=pair)
+    near = [emd_cfl.agreements(scores, epsilon) for epsilon in epsilons]
+    theirs = [emd_cfl.neighbourhoods_of(agree)[0].tolist() for agree in near]
+    assert ours == theirs
+    low, high = js("workingRange(pair, truth)", pair=pair, truth=truth)
+    assert (low, high) == working_range(scores, truth)
+    assert [low < one <= high for one in epsilons] == [same(truth, labels) for labels in theirs]
+
+
+def test_each_threshold_associates_the_piles_of_the_package(js):
+    owner, classes = (np.array(DATA["fedcref"][name]) for name in ("owner", "classes"))
+    far, thetas = square(DATA["fedcref"]["far"], len(owner)), steps(0.15, 0.75, 0.005)
+    ours = js(
+        "thetas.map((theta) => { const edges = associated(far, owner, theta);"
+        " return { edges, ...counted(classes, edges) }; })",
+        thetas=thetas,
+        far=far.tolist(),
+        owner=owner.tolist(),
+        classes=classes.tolist(),
+    )
+    for theta, found in zip(thetas, ours, strict=True):
+        edges = (far <= theta) & (owner[:, None] != owner)  # as `FedCRef.associated`
+        assert found["edges"] == np.argwhere(np.triu(edges)).tolist()
+        communities, isolated = fedcref.communities_of(edges)
+        assert (found["communities"], found["isolated"]) == (len(communities), isolated)
+        share = found["wrong"] / max(1, len(found["edges"]))
+        assert share == pytest.approx(wrong_share(edges, classes))
+
+
+def test_agreement_and_exact_clusters_of_random_groupings(js):
+    random = np.random.default_rng(0)
+    for m in (2, 5, 20):
+        for _ in range(50):
+            truth, found = random.integers(0, random.integers(1, m + 1), (2, m)).tolist()
+            names = {"truth": truth, "found": found}
+            assert js("ari(truth, found)", **names) == pytest.approx(
+                adjusted_rand_score(truth, found)
+            )
+            groups = [np.flatnonzero(np.array(truth) == g).tolist() for g in truth]
+            clusters = [np.flatnonzero(np.array(found) == k).tolist() for k in found]
+            whole = [t if a == b else -1 for t, a, b in zip(truth, groups, clusters, strict=True)]
+            assert js("exact(truth, found)", **names) == whole
+
+
+def test_mixing_matrices_have_rows_of_one_and_foreign_shares_as_in_the_lesson(js):
+    truth = np.array(DATA["mixing"]["truth"])
+    for method in DATA["mixing"]["methods"]:
+        for folded in method["rounds"]:
+            matrix = np.array(js("unfold(folded)", folded=folded))
+            assert matrix.shape == (20, 20) and np.allclose(matrix.sum(axis=1), 1, atol=0.01)
+            share = 1 - (matrix * (truth[:, None] == truth)).sum(axis=1).mean()
+            ours = js("foreign(matrix, truth)", matrix=matrix.tolist(), truth=truth.tolist())
+            assert ours == pytest.approx(share, abs=0.01)
+
+
+def test_the_area_of_an_insertion_curve_is_that_of_the_trapezoids(js):
+    for one in DATA["insertion"]["maps"]:
+        curve = np.array(one["curve"]) * DATA["unit"]
+        assert sorted(one["order"]) == list(range(784))
+        for points in range(1, len(curve) + 1):
+            area = np.trapezoid(curve[:points]) / (len(curve) - 1)
+            ours = js("area(curve, points)", curve=curve.tolist(), points=points)
+            assert ours == pytest.approx(area)
+
+
+def test_the_data_are_small_and_the_lessons_of_the_links_exist():
+    assert (EXPLORERS / "data.json").stat().st_size <= 100_000
+    for module in EXPLORERS.glob("[0-9]*.js"):
+        [lesson] = re.findall(r'lesson: "(\w+)"', module.read_text(encoding="utf-8"))
+        assert (NOTEBOOKS / f"{lesson}.ipynb").exists()

@@ -4,10 +4,10 @@
 ``template.html``. The page needs no server and no network, so it also opens from the disk.
 
 The modules are plain ES modules. In the page they are scripts, without their ``import`` and
-``export``: ``engine.js`` and ``scenes.js`` run in the page, and with ``worker.js`` in a worker. Each
-module of ``explorers/`` whose name begins with the number of a lesson exports ``mount(element,
-data)``, with ``explorers/data.json`` as the data. It gets a section of its own, whose id is the
-file's name, in the order of the names. ``maths.js`` and ``draw.js`` are what they share.
+``export``: ``engine.js`` and ``scenes.js`` run in the page and in its worker. Each module of
+``explorers/`` whose name begins with the number of a lesson exports ``mount(element, data)``, with
+``explorers/data.json`` as the data. It gets a section of its own, whose id is the file's name, in
+the order of the names. ``maths.js`` and ``draw.js`` are what they share.
 """
 
 import json
@@ -58,9 +58,11 @@ def explorers() -> tuple[str, str]:
         f'mount(document.getElementById("{name}"), explorerData);\n}})();'
         for name in names
     )
-    read = 'const explorerData = JSON.parse(document.getElementById("explorer-data").textContent);\n'
+    read = (
+        'const explorerData = JSON.parse(document.getElementById("explorer-data").textContent);\n'
+    )
     shared = script("explorers/maths.js", "explorers/draw.js")
-    return sections, f"(() => {{\n{read}{shared}\n{calls}\n}})();"
+    return sections, f"(() => {{\n{read}\n{shared}\n{calls}\n}})();"
 
 
 def page() -> str:
@@ -74,7 +76,7 @@ def page() -> str:
         "data": data.read_text(encoding="utf-8") if data.exists() else "{}",
         "engine": script("engine.js", "scenes.js"),
         "worker": script("worker.js"),
-        "view": script("view.js") + calls,
+        "view": script("charts.js", "view.js") + calls,
     }
     template = (HERE / "template.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)

@@ -6,11 +6,11 @@
  * One model, clients alone and OCFL begin alike and see the same batches. The one model goes on
  * after OCFL has split, so that each round has its arrows, and a split by hand is possible in any.
  *
- * @typedef {import("./engine.js").Server} Server
  * @typedef {import("./engine.js").Vector} Vector
  * @typedef {{round: number, gamma: number[][], temperature: number, points: number[][],
- *   ocfl: number[] | null, fired: boolean, hand: number[] | null, ms: number,
- *   accuracy: {one: number, alone: number, groups: number, hand: number | null}}} Round
+ *   ocfl: number[] | null, fired: boolean, one: number, alone: number, groups: number,
+ *   hand: number | null, ms: number}} Round  with the mean accuracies of each way
+ * @typedef {{from: number, labels: number[], accuracies: number[]}} Hand  from a round on
  */
 import { accuracy, aggregate, averaged, cosineDivergence, localUpdates, setup, split, star, temperature } from "./engine.js";
 import { batchOrders, initialModel, makeClients } from "./scenes.js";
@@ -21,58 +21,63 @@ const TRAINING = { batch: 16, rate: 0.05, momentum: 0.9 };
 function federation(digits, setting) {
   const clients = makeClients(digits, setting), everyone = clients.map((_, i) => i);
   const together = everyone.map(() => 0), initial = initialModel(setting.seed);
-  let t = 0, one = initial, alone = everyone.map(() => initial);
-  let ocfl = setup(initial, clients.length);
-  /** @type {Server | null} The split by hand */
+  const ocfl = setup(initial, clients.length);
+  /** @type {import("./engine.js").Server | null} The split by hand */
   let hand = null;
-  /** @type {{gamma: number[][], updates: Vector[], before: Vector} | null} */
-  let last = null;
+  /** @type {Vector[]} The one model before each round */
+  const history = [initial];
+  let alone = everyone.map(() => initial);
   /** @type {number[][] | undefined} */
   let points;
 
-  const mean = (/** @type {Vector[]} */ models, /** @type {number[]} */ labels) =>
-    clients.reduce((sum, client, i) => sum + accuracy(models[labels[i]], client.test), 0) / clients.length;
+  /** @param {number} t @param {Vector[]} models @param {number[]} labels */
+  function moved(t, models, labels) {
+    const orders = clients.map(({ train }, i) => batchOrders(train.labels.length, setting.epochs, setting.seed, i, t));
+    return localUpdates(models, labels, clients, orders, TRAINING);
+  }
+
+  /** @param {Vector[]} models @param {number[]} labels */
+  function mean(models, labels) {
+    return clients.reduce((sum, client, i) => sum + accuracy(models[labels[i]], client.test), 0) / clients.length;
+  }
 
   /** @returns {Round} */
   function step() {
-    const began = performance.now(), round = t++;
-    const orders = clients.map((client, i) => batchOrders(client.train.labels.length, setting.epochs, setting.seed, i, round));
-    const moved = (/** @type {Vector[]} */ models, /** @type {number[]} */ labels) =>
-      localUpdates(models, labels, clients, orders, TRAINING);
-    const updates = moved([one], together), gamma = cosineDivergence(updates);
+    const began = performance.now(), t = history.length - 1, one = [history[t]];
+    const updates = moved(t, one, together), gamma = cosineDivergence(updates);
     points = star(gamma, points);
-    alone = averaged(alone, round ? moved(alone, everyone) : updates, everyone);
+    alone = averaged(alone, t ? moved(t, alone, everyone) : updates, everyone);
     const waited = !ocfl.clustered;
-    aggregate(ocfl, waited ? updates : moved(ocfl.models, ocfl.labels));
-    if (hand) hand.models = averaged(hand.models, moved(hand.models, hand.labels), hand.labels);
-    last = { gamma, updates, before: one };
-    one = averaged([one], updates, together)[0];
-    const single = mean([one], together);
+    aggregate(ocfl, waited ? updates : moved(t, ocfl.models, ocfl.labels));
+    if (hand) hand.models = averaged(hand.models, moved(t, hand.models, hand.labels), hand.labels);
+    const after = averaged(one, updates, together), single = mean(after, together);
+    history.push(after[0]);
     return {
-      round: t,
+      round: t + 1,
       gamma,
       points,
       temperature: temperature(gamma),
       ocfl: ocfl.clustered ? ocfl.labels : null,
       fired: waited && ocfl.clustered,
-      hand: hand && hand.labels,
-      accuracy: {
-        one: single,
-        alone: mean(alone, everyone),
-        groups: ocfl.clustered ? mean(ocfl.models, ocfl.labels) : single,
-        hand: hand && mean(hand.models, hand.labels),
-      },
+      one: single,
+      alone: mean(alone, everyone),
+      groups: ocfl.clustered ? mean(ocfl.models, ocfl.labels) : single,
+      hand: hand && mean(hand.models, hand.labels),
       ms: performance.now() - began,
     };
   }
 
-  /** Split the one model in the last round, as OCFL would if it fired there. */
-  function byHand() {
-    if (!last) return null;
-    hand = setup(last.before, clients.length);
-    split(hand, last.gamma);
-    hand.models = averaged(hand.models, last.updates, hand.labels);
-    return { labels: hand.labels, accuracy: mean(hand.models, hand.labels) };
+  /** Split the one model in a round, as OCFL would if it fired there. @param {number} from @returns {Hand} */
+  function byHand(from) {
+    const own = setup(history[from - 1], clients.length), accuracies = [];
+    for (let t = from - 1; t < history.length - 1; t++) {
+      const updates = moved(t, own.models, own.labels);
+      if (!own.clustered) split(own, cosineDivergence(updates));
+      own.models = averaged(own.models, updates, own.labels);
+      accuracies.push(mean(own.models, own.labels));
+    }
+    hand = own;
+    return { from, labels: own.labels, accuracies };
   }
 
   return { step, byHand };
@@ -82,8 +87,9 @@ function federation(digits, setting) {
 let running;
 /** @type {import("./scenes.js").Digits} */
 let digits;
-self.onmessage = ({ data: { kind, id, ...rest } }) => {
-  if (rest.digits) digits = rest.digits;
-  if (kind === "start") running = federation(digits, rest.setting);
-  self.postMessage({ kind, id, answer: kind === "split" ? running.byHand() : running.step() });
+self.onmessage = ({ data: { kind, id, value } }) => {
+  if (kind === "digits") digits = value;
+  if (kind === "start") running = federation(digits, value);
+  if (kind === "split") self.postMessage({ id, answer: running.byHand(value) });
+  if (kind === "start" || kind === "step") self.postMessage({ id, answer: running.step() });
 };

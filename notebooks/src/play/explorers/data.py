@@ -25,7 +25,7 @@ UNIT = 1e-4
 
 
 def lesson(name: str, until: str) -> dict[str, Any]:
-    """Execute the cells of a lesson until a name is there; of a cell with frames, what they need."""
+    """Execute the cells of a lesson until a name is there; figures are not drawn."""
     names: dict[str, Any] = {}
     for cell in jupytext.read(LESSONS / f"{name}.py").cells:
         if until in names:
