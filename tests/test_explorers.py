@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score, completeness_score, homogeneity_score
 
 from cflkit import clustering
 from cflkit.methods import emd_cfl, fedcref
@@ -134,6 +134,9 @@ def test_agreement_and_exact_clusters_of_random_groupings(js):
             clusters = [np.flatnonzero(np.array(found) == k).tolist() for k in found]
             whole = [t if a == b else -1 for t, a, b in zip(truth, groups, clusters, strict=True)]
             assert js("exact(truth, found)", **names) == whole
+            wrong = js("faults(truth, found)", **names)
+            assert wrong["merged"] == (homogeneity_score(truth, found) < 1 - 1e-9)
+            assert wrong["splintered"] == (completeness_score(truth, found) < 1 - 1e-9)
 
 
 def test_mixing_matrices_have_rows_of_one_and_foreign_shares_as_in_the_lesson(js):

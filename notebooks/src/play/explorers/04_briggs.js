@@ -1,4 +1,4 @@
-import { ari, cutAt, exact, leaves, linkage, rightHeights, square } from "./maths.js";
+import { ari, cutAt, exact, faults, leaves, linkage, rightHeights, square } from "./maths.js";
 import { colour, draggable, drawn, explorer, line, path, slider, svg, tag, turnedSeven, words } from "./draw.js";
 
 const [TOP, HEIGHT, LEFT, RIGHT, HIGHEST] = [14, 270, 34, 62, 1.1];
@@ -32,7 +32,9 @@ export function mount(element, data) {
     const right = rightHeights(joins, truth);
     const count = Math.max(...found) + 1;
     const score = ari(truth, found);
-    const verdict = score === 1 ? "These are the four groups." : count > 4 ? "Too low: splinters." : "Too high: groups merge.";
+    const { merged, splintered } = faults(truth, found);
+    const verdict = merged && splintered ? "Some groups merge while others are in splinters."
+      : merged ? "Too high: groups merge." : splintered ? "Too low: groups are in splinters." : "These are the four groups.";
     say(`Round ${round.value}, cut at ${cut.value.toFixed(2)}: <b>${count} cluster${count > 1 ? "s" : ""}</b>, ARI ${score.toFixed(2)}
       (1 means as the groups). ${verdict}`);
     const step = (width - LEFT - RIGHT) / order.length;
@@ -69,7 +71,7 @@ export function mount(element, data) {
       const joined = place + 1 < order.length && found[order[place + 1]] === found[client];
       const from = place && found[order[place - 1]] === found[client] ? x1 - step / 2 : x1 - step / 2 + 2;
       return turnedSeven(x1, y(0) + 17, truth[client]) +
-        line(from, y(0) + 37, joined ? x1 + step / 2 : x1 + step / 2 - 2, y(0) + 37, `bar ${looks}`);
+        line(from, y(0) + 37, joined ? x1 + step / 2 + 0.5 : x1 + step / 2 - 2, y(0) + 37, `bar ${looks}`);
     }).join("");
   }
   function knife(width) {

@@ -10,12 +10,13 @@ export function mount(element, data) {
     ({ lr, halves, norms: norms.map((both) => both.map((norm) => norm * data.unit)) }));
   const rounds = rates[0].norms.length;
   const { controls, picture, say } = explorer(element, {
-    question: "When have clients stopped to agree?",
+    question: "When is one model no longer enough?",
     answer: `Sattler’s rule looks at two lengths. If the mean of all updates is short, but a single update is still long, then clients
       pull in different directions, and the server splits them in two. But how short is short? Clients that take smaller steps
       need other thresholds.`,
     key: `The same clients twice, with a larger and a smaller learning rate (the size of a client’s steps). In shaded rounds both conditions
-      hold. Each 7 is a client, turned as its group turns its digits.`,
+      hold. Each 7 is a client, turned as its group turns its
+      digits, and each bar a cluster.`,
     lesson: "04_sattler_and_briggs",
     link: "Lesson 04: Sattler’s two conditions.",
   });
@@ -45,11 +46,13 @@ export function mount(element, data) {
     const y = (length) => TOP + HEIGHT * (1 - length / LONGEST);
     const band = (x(1) - x(0)) / 2;
     const shaded = norms.map(([mean, longest], t) => (mean < eps1.value && longest > eps2.value
-      ? tag("rect", { x: x(t) - band, y: TOP, width: 2 * band + 0.5, height: HEIGHT, class: t === split ? "band now" : "band" }) : ""));
+      ? tag("rect", { x: x(t) - band, y: TOP, width: 2 * band, height: HEIGHT, class: t === split ? "band now" : "band" }) : ""));
     const ticks = [0, 1, 2].map((at) => words(LEFT - 8, y(at) + 4, at, "end muted") + line(LEFT, y(at), width - 8, y(at), "axis"));
     const curve = (which, looks) => path(norms.map((both, t) => [x(t), y(both[which])]), `curve ${looks}`) +
       norms.map((both, t) => tag("circle", { cx: x(t), cy: y(both[which]), r: 2.5, class: `dot ${looks}` })).join("");
-    const named = (which, name, at, up) => words(x(at), y(norms[at][which]) + up, name, "middle halo");
+    const near = (which) => norms.slice(10, 15).map((both) => y(both[which]));
+    const below = Math.max(...near(0)) + 19;
+    const meanLabel = below < y(0) - 4 ? below : Math.min(...near(0)) - 6;
     const threshold = (name, value, label) =>
       line(LEFT, y(value), width - 8, y(value), `knife ${name}`) +
       tag("circle", { cx: LEFT, cy: y(value), r: 7, class: "grip" }) +
@@ -57,19 +60,23 @@ export function mount(element, data) {
       tag("rect", { x: LEFT - 14, y: y(value) - 12, width: width - LEFT, height: 24, class: "handle", "data-handle": name + y0 });
     return tag("g", { transform: `translate(${x0} ${y0})` }, [
       words(0, 14, `learning rate ${lr}`, "start strong"), shaded.join(""), ticks.join(""),
-      curve(1, "long"), curve(0, "short"), named(1, "longest update", 12, -10), named(0, "mean update", 12, -10),
+      curve(1, "long"), curve(0, "short"), words(x(12), Math.min(...near(1)) - 9, "longest update", "middle halo"), words(x(12), meanLabel, "mean update", "middle halo"),
       threshold("eps1", eps1.value, "ε₁"), threshold("eps2", eps2.value, "ε₂"),
       [1, 5, 10, 15, 20].map((t) => words(x(t - 1), TOP + HEIGHT + 17, t === 1 ? "round 1" : t, "middle muted")).join(""),
       sides(halves[split], split, width),
     ].join(""));
   }
   function sides(half, split, width) {
-    const at = TOP + HEIGHT + 44;
-    if (!half) return words(LEFT, at + 4, "All 20 clients stay in one cluster.", "start muted");
-    return ["0", "1"].map((side, k) => {
-      const members = truth.filter((_, i) => half[i] === side);
-      return words(LEFT - 2, at + 4 + 26 * k, k ? "and" : `round ${split + 1}:`, "start muted") +
-        members.map((group, i) => turnedSeven(LEFT + 74 + i * Math.min(17, (width - LEFT - 90) / 10), at + 26 * k, group)).join("");
-    }).join("");
+    const at = TOP + HEIGHT + 48;
+    const step = Math.min(18, (width - LEFT - 20) / truth.length);
+    let x = LEFT;
+    const clusters = (half ? ["0", "1"] : [undefined]).map((side) => {
+      const members = truth.filter((_, i) => half?.[i] === side);
+      const from = x;
+      const signs = members.map((group) => turnedSeven((x += step) - step / 2, at + 20, group));
+      x += 12;
+      return signs.join("") + line(from, at + 38, x - 12, at + 38, "bar grey");
+    });
+    return words(LEFT, at, half ? `The two halves of round ${split + 1}` : "One cluster, to the end", "start muted") + clusters.join("");
   }
 }

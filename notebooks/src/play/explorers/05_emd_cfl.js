@@ -1,7 +1,7 @@
-import { ari, exact, larger, neighbourhoods, workingRange } from "./maths.js";
+import { ari, exact, faults, larger, neighbourhoods, workingRange } from "./maths.js";
 import { choice, colour, draggable, drawn, explorer, line, slider, svg, tag, turnedSeven, words } from "./draw.js";
 
-const MOST = 0.32; // the right end of the axis
+const [LEAST, MOST] = [-0.02, 0.36]; // the ends of the axis
 const SCENES = [
   { name: "poisoned", label: "Clean, poisoned, turned", signs: ["clean", "poisoned", "turned"] },
   { name: "quarter-turn", label: "0° and 90°", signs: ["turned by 0°", "turned by 90°"] },
@@ -31,7 +31,7 @@ export function mount(element, data) {
   const eps = slider(controls, { label: "Threshold ε", min: 0, max: 0.3, step: 0.002, value: epsilon, show: (v) => v.toFixed(3) }, redraw);
   let scale = { left: 0, span: 1 };
   draggable(picture, (_, x) => {
-    eps.value = Math.min(0.3, Math.max(0, ((x - scale.left) / scale.span) * MOST));
+    eps.value = Math.min(0.3, Math.max(0, LEAST + ((x - scale.left) / scale.span) * (MOST - LEAST)));
   });
   const again = drawn(picture, (width) => {
     const { truth, pair, right, signs } = all[scene.value];
@@ -43,7 +43,10 @@ export function mount(element, data) {
     const range = low < high
       ? `Every ε from ${low.toFixed(3)} to ${high.toFixed(3)} finds the groups.`
       : `No ε finds the groups: the largest score within a group is ${low.toFixed(3)}, and the smallest between two is ${high.toFixed(3)}.`;
-    say(`ε = ${eps.value.toFixed(3)}: <b>${count} cluster${count > 1 ? "s" : ""}</b>, ARI ${score.toFixed(2)}. ${range}`);
+    const { merged, splintered } = faults(truth, found);
+    const verdict = merged && splintered ? "Some groups merge while others are in splinters."
+      : merged ? "Groups merge." : splintered ? "Groups are in splinters." : "These are the groups.";
+    say(`ε = ${eps.value.toFixed(3)}: <b>${count} cluster${count > 1 ? "s" : ""}</b>, ARI ${score.toFixed(2)}. ${verdict} ${range}`);
     const radius = Math.min(118, width / 2 - 60);
     const [middle, tall] = [width / 2, 2 * radius + 74];
     const gap = 0.55; // between groups, in places on the circle
@@ -79,12 +82,13 @@ export function mount(element, data) {
     }).join("");
   }
   function strip(pair, truth, [low, high], width, top) {
-    const left = width < 560 ? 8 : 116;
+    const narrow = width < 560;
+    const left = narrow ? 8 : 116;
     scale = { left, span: width - left - 16 };
-    const x = (score) => left + (scale.span * Math.min(Math.max(score, 0), MOST)) / MOST;
+    const x = (score) => left + (scale.span * (Math.min(Math.max(score, LEAST), MOST) - LEAST)) / (MOST - LEAST);
     const rows = [["within a group", true, top + 34], ["between groups", false, top + 68]];
     const dots = rows.map(([label, same, y]) =>
-      words(left < 20 ? left : left - 12, left < 20 ? y - 11 : y + 4, label, `${left < 20 ? "start" : "end"} muted`) + line(left, y, width - 16, y, "axis") +
+      (narrow ? words(width - 16, y - 9, label, "end muted") : words(left - 12, y + 4, label, "end muted")) + line(left, y, width - 16, y, "axis") +
       pair.flatMap((row, i) => row.map((score, j) => (i < j && (truth[i] === truth[j]) === same
         ? tag("circle", { cx: x(score), cy: y, r: 4, class: score < eps.value ? "pair joined" : "pair" }) : ""))).join("")).join("");
     const band = low < high

@@ -19,7 +19,7 @@ export function mount(element, data) {
       images. Two piles are joined if their networks make nearly the same errors. Too strict, and piles stay alone; too loose,
       and digits flow together.`,
     key: `Each dot is a pile of one client, and each ring a digit, which the method does not know. A hollow dot has no line. Thin lines
-      join piles of one digit; thick dark lines are wrong.`,
+      join piles of one digit; thick lines are wrong.`,
     lesson: "06_fedcref",
     link: "Lesson 06: how errors are compared.",
   });
@@ -78,7 +78,7 @@ export function mount(element, data) {
       [0.2, 0.3, 0.4, 0.5, 0.6, 0.7].map((at) => words(x(at), y(0) + 18, at, "middle muted")).join("") +
       line(left, y(digits.length), right, y(digits.length), "truth") + words(right, y(digits.length) - 6, `${digits.length} digits`, "end muted halo") +
       curve("isolated", "long") + curve("communities", "short") +
-      words(x(0.265), y(27), "piles alone", "start muted halo") + words(x(0.2) , y(5), "communities", "end halo", { dx: 60 }) +
+      words(x(0.3), y(24), "piles alone", "start muted") + words(x(0.61), y(6), "communities") +
       line(knife, top, knife, y(0), "knife") + dot(here.isolated, "long") + dot(here.communities, "short") +
       tag("circle", { cx: knife, cy: y(0), r: 7, class: "grip" }) + words(knife, top - 8, `ϑ ${theta.value.toFixed(2)}`, "middle accent strong") +
       tag("rect", { x: knife - 18, y: top, width: 36, height: height + 12, class: "handle sideways", "data-handle": "theta" });

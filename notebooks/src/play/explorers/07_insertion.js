@@ -5,7 +5,7 @@ const SIDE = 28;
 const NAMES = {
   GradCAM: ["GradCAM", "asks the model"],
   noise: ["Noise", "random numbers"],
-  brightness: ["Brightness", "asks nobody"],
+  brightness: ["Brightness", "the image itself"],
 };
 
 /** Insertion curves of three maps of one image, drawn step by step. */
@@ -41,7 +41,7 @@ export function mount(element, data) {
     const size = narrow ? 84 : 112;
     const tall = size + 34;
     return svg(width, 3 * tall + 26, `Three curves of probability, up to ${pixels(at)} pixels.`,
-      all.map((map, k) => row(map, at, areas[k], k * tall, size, width)).join("") + foot(3 * tall, size, width));
+      all.map((map, k) => row(map, at, areas[k], k * tall, size, width)).join("") + foot(3 * tall + 12, size, width));
   });
 
   function row({ name, order, heat, curve }, at, score, y0, size, width) {
@@ -63,7 +63,10 @@ export function mount(element, data) {
       words(x(steps) - 4, y(0) - 10, `area ${score}`, "end strong halo");
   }
   function foot(y, size, width) {
-    return words(2 * size + 46, y + 12, "black", "start muted") + words(width - 10, y + 12, "whole image", "end muted");
+    const left = 2 * size + 46;
+    return words(size / 2, y, "map", "middle muted") + words(1.5 * size + 10, y, "put back", "middle muted") +
+      words(left, y, "black", "start muted") + words(width - 10, y, "all pixels", "end muted") +
+      (width < 560 ? "" : words((left + width - 10) / 2, y, `probability of a ${digit}, as pixels come back`, "middle muted"));
   }
 }
 

@@ -55,7 +55,7 @@ export function explorer(element, { question, answer, key, lesson, link }) {
   return {
     controls: element.querySelector(".controls"),
     picture: element.querySelector(".picture"),
-    say: (sentence) => { state.innerHTML = sentence; },
+    say: (sentence) => { if (state.innerHTML !== sentence) state.innerHTML = sentence; },
   };
 }
 
@@ -92,13 +92,14 @@ export function slider(controls, { label, min, max, step, value, show = String }
  * @param {string} label
  * @param {string[]} options
  * @param {() => void} changed
+ * @param {number} first the place of the one that is pressed at first
  * @returns {{value: number}} the place of the pressed one
  */
-export function choice(controls, label, options, changed) {
+export function choice(controls, label, options, changed, first = 0) {
   const whole = document.createElement("fieldset");
   const name = label.replace(/\W/g, "");
   whole.innerHTML = `<legend>${label}</legend>` + options.map((option, k) =>
-    `<label><input type="radio" name="${name}" value="${k}"${k ? "" : " checked"}><span>${option}</span></label>`).join("");
+    `<label><input type="radio" name="${name}" value="${k}"${k === first ? " checked" : ""}><span>${option}</span></label>`).join("");
   whole.addEventListener("change", changed);
   controls.append(whole);
   return { get value() { return Number(whole.querySelector(":checked").value); } };
@@ -112,7 +113,7 @@ export function choice(controls, label, options, changed) {
  */
 export function drawn(picture, draw) {
   const again = () => { if (picture.clientWidth) picture.innerHTML = draw(picture.clientWidth); };
-  new ResizeObserver(again).observe(picture);
+  new ResizeObserver(() => requestAnimationFrame(again)).observe(picture);
   return again;
 }
 

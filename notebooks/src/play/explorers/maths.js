@@ -92,6 +92,12 @@ export function exact(truth, found) {
     truth.every((other, j) => (other === group) === (found[j] === found[i])) ? group : -1);
 }
 
+/** Say what is wrong with clusters: whether some hold clients of two groups, and some not all of one. */
+export function faults(truth, found) {
+  const some = (wrong) => truth.some((_, i) => truth.some((__, j) => wrong(truth[i] === truth[j], found[i] === found[j])));
+  return { merged: some((group, cluster) => cluster && !group), splintered: some((group, cluster) => group && !cluster) };
+}
+
 /** The heights between which a cut finds exactly the groups, or null if no cut does. */
 export function rightHeights(joins, truth) {
   const heights = joins.map((join) => join.height);
