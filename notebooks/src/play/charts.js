@@ -34,7 +34,7 @@ export function colour(cluster) {
  * @param {number[][]} points @param {number[]} truth @param {number[] | null} found
  */
 export function drawStar(points, truth, found) {
-  const rings = [0.4, 0.8].map((r) => tag("circle", { r: r * 100, class: "ring" })).join("");
+  const rings = [0.5, 1].map((r) => tag("circle", { r: r * 100, class: "ring" })).join("");
   const arrows = points.map(([x, y], i) => {
     const [u, v] = [x * 100, -y * 100];
     return tag("g", { fill: colour(found?.[i]), stroke: colour(found?.[i]) },
@@ -86,7 +86,7 @@ export function drawGamma(gamma, found) {
  */
 export function drawCurves(svg, series, rounds, range, words, { shown, rings = [] }) {
   const [, , width, height] = svg.getAttribute("viewBox")?.split(" ").map(Number) ?? [];
-  const [left, right, top, bottom] = [38, width - 118, 10, height - 24];
+  const [left, right, top, bottom] = [44, width - 104, 12, height - 24];
   const x = (/** @type {number} */ round) => left + ((round - 1) / (rounds - 1)) * (right - left);
   const y = (/** @type {number} */ value) => bottom - ((value - range[0]) / (range[1] - range[0])) * (bottom - top);
   const text = (/** @type {number} */ u, /** @type {number} */ v, /** @type {string} */ inside, /** @type {string} */ look) =>
@@ -103,9 +103,9 @@ export function drawCurves(svg, series, rounds, range, words, { shown, rings = [
     if (!points.length) continue;
     const path = points.map(([u, v], k) => `${k ? "L" : "M"}${u.toFixed(1)},${v.toFixed(1)}`).join("");
     parts.push(tag("path", { d: path, class: `curve ${look}` }));
-    const last = Number(values[values.length - 1]), [u, v] = points[points.length - 1];
+    const last = values[values.length - 1], [u, v] = points[points.length - 1];
     parts.push(tag("circle", { cx: u, cy: v, r: 3.2, class: `dot ${look}` }));
-    ends.push({ u, v, at: v, inside: `${name} ${words(last)}`, look });
+    if (last !== null) ends.push({ u, v, at: v, inside: `${name} ${words(last)}`, look });
   }
   // Names that would lie on each other move apart
   ends.sort((one, other) => one.v - other.v);
@@ -114,7 +114,8 @@ export function drawCurves(svg, series, rounds, range, words, { shown, rings = [
   for (const { u, at, inside, look } of ends) parts.push(text(u + 9, at - over + 4, inside, `name ${look}`));
   for (const { round, value, words: inside, look } of rings) {
     parts.push(tag("circle", { cx: x(round), cy: y(value), r: 8, class: `trigger ${look}` }));
-    if (inside) parts.push(text(x(round), y(value) + (y(value) > height / 2 ? -14 : 24), inside, `name middle ${look}`));
+    // Beside the curve, which falls before the trigger and rises after it
+    parts.push(text(x(round) + 10, y(value) + (look === "hand" ? -8 : 17), inside, `name ${look}`));
   }
   svg.innerHTML = parts.join("");
 }

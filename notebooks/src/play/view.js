@@ -89,6 +89,7 @@ async function splitByHand() {
   if (busy) return;
   const own = version;
   busy = true;
+  element("state").textContent = `You split in round ${shown}. The clusters’ models train from there …`;
   const found = await ask("split", shown);
   if (own !== version) return;
   [busy, hand] = [false, found];
@@ -137,7 +138,7 @@ function show(round, before) {
   const review = element("review");
   [review.max, review.value, review.disabled] = [rounds.length, round, rounds.length < 2];
   element("reviewed").textContent = `${round} of ${rounds.length}`;
-  const kept = rounds[round - 1].ocfl && !rounds[round - 1].fired;
+  const { ocfl, fired } = rounds[round - 1], kept = ocfl && !fired && clustering(ocfl).count > 1;
   element("which").textContent = kept ? "of the one model, had the server kept it" : "where each client pulls the one model";
   clients.forEach((_, i) => element(`client-${i}`).style.setProperty("--own", found ? colour(found[i]) : "var(--line)"));
   tell();
@@ -162,7 +163,7 @@ function drawBothCurves() {
   drawCurves(element("accuracy"), [
     { name: "one model", values: values("one"), look: "one" },
     { name: "alone", values: values("alone"), look: "alone" },
-    ...(fired ? [{ name: "groups", values: values("groups").map((v, t) => (t + 1 < fired.round ? null : v)), look: "main" }] : []),
+    ...(fired?.ocfl && clustering(fired.ocfl).count > 1 ? [{ name: "groups", values: values("groups").map((v, t) => (t + 1 < fired.round ? null : v)), look: "main" }] : []),
     ...(hand ? [{ name: "your split", values: yours, look: "hand" }] : []),
   ], axis, [0, 1], percent, { shown });
 }
@@ -182,12 +183,11 @@ function drawClients() {
       <div class="cards">${cards.join("")}</div></div>`;
   }).join("");
   drawDigits();
-  element("legend").innerHTML = groups.length < 2 ? "" : "true group, which the server does not know: " + groups.map((_, g) =>
-    `<span class="key"><svg viewBox="-5 -5 10 10" aria-hidden="true">${tag("path", { d: MARKS[g], fill: "currentColor" })}</svg>${"ABCD"[g]}</span>`).join(" ");
+  element("unseen").textContent = "which the server never sees. ↺ turns a group’s images" + (groups.length === 3 ? "; drag or press a class to move it." : ".");
   const kinds = new Set(truth).size, many = ["one group", "two groups", "three groups", "four groups"][kinds - 1];
   element("story").textContent = `${clients.length} clients train one model to read digits. ` +
-    (kinds < 2 ? "They all hold the same kind of images. " : `They come in ${many} that need different models, but the server does not know that. `) +
-    "It sees only where each client pulls the model. In which round should it stop training one model for all?";
+    (kinds < 2 ? "They all hold the same kind of images" : `They come in ${many} that need different models`) +
+    ", but the server does not know that. It sees only where each client pulls the model. In which round should it stop training one model for all?";
 }
 
 /** Paint four digits of each client. */
@@ -264,7 +264,7 @@ element("gamma").onpointermove = (/** @type {PointerEvent} */ event) => {
   const { width, height } = element("gamma").getBoundingClientRect(), m = clients.length;
   const [i, j] = [Math.floor((event.offsetY / height) * m), Math.floor((event.offsetX / width) * m)];
   const distance = rounds[shown - 1]?.gamma[i]?.[j];
-  if (distance !== undefined) element("pair").textContent = `clients ${i + 1} and ${j + 1}: ${distance.toFixed(2)}`;
+  if (distance !== undefined) element("pair").textContent = `Clients ${i + 1} and ${j + 1}: ${distance.toFixed(2)}.`;
 };
 
 /** Give a class to another group; no group loses its last one. @param {number} label @param {number} from @param {number} to */
