@@ -46,6 +46,13 @@ def steps(low, high, step):
     return [round(low + step * k, 6) for k in range(round((high - low) / step) + 1)]
 
 
+def printed(lesson):
+    """Return what the cells of a committed lesson print."""
+    cells = json.loads((NOTEBOOKS / f"{lesson}.ipynb").read_text(encoding="utf-8"))["cells"]
+    outputs = [one for cell in cells for one in cell.get("outputs", ())]
+    return "".join(line for one in outputs for line in one.get("text", ()))
+
+
 def same(truth, found):
     return adjusted_rand_score(truth, found) == 1
 
@@ -124,7 +131,7 @@ def test_each_threshold_associates_the_piles_of_the_package(js):
 def test_agreement_and_exact_clusters_of_random_groupings(js):
     random = np.random.default_rng(0)
     for m in (2, 5, 20):
-        for _ in range(50):
+        for _ in range(15):
             truth, found = random.integers(0, random.integers(1, m + 1), (2, m)).tolist()
             names = {"truth": truth, "found": found}
             assert js("ari(truth, found)", **names) == pytest.approx(
@@ -158,6 +165,17 @@ def test_the_area_of_an_insertion_curve_is_that_of_the_trapezoids(js):
             area = np.trapezoid(curve[:points]) / (len(curve) - 1)
             ours = js("area(curve, points)", curve=curve.tolist(), points=points)
             assert ours == pytest.approx(area)
+
+
+def test_the_numbers_are_those_that_the_lessons_print(js):
+    older, truth = printed("04_sattler_and_briggs"), DATA["older_rules"]["truth"]
+    for round in (3, 20):
+        gamma = square(DATA["older_rules"]["briggs"]["rounds"][round - 1], 20).tolist()
+        low, high = js("rightHeights(linkage(gamma), truth)", gamma=gamma, truth=truth)
+        assert f"round {round:2d}: right from {low:.2f} to {high:.2f}" in older
+    table = printed("09_a_map_of_the_methods")
+    for method in DATA["mixing"]["methods"]:
+        assert f"{method['name']:12s} {method['accuracy'][-1] * DATA['unit']:11.2f} " in table
 
 
 def test_the_data_are_small_and_the_lessons_of_the_links_exist():

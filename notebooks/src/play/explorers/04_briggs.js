@@ -71,7 +71,7 @@ export function mount(element, data) {
       const joined = place + 1 < order.length && found[order[place + 1]] === found[client];
       const from = place && found[order[place - 1]] === found[client] ? x1 - step / 2 : x1 - step / 2 + 2;
       return turnedSeven(x1, y(0) + 17, truth[client]) +
-        line(from, y(0) + 37, joined ? x1 + step / 2 + 0.5 : x1 + step / 2 - 2, y(0) + 37, `bar ${looks}`);
+        line(from, y(0) + 37, joined ? x1 + step / 2 + 0.5 : x1 + step / 2 - 2, y(0) + 37, `found ${looks}`);
     }).join("");
   }
   function knife(width) {

@@ -53,10 +53,12 @@ export function mount(element, data) {
     const near = (which) => norms.slice(10, 15).map((both) => y(both[which]));
     const below = Math.max(...near(0)) + 19;
     const meanLabel = below < y(0) - 4 ? below : Math.min(...near(0)) - 6;
+    const lower = eps1.value < eps2.value ? "ε₁" : "ε₂";
+    const close = Math.abs(eps1.value - eps2.value) < 0.18;
     const threshold = (name, value, label) =>
       line(LEFT, y(value), width - 8, y(value), `knife ${name}`) +
       tag("circle", { cx: LEFT, cy: y(value), r: 7, class: "grip" }) +
-      words(width - 8, y(value) - 6, `${label} ${fixed(value)}`, "end accent strong halo") +
+      words(width - 8, y(value) + (close && label === lower ? 15 : -6), `${label} ${fixed(value)}`, "end accent strong halo") +
       tag("rect", { x: LEFT - 14, y: y(value) - 12, width: width - LEFT, height: 24, class: "handle", "data-handle": name + y0 });
     return tag("g", { transform: `translate(${x0} ${y0})` }, [
       words(0, 14, `learning rate ${lr}`, "start strong"), shaded.join(""), ticks.join(""),
@@ -75,7 +77,7 @@ export function mount(element, data) {
       const from = x;
       const signs = members.map((group) => turnedSeven((x += step) - step / 2, at + 20, group));
       x += 12;
-      return signs.join("") + line(from, at + 38, x - 12, at + 38, "bar grey");
+      return signs.join("") + line(from, at + 38, x - 12, at + 38, "found grey");
     });
     return words(LEFT, at, half ? `The two halves of round ${split + 1}` : "One cluster, to the end", "start muted") + clusters.join("");
   }

@@ -22,7 +22,7 @@ export function mount(element, data) {
       clients if both scores are below ε. The right ε lies between the scores within groups and those between groups, if
       there is a gap.`,
     key: `Each circle is a client; the 7 in it shows how its group’s images look, and a circle has a colour if its cluster is exactly one
-      group. Below, each dot is a pair of clients, at the larger of its two scores.`,
+      group. Lines join clients who agree; thick ones join two groups. Below, each dot is a pair of clients, at the larger of its two scores.`,
     lesson: "05_emd_cfl",
     link: "Lesson 05: where the scores come from.",
   });

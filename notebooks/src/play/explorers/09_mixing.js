@@ -7,7 +7,7 @@ const ABOUT = {
   OCFL: "It is FedAvg until it clusters, and then each group has a mean of its own.",
   IFCA: "The server keeps four models, and each client picks the one that fits it best.",
   pFedGraph: "No clusters: each client has weights of its own, larger for similar updates.",
-  "EMD-CFL": "Clients are joined if their images look alike to a network; here it takes half a turn for the same.",
+  "EMD-CFL": "Clients are joined if their images look alike to a network; here that joins groups that are half a turn apart.",
 };
 
 /** The mixing matrix of a method, round by round. */
