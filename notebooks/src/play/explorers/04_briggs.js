@@ -35,8 +35,7 @@ export function mount(element, data) {
     const { merged, splintered } = faults(truth, found);
     const verdict = merged && splintered ? "Some groups merge while others are in splinters."
       : merged ? "Too high: groups merge." : splintered ? "Too low: groups are in splinters." : "These are the four groups.";
-    say(`Round ${round.value}, cut at ${cut.value.toFixed(2)}: <b>${count} cluster${count > 1 ? "s" : ""}</b>, ARI ${score.toFixed(2)}
-      (1 means as the groups). ${verdict}`);
+    say(`Round ${round.value}, cut at ${cut.value.toFixed(2)}: <b>${count} cluster${count > 1 ? "s" : ""}</b>, ARI ${score.toFixed(2)}. ${verdict}`);
     const step = (width - LEFT - RIGHT) / order.length;
     const x = order.map(() => 0);
     order.forEach((client, place) => { x[client] = LEFT + step * (place + 0.5); });

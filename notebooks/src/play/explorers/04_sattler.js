@@ -37,8 +37,8 @@ export function mount(element, data) {
     const splits = rates.map(({ norms }) => firstSplit(norms, eps1.value, eps2.value));
     const outcome = (k) => (splits[k] < 0 ? "it never splits" : `it first splits in <b>round ${splits[k] + 1}</b>`);
     say(`With learning rate ${rates[0].lr} ${outcome(0)}; with ${rates[1].lr} ${outcome(1)}.`);
-    return svg(width, narrow ? 2 * tall : tall, "The two lengths over 20 rounds, for two learning rates, with both thresholds.",
-      rates.map((rate, k) => panel(rate, splits[k], narrow ? 0 : k * (each + 28), narrow ? k * tall : 0, each)).join(""));
+    return svg(width, narrow ? 2 * tall + 20 : tall, "The two lengths over 20 rounds, for two learning rates, with both thresholds.",
+      rates.map((rate, k) => panel(rate, splits[k], narrow ? 0 : k * (each + 28), narrow ? k * (tall + 20) : 0, each)).join(""));
   });
 
   function panel({ lr, norms, halves }, split, x0, y0, width) {

@@ -88,7 +88,7 @@ export function mount(element, data) {
     const x = (score) => left + (scale.span * (Math.min(Math.max(score, LEAST), MOST) - LEAST)) / (MOST - LEAST);
     const rows = [["within a group", true, top + 34], ["between groups", false, top + 68]];
     const dots = rows.map(([label, same, y]) =>
-      (narrow ? words(width - 16, y - 9, label, "end muted") : words(left - 12, y + 4, label, "end muted")) + line(left, y, width - 16, y, "axis") +
+      (narrow ? words(width - 16, y - 12, label, "end muted") : words(left - 12, y + 4, label, "end muted")) + line(left, y, width - 16, y, "axis") +
       pair.flatMap((row, i) => row.map((score, j) => (i < j && (truth[i] === truth[j]) === same
         ? tag("circle", { cx: x(score), cy: y, r: 4, class: score < eps.value ? "pair joined" : "pair" }) : ""))).join("")).join("");
     const band = low < high

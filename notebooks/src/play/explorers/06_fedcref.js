@@ -53,7 +53,7 @@ export function mount(element, data) {
         const turn = (2 * Math.PI * n) / piles.length + angle;
         at[pile] = [x + radius * 0.15 * Math.cos(turn), y + radius * 0.15 * Math.sin(turn)];
       });
-      return tag("circle", { cx: x, cy: y, r: radius * 0.225, class: "ring" }) +
+      return tag("circle", { cx: x, cy: y, r: radius * 0.225, class: "place" }) +
         words(cx + (radius + 14) * Math.cos(angle) * 1.03, cy + (radius + 14) * Math.sin(angle) * 1.03 + 5, digit, "middle strong");
     });
     const joined = new Set(edges.flat());
