@@ -92,7 +92,7 @@ async def opened(address: str) -> AsyncIterator[Tab]:
         browser = subprocess.Popen(command, **quiet)
         try:
             found = Path(folder) / "DevToolsActivePort"
-            while not found.exists() or not found.read_text().endswith("\n") and not found.read_text():
+            while not (found.exists() and found.read_text()):
                 if browser.poll() is not None:
                     raise RuntimeError(f"Chromium ended with {browser.returncode}")
                 await asyncio.sleep(0.05)

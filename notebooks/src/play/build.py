@@ -62,7 +62,7 @@ def explorers() -> tuple[str, str]:
         'const explorerData = JSON.parse(document.getElementById("explorer-data").textContent);\n'
     )
     shared = script("explorers/maths.js", "explorers/draw.js")
-    return sections, f"(() => {{\n{read}\n{shared}\n{calls}\n}})();"
+    return sections, f"(() => {{\n{read}{shared}\n{calls}\n}})();"
 
 
 def page() -> str:

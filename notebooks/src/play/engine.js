@@ -319,22 +319,22 @@ export function star(gamma, before) {
   const m = gamma.length, mean = gamma.map((row) => row.reduce((a, b) => a + b) / m);
   const all = mean.reduce((a, b) => a + b) / m;
   const inner = gamma.map((row, i) => row.map((distance, j) => mean[i] + mean[j] - all - distance));
-  let basis = [0, 1].map((axis) => gamma.map((_, i) => (before ? before[i][axis] : Math.cos((axis + 2) * i * i + axis))));
-  let spread = [0, 0];
+  const dot = (/** @type {number[]} */ a, /** @type {number[]} */ b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
+  const image = (/** @type {number[]} */ v) => inner.map((row) => dot(row, v));
+  const scaled = (/** @type {number[]} */ v) => v.map((x) => x / (Math.sqrt(dot(v, v)) || 1));
+  // The plane of the two largest eigenvalues, by repeated multiplication
+  let first = gamma.map((_, i) => (before ? before[i][0] : Math.cos(2 * i * i)));
+  let second = gamma.map((_, i) => (before ? before[i][1] : Math.cos(3 * i * i + 1)));
   for (let turn = 0; turn < 300; turn++) {
-    basis = basis.map((v) => inner.map((row) => row.reduce((sum, x, j) => sum + x * v[j], 0)));
-    const along = basis[1].reduce((sum, x, i) => sum + x * basis[0][i], 0) / (dotSelf(basis[0]) || 1);
-    basis[1] = basis[1].map((x, i) => x - along * basis[0][i]);
-    spread = basis.map((v) => Math.sqrt(dotSelf(v)));
-    basis = basis.map((v, axis) => v.map((x) => x / (spread[axis] || 1)));
+    first = scaled(image(first));
+    const next = image(second), along = dot(next, first);
+    second = scaled(next.map((x, i) => x - along * first[i]));
   }
-  const points = gamma.map((_, i) => basis.map((v, axis) => v[i] * Math.sqrt(spread[axis])));
+  // The inner products in this plane, as the product of a triangle with itself (Cholesky)
+  const width = Math.sqrt(Math.max(0, dot(first, image(first)))), slant = dot(second, image(first)) / (width || 1);
+  const height = Math.sqrt(Math.max(0, dot(second, image(second)) - slant * slant));
+  const points = first.map((x, i) => [x * width + second[i] * slant, second[i] * height]);
   return before ? turned(points, before) : points;
-}
-
-/** @param {number[]} v */
-function dotSelf(v) {
-  return v.reduce((sum, x) => sum + x * x, 0);
 }
 
 /**

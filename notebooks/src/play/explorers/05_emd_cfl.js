@@ -81,7 +81,8 @@ export function mount(element, data) {
       return words(picture.clientWidth / 2 + (radius + 24) * x, radius + 40 + (radius + 26) * y, name, `${side} muted`);
     }).join("");
   }
-  function strip(pair, truth, [low, high], width, top) {
+  function strip(pair, truth, right, width, top) {
+    const [low, high] = right;
     const narrow = width < 560;
     const left = narrow ? 8 : 116;
     scale = { left, span: width - left - 16 };

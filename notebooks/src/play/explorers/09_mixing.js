@@ -31,7 +31,7 @@ export function mount(element, data) {
   const round = slider(controls, { label: "Round", min: 1, max: all[0].matrices.length, step: 1, value: 4 }, redraw);
   const framed = slider(controls, { label: "Framed row", min: 1, max: m, step: 1, value: client + 1, show: (k) => `client ${k} of ${m}` }, redraw);
   picture.addEventListener("pointermove", (event) => {
-    const over = event.target.dataset.row;
+    const over = /** @type {SVGElement} */ (event.target).dataset.row;
     if (over && over !== String(framed.value)) framed.value = Number(over);
   });
   const again = drawn(picture, (width) => {

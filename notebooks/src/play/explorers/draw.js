@@ -102,7 +102,8 @@ export function choice(controls, label, options, changed, first = 0) {
     `<label><input type="radio" name="${name}" value="${k}"${k === first ? " checked" : ""}><span>${option}</span></label>`).join("");
   whole.addEventListener("change", changed);
   controls.append(whole);
-  return { get value() { return Number(whole.querySelector(":checked").value); } };
+  const pressed = () => /** @type {HTMLInputElement} */ (whole.querySelector(":checked"));
+  return { get value() { return Number(pressed().value); } };
 }
 
 /**
@@ -135,7 +136,8 @@ export function draggable(picture, moved) {
     if (held) moved(held, event.clientX - box.left, event.clientY - box.top);
   };
   picture.addEventListener("pointerdown", (event) => {
-    held = event.target.closest("[data-handle]")?.dataset.handle;
+    const handle = /** @type {Element} */ (event.target).closest("[data-handle]");
+    held = handle && handle.getAttribute("data-handle");
     if (held) picture.setPointerCapture(event.pointerId);
     move(event);
   });

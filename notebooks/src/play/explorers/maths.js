@@ -19,7 +19,7 @@ export function square(above, m, unit) {
  * Join the two nearest clusters until one is left; the distance of two clusters is the mean over
  * their pairs of clients (average linkage).
  * @param {number[][]} distance [m, m]
- * @returns {{parts: [number, number], height: number}[]} the joins, in ascending order; clients are
+ * @returns {{parts: number[], height: number}[]} the joins, in ascending order; clients are
  *   0 to m − 1, and join k makes cluster m + k
  */
 export function linkage(distance) {
