@@ -1,7 +1,9 @@
 """What the explorers of the page compute is what the package computes, over each slider's range."""
 
+import asyncio
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,9 @@ from cflkit.reproduce.papers.emd_cfl import working_range
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 EXPLORERS = NOTEBOOKS / "src" / "play" / "explorers"
+sys.path.insert(0, str(EXPLORERS.parent))
+import browser  # noqa: E402
+
 DATA = json.loads((EXPLORERS / "data.json").read_text(encoding="utf-8"))
 
 
@@ -183,3 +188,45 @@ def test_the_data_are_small_and_the_lessons_of_the_links_exist():
     for module in EXPLORERS.glob("[0-9]*.js"):
         [lesson] = re.findall(r'lesson: "(\w+)"', module.read_text(encoding="utf-8"))
         assert (NOTEBOOKS / f"{lesson}.ipynb").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not browser.CHROMIUM, reason="no Chromium on this machine")
+def test_every_control_of_every_explorer_changes_its_picture_and_its_sentence():
+    move = """[...document.querySelectorAll(".explorer")].flatMap((explorer) =>
+      [...explorer.querySelectorAll("input")].map((input) => {
+        const told = new Set(), drawn = new Set();
+        for (const value of input.type === "range" ? [input.min, input.max] : [input.value]) {
+          if (input.type === "range") input.value = value; else input.click();
+          input.dispatchEvent(new Event("input", { bubbles: true }));
+          told.add(explorer.querySelector(".state").textContent);
+          drawn.add(explorer.querySelector(".picture").innerHTML);
+        }
+        return [explorer.id, input.type, told.size, drawn.size,
+          document.documentElement.scrollWidth <= innerWidth];
+      }))"""
+    handle = """(() => { const place = document.querySelector("[data-handle=cut]");
+      place.scrollIntoView({ block: "center" });
+      const box = place.getBoundingClientRect();
+      return [box.x + box.width / 2, box.y + box.height / 2]; })()"""
+
+    async def use():
+        async with browser.opened(browser.PAGE.as_uri()) as tab:
+            await tab.look(390, 844, calm=True)
+            await tab.until("document.querySelectorAll('.explorer .picture svg').length >= 6")
+            x, y = await tab.evaluate(handle)
+            for kind, up in (("mousePressed", 0), ("mouseMoved", 60), ("mouseReleased", 60)):
+                event = {"type": kind, "x": x, "y": y - up, "button": "left", "clickCount": 1}
+                await tab.call("Input.dispatchMouseEvent", **event)
+            cut = await tab.evaluate("document.querySelector('.explorer input').value")
+            return float(cut), await tab.evaluate(move), tab.events
+
+    cut, moved, events = asyncio.run(use())
+    assert cut == pytest.approx(DATA["older_rules"]["briggs"]["cut"] + 1.1 * 60 / 270, abs=0.02)
+    faults = {"Runtime.exceptionThrown", "Log.entryAdded"}
+    assert [event for event in events if event["method"] in faults] == []
+    assert len(moved) >= 18 and all(fits for *_, fits in moved), moved
+    ranges = [(name, told, drawn) for name, kind, told, drawn, _ in moved if kind == "range"]
+    assert all(drawn == 2 for _, _, drawn in ranges), ranges
+    framed = ranges.pop()  # the row that is framed changes the bars alone
+    assert framed[0] == "09_mixing" and all(told == 2 for _, told, _ in ranges), ranges
