@@ -63,8 +63,8 @@ def packed(federation, client, split):
 
 def positions(federation, client, round):
     """Return a client's batches of a round, joined, as positions among its own images."""
-    own = federation.partition.train[client]
-    return [np.searchsorted(own, batch).tolist() for batch in federation.batches(client, round)]
+    own, batches = federation.partition.train[client], federation.batches(client, round)
+    return [np.searchsorted(own, batch.numpy()).tolist() for batch in batches]
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_its_clients_share_no_training_image_and_have_their_groups_classes(javas
     found = javascript(
         """makeClients(unpacked(packed), { ...setting, groups: SCENES.classes.groups }).map(
           ({ group, train, test }) => ({ group, labels: [...train.labels], test: [...test.labels],
-            images: train.labels.map((_, n) => train.inputs.slice(64 * n, 64 * n + 64).join()) }))""",
+            images: train.labels.map((_, n) => `${train.inputs.slice(64 * n, 64 * n + 64)}`) }))""",
         setting={"clients": 20, "images": 40, "epochs": 1, "seed": 3},
         packed=json.loads(build.digits()),
     )
@@ -214,7 +214,8 @@ def test_it_plays_to_its_split_in_a_browser(javascript):
         """(() => {
           const own = makeClients(unpacked(packed), { ...setting, groups: SCENES.two.groups });
           const server = setup(initialModel(setting.seed), own.length);
-          const { images, epochs, seed } = setting, training = { batch: 16, rate: 0.05, momentum: 0.9 };
+          const { images, epochs, seed } = setting;
+          const training = { batch: 16, rate: 0.05, momentum: 0.9 };
           for (let t = 0; !server.clustered; t++) {
             const orders = own.map((_, i) => batchOrders(images, epochs, seed, i, t));
             aggregate(server, localUpdates(server.models, server.labels, own, orders, training));
