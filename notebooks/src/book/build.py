@@ -5,7 +5,7 @@
 ways. Links to parts of a page become HTML, since their targets are. Each figure gets its
 alternative text. If ``CFLKIT_REPOSITORY`` names the public address of the project, links to files
 that are no pages lead there, notebooks have links that run them, and the site's folder ``colab``
-has copies for Colab.
+has copies for Colab. The page that trains, ``play.html``, joins the site as it is.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from cflkit.reproduce.records import PROJECT
 HERE = Path(__file__).parent
 STAGE = PROJECT / "data" / "cache" / "book"
 BOOK = PROJECT / "data" / "runs" / "book"
+PLAY = Path("notebooks/play.html")
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/published/README.md")
 REPOSITORY = os.environ.get("CFLKIT_REPOSITORY", "").rstrip("/")
 COMMIT = _project.revision() or "main"
@@ -66,6 +67,7 @@ def main(site: Path) -> int:
     trees = PROJECT / "data" / "cache" / "book-trees"
     options = ["-b", "html", "-q", "-j", "2", "-c", str(HERE), "-d", str(trees)]
     failed = build_main([*options, str(STAGE), str(site)])
+    write(site / PLAY, (PROJECT / PLAY).read_text(encoding="utf-8").replace('.ipynb"', '.html"'))
     for page in pages if REPOSITORY else []:
         if page.suffix == ".ipynb":
             notebook = json.loads((PROJECT / page).read_text(encoding="utf-8"))
@@ -123,6 +125,8 @@ def with_links(text: str, page: Path, pages: set[Path]) -> str:
         if not path:
             return f'<a href="#{part}">{words}</a>'
         full = Path(os.path.normpath(page.parent / path))
+        if full == PLAY:
+            return f'<a href="{path}">{words}</a>'
         if full not in pages:
             return f"[{words}]({REPOSITORY}/blob/{COMMIT}/{full})" if REPOSITORY else words
         if not part:

@@ -80,13 +80,13 @@ export function drawGamma(gamma, found) {
 
 /**
  * Draw curves over rounds, each with its name at its end.
- * @param {SVGElement} svg @param {Series[]} series @param {number} rounds  on the axis
+ * @param {SVGElement} svg @param {string} title @param {Series[]} series @param {number} rounds  on the axis
  * @param {[number, number]} range  of the values @param {(value: number) => string} words
  * @param {{shown: number, rings?: {round: number, value: number, words: string, look: string}[]}} marks
  */
-export function drawCurves(svg, series, rounds, range, words, { shown, rings = [] }) {
+export function drawCurves(svg, title, series, rounds, range, words, { shown, rings = [] }) {
   const [, , width, height] = svg.getAttribute("viewBox")?.split(" ").map(Number) ?? [];
-  const [left, right, top, bottom] = [44, width - 104, 12, height - 24];
+  const [left, right, top, bottom] = [48, width - 104, 12, height - 24];
   const x = (/** @type {number} */ round) => left + ((round - 1) / (rounds - 1)) * (right - left);
   const y = (/** @type {number} */ value) => bottom - ((value - range[0]) / (range[1] - range[0])) * (bottom - top);
   const text = (/** @type {number} */ u, /** @type {number} */ v, /** @type {string} */ inside, /** @type {string} */ look) =>
@@ -97,6 +97,7 @@ export function drawCurves(svg, series, rounds, range, words, { shown, rings = [
   const every = Math.ceil(rounds / 12);
   for (let round = 1; round <= rounds; round += every) parts.push(text(x(round), height - 6, `${round}`, "tick middle"));
   parts.push(tag("line", { x1: x(shown), x2: x(shown), y1: top, y2: bottom, class: "shown" }));
+  /** @type {{u: number, v: number, at: number, inside: string, look: string}[]} */
   const ends = [];
   for (const { name, values, look } of series) {
     const points = values.flatMap((value, t) => (value === null ? [] : [[x(t + 1), y(value)]]));
@@ -118,4 +119,6 @@ export function drawCurves(svg, series, rounds, range, words, { shown, rings = [
     parts.push(text(x(round) + 10, y(value) + (look === "hand" ? -8 : 17), inside, `name ${look}`));
   }
   svg.innerHTML = parts.join("");
+  const told = series.map(({ name, values }) => `${name} ${values.map((v) => (v === null ? "–" : words(v))).join(", ")}`);
+  svg.setAttribute("aria-label", `${title} round by round: ${told.join("; ")}`);
 }

@@ -21,9 +21,9 @@ const worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/j
 /** @type {Map<number, (answer: any) => void>} */
 const waiting = new Map();
 let asked = 0;
-worker.onmessage = ({ data: { id, answer } }) => {
-  waiting.get(id)?.(answer);
-  waiting.delete(id);
+worker.onmessage = (/** @type {MessageEvent} */ { data }) => {
+  waiting.get(data.id)?.(data.answer);
+  waiting.delete(data.id);
 };
 
 /** Ask the worker. @param {string} kind @param {any} [value] @returns {Promise<any>} */
@@ -139,7 +139,7 @@ function show(round, before) {
   [review.max, review.value, review.disabled] = [rounds.length, round, rounds.length < 2];
   element("reviewed").textContent = `${round} of ${rounds.length}`;
   const { ocfl, fired } = rounds[round - 1], kept = ocfl && !fired && clustering(ocfl).count > 1;
-  element("which").textContent = kept ? "of the one model, had the server kept it" : "where each client pulls the one model";
+  element("which").textContent = kept ? "of the one model, had it been kept" : "where each client pulls the one model";
   clients.forEach((_, i) => element(`client-${i}`).style.setProperty("--own", found ? colour(found[i]) : "var(--line)"));
   tell();
 }
@@ -155,12 +155,12 @@ function drawBothCurves() {
   const after = heat.map((value, t) => (fired && t >= fired.round - 1 ? value : null));
   const curves = [{ name: "", values: until, look: "main" }, { name: "", values: after, look: "one" }];
   const two = (/** @type {number} */ value) => value.toFixed(2);
-  drawCurves(element("temperature"), curves.slice(0, fired ? 2 : 1), axis, [Math.max(0, low), high], two, { shown, rings });
+  drawCurves(element("temperature"), "Temperature", curves.slice(0, fired ? 2 : 1), axis, [Math.max(0, low), high], two, { shown, rings });
   /** @param {"one" | "alone" | "groups"} name */
   const values = (name) => rounds.map((round) => round[name]);
   const percent = (/** @type {number} */ value) => `${Math.round(100 * value)} %`;
   const yours = hand ? rounds.map((_, t) => hand?.accuracies[t + 1 - hand.from] ?? null) : [];
-  drawCurves(element("accuracy"), [
+  drawCurves(element("accuracy"), "Accuracy", [
     { name: "one model", values: values("one"), look: "one" },
     { name: "alone", values: values("alone"), look: "alone" },
     ...(fired?.ocfl && clustering(fired.ocfl).count > 1 ? [{ name: "groups", values: values("groups").map((v, t) => (t + 1 < fired.round ? null : v)), look: "main" }] : []),
