@@ -236,6 +236,7 @@ function sentence() {
   if (now.fired) {
     const { count, words } = clustering(/** @type {number[]} */ (now.ocfl));
     return `${start}The temperature <b>rises</b> for the first time, from ${from} to ${heat}: the updates move apart, and the server splits. HDBSCAN finds <b>${words}</b>.` +
+      (hand?.from === now.round ? " You split in the same round." : "") +
       (count === 1 ? " One model stays: a rise says when to look, and not that there is something to find." : "");
   }
   if (now.ocfl) {
