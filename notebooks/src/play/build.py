@@ -5,9 +5,9 @@
 
 The modules are plain ES modules. In the page they are scripts, without their ``import`` and
 ``export``: ``engine.js`` and ``scenes.js`` run in the page and in its worker. Each module of
-``explorers/`` exports ``mount(element, data)``, where the data are ``explorers/data.json``. It gets
-a section of its own, whose id is the file's name, in the order of the names. It may use what the
-other modules export.
+``explorers/`` whose name begins with the number of a lesson exports ``mount(element, data)``, with
+``explorers/data.json`` as the data. It gets a section of its own, whose id is the file's name, in
+the order of the names. ``maths.js`` and ``draw.js`` are what they share.
 """
 
 import json
@@ -19,6 +19,7 @@ from cflkit import datasets
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "play.html"
 EXPLORERS = HERE / "explorers"
+STYLES = (HERE / "style.css", EXPLORERS / "explorers.css")
 # What the page holds of each pixel: a letter for one of the 17 grey levels
 LETTERS = "abcdefghijklmnopq"
 
@@ -50,7 +51,7 @@ def digits() -> str:
 
 def explorers() -> tuple[str, str]:
     """Return the sections of the explorers, and the script that fills them."""
-    names = sorted(path.stem for path in EXPLORERS.glob("*.js"))
+    names = sorted(path.stem for path in EXPLORERS.glob("[0-9]*.js"))
     sections = "\n".join(f'<section class="explorer" id="{name}"></section>' for name in names)
     calls = "\n".join(
         f"(() => {{\n{script(f'explorers/{name}.js')}\n"
@@ -60,7 +61,8 @@ def explorers() -> tuple[str, str]:
     read = (
         'const explorerData = JSON.parse(document.getElementById("explorer-data").textContent);\n'
     )
-    return sections, read + calls
+    shared = script("explorers/maths.js", "explorers/draw.js")
+    return sections, f"(() => {{\n{read}{shared}\n{calls}\n}})();"
 
 
 def page() -> str:
@@ -68,7 +70,7 @@ def page() -> str:
     sections, calls = explorers()
     data = EXPLORERS / "data.json"
     parts = {
-        "style": (HERE / "style.css").read_text(encoding="utf-8"),
+        "style": "\n".join(path.read_text(encoding="utf-8") for path in STYLES),
         "explorers": sections,
         "digits": digits(),
         "data": data.read_text(encoding="utf-8") if data.exists() else "{}",

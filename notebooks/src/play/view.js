@@ -84,16 +84,15 @@ function arrive(round) {
   show(rounds.length, before);
 }
 
-/** Split by hand in the round that is shown. */
+/** Split by hand in the round that is shown, and pause to look at it. */
 async function splitByHand() {
-  if (busy) return;
-  const own = version;
-  busy = true;
-  element("state").textContent = `You split in round ${shown}. The clusters’ models train from there …`;
-  const found = await ask("split", shown);
+  const own = version, from = shown;
+  setPlaying(false);
+  element("state").textContent = `You split in round ${from}. The clusters’ models train from there …`;
+  const found = await ask("split", from);
   if (own !== version) return;
-  [busy, hand] = [false, found];
-  show(shown);
+  hand = found;
+  show(from);
 }
 
 /** @param {boolean} on */
@@ -185,7 +184,8 @@ function drawClients() {
   drawDigits();
   element("unseen").textContent = "which the server never sees. ↺ turns a group’s images" + (groups.length === 3 ? "; drag or press a class to move it." : ".");
   const kinds = new Set(truth).size, many = ["one group", "two groups", "three groups", "four groups"][kinds - 1];
-  element("story").textContent = `${clients.length} clients train one model to read digits. ` +
+  const number = { 8: "Eight", 12: "Twelve", 20: "Twenty", 32: "Thirty-two" }[clients.length];
+  element("story").textContent = `${number} clients train one model to read digits. ` +
     (kinds < 2 ? "They all hold the same kind of images" : `They come in ${many} that need different models`) +
     ", but the server does not know that. It sees only where each client pulls the model. In which round should it stop training one model for all?";
 }
@@ -207,8 +207,11 @@ function drawDigits() {
 /** @param {number[]} labels */
 function clustering(labels) {
   const count = Math.max(...labels) + 1, right = `${numbered(labels)}` === `${numbered(truth)}`;
-  const many = ["one cluster", "two clusters", "three clusters", "four clusters", "five clusters"][count - 1];
-  return { count, right, words: `${many}, ${right ? (count > 1 ? "exactly the true groups" : "and there is indeed one kind of client") : "not quite the true groups"}` };
+  const many = ["one cluster", "two clusters", "three clusters", "four clusters", "five clusters", "six clusters"][count - 1];
+  const verdict = right
+    ? count > 1 ? "exactly the true groups" : "and there is indeed one kind of client"
+    : count > 1 ? new Set(truth).size > 1 ? "not quite the true groups" : "though all clients are alike" : "though the clients come in groups";
+  return { count, words: `${many}, ${verdict}` };
 }
 
 /** Say what the round that is shown means. */
@@ -233,6 +236,7 @@ function sentence() {
   if (now.fired) {
     const { count, words } = clustering(/** @type {number[]} */ (now.ocfl));
     return `${start}The temperature <b>rises</b> for the first time, from ${from} to ${heat}: the updates move apart, and the server splits. HDBSCAN finds <b>${words}</b>.` +
+      (hand?.from === now.round ? " You split in the same round." : "") +
       (count === 1 ? " One model stays: a rise says when to look, and not that there is something to find." : "");
   }
   if (now.ocfl) {
@@ -245,14 +249,29 @@ function sentence() {
 // --- What can be pressed --------------------------------------------------------------------------
 
 element("scene").innerHTML = Object.entries(SCENES).map(([key, { name }]) => `<option value="${key}">${name}</option>`).join("");
-for (const id of ["scene", "clients", "images", "epochs"]) {
-  if (address.has(id)) element(id).value = address.get(id);
+const CHOICES = ["scene", "clients", "images", "epochs"];
+
+/** Choose what a list of settings names. @param {URLSearchParams} named */
+function choose(named) {
+  for (const id of CHOICES) if (named.has(id)) element(id).value = named.get(id);
+  groups = (SCENES[element("scene").value] ?? SCENES.four).groups;
+}
+
+for (const id of CHOICES) {
   element(id).onchange = () => {
     if (id === "scene") groups = SCENES[element(id).value].groups;
     restart();
   };
 }
-groups = (SCENES[element("scene").value] ?? SCENES.four).groups;
+choose(address);
+for (const question of document.querySelectorAll("[data-try]")) {
+  /** @type {HTMLElement} */ (question).onclick = async () => {
+    choose(new URLSearchParams(/** @type {HTMLElement} */ (question).dataset.try));
+    scrollTo({ top: 0, behavior: calm.matches ? "auto" : "smooth" });
+    await restart();
+    play();
+  };
+}
 element("play").onclick = () => (playing ? setPlaying(false) : play());
 element("step").onclick = () => { setPlaying(false); step(); };
 element("restart").onclick = restart;

@@ -1,0 +1,153 @@
+"""Write ``data.json``, the numbers that the explorers show.
+
+``python notebooks/src/play/explorers/data.py`` executes the lessons' own cells, up to the one that
+computes what is needed, and writes their numbers (minutes on two cores). So an explorer and its
+lesson have the same clients, the same seeds and the same training. Numbers are rounded and written
+as whole numbers, of which ``unit`` is one.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cflkit import methods, simulation
+from cflkit.federation import Federation
+from cflkit.methods.baselines.sattler import bipartition, update_norms
+
+HERE = Path(__file__).parent
+LESSONS = HERE.parents[1]
+UNIT = 1e-4
+
+
+def lesson(name: str, until: str) -> dict[str, Any]:
+    """Execute the cells of a lesson until a name is there; figures are not drawn."""
+    names: dict[str, Any] = {}
+    for cell in jupytext.read(LESSONS / f"{name}.py").cells:
+        if until in names:
+            return names
+        if cell.cell_type == "code":
+            source, *frames = cell.source.split("\n\n\ndef frame(")
+            if frames or "plots.show" not in source:
+                exec(source, names)
+    return names
+
+
+def whole(values: ArrayLike, unit: float = UNIT) -> Any:
+    """Return the nearest whole numbers of units, as lists."""
+    return np.rint(np.asarray(values) / unit).astype(int).tolist()
+
+
+def above(matrix: ArrayLike) -> Any:
+    """Return what is above the diagonal of a symmetric matrix, row by row."""
+    square = np.asarray(matrix)
+    return whole(square[np.triu_indices(len(square), 1)])
+
+
+def older_rules() -> dict[str, Any]:
+    """Lesson 04: distances for Briggs' cut, and for each rate the norms and halves of Sattler."""
+    names = lesson("04_sattler_and_briggs", until="gammas")
+    run, updates = names["run"], names["updates"]
+    rates = [
+        {
+            "lr": rate,
+            "norms": [whole(update_norms(moved)) for moved in kept],
+            "halves": ["".join(map(str, bipartition(moved).int().tolist())) for moved in kept],
+        }
+        for rate, kept in updates.items()
+    ]
+    return {
+        "truth": names["split"].clusters.tolist(),
+        "briggs": {"cut": run.cut, "rounds": [above(gamma) for gamma in names["gammas"][run.lr]]},
+        "sattler": {"eps1": run.eps1, "eps2": run.eps2, "rates": rates},
+    }
+
+
+def emd_cfl() -> dict[str, Any]:
+    """Lesson 05: the scores of the first round, for the clients of its Figure 5."""
+    names = lesson("05_emd_cfl", until="federation")
+    run, digits, shifts = names["run"], names["digits"], names["shifts"]
+
+    def scores(images: Any, split: Any) -> dict[str, Any]:
+        home = Federation(images, split, "perceptron", names["training"], seed=run.seed)
+        method = methods.make("emd-cfl", epsilon=run.epsilon)
+        simulation.run({"EMD-CFL": method}, home, 1, progress=False)
+        return {"truth": split.clusters.tolist(), "scores": whole(method.scores)}
+
+    options = {"clients": run.clients, "samples": run.samples, "seed": run.seed}
+    turned = {name: shifts.make(digits, name, **options) for name in ("quarter-turn", "four")}
+    dealt = {"poisoned": (names["images"], names["split"])} | turned
+    scenes = {name: scores(*clients) for name, clients in dealt.items()}
+    return {"epsilon": run.epsilon, "scenes": scenes}
+
+
+def fedcref() -> dict[str, Any]:
+    """Lesson 06: how alike the networks of two local clusters are, on both clusters."""
+    names = lesson("06_fedcref", until="associate")
+    far = names["far"](names["errors"], names["clusters"])
+    return {
+        "threshold": names["run"].threshold,
+        "owner": names["clusters"].owner.tolist(),
+        "classes": names["names"].tolist(),
+        "far": above(np.maximum(far, far.T)),
+    }
+
+
+def insertion() -> dict[str, Any]:
+    """Lesson 07: the image of its Figure 1, three orders of its pixels, and their curves."""
+    names = lesson("07_explaining_cluster_models", until="areas")
+    order, seed = names["explain"].pixel_order, names["run"].seed
+    image, heats = names["image"][0], names["three"]
+    return {
+        "class": names["c"],
+        "step": names["run"].step,
+        "image": whole(image.flatten() / image.max(), 1 / 255),
+        "maps": [
+            {
+                "name": name,
+                "order": order(heat[None], seed)[0].tolist(),
+                "heat": whole(heat.flatten() / heat.max(), 1 / 99),
+                "curve": whole(names["back"][name][0]),
+            }
+            for name, heat in heats.items()
+        ],
+    }
+
+
+def mixing() -> dict[str, Any]:
+    """Lesson 09: the matrix of each method and round, as different rows and whose they are."""
+    names = lesson("09_a_map_of_the_methods", until="history")
+    table = names["history"].table()
+
+    def folded(matrix: np.ndarray) -> dict[str, Any]:
+        rows, of = np.unique(np.array(whole(matrix, 1e-3)), axis=0, return_inverse=True)
+        return {"rows": rows.tolist(), "of": of.tolist()}
+
+    return {
+        "truth": names["truth"].tolist(),
+        "client": names["run"].client,
+        "methods": [
+            {
+                "name": name,
+                "rounds": [folded(matrix) for matrix in method.matrices],
+                "accuracy": whole(table[table["method"] == name]["accuracy"]),
+            }
+            for name, method in names["watched"].items()
+        ],
+    }
+
+
+def write(parts: Iterable[Any]) -> None:
+    """Write what the functions return, each under its name."""
+    data = {part.__name__: part() for part in parts}
+    text = json.dumps({"unit": UNIT} | data, separators=(",", ":"))
+    (HERE / "data.json").write_text(text + "\n", encoding="utf-8")
+    print(f"data.json: {len(text) / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    write((older_rules, emd_cfl, fedcref, insertion, mixing))
