@@ -162,7 +162,7 @@ function drawBothCurves() {
   drawCurves(element("accuracy"), "Accuracy", [
     { name: "one model", values: values("one"), look: "one" },
     { name: "alone", values: values("alone"), look: "alone" },
-    ...(fired?.ocfl && clustering(fired.ocfl).count > 1 ? [{ name: "groups", values: values("groups").map((v, t) => (t + 1 < fired.round ? null : v)), look: "main" }] : []),
+    ...(fired?.ocfl && clustering(fired.ocfl).count > 1 ? [{ name: "clusters", values: values("groups").map((v, t) => (t + 1 < fired.round ? null : v)), look: "main" }] : []),
     ...(hand ? [{ name: "your split", values: yours, look: "hand" }] : []),
   ], axis, [0, 1], percent, { shown });
 }

@@ -20,7 +20,7 @@ export function mount(element, data) {
   const { controls, picture, say } = explorer(element, {
     question: "Whose models are in my next model?",
     answer: `Nearly all methods average the models that clients have just trained, and differ only in whose. So one round is a square:
-      its row says from whom a client gets how much. Read a row, and you know the method.`,
+      its row says from whom a client gets how much. Read the rows round by round, and you see what a method does.`,
     key: `The darker a cell, the larger the weight (measured, not assumed). Each 7 is a client, turned as its group turns its digits. Point at a
       row to read it as bars.`,
     lesson: "09_a_map_of_the_methods",
