@@ -197,8 +197,8 @@ def walk_grid(
         return 0
     every = grid.jobs_of(table, where)
     if as_json:
-        told = [{"run": j.run, "status": j.status, "command": j.command()} for j in every]
-        print(json.dumps(told, indent=2))
+        rows = [{"run": j.run, "status": j.status, "command": j.command()} for j in every]
+        print(json.dumps(rows, indent=2))
         return 0
     runs = action == "run" and not dry_run
     failed = grid.run_jobs(every, jobs) if runs else {}
@@ -346,8 +346,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
         chosen = [records.named(run) for run in ids]
         if as_json:
             kept = ("id", "paper", "parameters", "summary", "claims", "provenance")
-            told = [{name: getattr(record, name) for name in kept} for record in chosen]
-            print(json.dumps(told, indent=2))
+            print(json.dumps([{n: getattr(one, n) for n in kept} for one in chosen], indent=2))
             return
         print(lists.side_by_side(chosen))
         paper = papers.by_folder(chosen[0].paper)
