@@ -262,9 +262,8 @@ def execute(
     if record_only:
         skip_the_rest(tree.cells)
     os.environ[records.NOTEBOOK] = notebook.digest
-    messages = sys.stderr if verbose else told.Rounds(sys.stderr)
-    if not verbose:
-        print(told.heading(notebook.tree), file=sys.stderr, flush=True)
+    messages = told.Rounds(sys.stderr, verbose)
+    messages.write(f"{told.heading(notebook.tree)}\n")
     ended: list[int] = []
     try:
         with private_sockets() as config:
@@ -294,11 +293,9 @@ def execute(
         raise NotebookError(f"{error} ({why}see {output})") from error
     finally:
         del os.environ[records.NOTEBOOK]  # records of this process come from no notebook
-        if isinstance(messages, told.Rounds):
-            messages.end()
+        messages.end()
     if verbose:
-        report = f"{report_of(executed.cells)}notebook  {records.display_path(output)}"
-        return report, output
+        return f"{report_of(executed.cells)}notebook  {records.display_path(output)}", output
     made = records.folder(name) if name else None
     record = None if made is None else records.read(made)
     return told.brief(executed.cells, record, notebook.path, output), output

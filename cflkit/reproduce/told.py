@@ -36,15 +36,19 @@ SHOWN = {
 class Rounds:
     """A stream that shows a kernel's messages, but of its rounds one line that changes.
 
-    Where lines stay, as in a file, it shows one after a minute, two, four, and so on.
+    Where lines stay, as in a file, it shows one after a minute, two, four, and so on. If it is
+    verbose, it shows all of them.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream, self.changing = stream, False
+    def __init__(self, stream: TextIO, verbose: bool = False) -> None:
+        self.stream, self.verbose, self.changing = stream, verbose, False
         self.begun, self.patience = time.monotonic(), PATIENCE
 
     def write(self, text: str) -> None:
-        """Write whole lines."""
+        """Write whole lines, or a bar as it is."""
+        if self.verbose or "\r" in text:
+            self.stream.write(text)
+            return
         for line in text.splitlines():
             if not ROUND.match(line):
                 self.end()
