@@ -611,3 +611,53 @@ def test_relabelling_keeps_the_clusters_and_as_many_numbers_as_possible(pairs):
 
 def test_two_groups_that_exchange_their_numbers_get_them_back():
     assert relabelled([1, 1, 0, 0, 0], [0, 0, 1, 1, 0]).tolist() == [0, 0, 1, 1, 1]
+
+
+# --- StoCFL --------------------------------------------------------------------------------------
+
+
+def test_stocfls_common_model_is_fedavg_and_so_are_its_clusters_if_all_merge(federate_turned):
+    usual = run("fedavg", federate_turned(), weighting="equal")[0].models
+    one, _ = run("stocfl", federate_turned(), threshold=2.0, lam=0.0)
+    for model in (one.common[None], one.models):
+        torch.testing.assert_close(model, usual)
+    apart, _ = run("stocfl", federate_turned(), threshold=0.5, lam=0.0)
+    torch.testing.assert_close(apart.common[None], usual)
+    oracle = run("oracle", federate_turned(), truth=TRUTH, weighting="equal")[0].models
+    torch.testing.assert_close(apart.models, oracle)
+    pulled, _ = run("stocfl", federate_turned(), threshold=0.5, lam=5.0)
+    gaps = [(method.models - method.common).norm() for method in (apart, pulled)]
+    assert gaps[1] < gaps[0] / 2
+
+
+def test_stocfl_finds_the_groups_three_participants_at_a_time(federate_turned):
+    """Directions are those from the first model, whenever a client comes; who never came waits."""
+    federation = federate_turned(clients_per_round=3)
+    method = begin("stocfl", federation, threshold=0.5)
+    seen = set()
+    for t in range(12):
+        federation.converse(method.round(t), t)
+        seen |= set(federation.participants(t).tolist())
+        assert method.seen.nonzero().flatten().tolist() == sorted(seen)
+        for client in set(range(6)) - seen:
+            assert method.labels.tolist().count(int(method.labels[client])) == 1
+            assert torch.equal(method.models[method.labels[client]], method.common)
+    same = method.labels[:, None] == method.labels
+    assert seen == set(range(6))
+    assert torch.equal(same, torch.tensor(TRUTH)[:, None] == torch.tensor(TRUTH))
+
+
+def test_stocfl_merges_along_chains_and_keeps_the_largest_parts_model(federate_turned):
+    method = begin("stocfl", federate_turned(), threshold=0.3)
+    angles = torch.tensor([0.0, 40.0, 80.0, 180.0, 185.0, 0.0]).deg2rad()
+    method.directions[:, 0], method.directions[:, 1] = angles.cos(), angles.sin()
+    method.seen[:5] = True
+    method.labels = torch.tensor([0, 1, 1, 2, 3, 4])
+    method.models = torch.arange(5.0)[:, None].repeat(1, method.models.shape[1])
+    method.merge(torch.tensor([0, 1, 2, 3, 4]))  # 1 − cos 60° = 0.5, and 1 − cos 5° is small
+    assert method.labels.tolist() == [0, 1, 1, 2, 2, 3]
+    assert method.models[:, 0].tolist() == [0, 1, 2, 4]
+    method.threshold = 0.5 + 1e-6
+    method.merge(torch.tensor([0, 1]))
+    assert method.labels.tolist() == [0, 0, 0, 1, 1, 2]
+    assert method.models[:, 0].tolist() == [1, 2, 4]  # of the part with two clients

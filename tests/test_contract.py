@@ -46,6 +46,7 @@ OPTIONS = {
     "pacfl": {"angle": 20.0},
     "sattler": {"eps1": 1e3, "eps2": 1e-6, "min_rounds": 1},
     "signatures": {"warm_up": 1, "k": 2},
+    "stocfl": {"threshold": 0.5, "lam": 0.1},
 }
 # Options with which each method trains a single client as it would be trained in one place
 ALONE = {
@@ -59,6 +60,7 @@ ALONE = {
     "fesem": {"mu": 0.0},
     "ifca": {"k": 1},
     "pfedgraph": {"mu": 0.0},
+    "stocfl": {"lam": 0.0},
 }
 # Methods that assign no client to a cluster
 SOFT = ("ditto", "fedce", "fedem", "fedrc", "fedsac", "fedsoft", "pfedgraph")

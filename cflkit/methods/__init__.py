@@ -46,6 +46,7 @@ WHERE = {
     "sattler": ("baselines.sattler", "Sattler"),
     "scaffold": ("baselines.scaffold", "Scaffold"),
     "signatures": ("baselines.signatures", "Signatures"),
+    "stocfl": ("baselines.stocfl", "StoCFL"),
 }
 
 

@@ -252,16 +252,21 @@ def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Te
     return averaged
 
 
-def weighted_means(models: Tensor, trained: Tensor, weights: Tensor) -> Tensor:
+def weighted_means(
+    models: Tensor, trained: Tensor, weights: Tensor, in_turn: bool = False
+) -> Tensor:
     """Return models ``[K, D]``, moved to weighted means of the trained ones.
 
     The trained models are ``[n, D]``, and their weights in each mean ``[K, n]``. A step is a
     mean of differences, whose rounding errors are smaller than those of a mean of models. A model
-    whose weights are all zero stays as it is.
+    whose weights are all zero stays as it is. In turn, each mean takes the place of the trained
+    model of the same number before the next is computed.
     """
-    means = models.clone()
-    for mean, own in zip(means, weights, strict=True):
+    means, known = models.clone(), trained.clone() if in_turn else trained
+    for number, (mean, own) in enumerate(zip(means, weights, strict=True)):
         if own.any():
             shares = (own / own.sum()).to(trained)
-            mean += shares @ (trained - mean)
+            mean += shares @ (known - mean)
+        if in_turn:
+            known[number] = mean
     return means

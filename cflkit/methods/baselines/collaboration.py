@@ -31,11 +31,9 @@ class Collaboration(Method):
         first; or the direction of the received model (EMD-CFL's comparison).
     since : {"initial", "received"}
         From which model updates are computed; EMD-CFL's comparison takes the received one.
-    clipped : bool
-        Whether a cosine above 0.9 counts as 1. EMD-CFL's comparison does not do so.
-    in_turn : bool
-        Whether models are mixed one after the other, each with those that have just been mixed, as
-        in the code of EMD-CFL's comparison. Otherwise all are mixed from the trained models.
+    clipped, in_turn : bool
+        Whether a cosine above 0.9 counts as 1, unlike in EMD-CFL's comparison; and whether models
+        are mixed one after the other, as there (`weighted_means`).
     include_buffers : bool
         Whether the buffers belong to the updates that are compared.
     """
@@ -53,9 +51,8 @@ class Collaboration(Method):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Give each client the initial model."""
         super().setup(server, initial)
-        self.labels = None
+        self.labels, self.initial = None, initial
         self.models = initial.repeat(server.clients, 1)
-        self.initial = initial
         # In row i, the weights of all clients' models in client i's next model
         self.graph = torch.eye(server.clients, dtype=torch.float64)
         self.anchors = initial.new_empty(0)
@@ -82,12 +79,8 @@ class Collaboration(Method):
             known = self.anchors if len(self.anchors) else self.directions(self.models)
             self.anchors = known.clone()
             self.anchors[present] = rows.to(trained) @ self.directions(trained)
-        received, mixed = self.models[present], trained.clone()
-        for own in range(len(present)):
-            known = mixed if self.in_turn else trained
-            mixed[own] = weighted_means(received[own, None], known, rows[own, None])[0]
         self.models = self.models.clone()
-        self.models[present] = mixed
+        self.models[present] = weighted_means(self.models[present], trained, rows, self.in_turn)
 
     def costs(self, present: Tensor, trained: Tensor) -> Matrix:
         """Return the cost ``[n, n]`` of each participant's weight in each other's mean."""
@@ -97,9 +90,7 @@ class Collaboration(Method):
         """Return minus the cosines ``[n, n]`` of the participants' updates."""
         start = self.initial if self.since == "initial" else self.models[present]
         found = cosine_divergence(self.vectors(trained - start)) - 1
-        if self.clipped:
-            found[found < -0.9] = -1
-        return found
+        return np.where(self.clipped & (found < -0.9), -1, found)
 
     def directions(self, models: Tensor) -> Tensor:
         """Divide models by the norms of their parameters."""
