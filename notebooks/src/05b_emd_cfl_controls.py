@@ -131,12 +131,9 @@ plots.show(
 # %% [markdown]
 # ## Moving earth, in one dimension
 #
-# Take two samples of four points each on a line. The points of the first are piles of earth, and those of the second are holes of
-# the same size. Each of the $n$ piles weighs $1/n$, so moving one pile by one metre costs $1/n$. What is the least cost of filling all holes?
-#
-# Sort both sides. The first pile goes to the first hole, the second to the second, and so on. If two arrows
-# crossed, exchanging their ends would never make the total distance larger. Let $a_{(k)}$ be the $k$-th smallest of $a$. The **earth mover's distance** is the mean distance that the
-# arrows in Figure 2 cover horizontally. The piles together weigh 1, and so do the holes:
+# On a line, the first pile of earth goes to the first hole, the second to the second, and so on. If two arrows
+# crossed, exchanging their ends would never make the total distance larger. Each of the $n$ piles weighs $1/n$. Let $a_{(k)}$ be the $k$-th smallest of $a$. The **earth mover's distance** is the mean distance that the
+# arrows in Figure 2 cover horizontally:
 #
 # $$W(a, b) = \frac{1}{n} \sum_{k=1}^{n} \lvert a_{(k)} - b_{(k)} \rvert .$$
 
@@ -179,8 +176,7 @@ def distance_from_scratch(costs):
 
 
 # %% [markdown]
-# The kit's function is a thin layer over the package Python Optimal Transport. Its solver takes a fraction of a second for 512 points per
-# side. The three ways must agree:
+# The kit's function calls the package Python Optimal Transport. The three ways must agree:
 
 # %% tags=["nbval-check-output"]
 a, b = piles[:, None], holes[:, None]
@@ -202,8 +198,6 @@ print("in three dimensions, by cosines:", agree)
 # Pixels are often a poor space for comparisons: two images of one class differ in hundreds of them. So each client first trains the
 # common initial model on its own data. Then it looks at images with what it has learned. The
 # [**embedding**](99_glossary.ipynb#embedding) of an image is the vector that enters the network's last layer.
-#
-# The paper has a reason for this choice, [a theorem](#the-reason-a-theorem), which we read below.
 
 # %%
 theta = federation.initial()
@@ -259,26 +253,21 @@ plots.show(
 #
 # ## The reason: a theorem
 #
-# Why may clients share a model if their embeddings are near? The paper takes its reason from domain adaptation, where a model must answer on other data
-# than those it has learned from (Ben-David et al. 2006; Shen et al. 2018). There are two classes, and an *error* is the mean absolute difference between the answer,
+# The paper's reason comes from domain adaptation (Ben-David et al. 2006; Shen et al. 2018). There are two classes, and an *error* is the mean absolute difference between the answer,
 # a number from 0 to 1, and the label, 0 or 1. Two clients of equal weight see with the same embedding, and $D_i$ and $D_j$ are the distributions of what they
-# see. One client learns the last layer $h_i$, the other $h_j$, and the joint model answers with the mean of both. Suppose that one rule gives the right labels for both, and
+# see. One learns the last layer $h_i$, the other $h_j$, and the joint model answers with the mean of both. Suppose that one rule gives the right labels for both, and
 # that all last layers are $L$-[Lipschitz](99_glossary.ipynb#lipschitz-constant): they stretch no distance by more than $L$, where distances are those by which
 # $W$ moves earth. Then, on the data of both (our form of Theorem 2.2 and Corollary 2.3, for two equal halves):
 #
 # $$\text{error}\Big(\frac{h_i + h_j}{2}\Big) \;\le\; \underbrace{\frac{\text{error}_i(h_i) + \text{error}_j(h_j)}{2}}_{\text{each at home}}
 # \;+\; L\,\underbrace{W(D_i, D_j)}_{\text{how far apart}} \;+\; \frac{\lambda}{2} .$$
 #
-# Here λ is the sum of both clients' errors with the one $L$-Lipschitz last layer that suits both best. In words: *who joins a client pays, at most, for the
-# distance to it, and for how badly one last layer can suit both*. If $L\,W$ and λ are both small, sharing costs little.
+# Here λ is the sum of both clients' errors with the one $L$-Lipschitz last layer that suits both best. The proof fits in two sentences. A last layer that is carried to the other client's data errs
+# at most $2L\,W + \lambda$ more than at home, and this concerns half of the data. The mean of two last layers errs at most as much as they do on average.
 #
-# The proof fits in two sentences. A last layer that is carried to the other client's data errs at most $2L\,W + \lambda$ more than at home, and this concerns half
-# of the data. The mean of two last layers errs at most as much as they do on average.
-#
-# The theorem measures embeddings rather than pixels because one linear layer is always Lipschitz, and its $L$ is easy to compute (the norm of its weights). For a whole network, from
-# pixels to outputs, $L$ may be huge, and then the bound says nothing. Four things lie between theorem and method: there are ten classes, the method averages parameters
-# and not answers, each client embeds with its own model, and the arrows of $W$ are angles, which ignore lengths. So the theorem is a reason, not a guarantee. It is also an upper bound only: a
-# large $W$ does not prove harm.
+# The theorem measures embeddings rather than pixels because one linear layer is always Lipschitz, and its $L$ is easy to compute (the norm of its weights). For a whole network
+# $L$ may be huge, and then the bound says nothing. Four things lie between theorem and method: there are ten classes, the method averages parameters
+# and not answers, each client embeds with its own model, and the arrows of $W$ are angles. So the theorem is a reason, not a guarantee.
 #
 # ## What a client sends, and what the server sees
 #
@@ -310,9 +299,8 @@ print(f"sent: {sent_by_owner.shape} and {sent_by_other.shape} numbers, and {refe
 print(f"score of clients {owner} and {other}: {score:.3f}")
 
 # %% [markdown]
-# The second number of each shape is the number of dimensions that the projection keeps: a share of all, rounded down. The arguments of
-# `server_sees` are all that the server learns of anybody's *data*: two projected samples and one number. The server has the models,
-# too, as in any federated learning.
+# The second number of each shape is the number of dimensions that the projection keeps. The arguments of
+# `server_sees` are all that the server learns of anybody's *data*. It has the models, too, as in any federated learning.
 #
 # The comparison has a price: models travel between clients, one per pair and direction.
 #
@@ -1170,7 +1158,7 @@ claims.check(
 # ## Exercises
 #
 # The [exercises of lesson 05](exercises/05_emd_cfl_exercises.ipynb) check your
-# answers and give hints. The questions below are for playing with the parameters and the code above.
+# answers and give hints. To try yourself:
 #
 # 1. Set `version = "two"`: ±3 and 180 ± 3 degrees. Where do the scores between clients near 0 and clients near 180 degrees lie? Does any ε
 #    give two clusters?
