@@ -83,6 +83,19 @@ def test_no_link_is_broken(book):
     assert not broken, "\n".join(broken)
 
 
+def test_the_ledger_has_a_page_with_every_number_and_the_home_leads_to_it(book):
+    site, pages, _ = book
+    assert "const at = " in (site / "ledger.html").read_text(encoding="utf-8")
+    text = (site / "ledger_data.js").read_text(encoding="utf-8")
+    data = json.loads(text.removeprefix("const LEDGER = ").removesuffix(";\n"))
+    lines = (PROJECT / "data" / "ledger.csv").read_text(encoding="utf-8").splitlines()
+    assert len(data["rows"]) == len(lines) - 1
+    assert {len(row) for row in data["rows"]} == {len(data["columns"])}
+    assert all(command.startswith("python -m cflkit run ") for _, command in data["runs"])
+    for page in ("index", "notebooks/results", "notebooks/90_ledger"):
+        assert any(link.endswith("ledger.html") for link in pages[site / f"{page}.html"].links)
+
+
 def test_pages_are_small_and_pictures_have_texts(book):
     _, pages, _ = book
     for path, page in pages.items():
