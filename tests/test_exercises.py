@@ -448,6 +448,17 @@ def test_the_committed_notebooks_are_what_students_get():
     assert [name for name in notebooks if committed_notebook(name) != notebooks[name]] == []
 
 
+@pytest.mark.parametrize("lab", [id for lesson in SOURCES for id in IDS[lesson] if id[0] == "L"])
+def test_a_lab_shows_its_symptom_in_one_figure_without_being_run(lab):
+    cells = committed_notebook(SOURCES[lab[:2]].stem).cells
+    [begin] = [n for n, cell in enumerate(cells) if cell.source.startswith(f"## {lab} ")]
+    end = next(n for n in range(begin, len(cells)) if "Your diagnosis" in cells[n].source)
+    outputs = [output for cell in cells[begin:end] for output in cell.get("outputs", [])]
+    [shown] = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert len(shown.metadata["image/png"]["alt"]) > 40
+    assert len(shown.data["image/png"]) < 80_000  # in base64, which takes four thirds
+
+
 def text_of(source):
     return "\n".join(cell.source for cell in versions.with_grades(source).cells)
 

@@ -6,9 +6,9 @@ measured minutes are written into the notebook, its source and the README; nobod
 ``--prose``, nothing is executed: changed prose comes into the notebooks, and code cells keep their
 outputs. This is refused for a notebook whose code has changed.
 
-The exercises in ``src/exercises`` are written into ``exercises``, without their solutions. Then
-the ledger and the tables of results are written anew, from the records that git tracks: add new
-ones before.
+The exercises in ``src/exercises`` are written into ``exercises``, without their solutions; what
+failure labs show is executed, too, but not with ``--prose``. Then the ledger and the tables of
+results are written anew, from the records that git tracks: add new ones before.
 """
 
 from __future__ import annotations
@@ -105,10 +105,20 @@ def write(notebook: nbformat.NotebookNode, target: Path) -> None:
     subprocess.run([*strip, "--extra-keys", keys, str(target)], check=True)
 
 
-def write_exercises() -> None:
-    """Write the exercises as students get them, without solutions and without executing them."""
+def write_exercises(prose: bool) -> None:
+    """Write the exercises as students get them, without solutions.
+
+    Only the symptoms of failure labs are executed, so that readers see them at once.
+    """
     for source in sources.by_lesson().values():
         notebook = versions.released(versions.with_grades(source))
+        if source.stem.startswith("L") and not prose:
+            marks = [(cell, cell.metadata["nbgrader"]["grade_id"]) for cell in code_cells(notebook)]
+            given = [cell for cell, mark in marks if mark.startswith("text-")]
+            execute(nbformat.v4.new_notebook(cells=given))
+            for cell in given:  # a later build gives the same file
+                cell.execution_count = None
+                cell.metadata.pop("execution", None)
         versions.write_notebook(notebook, NOTEBOOKS / "exercises" / f"{source.stem}.ipynb")
 
 
@@ -139,5 +149,5 @@ if __name__ == "__main__":
         os.environ["CFLKIT_CACHE"] = cache
         for name in wanted:
             (build_prose if given.prose else build)(SOURCES / f"{name}.py")
-    write_exercises()
+    write_exercises(given.prose)
     readme.write_pages()

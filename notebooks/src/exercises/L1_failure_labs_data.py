@@ -13,14 +13,17 @@
 import hashlib
 import random
 
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 from scipy.spatial.distance import cdist
 
-from cflkit import check, datasets, methods, metrics, partition, simulation
+from cflkit import check, datasets, methods, metrics, partition, plots, simulation
 from cflkit.course.sources import hidden
 from cflkit.federation import Federation, Jobs, LocalTraining
 
+plots.style()
 images = datasets.load("digits-8x8")
 labels, new_labels = images.labels.numpy(), images.test_labels.numpy()
 
@@ -68,7 +71,7 @@ def nearest_mean(train, queries):
 
 
 # %%
-print("                     own test sets  new images")
+scores = {}
 for model in (most_similar_image, nearest_mean):
     on_own, on_new = [], []
     for cluster in range(3):
@@ -79,7 +82,21 @@ for model in (most_similar_image, nearest_mean):
             on_own.append(np.mean(model(train, pool[test]) == labels[test]))
         known = np.isin(new_labels, labels[train])  # the new images of the cluster's classes
         on_new.append(np.mean(model(train, new[known]) == new_labels[known]))
-    print(f"{model.__name__:20s} {np.mean(on_own):13.2f} {np.mean(on_new):11.2f}")
+    scores[model.__name__] = {"own test sets": np.mean(on_own), "new images": np.mean(on_new)}
+
+# %%
+table = pd.DataFrame(scores).round(2)
+print(table.to_string())
+ax = table.plot.bar(
+    rot=0, figsize=(4.5, 2.6), ylabel="accuracy", ylim=(0, 1.25), yticks=(0, 0.5, 1)
+)
+ax.legend(ncols=2)
+plots.show(
+    ax.figure,
+    1,
+    "Nadia's two models, on the clients' own test sets and on new images of the same camera.",
+    "Two pairs of bars. On own test sets the most similar image is the better model, and on new images the nearest mean is.",
+)
 
 # %% [markdown] tags=["diagnosis"]
 # **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
@@ -232,13 +249,26 @@ def found_clusters(clients):
 
 
 # %%
+results = {"true clusters": truth}
 for name, file in files.items():
     clients = clients_of(file)
     checksum = hashlib.sha256(file["images"].tobytes()).hexdigest()[:16]
     print(f"{name}: {len(clients)} clients, {sum(map(len, clients))} images, checksum {checksum}")
-    clusters = found_clusters(clients)
+    clusters = results[f"{name}: OCFL found"] = found_clusters(clients)
     ari = metrics.agreement(truth, clusters)["ari"]
     print(f"     true clusters {truth}\n     OCFL found    {clusters}, ARI {ari:.2f}")
+
+# %%
+figure, ax = plt.subplots(figsize=(5.5, 1.7))
+ax.imshow(list(results.values()), cmap="Set2", vmax=7, aspect="auto")
+ax.set(xlabel="client", xticks=range(12), yticks=range(3), yticklabels=results)
+ax.grid(False)
+plots.show(
+    figure,
+    2,
+    "The true cluster of each client, and the clusters that the same command found on two machines. Colours are clusters.",
+    "Three rows of twelve cells. The first run has the three blocks of four of the true clusters, and the second one does not.",
+)
 
 # %% [markdown] tags=["diagnosis"]
 # **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
@@ -406,6 +436,15 @@ measured = {per_round: accuracies(per_round) for per_round in (9, 2, 1)}
 print("clients per round   accuracy")
 for per_round, test in measured.items():
     print(f"{per_round:17d} {test.max(axis=0).mean():10.2f}")
+figure, ax = plt.subplots(figsize=(4, 2.4))
+ax.plot([str(n) for n in measured], [test.max(axis=0).mean() for test in measured.values()], "o-")
+ax.set(xlabel="clients per round", ylabel="accuracy", ylim=(0.9, 1))
+plots.show(
+    figure,
+    3,
+    "The accuracy by the number of clients that take part in a round.",
+    "Three points. The accuracy is 0.94 with nine clients per round, and 0.98 with two and with one.",
+)
 
 # %% [markdown] tags=["diagnosis"]
 # **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
@@ -528,11 +567,22 @@ def accuracy(method):
 
 
 # %%
+figure, ax = plt.subplots(figsize=(5, 2.6))
 for day in ("Monday", "Tuesday"):
     averaging = [accuracy(methods.make("fedavg")) for _ in range(3)]
     proximal = [accuracy(methods.make("fedprox", mu=0.1)) for _ in range(3)]
     for name, runs in (("FedAvg", averaging), ("FedProx", proximal)):
         print(f"{day:8s} {name:8s}", *(f"{run:.2f}" for run in runs), f" mean {np.mean(runs):.2f}")
+        ax.plot([f"{day}\n{name}"] * 3, runs, "o", color="C0")
+        ax.plot(f"{day}\n{name}", np.mean(runs), "_", color="C1", markersize=30)
+ax.set_ylabel("accuracy")
+ax.margins(x=0.15)
+plots.show(
+    figure,
+    4,
+    "Three runs of each method on two days (points), and their means (lines).",
+    "On Monday, the mean of FedProx is above that of FedAvg; on Tuesday, it is below. The points of a method lie far apart.",
+)
 
 # %% [markdown] tags=["diagnosis"]
 # **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*

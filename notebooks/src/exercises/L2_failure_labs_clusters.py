@@ -241,7 +241,7 @@ exercise = Implement(
 
 # %%
 two_epochs = LocalTraining(epochs=2, batch_size=32, lr=0.1)
-kept = {}
+kept, heats = {}, {}
 print("network      round  temperature  norm of the mean  shortest update  longest update  split")
 for network in ("compact-cnn", "compact-bn"):
     federation = Federation(images, split, network, two_epochs, seed=0)
@@ -251,10 +251,23 @@ for network in ("compact-cnn", "compact-bn"):
         updates = trained - theta
         theta = trained.mean(dim=0)
         mean, norms = updates.mean(dim=0).norm(), updates.norm(dim=1)
-        heat = temperature(cosine_divergence(updates))
+        heat = heats[network, t + 1] = temperature(cosine_divergence(updates))
         row = f"{network:12s} {t + 1:5d} {heat:12.4f} {mean:17.2f} {norms.min():16.2f}"
         print(row, f"{norms.max():15.2f}  {bool(mean < 0.35 < norms.max())}")
     kept[network] = updates.cpu().numpy(), federation.blueprint.layout
+
+# %%
+figure, ax = plt.subplots(figsize=(4.5, 2.4))
+for network in kept:
+    ax.plot([1, 2, 3], [heats[network, t] for t in (1, 2, 3)], "o-", label=network)
+ax.set(xlabel="round", xticks=[1, 2, 3], ylabel="temperature", ylim=0)
+ax.legend()
+plots.show(
+    figure,
+    2,
+    "OCFL's temperature with the two networks. The clients and their images are the same.",
+    "Two lines over three rounds: compact-cnn is far above zero, and compact-bn lies nearly on the axis.",
+)
 
 # %% [markdown]
 # The updates of the last round are in `kept`, together with the layout of a model's row. For example,
@@ -432,7 +445,7 @@ axes[2].bar(range(2, 13), moved)
 axes[2].set(xlabel="round", ylabel="share that moved", ylim=(0, 1.05))
 plots.show(
     figure,
-    2,
+    3,
     "The divergence matrices of two rounds, and the share of clients that moved since the round before.",
     "Two matrices with the same three dark blocks on the diagonal, and a bar chart over rounds. Most "
     "bars have a height of two thirds or of 1, and the others are missing.",
@@ -582,7 +595,7 @@ figure.colorbar(ax.images[0], ax=ax, label="score $s_{ij}$")
 ax.set(xlabel="client $j$, whose images are embedded", ylabel="client $i$, owner of the model")
 plots.show(
     figure,
-    3,
+    4,
     "The scores on Jonas' server after three rounds. White lines separate the true clusters.",
     "A matrix of ten by ten clients. Most cells are dark. In the two blocks beside the diagonal, some "
     "cells are bright.",

@@ -251,7 +251,7 @@ simulation.run({"oracle": oracle}, federation, 10, central_every=10, progress=Fa
 
 # %%
 networks = [federation.network(row) for row in oracle.models]
-curves = []
+curves, rows = [], {}
 for cluster, network in enumerate(networks):
     members = np.flatnonzero(split.clusters == cluster)
     seen, truth = federation.inputs(np.concatenate([split.test[client] for client in members]))
@@ -261,7 +261,19 @@ for cluster, network in enumerate(networks):
     curves.append(found.insertion.mean(dim=0).numpy())  # the mean over the images
     right = float((answers == truth).float().mean())
     area = float(explain.area(found.insertion).mean())
-    print(f"cluster {cluster}: accuracy {right:.2f}, area under insertion {area:.2f}")
+    rows[f"cluster {cluster}"] = {"accuracy": right, "area under insertion": area}
+
+# %%
+table = pd.DataFrame.from_dict(rows, orient="index")
+print(table.round(2).to_string())
+ax = table.plot.bar(rot=0, figsize=(4.5, 2.6), ylim=(0, 1.25), yticks=(0, 0.5, 1))
+ax.legend(ncols=2)
+plots.show(
+    ax.figure,
+    2,
+    "The accuracy of each model, and the area under insertion of its maps.",
+    "Three pairs of bars. Cluster 1 has the lowest accuracy, and by far the largest area.",
+)
 
 # %% [markdown] tags=["diagnosis"]
 # **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
@@ -398,7 +410,18 @@ for name, heat in maps.items():
     }
 table = pd.DataFrame(measured).astype(float)
 ranks = table.rank(axis="columns", ascending=False)
-print(ranks.mean().sort_values().to_string())
+means = ranks.mean().sort_values()
+print(means.to_string())
+figure, ax = plt.subplots(figsize=(4.5, 2))
+ax.barh(means.index, means)
+ax.invert_yaxis()
+ax.set_xlabel("average rank (1 is the best)")
+plots.show(
+    figure,
+    3,
+    "Amal's ranking of four kinds of maps.",
+    "Four horizontal bars from the best rank to the worst. Noise is the best.",
+)
 
 # %% [markdown] tags=["diagnosis"]
 # **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
@@ -537,7 +560,18 @@ for name, method in line_up.items():
         "HOM": hom,
         "COM": com,
     }
-print(pd.DataFrame.from_dict(rows, orient="index").round(2).to_string())
+table = pd.DataFrame.from_dict(rows, orient="index")
+print(table.round(2).to_string())
+ax = table[["RAND", "HOM", "COM"]].plot.bar(
+    rot=0, figsize=(5, 2.6), ylim=(0, 1.25), yticks=(0, 0.5, 1)
+)
+ax.legend(ncols=3)
+plots.show(
+    ax.figure,
+    4,
+    "Jonas's three scores of three methods.",
+    "Three groups of bars. FedAvg, with one cluster, has a full score for homogeneity. Briggs has one for completeness.",
+)
 
 # %% [markdown] tags=["diagnosis"]
 # **Your diagnosis.** *Write here what you think went wrong, and which observation supports it.*
