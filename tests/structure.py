@@ -6,6 +6,7 @@ halves its samples at random, and where it halves each of its classes; and in wh
 between merge heights is larger than in all of 19 copies with permuted coordinates.
 """
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,8 +22,7 @@ from cflkit.partition import Partition, shifts
 CLIENTS, HELD, SEEDS, LEVEL = 20, 40, 20, 0.05
 DIGITS = datasets.load("digits-8x8")
 SCENES: dict[str, Callable[[int], tuple[datasets.ImageSet, Partition]]] = {
-    "four rotations": lambda seed: rotated("four", seed),
-    "two rotations": lambda seed: rotated("two", seed),
+    "four rotations": lambda seed: turned(seed),
     "classes of three groups": lambda seed: partition.ocfl(
         DIGITS,
         overlap="nonoverlapping",
@@ -35,12 +35,20 @@ SCENES: dict[str, Callable[[int], tuple[datasets.ImageSet, Partition]]] = {
         DIGITS, clients=CLIENTS, alpha=1.0, seed=seed
     ),
     "equal clients": lambda seed: partition.iid(DIGITS, clients=CLIENTS, seed=seed),
-    "equal clients, equal classes": lambda seed: rotated("base", seed),
+    "equal clients, equal classes": lambda seed: shifts.make(
+        DIGITS, "base", clients=CLIENTS, samples=HELD, seed=seed
+    ),
 }
 
 
-def rotated(version: str, seed: int) -> tuple[datasets.ImageSet, Partition]:
-    return shifts.make(DIGITS, version, clients=CLIENTS, samples=HELD, seed=seed)
+def turned(seed: int) -> tuple[datasets.ImageSet, Partition]:
+    """Make equal clients, and turn the images of each group of five by another angle."""
+    _, split = partition.iid(DIGITS, clients=CLIENTS, seed=seed)
+    images = DIGITS.images.clone()
+    for client in range(CLIENTS):
+        own = [*split.train[client], *split.test[client]]
+        images[own] = torch.rot90(images[own], client // 5, dims=(2, 3))
+    return dataclasses.replace(DIGITS, images=images), split
 
 
 def updates_of(federation: Federation, seed: int, by_class: bool) -> list[torch.Tensor]:

@@ -63,7 +63,7 @@ ALONE = {
     "stocfl": {"lam": 0.0},
 }
 # Methods that assign no client to a cluster
-SOFT = ("ditto", "fedce", "fedem", "fedrc", "fedsac", "fedsoft", "pfedgraph")
+SOFT = ("ditto", "fedce", "fedem", "fedrc", "fedrep", "fedsac", "fedsoft", "pfedgraph")
 # The baselines of EMD-CFL's comparison beside those with one model
 BASELINES = ("cfl-gp", "fedclust", "fesem", "flexcfl", "ifca", "pacfl", *SOFT)
 # They cluster samples and train autoencoders, which takes seconds per test

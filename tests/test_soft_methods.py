@@ -73,7 +73,9 @@ def test_weights_of_one_are_no_weights(federate_turned, engine):
     assert torch.equal(weighted, federation.train(jobs, 0))
 
 
-@pytest.mark.parametrize("name", ["fedem", "fedrc", "fedsoft", "pfedgraph", "fedsac", "ditto"])
+@pytest.mark.parametrize(
+    "name", ["fedem", "fedrc", "fedrep", "fedsoft", "pfedgraph", "fedsac", "ditto"]
+)
 def test_absent_clients_keep_what_is_theirs(name, federate_turned):
     federation = federate_turned(clients_per_round=3)
     method = begin(name, federation)
@@ -518,7 +520,7 @@ def test_a_feature_space_is_that_of_the_clients_own_model(components, federate_t
 def test_the_length_of_steps_is_that_of_torchs_optimiser(momentum):
     training = LocalTraining(3, 16, lr=0.1, momentum=momentum)
     value = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    optimizer = training.build([value])
+    optimizer = training.build({"value": value})
     for _ in range(3 * 4):  # 50 samples are four batches
         value.grad = -torch.ones_like(value)
         optimizer.step()
@@ -611,6 +613,34 @@ def test_dittos_personal_models_never_leave_their_clients(federate_turned):
 
 
 # --- Clients that lack samples, or have others later ----------------------------------------------
+
+
+# --- FedRep --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["threads", "stacked"])
+def test_fedrep_trains_the_last_layer_then_the_others_and_shares_these(federate_turned, engine):
+    """By a plain loop on whole batches, with momentum and weight decay."""
+    training = LocalTraining(2, 64, lr=0.1, momentum=0.9, weight_decay=0.1)
+    federation = federate_turned(model="perceptron", training=training, engine=engine)
+    method, _ = run("fedrep", federation, rounds=1, head_epochs=3, body_epochs=2)
+    trained = []
+    for client in range(6):
+        network = federation.network(federation.initial())
+        (_, body), (_, head) = list(network.named_children())[1:]
+        for part, epochs in ((head, 3), (body, 2)):
+            own = part.parameters()
+            optimizer = torch.optim.SGD(own, lr=0.1, momentum=0.9, weight_decay=0.1)
+            for _ in range(epochs):
+                network.zero_grad()
+                inputs, labels = federation.data.samples(federation.data.index("train", client))
+                F.cross_entropy(network(inputs), labels).backward()
+                optimizer.step()
+        trained.append(torch.nn.utils.parameters_to_vector(network.parameters()).detach())
+    places = federation.server.last_layer()
+    expected = torch.stack(trained).mean(dim=0).repeat(6, 1)
+    expected[:, places] = torch.stack(trained)[:, places]
+    torch.testing.assert_close(method.personal, expected, rtol=1e-5, atol=1e-6)
 
 
 def briefly(images, part):

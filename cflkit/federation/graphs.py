@@ -47,7 +47,7 @@ class Trainer:
         self.index = torch.zeros(training.batch_size, dtype=torch.int64, device=device)
         self.key = torch.zeros((), dtype=torch.int64, device=device)
         self.anchor = network.row
-        self.optimizer = training.build(network.trainable.values())
+        self.optimizer = training.build(network.trainable)
         if training.optimizer == "adam":
             self.optimizer.param_groups[0]["capturable"] = True
         network.network.train()

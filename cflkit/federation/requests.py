@@ -49,6 +49,8 @@ class LocalTraining:
         trained parameters, c are those of the job's anchor (`Jobs`), and μ is the strength.
     strength : float
         The strength μ of the penalty.
+    trains : {"all", "head", "body"}
+        Which parameters move: all, those of the layer ``classifier``, or all others.
     precision : {"float32", "tf32", "bfloat16"}
         The precision of matrix products and convolutions, also where models are only evaluated.
         ``tf32`` rounds their factors to 10 bits, on NVIDIA GPUs alone. ``bfloat16`` runs the
@@ -64,6 +66,7 @@ class LocalTraining:
     weight_decay: NonNegative = 0.0
     penalty: Literal["none", "proximal", "norms", "cosine", "linear"] = "none"
     strength: float = 0.0
+    trains: Literal["all", "head", "body"] = "all"
     precision: Precision = "float32"
 
     @model_validator(mode="after")
@@ -77,9 +80,11 @@ class LocalTraining:
             raise ValueError(f"a proximal penalty needs a strength ≥ 0, not {self.strength}")
         return self
 
-    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return a new optimiser, which works value by value and so also on stacked models."""
-        decay = self.weight_decay
+    def build(self, named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
+        """Return a new optimiser of the parameters that move, by name; stacked ones do as well."""
+        decay, head = self.weight_decay, self.trains == "head"
+        every = self.trains == "all"
+        parameters = [p for n, p in named.items() if every or n.startswith("classifier.") == head]
         if self.optimizer == "adam":
             # Fused Adam makes one pass over the memory; torch's default on a CPU makes many
             return torch.optim.Adam(parameters, lr=self.lr, weight_decay=decay, fused=True)

@@ -111,7 +111,7 @@ def train_stack(
     # Clones, so that each parameter is its own leaf and its gradients are contiguous in memory
     values = {name: stack.clone() for name, stack in start.items()}
     leaves = {name: nn.Parameter(values[name]) for name in names}  # share the memory of `values`
-    optimizer = training.build(leaves.values())
+    optimizer = training.build(leaves)
     schedule = Schedule.of(clients.batches_of(jobs, round, training), clients.device)
     seeds = dropout_seeds(clients.seed, jobs.client_of.tolist(), round).to(clients.device)
     gradients = gradients_of(network, clients.task, names, autocast(training, clients.device))

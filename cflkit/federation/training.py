@@ -57,7 +57,7 @@ def train_client(
         The precision in which the network computes.
     """
     network.network.train()
-    optimizer = training.build(network.trainable.values())
+    optimizer = training.build(network.trainable)
     centre = network.split(anchor)
     for samples in batches:
         optimizer.zero_grad()

@@ -32,6 +32,7 @@ WHERE = {
     "fedopt": ("baselines.fedopt", "FedOpt"),
     "fedprox": ("baselines.fedprox", "FedProx"),
     "fedrc": ("baselines.fedrc", "FedRC"),
+    "fedrep": ("baselines.fedrep", "FedRep"),
     "fedsac": ("baselines.fedsac", "FedSaC"),
     "fedsoft": ("baselines.fedsoft", "FedSoft"),
     "fesem": ("baselines.fesem", "FeSEM"),

@@ -7,6 +7,7 @@ heterogeneous networks. MLSys 2020, Algorithm 2.
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
@@ -45,5 +46,5 @@ def proximal_training(server: Server, mu: float, squared: bool = True) -> LocalT
     """
     if not mu:
         return None
-    training = dataclasses.replace(server.training, penalty="proximal", strength=mu)
-    return training if squared else dataclasses.replace(training, penalty="norms")
+    penalty: Literal["proximal", "norms"] = "proximal" if squared else "norms"
+    return dataclasses.replace(server.training, penalty=penalty, strength=mu)

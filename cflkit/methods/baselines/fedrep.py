@@ -1,0 +1,79 @@
+"""FedRep: clients share the layers that represent images, and each has a last layer of its own.
+
+L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai: Exploiting shared representations for
+personalized federated learning. ICML 2021, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator
+from typing import Any, ClassVar
+
+import torch
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from cflkit._bounds import STRICT, Count
+from cflkit.federation import Jobs, Request, Server, Train
+from cflkit.methods.base import Method, Weighting, client_weights, each_its_own, weighted_means
+
+
+@dataclass(config=STRICT)
+class FedRep(Method):
+    """Federated averaging of all layers but the last, which each client trains before them.
+
+    Parameters
+    ----------
+    head_epochs : int, optional
+        The number of epochs in which a client trains its last layer, with the others fixed; by
+        default the federation's.
+    body_epochs : int
+        The number of epochs in which it then trains the others, with its last layer fixed.
+    weighting : {"equal", "samples"}
+        The weights of clients in the mean; equal ones in the paper.
+
+    Attributes
+    ----------
+    personal : Tensor
+        ``[m, P + Q]``, the common layers with each client's own last layer.
+
+    Notes
+    -----
+    The bytes of a run count whole models, though the last layers stay at the clients.
+    """
+
+    partial: ClassVar[bool] = True
+
+    head_epochs: Count | None = None
+    body_epochs: Count = 1
+    weighting: Weighting = "equal"
+
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Give each client the initial model."""
+        super().setup(server, initial)
+        self.labels = None
+        self.personal = initial.repeat(server.clients, 1)
+
+    def round(self, t: int) -> Generator[Request, Any, None]:
+        """Train the participants' last layers, then their other layers, and average the latter."""
+        present, usual = self.server.participants(t), self.server.training
+        own, places = torch.arange(len(present)), self.server.last_layer()
+        epochs = self.head_epochs or usual.epochs
+        training = dataclasses.replace(usual, trains="head", epochs=epochs)
+        jobs = Jobs(self.personal, present, present, training)
+        trained = yield Train(jobs, reported=False)
+        heads = trained[:, places]
+        if len(places) < self.server.parameters:  # else the network has nothing to share
+            training = dataclasses.replace(usual, trains="body", epochs=self.body_epochs)
+            trained = yield Train(Jobs(trained, own, present, training), sent=False)
+        weights = client_weights(self.server, self.weighting)[present]
+        self.models = weighted_means(self.models, trained, weights[None])
+        kept = self.personal[:, places]
+        kept[present] = heads
+        self.personal = self.models.repeat(self.server.clients, 1)
+        self.personal[:, places] = kept
+
+    def client_models(self) -> tuple[Tensor, Tensor]:
+        """Return the personal models."""
+        return each_its_own(self.personal)
