@@ -105,6 +105,7 @@ def cli() -> None:
 @click.option("-o", "--output", type=Path, help="The executed notebook (default: data/runs/ID).")
 @click.option("--missing", is_flag=True, help="Do nothing if the notebook's record is there.")
 @click.option("--record-only", is_flag=True, help="Run only the cells that the record needs.")
+@click.option("--keep", is_flag=True, help="Keep the executed notebook beside the record.")
 def run(notebook: Path, listed: bool, parameter: dict[str, str], **options: Any) -> None:
     """Run a notebook with other parameters.
 

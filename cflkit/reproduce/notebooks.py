@@ -29,7 +29,7 @@ from pydantic import BaseModel, Field, ValidationError
 from cflkit._bounds import one_line
 from cflkit._files import abandoned, check_regular, disk_full, expanded
 from cflkit._project import PROJECT
-from cflkit.reproduce import records
+from cflkit.reproduce import kept, records
 from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown, model_of
 from cflkit.reproduce.values import parsed, read_yaml
@@ -152,6 +152,7 @@ def run(
     output: Path | None = None,
     missing: bool = False,
     record_only: bool = False,
+    keep: bool = False,
 ) -> tuple[str, Path] | None:
     """Run a notebook with parameters; return its report and where it was written.
 
@@ -172,6 +173,8 @@ def run(
         Do nothing, and return None, if the notebook's record is there already.
     record_only : bool
         Run only the cells that the record needs. The others train models, too.
+    keep : bool
+        Leave a copy of the executed notebook beside the record, see `kept`, and return its path.
 
     Raises
     ------
@@ -189,7 +192,7 @@ def run(
     listed = {} if file is None else read_yaml(file)
     values, parameters = notebook.check(listed | parsed(given))
     if parameters is None:
-        if missing or record_only:
+        if missing or record_only or keep:
             raise NotebookError(f"{path} writes no record")
         return execute(notebook, values, output or RUNS / path.name)
     check_writable(records.results())
@@ -201,7 +204,8 @@ def run(
                 check_own_data(records.read(folder), parameters)
                 return None
             parameters.check_against_data()
-            return execute(notebook, values, output or RUNS / f"{name}.ipynb", record_only)
+            target = output or RUNS / f"{name}.ipynb"
+            return execute(notebook, values, target, record_only, name if keep else None)
     except filelock.Timeout as error:
         raise NotebookError(f"{name} is being run by another process") from error
 
@@ -235,9 +239,13 @@ def run_lock(id: str, wait: bool = False) -> filelock.BaseFileLock:
 
 
 def execute(
-    notebook: Notebook, values: Mapping[str, Any], output: Path, record_only: bool = False
+    notebook: Notebook,
+    values: Mapping[str, Any],
+    output: Path,
+    record_only: bool = False,
+    kept_as: str | None = None,
 ) -> tuple[str, Path]:
-    """Execute a notebook with checked parameters, see `run`."""
+    """Execute a notebook with checked parameters, see `run`; keep it under the id of its run."""
     output, folder = Path(os.path.realpath(output)), notebook.path.resolve().parent
     check_output(output, notebook.path)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -250,6 +258,9 @@ def execute(
     # Its errors are reported by ours, in one line
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     tree = nbformat.reads(json.dumps(notebook.tree), as_version=4)
+    if kept_as:
+        figures = 0 if record_only else sum("plots.show" in source for source in notebook.code)
+        tree.cells += kept.last_cells(figures)
     if record_only:
         skip_the_rest(tree.cells)
     os.environ[records.NOTEBOOK] = notebook.digest
@@ -282,6 +293,8 @@ def execute(
         raise NotebookError(f"{error} ({why}see {output})") from error
     finally:
         del os.environ[records.NOTEBOOK]  # records of this process come from no notebook
+    if kept_as:
+        output = kept.keep(executed, notebook.path, kept_as)
     return report_of(executed.cells), output
 
 
@@ -361,7 +374,7 @@ def skip_the_rest(cells: list[Any]) -> None:
         raise NotebookError("the notebook has no cells tagged 'record'")
     for own in tags:
         if not {"parameters", "record"} & set(own):
-            own.append("skip-execution")  # nbclient, which papermill uses, knows this tag
+            own.append(kept.SKIPPED)  # nbclient, which papermill uses, knows this tag
 
 
 def report_of(cells: list[Any]) -> str:
