@@ -145,6 +145,25 @@ def walk_grid(action: str, table: str, where: dict[str, str], jobs: int, dry_run
     return int(runs and bool(left))
 
 
+@cli.command("next")
+@click.option("--minutes", type=float, default=90, help="The most that a run may take.")
+@click.option("-n", "--count", type=COUNT, default=5, help="How many to propose.")
+def propose(minutes: float, count: int) -> None:
+    """Propose missing runs that fit this machine.
+
+    The most telling come first: those whose published numbers no run has. A record that differs in
+    nothing costly tells how long a run takes, so that runs without such a record are left out.
+    """
+    import torch
+
+    from cflkit.reproduce.proposals import proposals
+
+    every = proposals(minutes, torch.cuda.is_available())
+    for one in every[:count]:
+        print(f"{one}\n  {shlex.join(['python', '-m', 'cflkit', *one.job.command()])}")
+    print(f"{min(count, len(every))} of {len(every)} missing runs that fit", file=sys.stderr)
+
+
 @cli.command("data")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def show_data(names: tuple[str, ...]) -> None:

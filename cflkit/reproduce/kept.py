@@ -53,18 +53,23 @@ def draw(record: Record, federation: Federation, number: int) -> None:
     from cflkit import plots
     from cflkit.simulation.loop import peak_memory
 
-    last = record.rounds.groupby("method", sort=False).last()
-    panels = [name for name in DRAWN if name in last][:1] + ["clusters"] * ("clusters" in last)
-    size = (min(4 * len(panels), 8), 1.6 + 0.25 * len(last))
-    figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False)
-    plots.over_rounds([record.rounds], panels[0], panels[0], axes[0, 0])
-    if "clusters" in panels:
-        found = {name: texts.split("|") for name, texts in last["clusters"].dropna().items()}
-        labels = {name: [int(text) for text in texts] for name, texts in found.items()}
-        plots.clusterings(federation.clusters.cpu().numpy(), labels, axes[0, 1])
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    caption = f"The run {record.id}: {' and '.join(panels)}."
-    plots.show(figure, number, caption, f"Lines of the {panels[0]} over rounds, one per method.")
+    table = record.rounds
+    last = table.groupby("method", sort=False).last()
+    found = last["clusters"].dropna() if "clusters" in last else {}
+    heights = [2.4] * (table["round"].nunique() > 1) + [0.28 * len(found) + 0.6] * bool(len(found))
+    figure, axes = plt.subplots(
+        len(heights), 1, figsize=(8, sum(heights)), squeeze=False, height_ratios=heights
+    )
+    if table["round"].nunique() > 1:
+        measure = next(name for name in DRAWN if name in table)
+        plots.over_rounds([table], measure, measure, axes[0, 0])
+        axes[0, 0].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    if len(found):
+        truth = federation.clusters.cpu().numpy()
+        strips = {name: [int(one) for one in text.split("|")] for name, text in found.items()}
+        plots.clusterings(truth, strips, axes[-1, 0]).set_xticks(range(0, len(truth), 5))
+    caption = "The run over its rounds, and the clusters of its last round, as far as it has them."
+    plots.show(figure, number, caption, "Lines over rounds, and a strip of clients per method.")
     device = str(record.provenance["device"])
     cpu = device == "cpu"
     spent = time.process_time() if cpu else time.time() - psutil.Process().create_time()

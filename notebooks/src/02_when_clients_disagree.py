@@ -204,7 +204,7 @@ plots.show(
     "rises to nearly 1.",
 )
 
-# %%
+# %% tags=["nbval-check-output"]
 changes = int((np.diff(best) != 0).sum())
 print(f"mean gap {gap.mean():.2f}; the group that is served best changes {changes} times")
 

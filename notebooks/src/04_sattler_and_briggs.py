@@ -217,7 +217,7 @@ def window(gamma):
 
 windows = {rate: np.array([window(g) for g in kept]) for rate, kept in gammas.items()}
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "nbval-check-output"]
 axis = np.arange(1, run.rounds + 1)
 figure, axes = plt.subplots(1, 2, figsize=(7.6, 2.8), sharey=True)
 for ax, (rate, ends) in zip(axes, windows.items(), strict=True):
@@ -400,7 +400,7 @@ plots.show(
 #
 # With right knobs, is it worth it? All methods train for the same rounds. Sattler's thresholds and Briggs' cut are those from above.
 
-# %%
+# %% tags=["nbval-check-output"]
 line_up = {
     "one model for all (FedAvg)": methods.make("fedavg"),
     "Sattler": methods.make("sattler", eps1=run.eps1, eps2=run.eps2, min_rounds=0),

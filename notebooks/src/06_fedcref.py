@@ -374,7 +374,7 @@ print("two clusters:", refine(twins, 2))
 # other clients?
 
 
-# %%
+# %% tags=["nbval-check-output"]
 def refined(method, first, general):
     """The ACC after one refinement: alone, and with the networks of the communities."""
     alone, together = [], []
@@ -436,7 +436,7 @@ plots.show(
 # Why? Ask each misplaced image which network of its own client redraws it best. Is it another one than that of the cluster in which it lies?
 
 
-# %%
+# %% tags=["nbval-check-output"]
 def drawn_better_elsewhere(method, labels):
     """The share of misplaced images that another network of their client redraws better."""
     better = []

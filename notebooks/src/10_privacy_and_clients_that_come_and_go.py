@@ -228,7 +228,7 @@ plots.show_frames(
     name="10_noise",
 )
 
-# %%
+# %% tags=["nbval-check-output"]
 print(table[["ARI", "OCFL", "oracle", "FedAvg", "alone"]].round(2).to_string())
 
 # %% [markdown]
@@ -253,7 +253,7 @@ print(table[["ARI", "OCFL", "oracle", "FedAvg", "alone"]].round(2).to_string())
 #
 # $$\sigma^* = \sqrt{\frac{g\sqrt P - 1}{P}} .$$
 
-# %%
+# %% tags=["nbval-check-output"]
 cosine = 1 - cosine_divergence(updates[run.noises[0]])
 same, pairs = truth[:, None] == truth, ~np.eye(run.clients, dtype=bool)
 gap, P = cosine[same & pairs].mean() - cosine[~same].mean(), federation.parameters

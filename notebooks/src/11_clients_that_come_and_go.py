@@ -117,7 +117,7 @@ def attributed(scene):
 
 print(attributed("join"))
 
-# %%
+# %% tags=["nbval-check-output"]
 print(attributed("late group"))
 
 # %% [markdown]
@@ -289,7 +289,7 @@ plots.show(
     "oracle, and once is far to the left of it; in change it is left of FedAvg.",
 )
 
-# %%
+# %% tags=["nbval-check-output"]
 for scene, end in ends.items():
     print(f"{scene:11s}", "  ".join(f"{name} {value:.2f}" for name, value in end.items()))
 

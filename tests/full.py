@@ -1,0 +1,43 @@
+"""Execute the kept notebooks of full-scale runs again, as far as they fit this machine.
+
+``python tests/full.py`` lists the notebooks in ``notebooks/full`` with what they need, and gives
+nbval those that this machine can execute within the minutes that are given.
+"""
+
+import argparse
+import sys
+
+import psutil
+import pytest
+import torch
+
+from cflkit.federation import usable_cores
+from cflkit.reproduce import kept
+from cflkit.reproduce.records import PROJECT
+
+
+def main() -> int:
+    """List all, and execute those that fit."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=30, help="the most for one notebook")
+    parser.add_argument("--list", action="store_true", help="execute nothing")
+    given = parser.parse_args()
+    machine = {
+        "minutes": given.minutes,
+        "memory_gib": psutil.virtual_memory().available / 2**30,
+        "cores": usable_cores(),
+        "cuda": torch.cuda.is_available(),
+    }
+    every = kept.listed()
+    print(kept.table(every, **machine), flush=True)
+    fitting = [str(one.path) for one in every if not one.hindrance(**machine)]
+    if given.list or not fitting:
+        return 0
+    # One at a time, since each uses all cores; a cell may take four times as long as all did
+    seconds = str(int(240 * given.minutes))
+    options = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", seconds]
+    return int(pytest.main(["--rootdir", str(PROJECT), "-v", *options, *fitting]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
