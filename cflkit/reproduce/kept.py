@@ -55,8 +55,9 @@ def draw(record: Record, federation: Federation, number: int) -> None:
 
     table = record.rounds
     last = table.groupby("method", sort=False).last()
-    found = last["clusters"].dropna() if "clusters" in last else {}
-    heights = [2.4] * (table["round"].nunique() > 1) + [0.28 * len(found) + 0.6] * bool(len(found))
+    truth = federation.clusters
+    found = {} if truth is None or "clusters" not in last else dict(last["clusters"].dropna())
+    heights = [2.4] * (table["round"].nunique() > 1) + [0.28 * len(found) + 0.6] * bool(found)
     figure, axes = plt.subplots(
         len(heights), 1, figsize=(8, sum(heights)), squeeze=False, height_ratios=heights
     )
@@ -64,10 +65,9 @@ def draw(record: Record, federation: Federation, number: int) -> None:
         measure = next(name for name in DRAWN if name in table)
         plots.over_rounds([table], measure, measure, axes[0, 0])
         axes[0, 0].legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    if len(found):
-        truth = federation.clusters.cpu().numpy()
+    if truth is not None and found:
         strips = {name: [int(one) for one in text.split("|")] for name, text in found.items()}
-        plots.clusterings(truth, strips, axes[-1, 0]).set_xticks(range(0, len(truth), 5))
+        plots.clusterings(truth.cpu(), strips, axes[-1, 0]).set_xticks(range(0, len(truth), 5))
     caption = "The run over its rounds, and the clusters of its last round, as far as it has them."
     plots.show(figure, number, caption, "Lines over rounds, and a strip of clients per method.")
     device = str(record.provenance["device"])

@@ -56,7 +56,7 @@ def proposals(minutes: float, cuda: bool) -> list[Proposal]:
     memory = psutil.virtual_memory().total / 2**30
     done = records.find()
     book = ledger.counted(pd.read_csv(ledger.LEDGER, dtype={"table": str, "protocol": str}))
-    found = {}
+    found: dict[str, Proposal] = {}
     for job in (job for table in grid.tables() for job in grid.jobs_of(table)):
         if job.status == "done":
             continue
