@@ -11,9 +11,21 @@ import psutil
 import pytest
 import torch
 
+from cflkit import datasets
 from cflkit.federation import usable_cores
-from cflkit.reproduce import kept
+from cflkit.reproduce import kept, records
 from cflkit.reproduce.records import PROJECT
+
+
+def absent(one: kept.Kept) -> str:
+    """Say that the data of a run are not here, and cannot be downloaded."""
+    name = records.named(one.path.stem).parameters.get("dataset")
+    try:
+        if name is not None:
+            datasets.load(name)
+    except datasets.DatasetError:
+        return f"no {name}, see: python -m cflkit data {name}"
+    return ""
 
 
 def main() -> int:
@@ -28,9 +40,9 @@ def main() -> int:
         "cores": usable_cores(),
         "cuda": torch.cuda.is_available(),
     }
-    every = kept.listed()
-    print(kept.table(every, **machine), flush=True)
-    fitting = [str(one.path) for one in every if not one.hindrance(**machine)]
+    why = {one: one.hindrance(**machine) or absent(one) for one in kept.listed()}
+    print(kept.table(why), flush=True)
+    fitting = [str(one.path) for one in why if not why[one]]
     if given.list or not fitting:
         return 0
     # One at a time, since each uses all cores; a cell may take four times as long as all did

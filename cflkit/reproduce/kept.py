@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -196,11 +196,10 @@ def listed(folder: Path = FOLDER) -> list[Kept]:
     return sorted(found, key=lambda one: (one.minutes, one.path.name))
 
 
-def table(every: Sequence[Kept], **machine: Any) -> str:
-    """List what each kept notebook needs, and whether this machine leaves it out (`hindrance`)."""
+def table(hindrances: Mapping[Kept, str]) -> str:
+    """List what each kept notebook needs, and why it is left out (`Kept.hindrance`)."""
     lines = [f"{'minutes of a core or GPU':>24s} {'GiB':>5s}  {'device':10s} notebook"]
-    for one in every:
-        why = one.hindrance(**machine)
+    for one, why in hindrances.items():
         needs = f"{one.minutes:24.1f} {one.memory_gib:5.1f}  {one.device:10s} {one.path.stem}"
         lines.append(f"{needs}  (left out: {why})" if why else needs)
     return "\n".join(lines)

@@ -206,7 +206,7 @@ plots.show(
 
 # %% tags=["nbval-check-output"]
 changes = int((np.diff(best) != 0).sum())
-print(f"mean gap {gap.mean():.2f}; the group that is served best changes {changes} times")
+print(f"mean gap {gap.mean():.1f}; the group that is served best changes {changes} times")
 
 # %% [markdown]
 # ## Own test sets are too kind
