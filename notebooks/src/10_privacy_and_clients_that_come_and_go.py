@@ -228,7 +228,7 @@ plots.show_frames(
     name="10_noise",
 )
 
-# %%
+# %% tags=["nbval-ignore-output"]
 print(table[["ARI", "OCFL", "oracle", "FedAvg", "alone"]].round(2).to_string())
 
 # %% [markdown]
