@@ -146,6 +146,8 @@ def keep(executed: NotebookNode, source: Path, id: str) -> Path:
         f"# {id}\n\n{part} of [{source.stem}](../{source.name}), executed. What this needed, and "
     )
     told += "what came out, is at the end."
+    if not partial:  # a page has one title
+        cells[0].source = cells[0].source.replace("# ", "## ", 1)
     cells.insert(0, nbformat.v4.new_markdown_cell(told, id="head"))
     executed.cells = cells
     executed.metadata = {"kernelspec": executed.metadata["kernelspec"], "cflkit": needs}
