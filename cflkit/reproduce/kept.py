@@ -142,13 +142,10 @@ def keep(executed: NotebookNode, source: Path, id: str) -> Path:
             needs |= output.get("data", {}).get(NEEDS, {})
         cells.append(cell)
     part = "The cells that its record needs" if partial else "All cells"
-    told = (
-        f"# {id}\n\n{part} of [{source.stem}](../{source.name}), executed. What this needed, and "
-    )
-    told += "what came out, is at the end."
+    told = f"{part} of [{source.stem}](../{source.name}), executed. What came out is at the end."
     if not partial:  # a page has one title
         cells[0].source = cells[0].source.replace("# ", "## ", 1)
-    cells.insert(0, nbformat.v4.new_markdown_cell(told, id="head"))
+    cells.insert(0, nbformat.v4.new_markdown_cell(f"# {id}\n\n{told}", id="head"))
     executed.cells = cells
     executed.metadata = {"kernelspec": executed.metadata["kernelspec"], "cflkit": needs}
     text = nbformat.writes(executed)
