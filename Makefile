@@ -7,7 +7,7 @@ READY := .venv/ready
 UV := $(shell command -v uv 2>/dev/null)
 INSTALL := $(if $(UV),'$(UV)' pip install --python '$(BIN)/python' --compile-bytecode,'$(BIN)/python' -m pip install --disable-pip-version-check)
 
-.PHONY: help setup run lint check staged test nightly claims lab reset bench notebooks book clean
+.PHONY: help setup run lint check staged test nightly full claims lab reset bench notebooks book clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -57,8 +57,12 @@ MACHINES := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_
 nightly: lint staged ## What takes hours: kills, processes over sockets, the book, the last bit perturbed, other machines
 	'$(BIN)/python' -m pytest tests -m nightly --numprocesses 2
 	$(PYTEST) $(STAGED)/notebooks/[0-9][0-9]b_*.ipynb
+	'$(BIN)/python' tests/full.py
 	$(PYTEST) tests $(STAGED) -m 'not nightly' --perturb 1
 	for machine in $(MACHINES); do echo $$machine && env $$machine $(PYTEST) tests $(STAGED) -m 'not nightly' || exit 1; done
+
+full: $(READY) ## Execute the kept notebooks of full-scale runs again, those that fit this machine; as in: make full ARGS='--minutes 120'
+	'$(BIN)/python' tests/full.py $(ARGS)
 
 claims: $(READY) ## Count the claims of LESSON on seeds that no author has seen, as in: make claims LESSON=03_ocfl_temperature
 	'$(BIN)/python' -m cflkit robust notebooks/$(LESSON).ipynb --first 100 --seeds 5

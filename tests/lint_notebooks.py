@@ -126,6 +126,10 @@ def execution(own: Page) -> Iterator[str]:
         yield "has no output to compare"
     if any(not cell.outputs for cell in own.tagged("nbval-check-output")):
         yield "has a cell to compare without output"
+    for cell in own.code if own.is_lesson else ():
+        printed = any(output.get("name") == "stdout" for output in cell.outputs)
+        if printed and not {"nbval-check-output", "nbval-ignore-output"} & set(tags(cell)):
+            yield f"prints what nbval does not compare: {cell.source[:60]!r}"
 
 
 def parameters(own: Page) -> Iterator[str]:
@@ -207,7 +211,9 @@ def sizes(own: Page) -> Iterator[str]:
     if len(own.file.encode()) >= 300_000:
         yield "is larger than 300 kB"
     # Of a report, also the cells that only draw are read
-    counted = {"nbval-check-output", "record"} | ({"hide-input"} if own.is_report else set())
+    counted = {"nbval-check-output", "nbval-ignore-output", "record"} | (
+        {"hide-input"} if own.is_report else set()
+    )
     shown = [c for c in own.code if not set(tags(c)) - counted]
     lengths = sorted(len(c.source.split("\n")) - c.source.count("\n\n") for c in shown)
     longest = 15 if own.is_report else 25

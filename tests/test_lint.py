@@ -107,3 +107,12 @@ def test_sentences_leave_out_code_and_formulas():
     text = "# Title\n\nThe norm is $x + y$ here. See `a b`.\n\n- One more item here\n\n| a | b |"
     found = [sentence.strip() for sentence in sentences(text)]
     assert found == ["The norm is x here.", "One more item here"]
+
+
+def test_what_a_lesson_prints_is_compared_unless_it_says_otherwise():
+    own = page("11_clients_that_come_and_go")
+    cell = own.tagged("nbval-check-output")[0]
+    for tags, found in ((["nbval-ignore-output"], False), ([], True)):
+        cell.metadata.tags = tags
+        told = faults(Page(own.name, own.tree))
+        assert any("nbval does not compare" in fault for fault in told) == found

@@ -154,6 +154,7 @@ def cli() -> None:
 @click.option("--missing", is_flag=True, help="Do nothing if the notebook's record is there.")
 @click.option("--record-only", is_flag=True, help="Run only the cells that the record needs.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell each round, and all that it reports.")
+@click.option("--keep", is_flag=True, help="Keep the executed notebook beside the record.")
 def run(notebook: Path, listed: bool, parameter: dict[str, str], **options: Any) -> None:
     """Run a notebook, also with other parameters.
 
@@ -219,6 +220,25 @@ def show(table: pd.DataFrame, as_json: bool) -> None:
         print(table.to_json(orient="records", indent=2, force_ascii=False))
     else:
         print(table.to_string(index=False, justify="left"))
+
+
+@cli.command("next", epilog=example("next --minutes 30"))
+@click.option("--minutes", type=float, default=90, help="The most that a run may take.")
+@click.option("-n", "--count", type=COUNT, default=5, help="How many to propose.")
+def propose(minutes: float, count: int) -> None:
+    """Propose missing runs that fit this machine.
+
+    The most telling come first: those whose published numbers no run has. A record that differs in
+    nothing costly tells how long a run takes, so that runs without such a record are left out.
+    """
+    import torch
+
+    from cflkit.reproduce.proposals import proposals
+
+    every = proposals(minutes, torch.cuda.is_available())
+    for one in every[:count]:
+        print(f"{one}\n  {shlex.join(['python', '-m', 'cflkit', *one.job.command()])}")
+    print(f"{min(count, len(every))} of {len(every)} missing runs that fit", file=sys.stderr)
 
 
 @cli.command("data", epilog=example("data digits-8x8"))

@@ -29,13 +29,14 @@ from pydantic import BaseModel, Field, ValidationError
 from cflkit._bounds import one_line
 from cflkit._files import abandoned, check_regular, disk_full, expanded
 from cflkit._project import PROJECT
-from cflkit.reproduce import records, told
+from cflkit.reproduce import kept, records, told
 from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown, model_of
 from cflkit.reproduce.values import parsed, read_yaml
 
 if TYPE_CHECKING:
     from jupyter_client import AsyncKernelManager
+    from nbformat import NotebookNode
     from traitlets.config import Config
 
 RUNS = PROJECT / "data" / "runs"
@@ -153,6 +154,7 @@ def run(
     missing: bool = False,
     record_only: bool = False,
     verbose: bool = True,
+    keep: bool = False,
 ) -> str | None:
     """Run a notebook with parameters; return what to tell of it.
 
@@ -175,6 +177,8 @@ def run(
         Run only the cells that the record needs. The others train models, too.
     verbose : bool
         Show each round, and tell all that the report's cells print; else see `told`.
+    keep : bool
+        Leave a copy of the executed notebook beside the record, see `kept`.
 
     Raises
     ------
@@ -192,7 +196,7 @@ def run(
     listed = {} if file is None else read_yaml(file)
     values, parameters = notebook.check(listed | parsed(given))
     if parameters is None:
-        if missing or record_only:
+        if missing or record_only or keep:
             raise NotebookError(f"{path} writes no record")
         return execute(notebook, values, output or RUNS / path.name, verbose=verbose)[0]
     check_writable(records.results())
@@ -205,7 +209,7 @@ def run(
                 return None
             parameters.check_against_data()
             place = output or RUNS / f"{name}.ipynb"
-            return execute(notebook, values, place, record_only, verbose, name)[0]
+            return execute(notebook, values, place, record_only, verbose, name, keep)[0]
     except filelock.Timeout as error:
         raise NotebookError(f"{name} is being run by another process") from error
 
@@ -245,6 +249,7 @@ def execute(
     record_only: bool = False,
     verbose: bool = True,
     name: str | None = None,
+    keep: bool = False,
 ) -> tuple[str, Path]:
     """Execute a notebook with checked parameters, see `run`; ``name`` is that of its record."""
     output, folder = Path(os.path.realpath(output)), notebook.path.resolve().parent
@@ -253,23 +258,49 @@ def execute(
     output.open("a").close()  # what cannot be written is an error before the run
     os.environ.update(places() | {"CFLKIT_PROGRESS": "lines"})
     import nbformat
-    import papermill  # takes seconds to load
-    from papermill.exceptions import PapermillExecutionError
 
-    # Its errors are reported by ours, in one line
-    logging.getLogger("papermill").setLevel(logging.CRITICAL)
     tree = nbformat.reads(json.dumps(notebook.tree), as_version=4)
+    if keep:
+        figures = 0 if record_only else sum("plots.show" in source for source in notebook.code)
+        tree.cells += kept.last_cells(figures)
     if record_only:
         skip_the_rest(tree.cells)
     os.environ[records.NOTEBOOK] = notebook.digest
     messages = told.Rounds(sys.stderr, verbose)
     messages.write(f"{told.heading(notebook.tree)}\n")
+    try:
+        executed = run_cells(tree, values, output, folder, messages)
+    finally:
+        del os.environ[records.NOTEBOOK]  # records of this process come from no notebook
+        messages.end()
+    if keep and name:
+        output = kept.keep(executed, notebook.path, name)
+    made = records.folder(name) if name and not verbose else None
+    record = None if made is None else records.read(made)
+    where = f"notebook  {records.display_path(output)}"
+    short = told.brief(executed.cells, record, notebook.path, output)
+    return f"{report_of(executed.cells)}{where}" if verbose else short, output
+
+
+def run_cells(
+    tree: NotebookNode,
+    values: Mapping[str, Any],
+    output: Path,
+    folder: Path,
+    messages: told.Rounds,
+) -> NotebookNode:
+    """Run the cells in a kernel of our own, in a folder; say in one line why they failed."""
+    import papermill  # takes seconds to load
+    from papermill.exceptions import PapermillExecutionError
+
+    # Its errors are reported by ours, in one line
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)
     ended: list[int] = []
     try:
         with private_sockets() as config:
             if sockets := config.get("KernelManager"):  # the file with the key lies beside them
                 sockets["connection_file"] = f"{sockets['ip']}.json"
-            executed = papermill.execute_notebook(
+            return papermill.execute_notebook(
                 tree,
                 output,
                 parameters=dict(values),
@@ -291,14 +322,6 @@ def execute(
         status = f"exit status {ended[0]}; " if ended else ""
         why = "too little memory? " if killed else status
         raise NotebookError(f"{error} ({why}see {output})") from error
-    finally:
-        del os.environ[records.NOTEBOOK]  # records of this process come from no notebook
-        messages.end()
-    if verbose:
-        return f"{report_of(executed.cells)}notebook  {records.display_path(output)}", output
-    made = records.folder(name) if name else None
-    record = None if made is None else records.read(made)
-    return told.brief(executed.cells, record, notebook.path, output), output
 
 
 def check_output(output: Path, source: Path) -> None:
@@ -313,12 +336,12 @@ def check_output(output: Path, source: Path) -> None:
         return
     if not output.is_file():
         raise NotebookError(f"{output} cannot be written (it is no regular file)")
-    kept = [source, *(PROJECT / "notebooks").rglob("*.ipynb")]  # also by links
+    committed = [source, *(PROJECT / "notebooks").rglob("*.ipynb")]  # also by links
     # Papermill writes this into the metadata of each cell, and quotes within a cell are escaped. A
     # run that was killed while it wrote leaves the beginning of the file, or an empty one
     text = output.read_bytes()
     executed = output.suffix == ".ipynb" and (not text or b'"papermill": {' in text)
-    if not executed or any(output.samefile(path) for path in kept):
+    if not executed or any(output.samefile(path) for path in committed):
         raise NotebookError(
             f"{output} would be overwritten, and is no output of a run; name another file, ending "
             "in .ipynb"
@@ -377,7 +400,7 @@ def skip_the_rest(cells: list[Any]) -> None:
         raise NotebookError("the notebook has no cells tagged 'record'")
     for own in tags:
         if not {"parameters", "record"} & set(own):
-            own.append("skip-execution")  # nbclient, which papermill uses, knows this tag
+            own.append(kept.SKIPPED)  # nbclient, which papermill uses, knows this tag
 
 
 def report_of(cells: list[Any]) -> str:

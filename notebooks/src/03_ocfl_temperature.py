@@ -312,7 +312,7 @@ print("the temperature rises:", any(rises))
 #
 # And does the *moment* matter? We cluster the matrix of every round:
 
-# %%
+# %% tags=["nbval-check-output"]
 found = [
     metrics.agreement(split.clusters, clustering.make("hdbscan").fit_predict(g))["ari"]
     for g in gammas

@@ -224,7 +224,7 @@ def window(gamma):
 
 windows = {rate: np.array([window(g) for g in kept]) for rate, kept in gammas.items()}
 
-# %% tags=["hide-input"]
+# %% tags=["hide-input", "nbval-check-output"]
 axis = np.arange(1, run.rounds + 1)
 figure, axes = plt.subplots(1, 2, figsize=(7.6, 2.8), sharey=True)
 for ax, (rate, ends) in zip(axes, windows.items(), strict=True):
@@ -418,7 +418,7 @@ plots.show(
 #
 # **Predict.** In lesson 03, after ten rounds, FedAvg had 0.71 and OCFL 0.91. Is the gap larger or smaller after twenty rounds?
 
-# %%
+# %% tags=["nbval-check-output"]
 line_up = {
     "FedAvg": methods.make("fedavg"),
     "Local": methods.make("local"),

@@ -368,7 +368,7 @@ def refine(errors, number):
 # **Predict.** A client can also refine *alone*, with its own networks as the only candidates. What must be true of a misplaced image so that its own client can correct it?
 
 
-# %%
+# %% tags=["nbval-check-output"]
 def refined(method, first, general):
     """The ACC after one refinement: alone, and with the networks of the communities."""
     alone, together = [], []
@@ -430,7 +430,7 @@ plots.show(
 # Why? For each misplaced image, we ask which network of its own client redraws it best. Is it another one than that of the cluster in which the image lies?
 
 
-# %%
+# %% tags=["nbval-check-output"]
 def drawn_better_elsewhere(method, labels):
     """The share of misplaced images that another network of their client redraws better."""
     better = []

@@ -239,7 +239,7 @@ plots.show_frames(
     name="10_noise",
 )
 
-# %%
+# %% tags=["nbval-ignore-output"]
 print(table[["ARI", "OCFL", "oracle", "FedAvg", "Local"]].round(2).to_string())
 
 # %% [markdown]
@@ -262,7 +262,7 @@ print(table[["ARI", "OCFL", "oracle", "FedAvg", "Local"]].round(2).to_string())
 # The clusterer needs a gap: cosines within groups must be larger than cosines between groups. The formula says that noise makes this gap smaller by the factor $1 + \sigma^2 P$. When
 # the gap is not much larger than the random part, the groups are lost.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 same, pairs = truth[:, None] == truth, ~np.eye(run.clients, dtype=bool)
 noise, P, gaps = run.noises[lost_at], federation.parameters, []
 for updates_sent in (updates[run.noises[0]], updates[noise]):

@@ -118,7 +118,7 @@ def attributed(scene):
 
 print(attributed("join"))
 
-# %%
+# %% tags=["nbval-check-output"]
 print(attributed("late group"))
 
 # %% [markdown]

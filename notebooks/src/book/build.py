@@ -26,6 +26,7 @@ from sphinx.cmd.build import build_main
 
 import cflkit
 from cflkit import _project
+from cflkit.reproduce import kept
 from cflkit.reproduce.records import PROJECT
 
 HERE = Path(__file__).parent
@@ -33,6 +34,15 @@ STAGE = PROJECT / "data" / "cache" / "book"
 BOOK = PROJECT / "data" / "runs" / "book"
 PLAY = Path("notebooks/play.html")
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/published/README.md")
+KEPT = """# Runs, executed
+
+These notebooks were executed with the parameters of a paper's run, and kept as they ended.
+`make full` executes those again that fit the machine, and compares what came out: the clusters
+exactly, and scores within a tolerance that stands there. With `--keep`,
+`python -m cflkit run NOTEBOOK` leaves such a notebook beside the record of any run.
+
+| run | minutes of one core, or of the GPU | GiB of memory | device |
+|---|--:|--:|---|"""
 REPOSITORY = os.environ.get("CFLKIT_REPOSITORY", "").rstrip("/")
 COMMIT = _project.revision() or "main"
 LEDGER = Path("data/ledger.csv")
@@ -51,7 +61,8 @@ def main(site: Path) -> int:
     """Copy all pages, and build the site."""
     shutil.rmtree(STAGE, ignore_errors=True)
     shutil.rmtree(site, ignore_errors=True)
-    pages = committed("notebooks/*.ipynb", "notebooks/exercises/*.ipynb", "notebooks/**/*.md")
+    folders = ("notebooks", "notebooks/exercises", "notebooks/full")
+    pages = committed(*(f"{folder}/*.ipynb" for folder in folders), "notebooks/**/*.md")
     pages = [page for page in pages if "src" not in page.parts] + [Path(name) for name in PAGES]
     for page in pages:
         text = (PROJECT / page).read_text(encoding="utf-8")
@@ -66,6 +77,7 @@ def main(site: Path) -> int:
     shutil.copy(PROJECT / "CITATION.cff", STAGE)  # the home page offers it
     for name in ("index.md", "ledger.md", "ledger.html"):
         shutil.copy(HERE / name, STAGE)
+    write(STAGE / "notebooks" / "full.md", kept_page(pages))
     write_reference(STAGE / "api")
     trees = PROJECT / "data" / "cache" / "book-trees"
     options = ["-b", "html", "-q", "-j", "2", "-c", str(HERE), "-d", str(trees)]
@@ -84,6 +96,17 @@ def write(path: Path, text: str) -> None:
     """Write a file, and its folder before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+def kept_page(pages: list[Path]) -> str:
+    """Write the list of the kept notebooks, with what each needs."""
+    listed = [one for one in kept.listed() if one.path.relative_to(PROJECT) in pages]
+    rows = [
+        f"| [{one.path.stem}](full/{one.path.name}) "
+        f"| {one.minutes} | {one.memory_gib} | {one.device} |"
+        for one in listed
+    ]
+    return "\n".join([KEPT, *rows, ""])
 
 
 def one_figure_each(cells: list[dict]) -> Iterator[dict]:

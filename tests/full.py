@@ -1,0 +1,55 @@
+"""Execute the kept notebooks of full-scale runs again, as far as they fit this machine.
+
+``python tests/full.py`` lists the notebooks in ``notebooks/full`` with what they need, and gives
+nbval those that this machine can execute within the minutes that are given.
+"""
+
+import argparse
+import sys
+
+import psutil
+import pytest
+import torch
+
+from cflkit import datasets
+from cflkit.federation import usable_cores
+from cflkit.reproduce import kept, records
+from cflkit.reproduce.records import PROJECT
+
+
+def absent(one: kept.Kept) -> str:
+    """Say that the data of a run are not here, and cannot be downloaded."""
+    name = records.named(one.path.stem).parameters.get("dataset")
+    try:
+        if name is not None:
+            datasets.load(name)
+    except datasets.DatasetError:
+        return f"no {name}, see: python -m cflkit data {name}"
+    return ""
+
+
+def main() -> int:
+    """List all, and execute those that fit."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=30, help="the most for one notebook")
+    parser.add_argument("--list", action="store_true", help="execute nothing")
+    given = parser.parse_args()
+    machine = {
+        "minutes": given.minutes,
+        "memory_gib": psutil.virtual_memory().available / 2**30,
+        "cores": usable_cores(),
+        "cuda": torch.cuda.is_available(),
+    }
+    why = {one: one.hindrance(**machine) or absent(one) for one in kept.listed()}
+    print(kept.table(why), flush=True)
+    fitting = [str(one.path) for one in why if not why[one]]
+    if given.list or not fitting:
+        return 0
+    # One at a time, since each uses all cores; on a busy machine a cell may take much longer
+    seconds = str(int(600 * given.minutes))
+    options = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", seconds]
+    return int(pytest.main(["--rootdir", str(PROJECT), "-v", *options, *fitting]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Kept notebooks: a run leaves one, nbval executes it again, and can find a difference."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from cflkit.reproduce import grid, kept, ledger, proposals, records
+from cflkit.reproduce.notebooks import run
+from cflkit.reproduce.records import PROJECT
+
+LESSON = PROJECT / "notebooks" / "08b_tutorial_022_controls.ipynb"
+SMALL = {"rounds": "3", "warm_up": "1", "clients": "6", "only": "[FedAvg, Oracle]"}
+
+
+def cells_of(path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return {cell["id"]: cell for cell in cells}
+
+
+def outcome(path):
+    return "".join(cells_of(path)["its-outcome"]["outputs"][0]["text"])
+
+
+@pytest.mark.slow
+def test_a_run_is_kept_and_executed_again_and_a_difference_is_found(tmp_path):
+    _, path = run(LESSON, SMALL, None, tmp_path / "out.ipynb", record_only=True, keep=True)
+    assert path.parent.parent == records.results()
+    [one] = kept.listed(path.parent)
+    assert (one.path, one.device) == (path, "cpu") and one.minutes > 0 and one.memory_gib > 0
+    cells = cells_of(path)
+    assert "rounds = 3" in "".join(cells["injected-parameters"]["source"])
+    code = [cell for cell in cells.values() if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert any("image/png" in o.get("data", {}) for o in cells["its-figure"]["outputs"])
+    assert "Oracle: n_clusters 3, clustering_round 1, ari 1.00" in outcome(path)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("clustering_round 1, ari 1.00", "clustering_round 2, ari 1.00"))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval-lax"]
+    command += ["--nbval-current-env", "--rootdir", str(PROJECT), str(path)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
+    assert f"1 failed, {len(code) - 1} passed" in done.stdout, done.stdout
+
+
+def test_scores_are_compared_within_the_tolerance():
+    assert kept.against({"accuracy": 0.50, "k": 3}, {"accuracy": 0.51}).startswith("scores as")
+    assert kept.against({"accuracy": 0.50}, {"accuracy": 0.53}) == "not as recorded: accuracy"
+    assert kept.against({"accuracy": 0.50}, {"accuracy": None}) == "not as recorded: accuracy"
+    assert kept.against({}, {"accuracy": 0.5}) == "no scores are recorded"
+
+
+def test_what_does_not_fit_a_machine_is_said(tmp_path):
+    here = {"minutes": 30, "memory_gib": 8, "cores": 2, "cuda": False}
+    long, large, gpu = (("cpu", 61, 1), ("cpu", 1, 9), ("NVIDIA H100", 1, 1))
+    told = [
+        kept.Kept(tmp_path, minutes, gib, device).hindrance(**here)
+        for device, minutes, gib in (("cpu", 60, 8), long, large, gpu)
+    ]
+    assert told == ["", "it takes more than 30 minutes", "8.0 GiB are free", "it needs a GPU"]
+
+
+def test_committed_notebooks_are_of_committed_records_and_came_out_as_recorded():
+    every = kept.listed()
+    assert every
+    for one in every:
+        text = one.path.read_text(encoding="utf-8")
+        assert len(text.encode()) <= kept.LARGEST, one.path.name
+        assert (PROJECT / "data" / "results" / one.path.stem / "record.json").exists()
+        assert outcome(one.path).count("scores as recorded") == len(
+            outcome(one.path).splitlines()
+        ), one.path.name
+        assert not re.search(r"/(home|root|work|tmp|Users)/", text), one.path.name
+
+
+def test_missing_runs_are_proposed_if_a_record_tells_that_they_fit(monkeypatch, tmp_path):
+    monkeypatch.setattr(grid, "tables", lambda: ["emd-cfl/pacfl"])
+    monkeypatch.setattr(grid.Job, "status", "missing")
+    every = [r for r in records.find() if r.parameters.get("only") == ["PACFL"]]
+    assert not proposals.proposals(0.1, cuda=False)
+    first = proposals.proposals(30, cuda=False)
+    scenarios = {(r.parameters["version"], r.parameters["model"]) for r in every}
+    assert len(first) == len(scenarios) and not any(one.numbers for one in first)
+    one = [r for r in every if r.id == "emd-cfl-mnist-four-m40-seed0-96506067"]
+    table = pd.read_csv(ledger.LEDGER, dtype=str).assign(status="not run")
+    table.to_csv(tmp_path / "ledger.csv", index=False)
+    monkeypatch.setattr(ledger, "LEDGER", tmp_path / "ledger.csv")
+    monkeypatch.setattr(records, "find", lambda: one)
+    first = proposals.proposals(30, cuda=False)
+    # The versions with as many clients are told by this record, and the reduced runs by none
+    assert len(first) == 4 and first[0].numbers > 0 and first[-1].numbers == 0
+    assert all(proposal.like is one[0] for proposal in first)
