@@ -272,7 +272,7 @@ def frame(place):
     axes[1].plot(*ends.T, "o", color=plots.COLOURS[1], markersize=6, label="client 1")
     axes[1].set(xlim=(-0.85, 0.95), ylim=(-0.75, 0.8), xticks=[], yticks=[])
     axes[1].set(xlabel="component 1", ylabel="component 2")
-    axes[1].legend(loc="upper right")
+    axes[1].legend(loc="lower left", borderpad=0)
     axes[2].axhline(run.epsilon, color="black", linestyle="--", linewidth=1)
     axes[2].annotate(f"ε = {run.epsilon:g}", (90, run.epsilon - 0.014), ha="right")
     axes[2].plot(angles, curve, color="0.8", marker=".")
