@@ -266,7 +266,7 @@ for cluster, network in enumerate(networks):
 # %%
 table = pd.DataFrame.from_dict(rows, orient="index")
 print(table.round(2).to_string())
-ax = table.plot.bar(rot=0, figsize=(4.5, 2.6), ylim=(0, 1.25), yticks=(0, 0.5, 1))
+ax = table.plot.bar(rot=0, figsize=(4.5, 2.6), ylim=(0, 1.25))
 ax.legend(ncols=2)
 plots.show(
     ax.figure,
@@ -562,9 +562,7 @@ for name, method in line_up.items():
     }
 table = pd.DataFrame.from_dict(rows, orient="index")
 print(table.round(2).to_string())
-ax = table[["RAND", "HOM", "COM"]].plot.bar(
-    rot=0, figsize=(5, 2.6), ylim=(0, 1.25), yticks=(0, 0.5, 1)
-)
+ax = table[["RAND", "HOM", "COM"]].plot.bar(rot=0, figsize=(5, 2.6), ylim=(0, 1.25))
 ax.legend(ncols=3)
 plots.show(
     ax.figure,
