@@ -116,6 +116,7 @@ def train_autoencoders(federation, first):
     return method, [method.errors_on(client) for client in range(federation.clients)]
 
 
+# %%
 federation = Federation(images, split, "autoencoder", engine="stacked", seed=run.seed)
 method, errors = train_autoencoders(federation, first)
 
