@@ -380,6 +380,7 @@ def refined(method, first, general):
     return accuracy(alone), accuracy(together)
 
 
+# %%
 alone, together = refined(method, first, general)
 print(f"ACC: first {accuracy(first):.2f}, alone {alone:.2f}, with communities {together:.2f}")
 
