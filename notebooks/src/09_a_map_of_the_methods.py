@@ -321,7 +321,7 @@ without = simulation.run(
 ).summary()
 misled = simulation.run(wrong, federation, run.rounds, progress=False).summary()
 
-# %% tags=["hide-input", "nbval-check-output"]
+# %% tags=["hide-input", "nbval-ignore-output"]
 base = history.summary()["FedAvg"]
 print(f"{'':12s} four groups   no groups   bytes (FedAvg = 1)")
 for name, row in (history.summary() | misled).items():
