@@ -116,7 +116,6 @@ def train_autoencoders(federation, first):
     return method, [method.errors_on(client) for client in range(federation.clients)]
 
 
-# %%
 federation = Federation(images, split, "autoencoder", engine="stacked", seed=run.seed)
 method, errors = train_autoencoders(federation, first)
 
@@ -369,7 +368,7 @@ def refine(errors, number):
 # **Predict.** A client can also refine *alone*, with its own networks as the only candidates. What must be true of a misplaced image so that its own client can correct it?
 
 
-# %% tags=["nbval-check-output"]
+# %%
 def refined(method, first, general):
     """The ACC after one refinement: alone, and with the networks of the communities."""
     alone, together = [], []
@@ -380,7 +379,7 @@ def refined(method, first, general):
     return accuracy(alone), accuracy(together)
 
 
-# %%
+# %% tags=["nbval-check-output"]
 alone, together = refined(method, first, general)
 print(f"ACC: first {accuracy(first):.2f}, alone {alone:.2f}, with communities {together:.2f}")
 
