@@ -14,7 +14,7 @@
 #
 # **Answer.** From the clients' own models. A network turns each image into a point. A client's own model puts images like its own into familiar places, and strange images into other places.
 # EMD-CFL measures once how far these places are apart, and puts two clients into one cluster only if both find the other's images near. With a threshold that we chose knowing the groups, it finds all
-# three here, and the clean clients stay clean.
+# three here (and in 18 of 20 other draws of clients), and the clean clients stay clean.
 #
 # **You will**
 #
@@ -413,11 +413,15 @@ all_own, all_fooled = after["all"]
 claims.check(
     "05_emd_cfl",
     {
-        "The attack costs one model for all 0.15 of accuracy or more": all_own - all_fooled >= 0.15,
-        "Clean clients are better alone than with one model for all": after["alone"][0] > all_own,
-        "EMD-CFL finds the three groups": ari == 1,
+        "The attack costs the clean clients 0.15 of accuracy or more with FedAvg": all_own
+        - all_fooled
+        >= 0.15,
+        "Clean clients are better alone than with FedAvg": after["alone"][0] > all_own,
+        "EMD-CFL usually finds the three groups": ari == 1,
         "The score at 90 degrees is at least ε above that at 0": curve[-1] - curve[0] > run.epsilon,
-        "No ε finds four rotations": np.greater(*ranges["0°, 90°, 180°, 270°"]),
+        "No ε finds four rotations with 150 images per client": np.greater(
+            *ranges["0°, 90°, 180°, 270°"]
+        ),
     },
 )
 

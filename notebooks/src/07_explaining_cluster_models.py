@@ -387,7 +387,8 @@ claims.check(
     "07_explaining_cluster_models",
     {
         "OCFL finds the groups": ari == 1,
-        "Noise has an insertion area larger by 0.15 or more in the cluster": rise >= 0.15,
+        "Under the model of the cluster, noise has an insertion area 0.15 or more above FedAvg's": rise
+        >= 0.15,
         "Multiplied logits raise the insertion area of noise": sharper > 0,
         "The difference of noise is within 0.08 of 0": (abs(of_zero) <= 0.08).all(),
         "Brightness usually beats GradCAM, or is worth 0.1 less at most": (

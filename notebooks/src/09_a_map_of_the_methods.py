@@ -360,11 +360,11 @@ claims.check(
         "OCFL and pFedGraph end with at least 95 % of the weight within the groups": (
             min(group["OCFL"], group["pFedGraph"]) > 0.95
         ),
-        "Those that share within groups are 3 points above Local, and FedAvg is below Local": (
+        "OCFL, IFCA and pFedGraph, if they share within groups, end 3 points above Local, and FedAvg ends below Local": (
             min(accuracy[name] for name in best if group[name] > 0.95) > accuracy["Local"] + 0.03
             and accuracy["FedAvg"] < accuracy["Local"]
         ),
-        "EMD-CFL's distances within groups and between them overlap": within > between,
+        "EMD-CFL's scores within groups and between them overlap": within > between,
         "Without groups FedAvg is above Local": (
             without["FedAvg"]["accuracy"] > without["Local"]["accuracy"]
         ),

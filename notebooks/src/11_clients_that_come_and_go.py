@@ -332,15 +332,15 @@ shared = np.isin(late["once"][truth == 3], late["once"][truth < 3]).any()
 claims.check(
     "11_clients_that_come_and_go",
     {
-        "join: once and again end at most 0.06 below the oracle": (
+        "join: OCFL once and OCFL again end at most 0.06 below the oracle": (
             max(joined["once"], joined["again"]) <= 0.06
         ),
-        "late group: once, it shares a cluster with another group": bool(shared),
-        "late group: again finds the four groups": own_cluster,
-        "late group: again ends above once, and once below the oracle": (
+        "late group: OCFL once puts a late client into a cluster of another group": bool(shared),
+        "late group: OCFL again finds the four groups": own_cluster,
+        "late group: OCFL again ends above OCFL once, which ends below the oracle": (
             of_late["again"] < of_late["once"] > 0
         ),
-        "change: once ends at least 0.15 below again, and below FedAvg": (
+        "change: OCFL once ends at least 0.15 below OCFL again, and below FedAvg": (
             one["once"] < min(one["again"] - 0.15, one["FedAvg"])
         ),
     },
