@@ -209,34 +209,6 @@ def class_directions(images: ArrayLike, labels: ArrayLike, p: int = 3) -> Matrix
     return np.concatenate(parts, axis=1)
 
 
-def persistence(
-    one: ArrayLike, other: ArrayLike, permutations: int = 999, seed: int = 0
-) -> tuple[float, float]:
-    """Test whether two distance matrices ``[m, m]`` of the same clients agree (Mantel 1967).
-
-    They come from two halves of each client's samples. If all clients draw at random from one
-    distribution, distances in one half say nothing about those in the other, and any order of the
-    clients fits as well. What persists are differences between clients, be they of groups or not.
-    Clients with equally many samples of each class must halve each class: what one half has more,
-    the other has less, and such halves agree without any difference between clients.
-
-    Returns
-    -------
-    correlation, p_value : float
-        The correlation of the matrices' entries above the diagonal; and the share of the orders of
-        the clients in ``other``, with the true one, that give this correlation or more.
-    """
-    first, second = np.asarray(one), np.asarray(other)
-    pairs, rng = np.triu_indices(len(first), 1), np.random.default_rng(seed)
-
-    def alike(order: NDArray[np.int64]) -> float:
-        return float(np.corrcoef(first[pairs], second[np.ix_(order, order)][pairs])[0, 1])
-
-    found = alike(np.arange(len(first)))
-    chance = [alike(rng.permutation(len(first))) for _ in range(permutations)]
-    return found, (1 + sum(value >= found for value in chance)) / (1 + permutations)
-
-
 def finite_updates(updates: Tensor | ArrayLike) -> Tensor:
     """Return updates ``[m, P]`` on a device with float64; errors are as in `cosine_divergence`."""
     vectors = torch.as_tensor(updates)
