@@ -448,7 +448,8 @@ print("misplaced images redrawn better elsewhere: random {:.0%}, k-means {:.0%}"
 
 # %% [markdown]
 # K-means puts images together that look alike. So the network of a cluster redraws most of its misplaced images better than the client's other networks do, and they stay.
-# The communities even make it slightly worse here (0.90 to 0.88).
+# Here the communities even make it slightly worse (0.90 to 0.88). This draw of clients is an exception: with thirteen others, which we drew to see whether it is one, communities raised the ACC from 0.90 to
+# 0.91 or more, at most to 0.96, whereas clients alone gained nothing. So against the errors of k-means, only the federation helps, and it helps a little.
 #
 # Another clustering can leave more to gain. The paper's clients begin with DEC, a clustering by a network, and their ACC rises from 0.78 to 0.89. In our run from DEC on MNIST it rises from 0.84 to 0.95, where clients alone stay at
 # 0.84 (one seed: [report 96](96_report_fedcref.ipynb)).
@@ -493,7 +494,8 @@ claims.check(
         "Communities lift ACC by 0.15 or more, and usually above clients alone": (
             more >= 0.15 and together > alone
         ),
-        "From k-means, ACC rises by less than 0.03, or falls": with_real < 0.03,
+        "From k-means, ACC rises less than half as much as from random errors": with_real
+        < more / 2,
         "Most misplaced images are redrawn better elsewhere after random errors; after k-means, few": (
             away[0] > 0.75 and away[1] < 0.25
         ),
