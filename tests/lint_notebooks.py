@@ -29,8 +29,8 @@ APPENDICES = [name for name in NAMES if name[2] != "_"]
 CHAPTERS = [name for name in NAMES if name not in APPENDICES]
 # Lessons that were written anew, whose claims are still to be counted: `make claims LESSON=NAME`
 NOT_COUNTED = {
+    "06_fedcref",
     "02_when_clients_disagree",
-    "10_privacy_and_clients_that_come_and_go",
 }
 RECORDED = {paper.notebook for paper in papers.PAPERS.values()}
 # Nine of ten sentences are shorter: longer ones are for those who read English every day
