@@ -487,7 +487,7 @@ def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypat
     assert written.startswith("before\n<!-- lessons")
     assert written.endswith("<!-- end -->\nafter\n")
     assert "TO REPLACE" not in written + pages[1].read_text()
-    assert "[03b_ocfl_controls](" in written
+    assert "[03b](notebooks/03b_ocfl_controls.ipynb)" in written
     pages[1].write_text("no table")
     with pytest.raises(ValueError, match="no page has a place for ledger"):
         readme.write_pages()

@@ -370,7 +370,7 @@ def test_a_new_paper_needs_its_file_and_nothing_else(toy):
     text = "\n".join(f"{readme.start(name)}old\n<!-- end -->" for name in marks)
     tables = readme.tables(made, book)
     written = readme.filled(text, tables)
-    assert "| [08_toy](notebooks/08_toy.ipynb) | A toy | 0.5 |" in written
+    assert "| [08 A toy](notebooks/08_toy.ipynb) |  | 0.5 |" in written
     assert "| toy-paper, 1 | paper's | 1 | 1 |" in written
     row = f"| digits-8x8 | 2 | {sum(f1) / 2:.3f} |"
     assert f"| data | seeds | F1 |\n|---|---|---|\n{row}" in written

@@ -187,8 +187,13 @@ class Agreement:
         return None
 
     def is_agreed(self, training: LocalTraining) -> bool:
-        """Return whether a local training is the agreed one, up to its penalty."""
-        return replace(training, penalty="none", strength=0.0) == self.setting.training
+        """Return whether a local training is the agreed one, but for its penalty and its layers.
+
+        It may have fewer epochs, too.
+        """
+        agreed = self.setting.training
+        alike = replace(training, penalty="none", strength=0.0, trains="all", epochs=agreed.epochs)
+        return alike == agreed and training.epochs <= agreed.epochs
 
     def not_scored(
         self, keys: Any, models: Any, mixtures: Any, split: Any, own: Federation, client: int
