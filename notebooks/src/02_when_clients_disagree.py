@@ -241,7 +241,7 @@ print(f"test images that another client trains on: {leaked:.0%}")
 claims.check(
     "02_when_clients_disagree",
     {
-        "The best and the worst group are 0.3 or more apart, as a mean over rounds": gap.mean()
+        "The best and the worst group are usually 0.3 or more apart, as a mean over rounds": gap.mean()
         >= 0.3,
         "The group that is served best changes three times or more": (np.diff(best) != 0).sum()
         >= 3,
