@@ -30,6 +30,8 @@ CHAPTERS = [name for name in NAMES if name not in APPENDICES]
 RECORDED = {paper.notebook for paper in papers.PAPERS.values()}
 # Nine of ten sentences are shorter: longer ones are for those who read English every day
 LONG = 25
+# Sentences of fewer words than this read like a telegram where many of them follow each other
+SHORT, FEW = 9, 0.4
 PRIVATE = r"\b(heaps?|yardsticks?|dear|mended|strangers?|handsome|dreams?)\b"
 PARTS = ("**Question.**", "**Before this:**", "## Exercises", "## What we saw", "## References")
 OPENING = (
@@ -269,10 +271,13 @@ def model(own: Page) -> Iterator[str]:
 
 
 def language(own: Page) -> Iterator[str]:
-    """Check the lengths of sentences, and words that only we use."""
+    """Check the lengths of sentences, how many are short, and words that only we use."""
     lengths = sorted(len(s.split()) for text in own.prose for s in sentences(text))
     if lengths[len(lengths) * 9 // 10] > LONG:
         yield f"has long sentences: one in ten has more than {LONG} words"
+    short = sum(length < SHORT for length in lengths) / len(lengths)
+    if short > FEW:
+        yield f"has short sentences: {short:.0%} have fewer than {SHORT} words; join some"
     for word in re.findall(PRIVATE, own.text.lower()):
         yield f"has the private word {word!r}"
     if "![](" in own.text:

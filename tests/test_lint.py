@@ -72,6 +72,7 @@ def longer(cell):
         (of_tag("claims", wrong_claim), "has a claim that is wrong"),
         (of_tag("record", longer), "has long cells of code"),
         (replaced("## What we saw", "## What we saw\n\nMy dear."), "private word 'dear'"),
+        (replaced("## What we saw", "It is so. " * 500 + "\n\n## What we saw"), "short sentences"),
         (replaced("## What we saw", "![](x.png)"), "a picture without an alternative text"),
         (replaced("](03_ocfl_temperature.ipynb", "](../README.md"), "has no link to 03_"),
         (first_figure(lambda o: o.metadata["image/png"].update(width=900)), "1 that is too wide"),

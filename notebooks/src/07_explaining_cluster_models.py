@@ -252,7 +252,7 @@ plots.show(
 # Noise explains nothing. We score it under three models: FedAvg's model, the model of the cluster, and a third one that we make with one line. It is FedAvg's
 # model with its logits, the scores before softmax, multiplied by 5. It gives the same answers with more confidence.
 #
-# **Deletion** is the opposite of insertion: the pixels leave the whole image in the order of the map. There, a *low* area is good.
+# **Deletion** is the opposite of insertion: the pixels leave the whole image in the order of the map, so that a *low* area is good.
 #
 # **Predict.** The multiplied logits change no answer. By how much do they change the insertion area of noise: not at all, a little, or by more than 0.1?
 
@@ -323,7 +323,7 @@ plots.show(
 #
 # ## What noise must score
 #
-# Look at each model's two areas: they are nearly equal. This is no accident. With a random map, insertion after 30 % of the pixels shows a random 30 % of the image. Deletion after 70 %
+# Look at each model's two areas: they are nearly equal, and not by accident. With a random map, insertion after 30 % of the pixels shows a random 30 % of the image. Deletion after 70 %
 # also shows a random 30 %. On average both curves are the same, one of them read backwards,
 # and so their areas are equal. This holds for every model, however confident it is, and for every kind of image, if absent pixels are black in both curves and all steps are equal.
 #
@@ -365,7 +365,7 @@ plots.show(
 # [report 97](97_report_explanations.ipynb), the difference rose in 15 from FedAvg to the clusters, and by 0.02 on average. So these ten rounds flatter the clusters: FedAvg's model is hardly trained.
 # The authors' own scores rise on MNIST (from 0.24 to 0.36), and not clearly on their four other data sets.
 #
-# And brightness scores as much. It has not seen a model. But it knows where the strokes are, and on a black background the strokes are all that can be put back.
+# And brightness scores as much, although it has not seen a model. It knows where the strokes are, and on a black background the strokes are all that can be put back.
 #
 # How much of GradCAM's rise here is confidence? A small part: [07b](07b_explanations_controls.ipynb#what-is-a-map-worth) also scores the multiplied logits, in three trainings.
 #
