@@ -58,6 +58,11 @@ class HDBSCAN(Clusterer):
         OCFL authors' code), one for each, or the one with the smallest mean distance.
     implementation : {"hdbscan", "scikit-learn"}
         The package: hdbscan (McInnes et al. 2017), or scikit-learn, as in the OCFL authors' code.
+
+    Notes
+    -----
+    Mutual reachability makes many edges equally long, and their order decides. Without clear groups,
+    another numbering of the clients can therefore give other clusters.
     """
 
     min_cluster_size: Annotated[int, Field(ge=2)] | None = None
