@@ -61,8 +61,8 @@ class HDBSCAN(Clusterer):
 
     Notes
     -----
-    Mutual reachability makes many edges equally long, and their order decides. Without clear groups,
-    another numbering of the clients can therefore give other clusters.
+    Mutual reachability makes many edges equally long, and their order decides. Without clear
+    groups, another numbering of the clients can therefore give other clusters.
     """
 
     min_cluster_size: Annotated[int, Field(ge=2)] | None = None
