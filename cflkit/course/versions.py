@@ -74,13 +74,13 @@ def with_grades(source: Path, only: Collection[str] = ()) -> NotebookNode:
     return showing(notebook, PROJECT / "notebooks" / "exercises" / f"{source.stem}.ipynb")
 
 
-def showing(notebook: NotebookNode, executed: Path) -> NotebookNode:
+def showing(notebook: NotebookNode, built: Path) -> NotebookNode:
     """Give cells the outputs of a built notebook, whose labs show their symptoms without a run."""
-    before = nbformat.read(executed, as_version=4).cells if executed.exists() else []
-    outputs = {cell.source: cell.outputs for cell in before if cell.cell_type == "code"}
+    before = nbformat.read(built, as_version=4).cells if built.exists() else []
+    executed = {cell.source: cell for cell in before if cell.cell_type == "code"}
     for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = outputs.get(cell.source, [])
+        if old := cell.cell_type == "code" and executed.get(cell.source):
+            cell.outputs, cell.execution_count = old.outputs, old.execution_count
     return notebook
 
 

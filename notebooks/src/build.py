@@ -117,7 +117,6 @@ def write_exercises(prose: bool) -> None:
             given = [cell for cell, mark in marks if mark.startswith("text-")]
             execute(nbformat.v4.new_notebook(cells=given))
             for cell in given:  # a later build gives the same file
-                cell.execution_count = None
                 cell.metadata.pop("execution", None)
         versions.write_notebook(notebook, NOTEBOOKS / "exercises" / f"{source.stem}.ipynb")
 
