@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from cflkit import datasets, methods, models
-from cflkit.federation import Federation, LocalTraining
+from cflkit.federation import Federation, Jobs, LocalTraining
 from cflkit.methods import emd_cfl_variants
+from cflkit.methods.baselines import flux
 from cflkit.methods.emd_cfl_variants import REFERENCE
 from cflkit.partition import Partition
 
@@ -149,3 +150,17 @@ def test_baselines_as_compared_have_the_models_of_the_comparisons_code(name, fed
         np.testing.assert_allclose(done.models, theirs["models"][t], rtol=0, atol=1e-5)
         if "memberships" in theirs:
             assert done.labels.tolist() == theirs["memberships"][t].tolist()
+
+
+def test_flux_has_its_authors_descriptors_and_clusters(federate):
+    theirs, federation = golden("flux"), federate()
+    method = methods.make("flux", start=1, components=8)
+    [_] = steps(method, federation, 1)
+    asked = Jobs(FIRST[:1], torch.zeros(6, dtype=torch.int64), torch.arange(6))
+    [question] = method.asks()
+    own = np.stack(federation.ask(flux.descriptor, asked, **question.options))
+    np.testing.assert_allclose(own.reshape(6, -1), theirs["descriptors"], rtol=0, atol=1e-5)
+    assert method.labels.tolist() == theirs["clusters"].tolist()
+    for descriptors, labels in zip(theirs["more"], theirs["more_clusters"], strict=True):
+        found = flux.cluster(descriptors.reshape(12, 22, 2).astype(float))
+        assert found.tolist() == labels.tolist()

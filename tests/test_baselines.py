@@ -17,7 +17,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from cflkit import clustering, datasets, methods, models, simulation
 from cflkit.divergence import class_directions, coordinates, principal_angles
 from cflkit.federation import Federation, Jobs, LocalTraining, ask_clients
-from cflkit.methods.baselines import pacfl
+from cflkit.methods.baselines import flux, pacfl
 from cflkit.methods.baselines.flexcfl import direction_similarities
 from cflkit.methods.baselines.questions import loss_gradient
 from cflkit.methods.baselines.relabelling import relabelled
@@ -661,3 +661,33 @@ def test_stocfl_merges_along_chains_and_keeps_the_largest_parts_model(federate_t
     method.merge(torch.tensor([0, 1]))
     assert method.labels.tolist() == [0, 0, 0, 1, 1, 2]
     assert method.models[:, 0].tolist() == [1, 2, 4]  # of the part with two clients
+
+
+# --- FLUX ----------------------------------------------------------------------------------------
+
+
+def test_flux_waits_for_its_round_and_is_fedavg_until_then(federate_turned):
+    method = begin("flux", federation := federate_turned(), start=2)
+    average = begin("fedavg", federation)
+    for t, found in enumerate([False, True]):
+        federation.converse(method.round(t), t)
+        assert method.clustered == found
+        if not found:
+            federation.converse(average.round(t), t)
+            assert torch.equal(method.models, average.models)
+    assert len(method.models) == method.labels.max() + 1 > 1
+
+
+def test_flux_clusters_descriptors_whose_scales_differ_and_leaves_outliers_alone():
+    rng = np.random.default_rng(0)
+    centres = np.repeat(rng.normal(size=(3, 4, 5)), 5, axis=0)
+    descriptors = centres + 0.01 * rng.normal(size=centres.shape)
+    descriptors[-1] += 10
+    scaled = descriptors * np.array([1.0, 1e-3, 1e3, 1.0])[:, None]
+    scaled[:, 3] = -1  # a class that nobody has
+    assert flux.cluster(scaled).tolist() == [*np.repeat([0, 1, 2], 5)[:-1], 3]
+
+
+def test_flux_of_equal_clients_is_one_cluster():
+    assert flux.cluster(np.ones((4, 2, 3))).tolist() == [0] * 4
+    assert flux.cluster(np.ones((1, 2, 3))).tolist() == [0]

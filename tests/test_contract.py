@@ -39,6 +39,7 @@ OPTIONS = {
     "fedsoft": {"k": 2},
     "fesem": {"k": 2},
     "flexcfl": {"k": 2},
+    "flux": {"start": 1},
     "ifca": {"k": 2},
     "ocfl": {"clusterer": "kmeans", "options": {"n_clusters": 2}, "before": -np.inf},
     "ocfl-open": {"clusterer": "kmeans", "options": {"n_clusters": 2}, "before": -np.inf},

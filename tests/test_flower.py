@@ -392,6 +392,7 @@ QUESTION_OPTIONS = {
     "other_sends": (1, EMBEDDINGS),
     "owner_draws": ((1, 2), EMBEDDINGS | DRAWS | {"sinkhorn": None}),
     "other_draws": (1, EMBEDDINGS | DRAWS),
+    "descriptor": (None, {"components": 3, "span": 2.0}),
     "directions": (None, {"p": 2, "split": "train", "standardised": True}),
     "feature_axes": (None, {"components": 3}),
     "loss_gradient": (None, {"samples": 8}),

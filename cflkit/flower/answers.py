@@ -19,7 +19,7 @@ from torch import Tensor
 from cflkit.federation import Ask, Losses
 from cflkit.federation.blueprint import Blueprint
 from cflkit.methods import Method, emd_cfl_clients, emd_cfl_variants
-from cflkit.methods.baselines import fedce, fedsac, ifca, pacfl, questions
+from cflkit.methods.baselines import fedce, fedsac, flux, ifca, pacfl, questions
 
 Question = Callable[..., Any]
 # Whether a method can use an answer, which can be anything. The further arguments are the network,
@@ -110,6 +110,12 @@ def axes_fit(sent: Any, network: Blueprint, *, components: int) -> bool:
     return is_array(sent, torch.float32, *sizes, least=-UNIT, most=UNIT)
 
 
+def descriptor_fits(sent: Any, network: Blueprint, *, components: int, **_: Any) -> bool:
+    """Check means and deviations ``[2 + 2 · classes, components]``, which may be fewer."""
+    sizes = 2 + 2 * network.classes, min(components, network.embedding, 200)
+    return is_array(sent, np.float64, *sizes)
+
+
 EMBEDDINGS = (
     "projected embeddings of its samples, and a distance",
     "Whoever knows the clients' shared seed can undo most of the projection, and with a network "
@@ -134,6 +140,12 @@ QUESTIONS: dict[Question, Answer] = {
         "the main axes of its embeddings",
         "With a network that passes pixels on, they are the main directions of the pixels. With "
         "two samples, they are the difference of these.",
+    ),
+    flux.descriptor: Answer(
+        descriptor_fits,
+        "means and deviations of its embeddings, of all and of each class",
+        "It sees which classes the client has. With a network that passes pixels on, the means are "
+        "projections of the mean pictures. Mean and deviation of two samples are these two.",
     ),
     questions.mean_loss: Answer(
         lambda sent, network: is_array(sent, torch.float32, 1, least=0),

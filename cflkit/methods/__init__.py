@@ -37,6 +37,7 @@ WHERE = {
     "fedsoft": ("baselines.fedsoft", "FedSoft"),
     "fesem": ("baselines.fesem", "FeSEM"),
     "flexcfl": ("baselines.flexcfl", "FlexCFL"),
+    "flux": ("baselines.flux", "FLUX"),
     "ifca": ("baselines.ifca", "IFCA"),
     "local": ("local", "Local"),
     "ocfl": ("ocfl", "OCFL"),
