@@ -32,6 +32,7 @@ DPI, SHARPNESS = 100, 1.5
 FREQUENT = 24
 # The style of the frames of a moving figure that are not shown
 HIDDEN = ' style="display:none"'
+BEGIN = "const s=this.previousElementSibling.querySelector('input');s.value=0;s.oninput()"
 LEGIBLE = 560  # pixels of width at which a figure's words can still be read
 # The widest figure, in inches: a column of JupyterLab has little more than 800 pixels
 WIDEST = 8.0
@@ -110,8 +111,9 @@ def show_frames(
 ) -> None:
     """Display a figure that moves: a slider, and one frame for each of its positions.
 
-    It needs no kernel. It works in JupyterLab, in the book and with a keyboard. Where scripts or
-    HTML are off, readers see the frame ``first`` alone, as the picture of `show`.
+    It needs no kernel. It works in JupyterLab, in the book and with a keyboard, and begins with
+    its first frame, so that readers can predict the others. Where scripts or HTML are off, they see
+    the frame ``first`` alone, as the picture of `show`.
 
     Parameters
     ----------
@@ -122,7 +124,7 @@ def show_frames(
     number, caption, alt
         As in `show`.
     first : int
-        The frame that is shown at first: it must make sense without the others.
+        The number of the frame that makes sense without the others.
     name : str, optional
         The name of a GIF, saved as by `save`, for pages that run no scripts; none by default.
 
@@ -175,7 +177,9 @@ def slider(
         f'aria-label="Frame of figure {number}" aria-valuetext="{told}" '
         f'data-labels="{html.escape("|".join(labels))}" oninput="{html.escape(move)}">'
         f'<output style="min-width:12em">{told}</output></label></figure>'
-        "<style>.cflkit-frames img{max-width:100%;min-width:var(--least);height:auto}</style>"
+        # Where scripts run, the first frame takes the place of the one that makes sense alone
+        f'<style onload="{html.escape(BEGIN)}">'
+        ".cflkit-frames img{max-width:100%;min-width:var(--least);height:auto}</style>"
     )
 
 

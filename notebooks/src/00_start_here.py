@@ -22,7 +22,8 @@
 # - find your way through the notebooks.
 #
 # **Before this:** Python with NumPy, a first course in PyTorch, and some linear algebra.
-# How to run, change and reset a notebook is on the page [Working with the kit](working_with_the_kit.md).
+# How to run, change and reset a notebook is on the page [Working with the kit](working_with_the_kit.md). Before any code, you can
+# [play](play.html): the page trains such clients in your browser.
 #
 # **Study minutes:** 9. **Minutes on two cores:** 0.5
 #
@@ -71,7 +72,7 @@ for group, (client, ax) in enumerate(zip(firsts, axes, strict=True)):
 plots.show(
     figure,
     1,
-    "**The same digits, seen by four scanners.** A few training images of one client of each group.",
+    "**Four scanners, four angles.** A few training images of one client of each group.",
     "Four rows of small grey images of handwritten digits; each row is turned by 90 degrees more than the row above.",
 )
 
@@ -118,10 +119,11 @@ accuracy = {name: accuracy_of_clients(method) for name, method in line_up.items(
 
 # %% tags=["hide-input"]
 def frame(name):
-    """Draw every client's accuracy with one way to learn, and the other two in grey."""
+    """Draw every client's accuracy with one way to learn, and those before it in grey."""
     figure, ax = plt.subplots(figsize=(7, 2.9), layout="none")
     figure.subplots_adjust(left=0.09, right=0.69, bottom=0.18)  # the same for all frames
-    for other, values in accuracy.items():
+    seen = dict(list(accuracy.items())[: list(accuracy).index(name) + 1])
+    for other, values in seen.items():
         if other != name:
             ax.hlines(values.mean(), -0.7, 19.4, color="0.75", linewidth=1)
             ax.text(19.8, values.mean(), f"{other} {values.mean():.2f}", color="0.5", va="center")
@@ -133,7 +135,7 @@ def frame(name):
     ax.text(19.8, mean, f"{name} {mean:.2f}", weight="bold", va="center")
     ax.set(xlim=(-0.7, 19.6), ylim=(0.5, 1), ylabel="accuracy", xlabel="clients of each scanner")
     ax.set_xticks([2, 7, 12, 17], ["0°", "90°", "180°", "270°"])
-    is_best = " is best" if mean == max(map(np.mean, accuracy.values())) else ""
+    is_best = " is best" if len(seen) == 3 and mean == max(map(np.mean, seen.values())) else ""
     ax.set_title(f"{name}{is_best}: mean accuracy {mean:.2f}", loc="left")
     return figure
 

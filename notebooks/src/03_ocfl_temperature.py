@@ -148,13 +148,13 @@ def frame(t):
     axes[1].set(
         title="distances Γ (dark: similar)", xlabel="clients", ylabel="", xticks=[], yticks=[]
     )
-    axes[2].plot(range(1, run.rounds + 1), temperatures, color="0.8", marker=".")
     axes[2].plot(range(1, t + 2), temperatures[: t + 1], color="black", marker="o")
     if fires and t + 1 >= fires:
         ring = {"markersize": 15, "markerfacecolor": "none", "markeredgecolor": "black"}
         axes[2].plot(fires, temperatures[fires - 1], "o", markeredgewidth=2, **ring)
     rise = f", first rise in round {fires}" if fires and t + 1 >= fires else ""
     axes[2].set(title=f"temperature $T${rise}", xlabel="round", ylim=(0.3, 0.55))
+    axes[2].set_xlim(0.5, run.rounds + 0.5)
     axes[0].set_title("updates")
     return figure
 
@@ -178,7 +178,7 @@ plots.show_frames(
 # %% [markdown]
 # The four directions, and the four blocks of the matrix, are there from round 1 on. What changes is how much all clients have in common. Until round 3 they have
 # more and more, and the arrows end a little inside the circle. From round 4 on each group pulls more and more towards its own angle, until the arrows end outside it. To
-# the eye this change is small, and therefore OCFL measures it.
+# the eye this change is small, and therefore OCFL measures it. In [the page that trains](play.html) you can move the clients' data, and split by hand in any round.
 #
 # ## How far apart, in one number
 #

@@ -159,9 +159,11 @@ def frame(height):
     left.set_title(
         f"cut at {height:.2f}: {count} cluster{'s' * (count > 1)}, {verdict}", loc="left"
     )
-    right.plot(heights, curve, color="0.75")
+    seen = heights <= height + 1e-9
+    right.plot(heights[seen], np.array(curve)[seen], color="0.75")
     right.plot(height, ari, "o", color="black")
-    right.set(xlabel="height of the cut", ylabel="ARI", ylim=(-0.05, 1.08), title=f"ARI {ari:.2f}")
+    right.set(xlabel="height of the cut", ylabel="ARI", title=f"ARI {ari:.2f}")
+    right.set(xlim=(0.07, 1.13), ylim=(-0.05, 1.08))
     return figure
 
 
@@ -171,7 +173,7 @@ plots.show_frames(
     [f"cut at {height:.2f}" for height in shown],
     1,
     "**Any cut between the joins within groups and those between groups is right.** Left: the tree of round 5, coloured where all clients below a join are of "
-    "one true group. The dashed line is the cut, and each black bar is a cluster. Right: the ARI of every cut; the dot is this one.",
+    "one true group. The dashed line is the cut, and each black bar is a cluster. Right: the ARI of every cut up to this one, which is the dot.",
     "A tree of 20 clients with four coloured branches of five clients each, which are joined by grey lines far above. A dashed "
     "line cuts it. Beside it a curve of the ARI over the height: it rises from 0 to 1, stays at 1, and falls to 0 in steps.",
     first=3,

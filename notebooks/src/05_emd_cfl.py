@@ -275,9 +275,9 @@ def frame(place):
     axes[1].legend(loc="lower left", borderpad=0)
     axes[2].axhline(run.epsilon, color="black", linestyle="--", linewidth=1)
     axes[2].annotate(f"ε = {run.epsilon:g}", (90, run.epsilon - 0.014), ha="right")
-    axes[2].plot(angles, curve, color="0.8", marker=".")
     axes[2].plot(angles[: place + 1], curve[: place + 1], color="black", marker="o")
     axes[2].set(title="score $s_{01}$", xlabel="angle, degrees", xticks=(0, 30, 60, 90))
+    axes[2].set(xlim=(-5, 95), ylim=(-0.02, 1.1 * max(curve)))
     axes[2].set_yticks((0, 0.05, 0.1, 0.15))
     axes[0].set_title("client 1")
     axes[1].set_title("as client 0's model sees both")
@@ -308,7 +308,7 @@ plots.show_frames(
 # the server does not know. The server gets the products and $r_i$, and computes $s_{ij}$. Random projections nearly keep distances, so it can compare images without
 # having one. (This is not a proof of privacy: [05b](05b_emd_cfl_controls.ipynb#what-a-client-sends-and-what-the-server-sees).)
 #
-# Two clients **agree** if both scores, $s_{ij}$ and $s_{ji}$, are below a threshold ε, which is not one of Sattler's $\varepsilon_1$ and $\varepsilon_2$. One high score is enough to refuse. Clients with exactly the same
+# Two clients **agree** if both scores, $s_{ij}$ and $s_{ji}$, are below a threshold ε (not one of the two that lesson 04 calls $\varepsilon_1$ and $\varepsilon_2$). One high score is enough to refuse. Clients with exactly the same
 # list of agreements form a cluster. Nobody has to say how many clusters there are.
 
 # %% tags=["nbval-check-output"]

@@ -188,12 +188,11 @@ def frame(value):
     upto = grid <= value + 1e-9
     for row, (name, marker) in enumerate((("communities", "o"), ("isolated clusters", "s"))):
         look = {"color": plots.COLOURS[row], "marker": marker, "markersize": 5}
-        axes[1].plot(grid, outcomes[:, row], color=look["color"], alpha=0.25, linestyle="-:"[row])
         axes[1].plot(grid[upto], outcomes[upto, row], markevery=[-1], **look)
         axes[1].text(0.7, (15, 22)[row], name, color=look["color"], ha="right")
     axes[1].axhline(to_find, color="0.4", linestyle="--", linewidth=1)
     axes[1].text(0.7, to_find + 0.6, "digits", color="0.3", ha="right")
-    axes[1].set(xlabel="threshold ϑ", ylabel="number", xticks=(0.2, 0.45, 0.7))
+    axes[1].set(xlabel="threshold ϑ", ylabel="number", xticks=(0.2, 0.45, 0.7), xlim=(0.17, 0.73))
     axes[1].set(yticks=range(0, 50, 10), ylim=(-1, len(names)))
     return figure
 

@@ -125,9 +125,9 @@ areas = {name: np.trapezoid(curve) / (len(curve) - 1) for name, (curve, _) in ba
 def frame(place):
     """Draw three maps, what has come back in their order, and the curves so far."""
     figure, axes = plt.subplots(3, 3, figsize=(5.6, 4.1), width_ratios=(1, 1, 2.2))
-    figure.suptitle(
-        "Brightness needs the fewest pixels, and even noise gets a large area", fontsize=10
-    )
+    if place == last:
+        found = "Brightness needs the fewest pixels, and even noise gets a large area"
+        figure.suptitle(found, fontsize=10)
     for line, (name, (curve, pictures)) in zip(axes, back.items(), strict=True):
         line[0].imshow(three[name].cpu(), cmap="plasma")
         line[1].imshow(pictures[place][0].cpu(), cmap="gray", vmin=0, vmax=float(image.max()))
@@ -136,12 +136,9 @@ def frame(place):
             ax.set(xticks=[], yticks=[])
         share = np.linspace(0, 1, len(curve))
         colour = plots.COLOURS[list(back).index(name)]
-        line[2].plot(share, curve, color="0.88")
         line[2].plot(share[: place + 1], curve[: place + 1], color=colour)
         line[2].fill_between(share[: place + 1], curve[: place + 1], color=colour, alpha=0.25)
         so_far = np.trapezoid(curve[: place + 1]) / (len(curve) - 1)
-        if place < last:
-            line[2].text(0.98, 0.34, f"final area {areas[name]:.2f}", ha="right", color="0.45")
         word = "final area" if place == last else "area so far"
         line[2].text(0.98, 0.1, f"{word} {so_far:.2f}", ha="right")
         line[2].set(xlim=(0, 1), ylim=(0, 1.05), xticks=(0, 0.5, 1), yticks=(0, 1))

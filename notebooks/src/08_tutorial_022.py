@@ -113,7 +113,7 @@ fine = np.linspace(0, 3.5, 36)
 z = np.linspace(-3.2, 6.5, 300)
 largest = 3 * stats.norm.pdf(z) * stats.norm.cdf(z) ** 2  # of three features that are noise
 # No height is exactly 0, because `best_accuracy` divides by it
-curve = [100 * best_accuracy(max(h, 1e-9), [1] * 4) for h in fine]
+curve = np.array([100 * best_accuracy(max(h, 1e-9), [1] * 4) for h in fine])
 
 
 def frame(h):
@@ -127,9 +127,9 @@ def frame(h):
     left.set_title("densities; the larger the overlap, the more errors")
     left.legend(loc="upper right")
     here = 100 * best_accuracy(max(h, 1e-9), [1] * 4)
-    right.plot(fine, curve, color="0.7")
+    right.plot(fine[fine <= h], curve[fine <= h], color="0.7")
     right.plot(h, here, "o", color="black")
-    right.set(xlabel="height $h$", ylabel="accuracy, %", ylim=(0, 105))
+    right.set(xlabel="height $h$", ylabel="accuracy, %", xlim=(-0.15, 3.65), ylim=(0, 105))
     right.set_title(f"$h$ = {h:g}: at best {here:.1f} % right")
     return figure
 

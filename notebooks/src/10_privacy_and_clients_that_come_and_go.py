@@ -209,11 +209,15 @@ def frame(step):
     axes[1].set_xlabel("dark blue: 0, green: 1")
     for name, number in LINES.items():
         look = {"color": plots.COLOURS[number], "marker": plots.MARKERS[number]}
-        axes[2].plot(places, table[name], alpha=0.35, markersize=0, **look)
+        axes[2].plot(
+            places[: step + 1], table[name].iloc[: step + 1], alpha=0.35, markersize=0, **look
+        )
         size = {"markersize": 11, "fillstyle": "none"} if name == "FedAvg" else {"markersize": 7}
         axes[2].plot(step, table[name].iloc[step], label=name, **size, **look)
     axes[2].set_xticks(places, [f"{other:g}" for other in run.noises], fontsize=8)
-    axes[2].set(xlabel="noise σ (steps are not to scale)", ylim=(0, 1))
+    axes[2].set(
+        xlabel="noise σ (steps are not to scale)", ylim=(0, 1), xlim=(-0.4, len(places) - 0.6)
+    )
     axes[2].set_title("accuracy after the last round")
     axes[2].legend(fontsize=7, loc="lower left")
     row = table.loc[noise]

@@ -21,6 +21,7 @@ extensions = [
 ]
 nb_execution_mode = "off"  # the book shows what is committed
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # outputs have tables, too
 myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 4
 numpydoc_show_class_members = False
@@ -34,6 +35,8 @@ exclude_patterns: list[str] = []
 # a package whose extension we do not use, since it would forbid Sphinx to work in parallel
 html_static_path = [str(Path(find_spec("sphinx-mathjax-offline").origin).parent / "static")]
 mathjax_path = "mathjax/tex-chtml.js"
+
+html_search_scorer = str(Path(__file__).parent / "scorer.js")
 
 html_theme = "sphinx_book_theme"
 html_title = "cflkit: clustered federated learning"

@@ -247,7 +247,7 @@ federation = Federation(
     images, split, "compact-cnn", LocalTraining(epochs=3, batch_size=16, lr=0.1), seed=0
 )
 oracle = methods.make("oracle", truth=split.clusters.tolist())
-simulation.run({"oracle": oracle}, federation, 10, central_every=10, progress=False)
+history = simulation.run({"oracle": oracle}, federation, 10, central_every=10, progress=False)
 
 # %%
 networks = [federation.network(row) for row in oracle.models]
@@ -386,7 +386,7 @@ _, three = partition.iid(images, clients=3, draws=200, seed=1)
 training = LocalTraining(epochs=3, batch_size=16, optimizer="adam", lr=0.01)
 federation = Federation(images, three, "compact-cnn", training, seed=1)
 shared = methods.make("fedavg")
-simulation.run({"FedAvg": shared}, federation, 3, central_every=3, progress=False)
+history = simulation.run({"FedAvg": shared}, federation, 3, central_every=3, progress=False)
 
 network = federation.network(shared.models[0])
 seen, _ = federation.inputs(range(100), central=True)
