@@ -547,7 +547,7 @@ line_up = {
     "Briggs": methods.make("briggs", rounds=1, threshold=0.05),
     "OCFL-HDB": methods.make("ocfl"),
 }
-simulation.run(line_up, federation, 4, central_every=4, progress=False)
+history = simulation.run(line_up, federation, 4, central_every=4, progress=False)
 
 # %%
 rows = {}
