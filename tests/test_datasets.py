@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 import multiprocessing
 import os
 import pickle
@@ -304,17 +305,37 @@ def fashion_mnist(folder, monkeypatch):
     return paths
 
 
-def emnist_digits(folder, monkeypatch):
-    """The archive stores the images transposed."""
-    parts = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
+def emnist(folder, monkeypatch, part, first=0):
+    """The archive stores the images transposed, and labels of letters from 1 on."""
     path = folder / "EMNIST" / "raw" / "gzip.zip"
     path.parent.mkdir(parents=True)
     with zipfile.ZipFile(path, "w") as archive:
-        for part, values in zip(parts, SMALL, strict=True):
-            stored = values.transpose(0, 2, 1) if values.ndim == 3 else values
-            archive.writestr(f"gzip/emnist-digits-{part}-ubyte.gz", idx_file(stored))
+        for name, packed in emnist_files(part, first).items():
+            archive.writestr(f"gzip/{name}.gz", packed)
     monkeypatch.setattr(torchvision.datasets.EMNIST, "md5", md5_of(path))
     return [path]
+
+
+def emnist_files(part, first):
+    parts = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
+    turned = [own.transpose(0, 2, 1) if own.ndim == 3 else own + np.uint8(first) for own in SMALL]
+    return {f"emnist-{part}-{p}-ubyte": idx_file(own) for p, own in zip(parts, turned, strict=True)}
+
+
+def test_letters_may_be_single_files_that_were_packed_again(nowhere, monkeypatch):
+    place = nowhere / "EMNIST" / "raw"
+    place.mkdir(parents=True)
+    for name, packed in emnist_files("letters", 1).items():
+        content = gzip.decompress(packed)
+        (place / f"{name}.gz").write_bytes(gzip.compress(content, compresslevel=1))
+        monkeypatch.setitem(named.MD5, name, hashlib.md5(content).hexdigest())
+    images = datasets.load("emnist-letters")
+    assert np.array_equal(images.images[:, 0], SMALL[0])
+    assert images.labels.tolist() == SMALL[1].tolist()
+    assert len(images.files) == 4
+    (place / f"{name}.gz").write_bytes(gzip.compress(content[:-1] + b"x"))
+    with pytest.raises(DatasetError, match=r"test-labels.* is damaged"):
+        datasets.load("emnist-letters")
 
 
 def kuzushiji49(folder, monkeypatch):
@@ -347,7 +368,8 @@ def medmnist(folder, monkeypatch, name):
     ("name", "written", "classes"),
     [
         ("fashion-mnist", fashion_mnist, 10),
-        ("emnist-digits", emnist_digits, 10),
+        ("emnist-digits", partial(emnist, part="digits"), 10),
+        ("emnist-letters", partial(emnist, part="letters", first=1), 26),
         ("kuzushiji49", kuzushiji49, 49),
         ("pathmnist", partial(medmnist, name="PathMNIST/pathmnist.npz"), 9),
         ("bloodmnist", partial(medmnist, name="BloodMNIST/bloodmnist.npz"), 8),

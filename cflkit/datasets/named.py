@@ -11,6 +11,7 @@ mistaken for one on the original.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,6 +38,10 @@ MD5 = {
     "BloodMNIST/bloodmnist_rebuilt.npz": "435c38bc14976809f1ba941504459064",
     "CIFAR10/cifar10_subset_train.npz": "bec310e19ebaa902f7f7fa7acf1367fc",
     "CIFAR10/cifar10_subset_test.npz": "de453a8049acd30d46d14912d2cd30c2",
+    "emnist-letters-train-images-idx3-ubyte": "6b7a6cdb4e8ae8838780bb5aeda8ab2a",  # unpacked
+    "emnist-letters-train-labels-idx1-ubyte": "49ecae16ee4c7ab14dcf3e8d8c39090b",
+    "emnist-letters-test-images-idx3-ubyte": "811ee95d607652077616dbaaea581e1d",
+    "emnist-letters-test-labels-idx1-ubyte": "dd1687ca8200da91c0dfd6321518806d",
     "Kuzushiji49/k49-train-imgs.npz": "7ac088b20481cf51dcd01ceaab89d821",
     "Kuzushiji49/k49-train-labels.npz": "44a8e1b893f81e63ff38d73cad420f7a",
     "Kuzushiji49/k49-test-imgs.npz": "d352e201d846ce6b94f42c990966f374",
@@ -123,18 +128,34 @@ def first_of_each(labels: Array, count: int) -> NDArray[np.bool_]:
     return mask
 
 
-def emnist_digits(files: DataFiles) -> Sequence[Array]:
-    """Read EMNIST digits (240,000 + 40,000) from NIST's archive, which stores images transposed."""
+def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
+    """Read EMNIST's digits (240,000 + 40,000) or letters (124,800 + 20,800 of 26 classes).
+
+    They come from NIST's archive, or from the single files of this part, whose contents are checked
+    since they may have been packed again. Images are stored transposed, and the ``first`` label may
+    not be 0.
+    """
     from torchvision.datasets import EMNIST
 
-    archive = files.fetch("EMNIST/raw/gzip.zip", EMNIST.md5, [EMNIST.url])
-    with zipfile.ZipFile(archive) as members:
-        images, labels, test_images, test_labels = (
-            idx(gzip.decompress(members.read(f"gzip/emnist-digits-{part}-{kind}-ubyte.gz")))
-            for part in ("train", "test")
-            for kind in ("images-idx3", "labels-idx1")
-        )
-    return images.transpose(0, 2, 1), labels, test_images.transpose(0, 2, 1), test_labels
+    names = [
+        f"emnist-{part}-{half}-{kind}-ubyte"
+        for half in ("train", "test")
+        for kind in ("images-idx3", "labels-idx1")
+    ]
+    single = [path for name in names if (path := files.locate(f"EMNIST/raw/{name}.gz"))]
+    if len(single) == len(names) and set(names) <= MD5.keys():
+        held = [gzip.decompress(path.read_bytes()) for path in single]
+        for name, path, data in zip(names, single, held, strict=True):
+            files.md5[name] = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            if files.md5[name] != MD5[name]:
+                raise DatasetError(f"{files.name}: {path} is damaged; delete it and load it again")
+    else:
+        archive = files.fetch("EMNIST/raw/gzip.zip", EMNIST.md5, [EMNIST.url])
+        with zipfile.ZipFile(archive) as members:
+            held = [gzip.decompress(members.read(f"gzip/{name}.gz")) for name in names]
+    images, labels, test_images, test_labels = map(idx, held)
+    turned = (own.transpose(0, 2, 1) for own in (images, test_images))
+    return next(turned), labels - first, next(turned), test_labels - first
 
 
 def cifar10(files: DataFiles) -> Sequence[Array]:
@@ -238,7 +259,8 @@ SETS: dict[str, tuple[Reader, int]] = {
     "fashion-mnist": (partial(idx_files, source="FashionMNIST"), 10),
     "kmnist": (partial(idx_files, source="KMNIST"), 10),
     "kmnist-test": (kmnist_test, 10),
-    "emnist-digits": (emnist_digits, 10),
+    "emnist-digits": (partial(emnist, part="digits"), 10),
+    "emnist-letters": (partial(emnist, part="letters", first=1), 26),
     "cifar10": (cifar10, 10),
     "cifar10-subset": (cifar10_subset, 10),
     "pathmnist": (partial(medmnist, path="PathMNIST/pathmnist.npz"), 9),
