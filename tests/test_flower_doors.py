@@ -279,6 +279,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, wrong", WRONG)
 def test_the_fault_is_put_to_the_node_that_sent_it(clients, kind, wrong):
     for leave in (True, False):

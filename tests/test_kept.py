@@ -76,6 +76,7 @@ def test_committed_notebooks_are_of_committed_records_and_came_out_as_recorded()
         assert not re.search(r"/(home|root|work|tmp|Users)/", text), one.path.name
 
 
+@pytest.mark.slow
 def test_missing_runs_are_proposed_if_a_record_tells_that_they_fit(monkeypatch, tmp_path):
     monkeypatch.setattr(grid, "tables", lambda: ["emd-cfl/pacfl"])
     monkeypatch.setattr(grid.Job, "status", "missing")
