@@ -125,9 +125,8 @@ areas = {name: np.trapezoid(curve) / (len(curve) - 1) for name, (curve, _) in ba
 def frame(place):
     """Draw three maps, what has come back in their order, and the curves so far."""
     figure, axes = plt.subplots(3, 3, figsize=(5.6, 4.1), width_ratios=(1, 1, 2.2))
-    if place == last:
-        found = "Brightness needs the fewest pixels, and even noise gets a large area"
-        figure.suptitle(found, fontsize=10)
+    found = "Brightness needs the fewest pixels, and even noise gets a large area"
+    figure.suptitle(found if place == last else " ", fontsize=10)
     for line, (name, (curve, pictures)) in zip(axes, back.items(), strict=True):
         line[0].imshow(three[name].cpu(), cmap="plasma")
         line[1].imshow(pictures[place][0].cpu(), cmap="gray", vmin=0, vmax=float(image.max()))
