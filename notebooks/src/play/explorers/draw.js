@@ -107,6 +107,26 @@ export function choice(controls, label, options, changed, first = 0) {
 }
 
 /**
+ * Add a menu, whose options are in groups.
+ * @param {HTMLElement} controls
+ * @param {string} label
+ * @param {Record<string, string[]>} groups the options of each group, by its name
+ * @param {() => void} changed
+ * @param {string} first the option that is chosen at first
+ * @returns {{value: string}} the chosen one
+ */
+export function menu(controls, label, groups, changed, first) {
+  const whole = document.createElement("label");
+  whole.className = "menu";
+  whole.innerHTML = `<span>${label}</span> <select>` + Object.entries(groups).map(([group, options]) => `<optgroup label="${group}">` +
+    options.map((option) => `<option${option === first ? " selected" : ""}>${option}</option>`).join("") + "</optgroup>").join("") + "</select>";
+  whole.addEventListener("change", changed);
+  controls.append(whole);
+  const select = whole.querySelector("select");
+  return { get value() { return select.value; } };
+}
+
+/**
  * Draw now, and again whenever the picture's width changes.
  * @param {HTMLElement} picture
  * @param {(width: number) => string} draw
