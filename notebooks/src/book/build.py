@@ -5,7 +5,8 @@
 ways. Links to parts of a page become HTML, since their targets are. Each figure gets its
 alternative text. If ``CFLKIT_REPOSITORY`` names the public address of the project, links to files
 that are no pages lead there, notebooks have links that run them, and the site's folder ``colab``
-has copies for Colab. The page that trains, ``play.html``, joins the site as it is.
+has copies for Colab. The page that trains, ``play.html``, joins the site as it is. So do a page
+to hand out and slides of each lesson, which ``handouts.py`` makes.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import handouts
 import launch
 import ledger_page
 from sphinx.cmd.build import build_main
@@ -45,7 +47,11 @@ exactly, and scores within a tolerance that stands there. With `--keep`,
 |---|--:|--:|---|"""
 REPOSITORY = os.environ.get("CFLKIT_REPOSITORY", "").rstrip("/")
 COMMIT = _project.revision() or "main"
-LEDGER = Path("data/ledger.csv")
+# What the book has as a page, and where it is
+ONLY_HERE = {
+    Path("data/ledger.csv"): "ledger.html",
+    Path("notebooks/src/book/handouts.py"): "handouts.html",
+}
 # Modules without a reference: the commands, and the solutions of the exercises
 HIDDEN = re.compile(r"cflkit\.(__main__|exercises\.)")
 
@@ -78,6 +84,8 @@ def main(site: Path) -> int:
     for name in ("index.md", "ledger.md", "ledger.html"):
         shutil.copy(HERE / name, STAGE)
     write(STAGE / "notebooks" / "full.md", kept_page(pages))
+    lessons = [PROJECT / page for page in pages if re.match(r"[01]\d_.*\.ipynb", page.name)]
+    write(STAGE / "handouts.md", handouts.write(lessons, site))
     write_reference(STAGE / "api")
     trees = PROJECT / "data" / "cache" / "book-trees"
     options = ["-b", "html", "-q", "-j", "2", "-c", str(HERE), "-d", str(trees)]
@@ -154,8 +162,8 @@ def with_links(text: str, page: Path, pages: set[Path]) -> str:
         full = Path(os.path.normpath(page.parent / path))
         if full == PLAY:
             return f'<a href="{path}">{words}</a>'
-        if full == LEDGER:  # which the book has as a page
-            return f'<a href="{os.path.relpath("ledger.html", page.parent)}">{words}</a>'
+        if full in ONLY_HERE:
+            return f'<a href="{os.path.relpath(ONLY_HERE[full], page.parent)}">{words}</a>'
         if full not in pages:
             return f"[{words}]({REPOSITORY}/blob/{COMMIT}/{full})" if REPOSITORY else words
         if not part:

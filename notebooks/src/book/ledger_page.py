@@ -54,9 +54,7 @@ class Numbered:
         return list(self.places)
 
 
-def row_of(
-    cell: ledger.Cell, evidence: Evidence, runs: Numbered, commands: Numbered
-) -> list[Any]:
+def row_of(cell: ledger.Cell, evidence: Evidence, runs: Numbered, commands: Numbered) -> list[Any]:
     """Return the row of a published number, in the order of `COLUMNS`."""
     paper = cell["paper"]
     scenario = [f"{value:g}" if isinstance(value, float) else str(value) for value in named(cell)]
