@@ -224,7 +224,8 @@ def test_every_control_of_every_explorer_changes_its_picture_and_its_sentence():
     async def use():
         async with browser.opened(browser.PAGE.as_uri()) as tab:
             await tab.look(390, 844, calm=True)
-            await tab.until("document.querySelectorAll('.explorer .picture svg').length >= 6")
+            drawn = "document.querySelectorAll('.explorer .picture svg').length >= 6"
+            await tab.until(f"scrollBy(0, 800), {drawn}")  # drawn as the reader comes near
             x, y = await tab.evaluate(handle)
             for kind, up in (("mousePressed", 0), ("mouseMoved", 60), ("mouseReleased", 60)):
                 event = {"type": kind, "x": x, "y": y - up, "button": "left", "clickCount": 1}
