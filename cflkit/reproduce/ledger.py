@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, product
@@ -270,7 +270,7 @@ class Evidence:
         return found
 
 
-def gathered(runs: Iterable[Record], papers: Iterable[str]) -> dict[tuple[str, str], Evidence]:
+def gathered(runs: Iterable[Record], papers: Collection[str]) -> dict[tuple[str, str], Evidence]:
     """Gather the runs of each paper at each of the two scales."""
     evidence = {(paper, of): Evidence(paper, of) for paper, of in product(papers, SCALES)}
     for record, paper in product(runs, papers):
