@@ -19,7 +19,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import reduce
 from pathlib import Path
 
 import handouts
@@ -53,11 +52,14 @@ ONLY_HERE = {
     Path("data/ledger.csv"): "ledger.html",
     Path("notebooks/src/book/handouts.py"): "handouts.html",
 }
-# Names that screen readers miss in the theme's buttons: one has none, one is not what is written
-NAMES = {
-    '<summary><span class="toc': '<summary aria-label="Pages of this part"><span class="toc',
-    'title="Search" aria-label="Search"': 'title="Search"',
-}
+# What is mended in each page of the theme: names that screen readers miss, a landmark, and a script
+# of 1.5 MB that draws icons, for which the theme has a font as well
+MENDED = (
+    (r"<summary>(?=<span class=.toctree)", '<summary aria-label="Pages of this part">'),
+    (r'(?<=title="Search") aria-label="Search"', ""),
+    (r'(?<=id="pst-primary-sidebar")', ' role="complementary" aria-label="All pages"'),
+    (r'<script defer src="[^"]*/fontawesome\.js[^"]*"></script>', ""),
+)
 # Modules without a reference: the commands, and the solutions of the exercises
 HIDDEN = re.compile(r"cflkit\.(__main__|exercises\.)")
 
@@ -98,7 +100,9 @@ def main(site: Path) -> int:
     failed = build_main([*options, str(STAGE), str(site)])
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
-        write(path, reduce(lambda text, pair: text.replace(*pair), NAMES.items(), text))
+        for found, better in MENDED:
+            text = re.sub(found, better, text)
+        write(path, text)
     write(site / "ledger_data.js", ledger_page.script())
     write(site / PLAY, (PROJECT / PLAY).read_text(encoding="utf-8").replace('.ipynb"', '.html"'))
     for page in pages if REPOSITORY else []:
