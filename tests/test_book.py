@@ -52,8 +52,10 @@ def test_each_figure_has_its_own_text(book):
         outputs = [output for cell in cells for output in cell.get("outputs", ())]
         facts = [output.get("metadata", {}).get("image/png", {}) for output in outputs]
         page = pages[site / "notebooks" / f"{notebook.stem}.html"]
-        shown = {alt for _, alt in page.pictures}
-        assert {own["alt"] for own in facts if "alt" in own} <= shown, notebook.stem
+        shown = [alt for _, alt in page.pictures]
+        for own in facts:  # each frame of a moving figure begins with its own name
+            told = own.get("alt", "")
+            assert any(alt.endswith(told) for alt in shown), (notebook.stem, told)
 
 
 def test_the_book_has_every_notebook_and_page_and_builds_without_warnings(book):
