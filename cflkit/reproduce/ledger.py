@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, product
@@ -22,7 +22,7 @@ import pandas as pd
 
 from cflkit.reproduce import grid, notebooks, records, stats
 from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.papers.base import SCORES, Protocol, Ranks
+from cflkit.reproduce.papers.base import SCORES, Margin, Protocol, Ranks
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import AS_PUBLISHED, PROJECT, PUBLISHED, Record
 from cflkit.reproduce.rule import ANSWERS, NO_CODE, STATUS, answer, half_width, status
@@ -270,6 +270,20 @@ class Evidence:
         return found
 
 
+def gathered(runs: Iterable[Record], papers: Collection[str]) -> dict[tuple[str, str], Evidence]:
+    """Gather the runs of each paper at each of the two scales."""
+    evidence = {(paper, of): Evidence(paper, of) for paper, of in product(papers, SCALES)}
+    for record, paper in product(runs, papers):
+        if (of := scale(record, paper)) is not None:
+            evidence[paper, of].runs[scenario_of(record, paper)].append(record)
+    return evidence
+
+
+def margin_of(cell: Cell) -> Margin:
+    """Return the distances that count for a published cell."""
+    return getattr(PAPERS[cell["paper"]].protocols.get(cell["protocol"]), "margin", SCORES)
+
+
 def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
     """Join the published cells with our runs of their scenarios, by default all of `records.find`.
 
@@ -281,13 +295,8 @@ def ledger(runs: list[Record] | None = None) -> pd.DataFrame:
         for the paper's scale, and with the prefix ``reduced_`` for the reduced scale; and
         ``reduced_scale``, how this scale differs from the paper's.
     """
-    cells = published()
-    known = cells["paper"].unique()
-    evidence = {(paper, of): Evidence(paper, of) for paper, of in product(known, SCALES)}
-    for record, paper in product(records.find() if runs is None else runs, known):
-        if (of := scale(record, paper)) is not None:
-            evidence[paper, of].runs[scenario_of(record, paper)].append(record)
-    rows = []
+    cells, rows = published(), []
+    evidence = gathered(records.find() if runs is None else runs, cells["paper"].unique())
     for cell in cells.to_dict("records"):
         row = cell | {"fixed": is_fixed(cell)}
         for of, (prefix, words) in SCALES.items():
@@ -320,7 +329,6 @@ def summarised(cell: Cell, samples: Sequence[Sample]) -> dict[str, object]:
         where a number with the source "no code" is compared with nothing; ``intended``, the mean of
         the method as intended where it differs from the code; and the ids of the ``runs``.
     """
-    margin = getattr(PAPERS[cell["paper"]].protocols.get(cell["protocol"]), "margin", SCORES)
     ours = np.array([one.value for one in samples], dtype=float)
     against_print = np.where([one.dash for one in samples], np.nan, ours)
     intended = np.array([one.intended for one in samples], dtype=float)
@@ -333,7 +341,7 @@ def summarised(cell: Cell, samples: Sequence[Sample]) -> dict[str, object]:
         "high": ours.max() if len(ours) else np.nan,
         "seeds": len(samples),
         "never": int(np.isnan(against_print).sum()),
-        "status": NO_CODE if no_code else status(cell["value"], against_print, margin),
+        "status": NO_CODE if no_code else status(cell["value"], against_print, margin_of(cell)),
         "intended": intended.mean() if len(intended) else np.nan,
         "runs": " ".join(record.id for one in samples for record in one.runs),
     }

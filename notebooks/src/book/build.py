@@ -5,7 +5,8 @@
 ways. Links to parts of a page become HTML, since their targets are. Each figure gets its
 alternative text. If ``CFLKIT_REPOSITORY`` names the public address of the project, links to files
 that are no pages lead there, notebooks have links that run them, and the site's folder ``colab``
-has copies for Colab. The page that trains, ``play.html``, joins the site as it is.
+has copies for Colab. The page that trains, ``play.html``, joins the site as it is. So do a page
+to hand out and slides of each lesson, which ``handouts.py`` makes.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import handouts
 import launch
 import ledger_page
 from sphinx.cmd.build import build_main
@@ -45,7 +47,19 @@ exactly, and scores within a tolerance that stands there. With `--keep`,
 |---|--:|--:|---|"""
 REPOSITORY = os.environ.get("CFLKIT_REPOSITORY", "").rstrip("/")
 COMMIT = _project.revision() or "main"
-LEDGER = Path("data/ledger.csv")
+# What the book has as a page, and where it is
+ONLY_HERE = {
+    Path("data/ledger.csv"): "ledger.html",
+    Path("notebooks/src/book/handouts.py"): "handouts.html",
+}
+# What is mended in each page of the theme: names that screen readers miss, a landmark, and a script
+# of 1.5 MB that draws icons, for which the theme has a font as well
+MENDED = (
+    (r"<summary>(?=<span class=.toctree)", '<summary aria-label="Pages of this part">'),
+    (r'(?<=title="Search") aria-label="Search"', ""),
+    (r'(?<=id="pst-primary-sidebar")', ' role="complementary" aria-label="All pages"'),
+    (r'<script defer src="[^"]*/fontawesome\.js[^"]*"></script>', ""),
+)
 # Modules without a reference: the commands, and the solutions of the exercises
 HIDDEN = re.compile(r"cflkit\.(__main__|exercises\.)")
 
@@ -78,10 +92,17 @@ def main(site: Path) -> int:
     for name in ("index.md", "ledger.md", "ledger.html"):
         shutil.copy(HERE / name, STAGE)
     write(STAGE / "notebooks" / "full.md", kept_page(pages))
+    lessons = sorted(PROJECT.glob("notebooks/[01][0-9]_*.ipynb"))
+    write(STAGE / "handouts.md", handouts.write(lessons, site))
     write_reference(STAGE / "api")
     trees = PROJECT / "data" / "cache" / "book-trees"
     options = ["-b", "html", "-q", "-j", "2", "-c", str(HERE), "-d", str(trees)]
     failed = build_main([*options, str(STAGE), str(site)])
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        for found, better in MENDED:
+            text = re.sub(found, better, text)
+        write(path, text)
     write(site / "ledger_data.js", ledger_page.script())
     write(site / PLAY, (PROJECT / PLAY).read_text(encoding="utf-8").replace('.ipynb"', '.html"'))
     for page in pages if REPOSITORY else []:
@@ -154,8 +175,8 @@ def with_links(text: str, page: Path, pages: set[Path]) -> str:
         full = Path(os.path.normpath(page.parent / path))
         if full == PLAY:
             return f'<a href="{path}">{words}</a>'
-        if full == LEDGER:  # which the book has as a page
-            return f'<a href="{os.path.relpath("ledger.html", page.parent)}">{words}</a>'
+        if full in ONLY_HERE:
+            return f'<a href="{os.path.relpath(ONLY_HERE[full], page.parent)}">{words}</a>'
         if full not in pages:
             return f"[{words}]({REPOSITORY}/blob/{COMMIT}/{full})" if REPOSITORY else words
         if not part:

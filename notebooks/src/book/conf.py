@@ -28,7 +28,7 @@ numpydoc_show_class_members = False
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
-templates_path: list[str] = []
+templates_path = ["templates"]
 exclude_patterns: list[str] = []
 
 # MathJax lies in the site, so that formulas need no network or other server. Its files come from

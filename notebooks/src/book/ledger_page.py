@@ -14,12 +14,13 @@ from cflkit.reproduce import grid, ledger, records
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.values import options, read_yaml
 
+Evidence = dict[tuple[str, str], ledger.Evidence]
 # The columns of a row of the page, in their order
 COLUMNS = (
     *("paper", "table", "scenario", "method", "measure", "published"),
-    *("ours", "ours_half", "ours_low", "ours_high", "status", "ours_runs"),
-    *("reduced", "reduced_half", "reduced_low", "reduced_high", "reduced_status", "reduced_runs"),
-    *("scale", "command"),
+    *("ours", "ours_half", "status", "ours_seeds", "ours_runs"),
+    *("reduced", "reduced_half", "reduced_status", "reduced_seeds", "reduced_runs"),
+    *("scale", "command", "far"),
 )
 
 
@@ -28,8 +29,10 @@ def script() -> str:
     cells = ledger.counted(pd.read_csv(ledger.LEDGER, dtype={"table": str, "protocol": str}))
     runs = Numbered()
     commands = Numbered()
-    rows = [row_of(cell, runs, commands) for cell in cells.to_dict("records")]
-    made = {record.id: record for record in records.committed()}
+    kept = records.committed()
+    evidence = ledger.gathered(kept, cells["paper"].unique())
+    rows = [row_of(cell, evidence, runs, commands) for cell in cells.to_dict("records")]
+    made = {record.id: record for record in kept}
     told = [(run, ledger.command(made[run], paper)) for run, paper in runs.found]
     data = {"columns": COLUMNS, "rows": rows, "runs": told, "commands": commands.found}
     return f"const LEDGER = {json.dumps(data, ensure_ascii=False, separators=(',', ':'))};\n"
@@ -51,22 +54,25 @@ class Numbered:
         return list(self.places)
 
 
-def row_of(cell: ledger.Cell, runs: Numbered, commands: Numbered) -> list[Any]:
+def row_of(cell: ledger.Cell, evidence: Evidence, runs: Numbered, commands: Numbered) -> list[Any]:
     """Return the row of a published number, in the order of `COLUMNS`."""
     paper = cell["paper"]
     scenario = [f"{value:g}" if isinstance(value, float) else str(value) for value in named(cell)]
     printed = cell["value"] if pd.notna(cell["value"]) else "–"
     row = [paper, cell["table"], " ".join(scenario), cell["method"], cell["measure"], printed]
-    for prefix in ("", "reduced_"):
-        own = [cell[prefix + name] for name in ("ours", "half_width", "low", "high", "status")]
+    for scale, (prefix, _) in ledger.SCALES.items():
+        own = [cell[prefix + name] for name in ("ours", "half_width", "status")]
         told = cell[f"{prefix}runs"]
         ids = told.split() if isinstance(told, str) else []
         row += [None if pd.isna(value) else value for value in own]
+        seeds = [one.value for one in evidence[paper, scale].samples(cell)]
+        row.append([float(f"{value:.4g}") for value in seeds if pd.notna(value)])
         row.append([runs((run, paper)) for run in ids])
     run = isinstance(cell["runs"], str)
     command = None if run else command_of(cell)
     scale = cell["reduced_scale"] if isinstance(cell["reduced_scale"], str) else ""
-    return [*row, scale, None if command is None else commands(command)]
+    place = None if command is None else commands(command)
+    return [*row, scale, place, ledger.margin_of(cell).far]
 
 
 def named(cell: ledger.Cell) -> Sequence[Any]:

@@ -54,8 +54,9 @@ def explorers() -> tuple[str, str]:
     names = sorted(path.stem for path in EXPLORERS.glob("[0-9]*.js"))
     sections = "\n".join(f'<section class="explorer" id="{name}"></section>' for name in names)
     calls = "\n".join(
-        f"(() => {{\n{script(f'explorers/{name}.js')}\n"
-        f'mount(document.getElementById("{name}"), explorerData);\n}})();'
+        # Each in a task of its own, so that the page answers in between
+        f"setTimeout(() => {{\n{script(f'explorers/{name}.js')}\n"
+        f'mount(document.getElementById("{name}"), explorerData);\n}});'
         for name in names
     )
     read = (

@@ -78,7 +78,7 @@ function clamp(value) {
 function pictureOf(pixels, kind) {
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = SIDE;
-  const context = canvas.getContext("2d");
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   const painted = context.createImageData(SIDE, SIDE);
   pixels.forEach(([strength, white], p) => {
     const light = 255 * white;

@@ -1,22 +1,54 @@
 import { foreign, unfold } from "./maths.js";
-import { choice, drawn, explorer, line, path, slider, svg, tag, turnedSeven, words } from "./draw.js";
+import { drawn, explorer, line, menu, path, slider, svg, tag, turnedSeven, words } from "./draw.js";
 
+/** @type {Record<string, Record<string, string>>} */
 const ABOUT = {
-  FedAvg: "Everybody gets the mean of all.",
-  Local: "Everybody keeps its own model.",
-  OCFL: "It is FedAvg until it clusters, and then each group has a mean of its own.",
-  IFCA: "The server keeps four models, and each client picks the one that fits it best.",
-  pFedGraph: "No clusters: each client has weights of its own, larger for similar updates.",
-  "EMD-CFL": "Clients are joined if their images look alike to a network; here that joins groups that are half a turn apart.",
+  "One model for all": {
+    FedAvg: "Everybody gets the mean of all.",
+    FedProx: "It is FedAvg, and each client is pulled back to the common model while it trains. The square does not show this.",
+    SCAFFOLD: "It is FedAvg with corrected steps, so that clients drift apart less. The square does not show this.",
+  },
+  "A model for each cluster": {
+    OCFL: "It is FedAvg until it clusters, and then each group has a mean of its own.",
+    "OCFL-KM": "It is OCFL with k-means, which is told that there are four groups.",
+    "OCFL-AFF": "It is OCFL with affinity propagation, which is not told how many groups there are.",
+    "OCFL-MS": "It is OCFL with mean shift, which joins pairs of groups here.",
+    Sattler: "It splits only when the clients’ updates nearly cancel out. In these eight rounds they never do.",
+    Briggs: "It clusters once, after the first round, and cuts its tree of clients at a distance.",
+    "EMD-CFL": "Clients are joined if their images look alike to a network; here that joins groups that are half a turn apart.",
+    PACFL: "It compares the images’ main directions before any training, and is told a threshold. One client stays alone.",
+    FedClust: "It compares the last layers after the first training, and is told a threshold.",
+    FlexCFL: "It compares the main directions of the first updates, and is told that there are four groups. Clusters give each other a little.",
+    Signatures: "After a round of FedAvg it compares what clients have trained, and is told that there are four groups.",
+    IFCA: "The server keeps four models, and each client picks the one that fits it best.",
+    FeSEM: "The server keeps four models, and a client belongs to the one that is nearest to what it has trained.",
+    CFLGP: "It adds up the clients’ gradients over rounds, and clusters them again in every second round.",
+    Oracle: "It is told the true groups. No server is, but nothing that only finds groups can do better than this square.",
+  },
+  "Several models, mixed": {
+    FedEM: "Each image chooses among four models, and each client mixes them. Here all shares stay equal, so it is a slow FedAvg.",
+    FedRC: "It is like FedEM, but a class that is frequent in a model counts less. Here all shares stay equal, too.",
+    FedCE: "Each model is a mean over all clients, with weights from the clients’ scores for it. The weights hardly differ.",
+    FedSoft: "Each client keeps a model of its own, and is only pulled towards four models while it trains. The square does not show the pull.",
+  },
+  "A model for each client": {
+    pFedGraph: "No clusters: each client has weights of its own, larger for similar updates.",
+    FedSaC: "Weights of its own for each client, larger for similar updates and for features that complete its own.",
+    Ditto: "Each client keeps a model of its own, pulled towards FedAvg’s while it trains. The square does not show the pull.",
+    Local: "Everybody keeps its own model.",
+  },
 };
 
 /** The mixing matrix of a method, round by round. */
 export function mount(element, data) {
-  const { truth, client, methods } = data.mixing;
+  const { truth, client, squares, methods } = data.mixing;
   const m = truth.length;
-  const all = methods.map(({ name, rounds, accuracy }) => ({
-    name, accuracy: accuracy.map((value) => value * data.unit), matrices: rounds.map((round) => unfold(round)),
-  }));
+  const unfolded = squares.map(unfold);
+  /** @type {Record<string, {name: string, accuracy: number[], matrices: number[][][]}>} */
+  const all = Object.fromEntries(methods.map(({ name, rounds, accuracy }) => [name, {
+    name, accuracy: accuracy.map((value) => value * data.unit), matrices: rounds.map((place) => unfolded[place]),
+  }]));
+  const families = Object.fromEntries(Object.entries(ABOUT).map(([family, about]) => [family, Object.keys(about)]));
   const { controls, picture, say } = explorer(element, {
     question: "Whose models are in my next model?",
     answer: `Nearly all methods average the models that clients have just trained, and differ only in whose. So one round is a square:
@@ -24,11 +56,11 @@ export function mount(element, data) {
     key: `The darker a cell, the larger the weight (measured, not assumed). Each 7 is a client, turned as its group turns its digits. Point at a
       row to read it as bars.`,
     lesson: "09_a_map_of_the_methods",
-    link: "Lesson 09: how the square is measured.",
+    link: "Lesson 09: how the square is measured, and 09b: all of these methods.",
   });
   const redraw = () => again();
-  const which = choice(controls, "Method", all.map(({ name }) => name), redraw, 2);
-  const round = slider(controls, { label: "Round", min: 1, max: all[0].matrices.length, step: 1, value: 4 }, redraw);
+  const which = menu(controls, `Method, of ${methods.length}`, families, redraw, "OCFL");
+  const round = slider(controls, { label: "Round", min: 1, max: all.OCFL.matrices.length, step: 1, value: 4 }, redraw);
   const framed = slider(controls, { label: "Framed row", min: 1, max: m, step: 1, value: client + 1, show: (k) => `client ${k} of ${m}` }, redraw);
   picture.addEventListener("pointermove", (event) => {
     const over = /** @type {SVGElement} */ (event.target).dataset.row;
@@ -39,7 +71,7 @@ export function mount(element, data) {
     const matrix = matrices[round.value - 1];
     const share = foreign(matrix, truth);
     say(`${name}, round ${round.value}: <b>${Math.round(100 * share)} %</b> of a client’s model comes from other groups, and the mean accuracy is
-      ${accuracy[round.value - 1].toFixed(2)}. ${ABOUT[name]}`);
+      ${accuracy[round.value - 1].toFixed(2)}. ${Object.assign({}, ...Object.values(ABOUT))[name]}`);
     const wide = width >= 640;
     const cell = Math.floor(Math.min(wide ? (width * 0.5 - 26) / m : (width - 28) / m, 19));
     const size = cell * m;

@@ -13,19 +13,21 @@ from typing import Any
 
 import jupytext
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from cflkit import methods, simulation
 from cflkit.federation import Federation
 from cflkit.methods.baselines.sattler import bipartition, update_norms
+from cflkit.reproduce import mixing as mixing_matrices
 
 HERE = Path(__file__).parent
 LESSONS = HERE.parents[1]
 UNIT = 1e-4
 
 
-def lesson(name: str, until: str) -> dict[str, Any]:
-    """Execute the cells of a lesson until a name is there; figures are not drawn."""
+def lesson(name: str, until: str, **given: object) -> dict[str, Any]:
+    """Execute the cells of a lesson until a name is there, with given parameters and no figures."""
     names: dict[str, Any] = {}
     for cell in jupytext.read(LESSONS / f"{name}.py").cells:
         if until in names:
@@ -34,6 +36,8 @@ def lesson(name: str, until: str) -> dict[str, Any]:
             source, *frames = cell.source.split("\n\n\ndef frame(")
             if frames or "plots.show" not in source:
                 exec(source, names)
+        if "parameters" in cell.metadata.get("tags", ()):
+            names |= given
     return names
 
 
@@ -119,33 +123,52 @@ def insertion() -> dict[str, Any]:
 
 
 def mixing() -> dict[str, Any]:
-    """Lesson 09: the matrix of each method and round, as different rows and whose they are."""
+    """Lesson 09 and its catalogue 09b: the matrix of each method and round, on the same clients."""
     names = lesson("09_a_map_of_the_methods", until="history")
-    table = names["history"].table()
-
-    def folded(matrix: np.ndarray) -> dict[str, Any]:
-        rows, of = np.unique(np.array(whole(matrix, 1e-3)), axis=0, return_inverse=True)
-        return {"rows": rows.tolist(), "of": of.tolist()}
-
+    run, truth = names["run"], names["truth"]
+    same = {"clients": len(truth), "samples": run.samples, "rounds": run.rounds, "seed": run.seed}
+    catalogue = lesson("09b_catalogue", until="line_up", **same)
+    # The catalogue's OCFL with HDBSCAN is the lesson's OCFL
+    known = {*names["watched"], "OCFL-HDB"}
+    others = {n: method for n, method in catalogue["line_up"](truth).items() if n not in known}
+    added = mixing_matrices.watched(others)
+    more = simulation.run(added, catalogue["federation"], run.rounds, progress=False)
+    tables = [names["history"].table(), more.table()]
+    accuracy = pd.concat(tables).groupby("method")["accuracy"].agg(whole)
+    squares: dict[tuple[str, str], int] = {}  # each once, in the order of the first method with it
+    rounds = {
+        name: [squares.setdefault(folded(one), len(squares)) for one in method.matrices]
+        for name, method in (names["watched"] | added).items()
+    }
     return {
-        "truth": names["truth"].tolist(),
-        "client": names["run"].client,
+        "truth": truth.tolist(),
+        "client": run.client,
+        "squares": list(squares),
         "methods": [
-            {
-                "name": name,
-                "rounds": [folded(matrix) for matrix in method.matrices],
-                "accuracy": whole(table[table["method"] == name]["accuracy"]),
-            }
-            for name, method in names["watched"].items()
+            {"name": name, "rounds": own, "accuracy": accuracy[name]}
+            for name, own in rounds.items()
         ],
     }
 
 
+def folded(matrix: np.ndarray) -> tuple[str, str]:
+    """Return the different rows of a mixing matrix, and a letter for each row that says which.
+
+    A weight is a number of 240ths, as two hexadecimal digits: so equal shares of 3, 4, 5, 10, 15 or
+    20 clients are exact. The page divides each row by its sum.
+    """
+    weights = np.rint(240 * np.clip(matrix, 0, 1)).astype(np.uint8)
+    rows, of = np.unique(weights, axis=0, return_inverse=True)
+    return rows.tobytes().hex(), "".join(chr(ord("a") + place) for place in of)
+
+
 def write(parts: Iterable[Any]) -> None:
-    """Write what the functions return, each under its name."""
-    data = {part.__name__: part() for part in parts}
-    text = json.dumps({"unit": UNIT} | data, separators=(",", ":"))
-    (HERE / "data.json").write_text(text + "\n", encoding="utf-8")
+    """Write what the functions return, each under its name; what others returned stays."""
+    file = HERE / "data.json"
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    data = kept | {"unit": UNIT} | {part.__name__: part() for part in parts}
+    text = json.dumps(data, separators=(",", ":"))
+    file.write_text(text + "\n", encoding="utf-8")
     print(f"data.json: {len(text) / 1000:.0f} kB")
 
 

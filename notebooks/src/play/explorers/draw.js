@@ -33,6 +33,9 @@ export function colour(group) {
   return group < 0 ? "grey" : `k${group}`;
 }
 
+/** The part of an element that is there. @param {Element} whole @param {string} selector @returns {any} */
+const part = (whole, selector) => whole.querySelector(selector);
+
 /**
  * Write an explorer's words and an empty picture into a section.
  * @param {HTMLElement} element
@@ -51,10 +54,10 @@ export function explorer(element, { question, answer, key, lesson, link }) {
       <div class="picture"></div>
       <figcaption>${key} <a href="${lesson}.ipynb">${link}</a></figcaption>
     </figure>`;
-  const state = element.querySelector(".state");
+  const state = part(element, ".state");
   return {
-    controls: element.querySelector(".controls"),
-    picture: element.querySelector(".picture"),
+    controls: part(element, ".controls"),
+    picture: part(element, ".picture"),
     say: (sentence) => { if (state.innerHTML !== sentence) state.innerHTML = sentence; },
   };
 }
@@ -72,7 +75,7 @@ export function slider(controls, { label, min, max, step, value, show = String }
   whole.className = "slider";
   whole.innerHTML = `<span>${label}</span><output></output>
     <input type="range" min="${min}" max="${max}" step="${step}" value="${value}">`;
-  const [output, input] = [whole.querySelector("output"), whole.querySelector("input")];
+  const [output, input] = [part(whole, "output"), part(whole, "input")];
   const tell = () => {
     output.textContent = show(Number(input.value));
     input.setAttribute("aria-valuetext", output.textContent);
@@ -102,19 +105,45 @@ export function choice(controls, label, options, changed, first = 0) {
     `<label><input type="radio" name="${name}" value="${k}"${k === first ? " checked" : ""}><span>${option}</span></label>`).join("");
   whole.addEventListener("change", changed);
   controls.append(whole);
-  const pressed = () => /** @type {HTMLInputElement} */ (whole.querySelector(":checked"));
-  return { get value() { return Number(pressed().value); } };
+  return { get value() { return Number(part(whole, ":checked").value); } };
 }
 
 /**
- * Draw now, and again whenever the picture's width changes.
+ * Add a menu, whose options are in groups.
+ * @param {HTMLElement} controls
+ * @param {string} label
+ * @param {Record<string, string[]>} groups the options of each group, by its name
+ * @param {() => void} changed
+ * @param {string} first the option that is chosen at first
+ * @returns {{value: string}} the chosen one
+ */
+export function menu(controls, label, groups, changed, first) {
+  const whole = document.createElement("label");
+  whole.className = "menu";
+  whole.innerHTML = `<span>${label}</span> <select>` + Object.entries(groups).map(([group, options]) => `<optgroup label="${group}">` +
+    options.map((option) => `<option${option === first ? " selected" : ""}>${option}</option>`).join("") + "</optgroup>").join("") + "</select>";
+  whole.addEventListener("change", changed);
+  controls.append(whole);
+  const select = part(whole, "select");
+  return { get value() { return select.value; } };
+}
+
+/**
+ * Draw when the reader comes near, and again whenever the picture's width changes.
  * @param {HTMLElement} picture
  * @param {(width: number) => string} draw
  * @returns {() => void} draws again
  */
 export function drawn(picture, draw) {
-  const again = () => { if (picture.clientWidth) picture.innerHTML = draw(picture.clientWidth); };
+  let near = false;
+  const again = () => { if (near && picture.clientWidth) picture.innerHTML = draw(picture.clientWidth); };
   new ResizeObserver(() => requestAnimationFrame(again)).observe(picture);
+  new IntersectionObserver((seen, observer) => {
+    if (!seen.some(({ isIntersecting }) => isIntersecting)) return;
+    near = true;
+    observer.disconnect();
+    again();
+  }, { rootMargin: "600px" }).observe(picture);
   return again;
 }
 
@@ -130,6 +159,7 @@ export function svg(width, height, alternative, inside) {
  * @param {(handle: string, x: number, y: number) => void} moved
  */
 export function draggable(picture, moved) {
+  /** @type {string | null} */
   let held = null;
   const move = (event) => {
     const box = picture.getBoundingClientRect();

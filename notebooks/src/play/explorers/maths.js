@@ -165,7 +165,18 @@ export function area(curve, points = curve.length) {
   return sum / (curve.length - 1);
 }
 
-/** A matrix from its different rows, as thousandths, and the place of each row among them. */
-export function unfold({ rows, of }) {
-  return of.map((place) => rows[place].map((weight) => weight / 1000));
+/**
+ * A mixing matrix [m, m] from its different rows, two hexadecimal digits a weight, and a letter for
+ * each client that says which row is its own. Rows sum to 1.
+ * @param {[string, string]} folded
+ * @returns {number[][]}
+ */
+export function unfold([rows, of]) {
+  const m = of.length;
+  return Array.from(of, (letter) => {
+    const first = m * (letter.charCodeAt(0) - 97);
+    const row = Array.from({ length: m }, (_, j) => parseInt(rows.slice(2 * (first + j), 2 * (first + j + 1)), 16));
+    const sum = row.reduce((total, weight) => total + weight, 0);
+    return row.map((weight) => weight / sum);
+  });
 }
