@@ -24,6 +24,7 @@ from pathlib import Path
 import handouts
 import launch
 import ledger_page
+import quiz_page
 from sphinx.cmd.build import build_main
 
 import cflkit
@@ -92,6 +93,7 @@ def main(site: Path) -> int:
     for name in ("index.md", "ledger.md", "ledger.html"):
         shutil.copy(HERE / name, STAGE)
     write(STAGE / "notebooks" / "full.md", kept_page(pages))
+    write(STAGE / "notebooks" / "quizzes.md", quiz_page.page())
     lessons = sorted(PROJECT.glob("notebooks/[01][0-9]_*.ipynb"))
     write(STAGE / "handouts.md", handouts.write(lessons, site))
     write_reference(STAGE / "api")
@@ -104,7 +106,10 @@ def main(site: Path) -> int:
             text = re.sub(found, better, text)
         write(path, text)
     write(site / "ledger_data.js", ledger_page.script())
-    write(site / PLAY, (PROJECT / PLAY).read_text(encoding="utf-8").replace('.ipynb"', '.html"'))
+    playing = (PROJECT / PLAY).read_text(encoding="utf-8").replace('.ipynb"', '.html"')
+    home = '<nav class="home">'
+    write(site / PLAY, playing.replace(home, f'{home}<a href="../index.html">The book</a> · '))
+    quiz_page.write_moodle(site / "quizzes")
     for page in pages if REPOSITORY else []:
         if page.suffix == ".ipynb":
             notebook = json.loads((PROJECT / page).read_text(encoding="utf-8"))

@@ -86,7 +86,7 @@ export function drawGamma(gamma, found) {
  */
 export function drawCurves(svg, title, series, rounds, range, words, { shown, rings = [] }) {
   const [, , width, height] = svg.getAttribute("viewBox")?.split(" ").map(Number) ?? [];
-  const [left, right, top, bottom] = [48, width - 104, 12, height - 24];
+  const [left, right, top, bottom] = [48, width - 128, 12, height - 24]; // with room for the names at the ends
   const x = (/** @type {number} */ round) => left + ((round - 1) / (rounds - 1)) * (right - left);
   const y = (/** @type {number} */ value) => bottom - ((value - range[0]) / (range[1] - range[0])) * (bottom - top);
   const text = (/** @type {number} */ u, /** @type {number} */ v, /** @type {string} */ inside, /** @type {string} */ look) =>

@@ -101,13 +101,15 @@ function setPlaying(on) {
   element("play").textContent = on ? "Pause" : "Play";
 }
 
-/** Play until the axis is full, or until another round. @param {number} [until] */
-async function play(until = Math.ceil((rounds.length + 1) / ROUNDS) * ROUNDS) {
+/** Play until the server splits and then until the axis is full, or without a pause until another round. @param {number} [until] */
+async function play(until) {
+  const last = until ?? Math.ceil((rounds.length + 1) / ROUNDS) * ROUNDS;
   setPlaying(true);
   const own = version;
-  while (playing && own === version && rounds.length < until) {
+  while (playing && own === version && rounds.length < last) {
     const began = performance.now();
     await step();
+    if (until === undefined && rounds[rounds.length - 1].fired) break;
     await new Promise((resolve) => setTimeout(resolve, Math.max(0, PACE - (performance.now() - began))));
   }
   if (own === version) setPlaying(false);
@@ -225,6 +227,7 @@ function sentence() {
   if (!now) return "The clients train for the first round …";
   const heat = `<b>${now.temperature.toFixed(3)}</b>`, percent = (/** @type {number} */ value) => `${Math.round(100 * value)} %`;
   const start = `<b>Round ${now.round}.</b> `;
+  const own = hand?.accuracies[now.round - hand.from], split = hand && own !== undefined && hand.from < now.round;
   if (hand?.from === now.round && !now.fired) {
     const trigger = rounds.find((round) => round.fired);
     const same = trigger?.ocfl && `${trigger.ocfl}` === `${hand.labels}`;
@@ -236,14 +239,24 @@ function sentence() {
   if (now.fired) {
     const { count, words } = clustering(/** @type {number[]} */ (now.ocfl));
     return `${start}The temperature <b>rises</b> for the first time, from ${from} to ${heat}: the updates move apart, and the server splits. HDBSCAN finds <b>${words}</b>.` +
-      (hand?.from === now.round ? " You split in the same round." : "") +
-      (count === 1 ? " One model stays: a rise says when to look, and not that there is something to find." : "");
+      (hand?.from === now.round ? " You split in the same round." : split ? ` You split in round ${hand.from}.` : "") +
+      (count === 1 ? " One model stays: a rise says when to look, and not that there is something to find." : "") +
+      (rounds.length === now.round && rounds.length < ROUNDS ? " Press Play to go on." : "");
   }
   if (now.ocfl) {
     const ways = clustering(now.ocfl).count > 1 ? `the models of the clusters read ${percent(now.groups)}, ` : "";
-    return `${start}Of their own test images, ${ways}clients alone ${ways ? "" : "read "}${percent(now.alone)}, and one model for all ${percent(now.one)}.`;
+    return `${start}Of their own test images, ${ways}clients alone ${ways ? "" : "read "}${percent(now.alone)}, and one model for all ${percent(now.one)}.` +
+      (split && ways ? ` Those of your split in round ${hand.from} read ${percent(own)}: ${gained(Math.round(100 * now.groups) - Math.round(100 * own))}.` : "");
   }
-  return `${start}The temperature falls from ${from} to ${heat}: the updates come closer together, and the clients still learn the same things. The server waits.`;
+  return `${start}The temperature falls from ${from} to ${heat}: the updates come closer together, and the clients still learn the same things. The server waits.` +
+    (split ? ` Your clusters have trained since round ${hand.from}, and read ${percent(own)} where one model reads ${percent(now.one)}.` : "");
+}
+
+/** Say what OCFL's waiting has gained over a split by hand. @param {number} difference  in points */
+function gained(difference) {
+  const points = Math.abs(difference);
+  if (!points) return "here the round of the split makes no difference";
+  return `the trigger’s round has ${difference > 0 ? "gained" : "lost"} ${points} ${points > 1 ? "points" : "point"} here`;
 }
 
 // --- What can be pressed --------------------------------------------------------------------------
