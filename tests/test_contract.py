@@ -186,7 +186,7 @@ def close(name, value, other):
         return other == pytest.approx(value, abs=0.02, nan_ok=True)
     if isinstance(value, float):
         return other == pytest.approx(value, rel=ROUNDING, nan_ok=True)
-    if name in ("scores", "merge_heights"):  # joined numbers of few digits
+    if name in ("scores", "merge_heights", "distances"):  # joined numbers of few digits
         numbers = [[float(part) for part in text.split("|")] for text in (value, other)]
         return numbers[1] == pytest.approx(numbers[0], rel=ROUNDING, abs=2e-4, nan_ok=True)
     return value == other
