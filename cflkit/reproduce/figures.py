@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain, product, zip_longest
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -17,9 +18,9 @@ from numpy.typing import NDArray
 from cflkit.datasets import ImageSet
 from cflkit.partition import shifts
 from cflkit.plots.page import COLOURS, MARKERS
-from cflkit.reproduce import ledger, reports
+from cflkit.reproduce import ledger, reports, thresholds
 from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.records import Record
+from cflkit.reproduce.records import AS_PUBLISHED, Record
 from cflkit.reproduce.reports import Curve, Groups, titled
 from cflkit.reproduce.stats import Comparison
 
@@ -282,6 +283,35 @@ def band(ax: Axes, curves: Curves, **look: Any) -> None:
         error = 2 * np.std(curves, axis=0, ddof=1) / np.sqrt(len(curves))
         shade: Look = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
         ax.fill_between(rounds, mean - error, mean + error, **shade)
+
+
+def over_thresholds(runs: Sequence[Record], versions: Sequence[str]) -> Figure:
+    """Draw the mean ARI over each method's threshold: a row of panels per version of MNIST.
+
+    Solid lines are runs at the paper's scale, and dashed ones those at the reduced scale. A dotted
+    line marks the paper's threshold, which belongs to the method as published.
+    """
+    size = len(versions), len(thresholds.CUTS)
+    figure, axes = plt.subplots(*size, figsize=(8, 1 + 1.6 * size[0]), sharey=True, sharex="col")
+    places = dict(zip(product(versions, thresholds.CUTS), axes.flat, strict=True))
+    for (version, name), ax in places.items():
+        given = SimpleNamespace(version=version, dataset="mnist", epsilon=0.1)
+        used, cut = thresholds.CUTS[name].used(given), thresholds.CUTS[name]
+        ax.axvline(used, color="black", linestyle=":", label="the paper's threshold")
+        ax.set(title=f"{name}, {version}", xlabel=f"threshold {cut.sign} {cut.unit}", ylabel="ARI")
+        ax.set(xscale="log", xlim=(used / 30, used * 10))
+        ax.label_outer()
+    for (scale, _, version, method), own in thresholds.by_scenario(runs).items():
+        name, published = method.removesuffix(AS_PUBLISHED), method.endswith(AS_PUBLISHED)
+        curves = [thresholds.curve_of(r, method) for r in own if thresholds.recorded(r, method)]
+        if (ax := places.get((version, name))) and curves:
+            mean = thresholds.mean_curve(curves)
+            label = f"as {'published' if published else 'intended'}, {scale} scale"
+            look: Look = {"color": COLOURS[published], "label": label}
+            ends = mean["high"].clip(upper=1e3)
+            ax.step(ends, mean["ari"], "-" if scale == "paper" else "--", **look)
+    legend(figure)
+    return figure
 
 
 def dyed_digits(digits: ImageSet, shown: Sequence[int], dyes: Mapping[str, Any]) -> Figure:
