@@ -87,10 +87,10 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
         "reports": notebook_table(range(FIRST_REPORT, 100)),
         "kinds": kinds(table),
         "true-groups": true_groups(committed),
-        "thresholds": by_threshold(committed),
         "summary": summary(counts),
         "ledger": headline(counts),
         "placebo": placebo(table),
+        "thresholds": by_threshold(committed),
         "paper-runs": paper_runs(committed),
         "overhead": overhead(pd.read_csv(BENCHMARK)),
     }
