@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -52,8 +53,8 @@ def told(runs: Sequence[Record], version: str = "four") -> pd.DataFrame:
         ends = [run for run in there if method in run.summary]
         if not ends:
             continue
-        row = {"method": method, "k": "told" if "k" in options else "–"}
-        row["k"] = "the groups" if method == "Oracle" else row["k"]
+        told_k = "told" if "k" in options else "the groups" if method == "Oracle" else "–"
+        row: dict[str, Any] = {"method": method, "k": told_k}
         row |= {"threshold": CHOSEN.get(method, "–"), "sees": sees(where, method == "Oracle")}
         counts = [cost(r, method) for r in ends if "total_trainings" in r.summary[method]]
         others = [run for run in whole if "total_trainings" in run.summary.get(method, {})]
@@ -79,7 +80,7 @@ def cost(run: Record, method: str) -> list[float]:
 def sees(where: str, knows: bool) -> str:
     """Name what the server gets of a client: trained models, and what it asks for besides."""
     asked = methods.METHODS[where](**({"truth": (0,)} if knows else {})).asks()
-    asked = [request for request in asked if isinstance(request, Ask | Losses)]
-    names = [r.told if isinstance(r, Losses) else r.question for r in asked]
-    texts = [SENT.get(name.__name__, name.__name__) for name in names if name is not None]
+    names = [r.question for r in asked if isinstance(r, Ask)]
+    names += [r.told for r in asked if isinstance(r, Losses) and r.told is not None]
+    texts = [SENT.get(name.__name__, name.__name__) for name in names]
     return ", ".join(dict.fromkeys(["models", *texts]))

@@ -114,13 +114,15 @@ def paired(runs: Sequence[Record], one: str, other: str, measure: str, factor: f
 
     The runs are those of one scenario. Of several with a seed, the newest counts.
     """
-    ends = []
-    for method in (one, other):
+
+    def ends(method: str) -> dict[tuple[Any, ...], float]:
         own = [run for run in runs if run.summary.get(method, {}).get(measure) is not None]
-        newest = ledger.one_per_seed(own, lambda run, method=method: len(run.by_method[method]))
-        ends.append({ledger.seeds_of(r): factor * r.summary[method][measure] for r in newest})
-    both = [seeds for seeds in ends[0] if seeds in ends[1]]
-    return stats.paired(*([end[seeds] for seeds in both] for end in ends))
+        newest = ledger.one_per_seed(own, lambda run: len(run.by_method[method]))
+        return {ledger.seeds_of(r): factor * r.summary[method][measure] for r in newest}
+
+    first, second = ends(one), ends(other)
+    both = [seeds for seeds in first if seeds in second]
+    return stats.paired([first[seeds] for seeds in both], [second[seeds] for seeds in both])
 
 
 def beside(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -40,8 +41,6 @@ CUTS = {
 }
 # The columns of `table`
 COLUMNS = ["scale", "data", "method", "seeds", "threshold", "ARI", "best", "range", "note"]
-# Why a cell of the table is a dash
-NO_MATRIX = "what it compares was not recorded"
 
 
 def curve(matrix: NDArray[np.float64], truth: ArrayLike, linkage: str | None) -> pd.DataFrame:
@@ -67,11 +66,11 @@ def curve(matrix: NDArray[np.float64], truth: ArrayLike, linkage: str | None) ->
     return pd.DataFrame(rows, columns=["low", "high", "clusters", "ari"])
 
 
-def recorded(record: Record, method: str) -> str | None:
-    """Return the column of a record that has what a method compared; None if it has none."""
-    rows, cut = record.by_method[method], CUTS[method.removesuffix(AS_PUBLISHED)]
-    name = "distances" if cut.linkage else "scores"
-    return name if name in rows and pd.notna(rows[name].iloc[0]) else None
+def recorded(record: Record, method: str) -> bool:
+    """Return whether a record has what a method compared."""
+    rows = record.by_method[method]
+    name = "distances" if CUTS[method.removesuffix(AS_PUBLISHED)].linkage else "scores"
+    return name in rows and pd.notna(rows[name].iloc[0])
 
 
 def curve_of(record: Record, method: str) -> pd.DataFrame:
@@ -109,16 +108,17 @@ def by_scenario(runs: Sequence[Record]) -> dict[tuple[str, str, str, str], list[
     They are those of EMD-CFL's tables, without the scenarios of one true group, in which cutting
     nothing is right. Of several runs of a seed, one that has what the method compared comes first.
     """
-    paper, found = PAPERS["emd-cfl"], {}
+    paper = PAPERS["emd-cfl"]
+    found: dict[tuple[str, str, str, str], list[Record]] = {}
     for run in runs:
-        dataset, version, participants, *_ = (*ledger.scenario_of(run, paper.name), None)
+        dataset, version, participants = ledger.scenario_of(run, paper.name)
         of = ledger.scale(run, paper.name)
         if of is None or participants is not None or paper.is_one_group(run):
             continue
         for method in (name for name in run.summary if name.removesuffix(AS_PUBLISHED) in CUTS):
             found.setdefault((of, dataset, version, method), []).append(run)
     return {
-        key: ledger.one_per_seed(own, lambda run, m=key[-1]: recorded(run, m) is not None)
+        key: ledger.one_per_seed(own, partial(recorded, method=key[-1]))
         for key, own in sorted(found.items())
     }
 
@@ -139,13 +139,14 @@ def table(runs: Sequence[Record]) -> pd.DataFrame:
         )
         borrowed = PAPERS["emd-cfl"].borrowed.get(method, "")
         row["ARI"] = "–" if borrowed else f"{fmean(r.summary[method]['ari'] for r in own):.2f}"
-        kept = [curve_of(run, method) for run in own if recorded(run, method) is not None]
+        kept = [curve_of(run, method) for run in own if recorded(run, method)]
         row |= {"best": "–", "range": "–", "note": borrowed}
         if kept:
             top, low, high = best(mean_curve(kept))
             row |= {"best": f"{top:.2f}", "range": f"{low:.3g} to {high:.3g}{cut.unit}"}
         if len(kept) < len(own):
-            row["note"] = "; ".join(filter(None, (borrowed, NO_MATRIX)))
+            told = f"what it compares is recorded for {len(kept)} of {len(own)} seeds"
+            row["note"] = "; ".join(filter(None, (borrowed, told)))
         rows.append(row)
     return pd.DataFrame([*rows, *of_briggs(runs)], columns=COLUMNS)
 

@@ -344,7 +344,7 @@ bill = costs.told(known)
 print(bill.iloc[:, :3].to_string(), bill.iloc[:, 3:].round(2).to_string(), sep="\n\n")
 
 # %% [markdown]
-# Four methods are told nothing of the groups and need no threshold from us: pFedGraph, FedSaC, SCAFFOLD and Ditto. The first two are level with the oracle here, and Ditto is two points behind. They have no clusters.
+# Besides FedAvg and FedProx, four methods are told nothing of the groups and need no threshold: pFedGraph, FedSaC, SCAFFOLD and Ditto. The first two are level with the oracle here, and Ditto is two points behind. They have no clusters.
 # EMD-CFL sends embeddings in the first round, and each client's model goes to all others. Over three rounds this is more than three times as much traffic as the oracle's, for the same accuracy; over ten rounds it would weigh less.
 # FedEM and FedRC train $k$ models per client and round, so they pay four times as much for each round. At equal numbers of trainings they would have had twelve rounds in place of three.
 #
