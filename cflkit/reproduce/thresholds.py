@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from cflkit import clustering, metrics
 from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.reproduce import ledger
-from cflkit.reproduce.papers import PAPERS, emd_cfl
+from cflkit.reproduce.papers import emd_cfl
 from cflkit.reproduce.records import AS_PUBLISHED, Record
 
 
@@ -108,9 +108,9 @@ def by_scenario(runs: Sequence[Record]) -> dict[tuple[str, str, str, str], list[
     They are those of EMD-CFL's tables, without the scenarios of one true group, in which cutting
     nothing is right. Of several runs of a seed, one that has what the method compared comes first.
     """
-    paper = PAPERS["emd-cfl"]
+    [paper] = emd_cfl.PAPERS
     found: dict[tuple[str, str, str, str], list[Record]] = {}
-    for run in runs:
+    for run in (run for run in runs if run.paper == paper.folder):
         dataset, version, participants = ledger.scenario_of(run, paper.name)
         of = ledger.scale(run, paper.name)
         if of is None or participants is not None or paper.is_one_group(run):
@@ -137,7 +137,7 @@ def table(runs: Sequence[Record]) -> pd.DataFrame:
         row["threshold"] = (
             f"{cut.sign} = {cut.used(emd_cfl.Parameters(**own[0].parameters)):g}{cut.unit}"
         )
-        borrowed = PAPERS["emd-cfl"].borrowed.get(method, "")
+        borrowed = emd_cfl.PAPERS[0].borrowed.get(method, "")
         row["ARI"] = "–" if borrowed else f"{fmean(r.summary[method]['ari'] for r in own):.2f}"
         kept = [curve_of(run, method) for run in own if recorded(run, method)]
         row |= {"best": "–", "range": "–", "note": borrowed}
@@ -157,9 +157,9 @@ def of_briggs(runs: Sequence[Record]) -> list[dict[str, Any]]:
     Its records have the heights of the merges. So the thresholds that leave as many clusters are
     known, and those that give the true ones where the run's own threshold gives them.
     """
-    rows, paper = [], PAPERS["ocfl"]
+    rows, with_it = [], [r for r in runs if r.paper == "ocfl" and "Briggs" in r.summary]
     for of in ledger.SCALES:
-        own = [r for r in runs if ledger.scale(r, paper.name) == of and "Briggs" in r.summary]
+        own = [run for run in with_it if ledger.scale(run, "ocfl") == of]
         ends = [working_range(run) for run in own if run.summary["Briggs"]["ari"] == 1]
         if own:
             row = {"scale": of, "data": "OCFL's scenarios", "method": "Briggs", "seeds": len(own)}
