@@ -292,14 +292,16 @@ def over_thresholds(runs: Sequence[Record], versions: Sequence[str]) -> Figure:
     line marks the paper's threshold, which belongs to the method as published.
     """
     size = len(versions), len(thresholds.CUTS)
-    figure, axes = plt.subplots(*size, figsize=(8, 1 + 1.6 * size[0]), sharey=True, sharex="col")
+    figure, axes = plt.subplots(
+        *size, figsize=(7.2, 0.8 + 1.4 * size[0]), sharey=True, sharex="col"
+    )
     places = dict(zip(product(versions, thresholds.CUTS), axes.flat, strict=True))
     for (version, name), ax in places.items():
         given = SimpleNamespace(version=version, dataset="mnist", epsilon=0.1)
         used, cut = thresholds.CUTS[name].used(given), thresholds.CUTS[name]
         ax.axvline(used, color="black", linestyle=":", label="the paper's threshold")
         ax.set(title=f"{name}, {version}", xlabel=f"threshold {cut.sign} {cut.unit}", ylabel="ARI")
-        ax.set(xscale="log", xlim=(used / 30, used * 10))
+        ax.set(xscale="log", xlim=(used / 20, used * 15))
         ax.label_outer()
     for (scale, _, version, method), own in thresholds.by_scenario(runs).items():
         name, published = method.removesuffix(AS_PUBLISHED), method.endswith(AS_PUBLISHED)
