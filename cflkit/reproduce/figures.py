@@ -319,7 +319,7 @@ def over_thresholds(runs: Sequence[Record], versions: Sequence[str]) -> Figure:
 def dyed_digits(digits: ImageSet, shown: Sequence[int], dyes: Mapping[str, Any]) -> Figure:
     """Draw a digit of each class in several dyes, with its colour and lightness (Rec. 709)."""
     places = [int((digits.labels == label).nonzero()[0]) for label in shown]
-    figure, axes = plt.subplots(len(dyes), len(shown), figsize=(3.4, 4.4), squeeze=False)
+    figure, axes = plt.subplots(len(dyes), len(shown), figsize=(3.1, 4), squeeze=False)
     for (title, colours), row in zip(dyes.items(), axes, strict=True):
         dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
         for image, label, ax in zip(dyed, shown, row, strict=True):

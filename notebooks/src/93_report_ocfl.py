@@ -251,23 +251,22 @@ plots.show(
 # OCFL-HDB in PF1 over others, seed by seed: the mean of the differences, with its 90 % interval. There is none if fewer than three seeds have both methods, or if all differences
 # are equal.
 
-# %% tags=["nbval-check-output"]
+# %%
 OTHERS = ("FedAvg", "Sattler", "Briggs", "local", "oracle")
-leads = {
-    scenario: [
-        reports.paired([past for past in group if past in whole], "OCFL-HDB", name, "pf1")
-        for name in OTHERS
-    ]
-    for scenario, group in by_scenario.items()
-}
-print(f"{'OCFL-HDB ahead in PF1 of':38s}" + "".join(f"{name:>15s}" for name in OTHERS))
-for scenario, found in leads.items():
-    named = ", ".join([scenario[0], *(SHORT.get(part, str(part)) for part in scenario[1:])])
-    print(f"{named:38s}" + "".join(f"{one.text(2):>15s}" for one in found))
-for told, sign in (("scenarios in which it is ahead", 1), ("scenarios in which it is behind", -1)):
+leads = {}
+for scenario, group in by_scenario.items():
+    kept, named = [past for past in group if past in whole], map(str, scenario)
+    named = ", ".join(reports.SHORT.get(part, part.removesuffix("-mnist")) for part in named)
+    leads[named] = [reports.paired(kept, "OCFL-HDB", name, "pf1") for name in OTHERS]
+
+# %% tags=["nbval-check-output"]
+print(f"{'lead in PF1 over':27s}" + "".join(f"{name:>14s}" for name in OTHERS))
+for named, found in leads.items():
+    print(f"{named:27s}" + "".join(f"{one.text(2):>14s}" for one in found))
+for told, sign in (("ahead in", 1), ("behind in", -1)):
     of_others = zip(*leads.values(), strict=True)
     clear = [sum(sign * one.mean > one.half_width for one in found) for found in of_others]
-    print(f"{told:38s}" + "".join(f"{count:15d}" for count in clear))
+    print(f"{told:27s}" + "".join(f"{count:14d}" for count in clear))
 
 # %% [markdown]
 # In the last two lines, a scenario counts if the interval leaves out 0. Against FedAvg, nearly all scenarios count, and so do most against local training. Against Sattler's and Briggs' methods
