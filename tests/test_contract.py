@@ -332,7 +332,7 @@ def test_settled_clusters_stay_and_a_run_until_then_has_the_same_rows(name, fede
     assert short.trained <= whole.trained
     measures = ["round", "n_clusters", "ari", "ami", "clusters", "settled"]
     if short.trained:
-        scalars = ("temperature", "merge_heights", "scores", "last_layer_within")
+        scalars = ("temperature", "merge_heights", "distances", "scores", "last_layer_within")
         measures += [scalar for scalar in scalars if scalar in rows[0]]
     kept = [[row.get(measure) for measure in measures] for row in rows_of(short, name)]
     assert kept == [[row.get(measure) for measure in measures] for row in rows[: first + 1]]
