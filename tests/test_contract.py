@@ -187,7 +187,7 @@ def close(name, value, other):
         return other == pytest.approx(value, abs=0.02, nan_ok=True)
     if isinstance(value, float):
         return other == pytest.approx(value, rel=ROUNDING, nan_ok=True)
-    if name in ("scores", "merge_heights"):  # joined numbers of few digits
+    if name in ("scores", "merge_heights", "distances"):  # joined numbers of few digits
         numbers = [[float(part) for part in text.split("|")] for text in (value, other)]
         return numbers[1] == pytest.approx(numbers[0], rel=ROUNDING, abs=2e-4, nan_ok=True)
     return value == other
@@ -333,7 +333,7 @@ def test_settled_clusters_stay_and_a_run_until_then_has_the_same_rows(name, fede
     assert short.trained <= whole.trained
     measures = ["round", "n_clusters", "ari", "ami", "clusters", "settled"]
     if short.trained:
-        scalars = ("temperature", "merge_heights", "scores", "last_layer_within")
+        scalars = ("temperature", "merge_heights", "distances", "scores", "last_layer_within")
         measures += [scalar for scalar in scalars if scalar in rows[0]]
     kept = [[row.get(measure) for measure in measures] for row in rows_of(short, name)]
     assert kept == [[row.get(measure) for measure in measures] for row in rows[: first + 1]]

@@ -281,6 +281,25 @@ def test_a_number_counts_once_and_only_if_a_run_can_miss_it():
     assert counts.loc[("ocfl-extended", "2"), "distinct reproduced"] <= 5
 
 
+def test_measures_that_are_equal_by_construction_count_once():
+    """RAND, AMI and COM of true groups follow from the round; what is printed decides, too."""
+    table = ledger.ledger([record(0), record(1)])
+    own = table[table["paper"].eq("ocfl-extended") & table["method"].eq("OCFL-KM")]
+    rows = own[own["status"].ne("not run") & own["table"].eq("1")].set_index("measure")
+    equal = rows.assign(value=0.96, again="")
+    assert ledger.repeated(equal)[["RAND", "AMI", "COM"]].tolist().count(False) == 1
+    assert ledger.counts(equal.reset_index()).loc["paper's", "distinct"].tolist() == [1]
+    apart = equal.assign(value=[0.96, 0.95, 0.94])
+    assert not ledger.repeated(apart).any()
+    assert ledger.counts(apart.reset_index()).loc["paper's", "distinct"].tolist() == [3]
+
+
+def test_equal_seeds_have_no_interval_in_lists():
+    equal, apart = (lists.as_text(0.5, half, 0.5, 0.5, 3, 0, "close") for half in (0.0, 0.1))
+    assert equal == "0.50 [0.50, 0.50] n=3 close"
+    assert apart == "0.50 ± 0.10 [0.50, 0.50] n=3 close"
+
+
 def test_the_placebo_compares_with_the_other_scenarios_of_a_table():
     """Of two scenarios, one has its clusters in round 3 and the other in round 31."""
     there = read_yaml(grid.PARAMS / "ocfl/paper/mnist_15_overlapping_balanced.yaml")

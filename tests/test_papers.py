@@ -144,6 +144,15 @@ def turned_digits():
             {"EMD-CFL as published": EMD.format("distance", True)},
         ),
         (
+            {"only": ["FedProx", "FeSEM", "pFedGraph"], "published_distances": True},
+            both(["FedProx", "FeSEM", "pFedGraph"]),
+            {
+                "FedProx as published": "squared=False",
+                "FeSEM as published": "zeros_first=True, received=True, squared=False",
+                "pFedGraph as published": "in_turn=True",
+            },
+        ),
+        (
             {"only": ["EMD-CFL", *emd_cfl.BASELINES], "pacfl_angle": 20.0},
             ["EMD-CFL", *both(emd_cfl.BASELINES)],
             {

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from cflkit.partition import shifts
-from cflkit.reproduce import ledger, reports, stats
+from cflkit.reproduce import costs, ledger, records, reports, stats
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.papers.base import SCORES
 from cflkit.reproduce.records import PROJECT, Record
@@ -142,14 +142,25 @@ def test_lines_of_versions():
     assert a.split() == ["A", "3", "1.00", "0.50", "–", "98.6", "50.0", "50.0"]
 
 
-def test_traffic_and_images_that_are_given_again():
-    once = {"total_bytes_up": 4 * 10 * 6, "total_bytes_down": 4 * 10 * 6}
-    twice = {name: 2 * value for name, value in once.items()}
-    ends = {"FedAvg": once, "B": twice, "older": {}}
-    run = record(summary=ends, provenance={"parameters_of_model": 10}, clients=3, rounds=2)
-    assert reports.relative_traffic(run) == {"FedAvg": 1.0, "B": 2.0}
+def test_images_that_are_given_again():
     run = record({"method": ["FedCRef"], "classes": ["0|0|1"]}, samples=10)
     assert reports.share_given_again(run, [15, 15]) == pytest.approx(5 / 30)
+
+
+def test_methods_are_paired_by_seed_across_records():
+    def of(name, seed, accuracy, finished="1"):
+        ends = {name: {"accuracy": accuracy}}
+        rows = {"method": [name], "round": [1]}
+        return record(rows, ends, f"{name}{seed}{finished}", {"finished": finished}, seed=seed)
+
+    runs = [of("A", seed, value) for seed, value in enumerate((0.5, 0.7, 0.6))]
+    runs += [of("B", seed, value) for seed, value in enumerate((0.4, 0.5, 0.5))]
+    found = reports.paired(runs, "A", "B", "accuracy", 100)
+    assert found == stats.paired([50, 70, 60], [40, 50, 50])
+    # Seed 2 has a newer run of A; seed 3 has only one of the methods
+    more = [*runs, of("A", 2, 0.9, "2"), of("A", 3, 0.1)]
+    assert reports.paired(more, "A", "B", "accuracy").mean == pytest.approx(0.7 / 3)
+    assert reports.paired(runs, "A", "C", "accuracy").n == 0
 
 
 def test_clusters_are_compared_with_the_last_ones_of_each_method():
@@ -170,3 +181,15 @@ def test_pairs_that_differ():
     assert reports.different_pairs(comparison) == ["B and A"]
     comparison.pairs.loc["B", "A"] = 0.06
     assert reports.different_pairs(comparison) == []
+
+
+def test_what_methods_were_told_and_cost():
+    """Costs come from the records: FedEM trains its four models, and an oracle is told."""
+    bill = costs.told(records.committed())
+    assert (bill.loc["FedAvg", ["trainings", "down", "up"]] == 1).all()
+    assert bill.loc["FedEM", ["trainings", "down", "up"]].tolist() == [4, 4, 4]
+    assert bill.loc[["IFCA", "PACFL", "Oracle"], "k"].tolist() == ["told", "–", "the groups"]
+    assert bill.loc["EMD-CFL", "sees"] == "models, projected embeddings"
+    found, rounds = bill.loc["PACFL"], 3
+    assert found["per training"] == pytest.approx(found["accuracy"] / rounds)
+    assert bill["threshold"].ne("–").sum() == len(costs.CHOSEN)

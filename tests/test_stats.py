@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.stats import rankdata, wilcoxon
+from scipy.stats import rankdata, t, ttest_rel, wilcoxon
 
 from cflkit.reproduce import figures, stats
 
@@ -23,6 +23,29 @@ def test_ranks_are_scipys(values, higher):
     found = stats.average_ranks(scores, higher)
     np.testing.assert_allclose(found[list("abcd")], expected)
     assert found.is_monotonic_increasing
+
+
+@given(arrays(float, st.tuples(st.just(2), st.integers(3, 8)), elements=st.integers(0, 9)))
+def test_paired_differences_have_scipys_interval(values):
+    one, other = values
+    found, differences = stats.paired(one, other), one - other
+    assert (found.mean, found.n) == (pytest.approx(differences.mean()), len(one))
+    if np.ptp(differences) == 0:
+        assert np.isnan(found.half_width), "equal differences have no interval"
+        return
+    error = differences.std(ddof=1) / np.sqrt(len(one))
+    low, high = t.interval(0.9, len(one) - 1, differences.mean(), error)
+    assert found.half_width == pytest.approx((high - low) / 2)
+    # The interval leaves out zero if and only if the test rejects at one minus its confidence
+    if abs((p := ttest_rel(one, other).pvalue) - 0.1) > 1e-9:
+        assert (abs(found.mean) > found.half_width) == (p < 0.1)
+
+
+def test_few_pairs_have_no_interval():
+    assert stats.paired([1, 3], [0, 0]).text(1) == "+2.0 (n = 2)"
+    assert stats.paired([], []).text(1) == "–"
+    assert stats.paired([0.3, 0.2, 0.1], [0.2, 0.1, 0.0]).text(1) == "+0.1 (n = 3)"
+    assert stats.paired([1, 2, 4], [1, 1, 1]).text(1) == "+1.3 ± 2.6"
 
 
 def test_holm_by_hand():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain, product, zip_longest
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -17,9 +18,9 @@ from numpy.typing import NDArray
 from cflkit.datasets import ImageSet
 from cflkit.partition import shifts
 from cflkit.plots.page import COLOURS, MARKERS
-from cflkit.reproduce import ledger, reports
+from cflkit.reproduce import ledger, reports, thresholds
 from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.records import Record
+from cflkit.reproduce.records import AS_PUBLISHED, Record
 from cflkit.reproduce.reports import Curve, Groups, titled
 from cflkit.reproduce.stats import Comparison
 
@@ -284,10 +285,41 @@ def band(ax: Axes, curves: Curves, **look: Any) -> None:
         ax.fill_between(rounds, mean - error, mean + error, **shade)
 
 
+def over_thresholds(runs: Sequence[Record], versions: Sequence[str]) -> Figure:
+    """Draw the mean ARI over each method's threshold: a row of panels per version of MNIST.
+
+    Solid lines are runs at the paper's scale, and dashed ones those at the reduced scale. A dotted
+    line marks the paper's threshold, which belongs to the method as published.
+    """
+    size = len(versions), len(thresholds.CUTS)
+    figure, axes = plt.subplots(
+        *size, figsize=(7.2, 0.8 + 1.4 * size[0]), sharey=True, sharex="col"
+    )
+    places = dict(zip(product(versions, thresholds.CUTS), axes.flat, strict=True))
+    for (version, name), ax in places.items():
+        given = SimpleNamespace(version=version, dataset="mnist", epsilon=0.1)
+        used, cut = thresholds.CUTS[name].used(given), thresholds.CUTS[name]
+        ax.axvline(used, color="black", linestyle=":", label="the paper's threshold")
+        ax.set(title=f"{name}, {version}", xlabel=f"threshold {cut.sign} {cut.unit}", ylabel="ARI")
+        ax.set(xscale="log", xlim=(used / 20, used * 15))
+        ax.label_outer()
+    for (scale, _, version, method), own in thresholds.by_scenario(runs).items():
+        name, published = method.removesuffix(AS_PUBLISHED), method.endswith(AS_PUBLISHED)
+        curves = [thresholds.curve_of(r, method) for r in own if thresholds.recorded(r, method)]
+        if (ax := places.get((version, name))) and curves:
+            mean = thresholds.mean_curve(curves)
+            label = f"as {'published' if published else 'intended'}, {scale} scale"
+            look: Look = {"color": COLOURS[published], "label": label}
+            ends = mean["high"].clip(upper=1e3)
+            ax.step(ends, mean["ari"], "-" if scale == "paper" else "--", **look)
+    legend(figure)
+    return figure
+
+
 def dyed_digits(digits: ImageSet, shown: Sequence[int], dyes: Mapping[str, Any]) -> Figure:
     """Draw a digit of each class in several dyes, with its colour and lightness (Rec. 709)."""
     places = [int((digits.labels == label).nonzero()[0]) for label in shown]
-    figure, axes = plt.subplots(len(dyes), len(shown), figsize=(3.4, 4.4), squeeze=False)
+    figure, axes = plt.subplots(len(dyes), len(shown), figsize=(3.1, 4), squeeze=False)
     for (title, colours), row in zip(dyes.items(), axes, strict=True):
         dyed = shifts.coloured(colours)(digits.images[places], digits.labels[places])
         for image, label, ax in zip(dyed, shown, row, strict=True):

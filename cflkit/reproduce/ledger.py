@@ -354,15 +354,15 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     """Count the cells of each table by answer, at the paper's scale and at the reduced scale.
 
     Beside `STATUS`, the columns are ``run`` (cells that are compared with runs), ``distinct``
-    (those that no earlier table has, and that a run can miss), ``distinct reproduced``, and
-    ``placebo`` (the share of reproduced cells if each is compared with our runs of the other
-    scenarios). The rows are scale, paper and table.
+    (those that no earlier table has, that a run can miss, and that are not `repeated`), ``distinct
+    reproduced``, and ``placebo`` (the share of reproduced cells if each is compared with our runs
+    of the other scenarios). The rows are scale, paper and table.
     """
     parts = {}
     for of, (prefix, words) in SCALES.items():
         found = table[f"{prefix}status"].map(dict(zip(words, STATUS, strict=True)))
         answered = found.isin(ANSWERS)
-        own = table["again"].eq("") & ~table["fixed"] & answered
+        own = table["again"].eq("") & ~table["fixed"] & answered & ~repeated(table, prefix)
         by = [table["paper"], table["table"]]
         part = pd.crosstab(by, found).reindex(columns=STATUS, fill_value=0)
         parts["paper's" if of == "paper" else of] = part.assign(
@@ -374,7 +374,19 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, names=["scale"])
 
 
-def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
+def repeated(table: pd.DataFrame, prefix: str = "") -> pd.Series:
+    """Return which numbers are those of another measure again, by construction, printed and ours.
+
+    If a method finds exactly the true groups, RAND, AMI and COM are one function of the round. So
+    of one method, in one scenario, equal numbers of equal runs are one fact.
+    """
+    ours = [prefix + name for name in ("ours", "half_width", "low", "high", "never", "runs")]
+    return table.duplicated(["paper", *scenario_columns(), "method", "value", *ours])
+
+
+def placebo(
+    table: pd.DataFrame, prefix: str = "", by: Sequence[str] = ("paper", "table")
+) -> pd.Series:
     """Compute how often the rule says "reproduced" of a wrong scenario, per paper and table.
 
     Each published number is compared with our runs of every other scenario of the same table, for
@@ -394,7 +406,7 @@ def placebo(table: pd.DataFrame, prefix: str = "") -> pd.Series:
         == "reproduced"
         for paper, protocol, value, mean, width, seeds, never in pairs[columns].to_numpy()
     ]
-    return pairs.assign(passes=passes).groupby(["paper", "table"])["passes"].mean()
+    return pairs.assign(passes=passes).groupby([*by])["passes"].mean()
 
 
 def write(table: pd.DataFrame, path: Path) -> Path:

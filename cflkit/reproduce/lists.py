@@ -117,7 +117,8 @@ def as_text(
     """Format our numbers of a published cell at one scale."""
     if not seeds:
         return status
-    width = "" if pd.isna(half) else f" ± {half:.2f}"
+    # Equal values of all seeds have no interval: half of other runs might still miss them
+    width = f" ± {half:.2f}" if half > 0 else ""
     parts = [] if pd.isna(mean) else [f"{mean:.2f}{width} [{low:.2f}, {high:.2f}]"]
     parts += [f"never in {never}"] if never else []
     return f"{', '.join(parts)} n={seeds} {status}"

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from cflkit._project import IS_CLONE
-from cflkit.reproduce import grid, ledger, notebooks, records
+from cflkit.reproduce import grid, ledger, notebooks, records, thresholds
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import Results, Runs
 from cflkit.reproduce.parameters import ParameterError
@@ -89,6 +89,8 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
         "true-groups": true_groups(committed),
         "summary": summary(counts),
         "ledger": headline(counts),
+        "placebo": placebo(table),
+        "thresholds": by_threshold(committed),
         "paper-runs": paper_runs(committed),
         "overhead": overhead(pd.read_csv(BENCHMARK)),
     }
@@ -176,7 +178,8 @@ def true_groups(committed: Sequence[Record]) -> str:
     """Build the table of how often methods found the true groups at the papers' own scale.
 
     It has the runs that end when the clusters are final. Runs of a method with the same scenario
-    and the same seeds count once.
+    and the same seeds count once, and scenarios with one true group count apart. A method whose
+    threshold belongs to another quantity has dashes (`Paper.borrowed`).
     """
     found: dict[tuple[str, str], dict[tuple[Any, ...], list[Record]]] = {}
     whose = [paper for paper in PAPERS.values() if paper.results is not None]
@@ -187,15 +190,29 @@ def true_groups(committed: Sequence[Record]) -> str:
             for method, measures in record.summary.items():
                 # It has none if it diverged, or has mixtures and no clusters
                 if measures.get("ari") is not None:
-                    repeated = found.setdefault((paper.folder, method), {})
+                    repeated = found.setdefault((paper.name, method), {})
                     repeated.setdefault(scenario, []).append(record)
     rows = []
-    for (folder, method), scenarios in sorted(found.items()):
-        runs = [run for group in scenarios.values() for run in ledger.one_per_seed(group)]
-        ari = [run.summary[method]["ari"] for run in runs]
-        rows.append((folder, method, len(scenarios), len(runs), ari.count(1), f"{mean(ari):.3f}"))
+    for (name, method), scenarios in sorted(found.items()):
+        paper, aris = PAPERS[name], {True: list[float](), False: list[float]()}
+        for group in scenarios.values():
+            own = [run.summary[method]["ari"] for run in ledger.one_per_seed(group)]
+            aris[paper.is_one_group(group[0])] += own
+        several, one = aris[False], aris[True]
+        count = sum(not paper.is_one_group(group[0]) for group in scenarios.values())
+        own_threshold = several and method not in paper.borrowed
+        told = [several.count(1), f"{mean(several):.3f}"] if own_threshold else ["–", "–"]
+        alone = f"{one.count(1)} of {len(one)}" if one else ""
+        rows.append((paper.folder, method, count, len(several), *told, alone))
     heads = ("paper", "method", "scenarios", "runs", "true groups found", "mean ARI")
-    return markdown(heads, rows)
+    return markdown([*heads, "found, where there is one group"], rows)
+
+
+def by_threshold(committed: Sequence[Record]) -> str:
+    """Build the table of the best ARI over each method's threshold (`thresholds.table`)."""
+    table = thresholds.table(committed)
+    heads = {"ARI": "ARI there", "best": "best ARI", "range": "its thresholds"}
+    return markdown([heads.get(name, name) for name in table], table.to_numpy().tolist())
 
 
 def kinds(table: pd.DataFrame) -> str:
@@ -240,6 +257,20 @@ def headline(counts: pd.DataFrame) -> str:
     blank = [""] * (len(heads) - 1)
     rows += [(f"{count} others", scale, "", 0, *blank) for scale, count in without.items()]
     return counted(("paper, table", "scale"), [*heads, "placebo"], rows)
+
+
+def placebo(table: pd.DataFrame) -> str:
+    """Build the table of the papers' scale by method: the rule on right and on wrong scenarios."""
+    by = ["paper", "table", "method"]
+    own = table[table["seeds"].gt(1) & ~table["fixed"]]
+    passes = own["status"].eq("reproduced").groupby([own[name] for name in by])
+    shares = passes.agg(["size", "mean"]).assign(wrong=ledger.placebo(table, by=by)).dropna()
+    rows = [
+        (f"{paper}, {name}", method, size, f"{right:.0%}", f"{wrong:.0%}")
+        for (paper, name, method), size, right, wrong in shares.itertuples()
+    ]
+    heads = ["paper, table", "method", "numbers with several seeds"]
+    return markdown([*heads, "right scenario", "wrong scenario"], rows)
 
 
 def paper_runs(committed: Sequence[Record]) -> str:

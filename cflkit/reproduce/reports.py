@@ -17,10 +17,10 @@ from cflkit import metrics
 from cflkit._bounds import Clusters
 from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.methods.ocfl import rises
-from cflkit.reproduce import ledger, records
+from cflkit.reproduce import ledger, records, stats
 from cflkit.reproduce.papers import PAPERS, emd_cfl, ocfl
 from cflkit.reproduce.records import Record
-from cflkit.reproduce.stats import LEVEL, Comparison
+from cflkit.reproduce.stats import LEVEL, Comparison, Paired
 
 # A value of each round, from round 1 on
 Curve = Sequence[float]
@@ -107,6 +107,22 @@ def by_seed(
         label = f"{group} ({len(wide)} seed{'s' * (len(wide) > 1)})"
         parts.append(wide.melt(value_name=measure).assign(method=label))
     return pd.concat(parts[1:] or parts)
+
+
+def paired(runs: Sequence[Record], one: str, other: str, measure: str, factor: float = 1) -> Paired:
+    """Compare two methods in a measure of the summaries, seed by seed, also across records.
+
+    The runs are those of one scenario. Of several with a seed, the newest counts.
+    """
+
+    def ends(method: str) -> dict[tuple[Any, ...], float]:
+        own = [run for run in runs if run.summary.get(method, {}).get(measure) is not None]
+        newest = ledger.one_per_seed(own, lambda run: len(run.by_method[method]))
+        return {ledger.seeds_of(r): factor * r.summary[method][measure] for r in newest}
+
+    first, second = ends(one), ends(other)
+    both = [seeds for seeds in first if seeds in second]
+    return stats.paired([first[seeds] for seeds in both], [second[seeds] for seeds in both])
 
 
 def beside(
@@ -293,20 +309,6 @@ def version_lines(
         seeds = int(known.loc[method]["seeds"].iloc[-1])
         lines.append(f"{method:11s}{seeds:5d}" + "".join(f"{text:>13s}" for text in numbers))
     return lines
-
-
-def relative_traffic(run: Record) -> dict[str, float]:
-    """Return the bytes of each method in multiples of FedAvg's, if the record counts bytes.
-
-    FedAvg sends the model once in each direction, per client and round.
-    """
-    given, model = run.parameters, 4 * run.provenance.get("parameters_of_model", np.nan)
-    of_fedavg = 2 * model * given["clients"] * given["rounds"]
-    return {
-        name: (found["total_bytes_down"] + found["total_bytes_up"]) / of_fedavg
-        for name, found in run.summary.items()
-        if "total_bytes_up" in found
-    }
 
 
 def share_given_again(run: Record, available: ArrayLike) -> float:

@@ -1,7 +1,7 @@
-"""Comparison of methods over many data sets: ranks, Friedman's test and pairwise tests.
+"""Comparison of methods: paired differences over seeds, and ranks over many data sets with tests.
 
-The analysis is that of J. Demšar (JMLR 2006), whose diagrams are named after Nemenyi's critical
-difference. Its form is that of the OCFL authors' code (section 5.4 of the extended paper):
+The analysis of ranks is that of J. Demšar (JMLR 2006), whose diagrams are named after Nemenyi's
+critical difference. Its form is that of the OCFL authors' code (section 5.4 of the extended paper):
 Friedman's test over all methods, then Wilcoxon's signed-rank test for each pair with Holm's
 correction.
 """
@@ -14,10 +14,44 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 # The significance level of all tests
 LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The differences between two methods whose runs have the same seeds (`paired`)."""
+
+    mean: float  # NaN without a pair
+    half_width: float  # half of the interval; NaN if there is none
+    n: int  # the number of pairs
+
+    def text(self, digits: int) -> str:
+        """Format as ``+1.2 ± 0.3``; without an interval, the number of pairs stands there."""
+        if not self.n:
+            return "–"
+        width = f"n = {self.n}" if np.isnan(self.half_width) else f"{self.half_width:.{digits}f}"
+        told = f"{self.mean:+z.{digits}f}"
+        return f"{told} ({width})" if np.isnan(self.half_width) else f"{told} ± {width}"
+
+
+def paired(one: ArrayLike, other: ArrayLike, confidence: float = 0.9) -> Paired:
+    """Compute the mean of paired differences ``[n]``, and their t-interval over the pairs.
+
+    There is no interval if there are fewer than three pairs, or if all differences are equal, up to
+    rounding: other pairs might still differ.
+    """
+    from scipy.stats import ttest_rel
+
+    first, second = np.asarray(one, dtype=float), np.asarray(other, dtype=float)
+    differences, n = first - second, len(first)
+    mean = float(differences.mean()) if n else np.nan
+    if n < 3 or np.ptp(differences) <= 1e-9 * max(1, abs(mean)):
+        return Paired(mean, np.nan, n)
+    interval = ttest_rel(first, second).confidence_interval(confidence)
+    return Paired(mean, float(interval.high - interval.low) / 2, n)
 
 
 @dataclass(frozen=True)

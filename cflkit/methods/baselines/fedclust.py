@@ -51,6 +51,7 @@ class FedClust(Method):
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of FedAvg within each cluster, unless the models stay as they are."""
+        self.scalars = {}
         if not (self.stops and t > 0):
             yield from super().round(t)
 
@@ -69,5 +70,6 @@ class FedClust(Method):
         distance = pairwise(trained[:, columns], "euclidean")
         cut = clustering.make("agglomerative", threshold=self.threshold, linkage=self.linkage)
         self.labels = torch.from_numpy(cut.fit_predict(distance))
+        self.scalars["distances"] = "|".join(f"{own:.4g}" for own in distance.flat)
         self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
         self.clustered = True

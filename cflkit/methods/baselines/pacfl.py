@@ -74,6 +74,7 @@ class PACFL(Method):
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of FedAvg within each cluster; the first round begins with the clustering."""
+        self.scalars = {}
         if t == 0:
             yield from self.cluster()
         yield from super().round(t)
@@ -90,6 +91,7 @@ class PACFL(Method):
         angles = principal_angles(bases, self.signed, self.measure)
         cut = clustering.make("agglomerative", threshold=self.angle, linkage=self.linkage)
         self.labels = torch.from_numpy(cut.fit_predict(angles))
+        self.scalars["distances"] = "|".join(f"{angle:.4g}" for angle in angles.flat)
         self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
 
 

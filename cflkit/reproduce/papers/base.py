@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cflkit.reproduce.parameters import Selection
-from cflkit.reproduce.records import AS_PUBLISHED, Record
+from cflkit.reproduce.records import AS_PUBLISHED, Record, has
+from cflkit.reproduce.stats import Paired, paired
 
 if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
@@ -175,6 +176,14 @@ class Runs:
         summaries = [record.summary.get(method, {}) for record in self.records]
         return [summary[measure] for summary in summaries if measure in summary]
 
+    def paired(self, one: str, other: str, measure: str) -> Paired:
+        """Compare two methods in a measure of the summaries, record by record."""
+        ends = [
+            [r.summary.get(name, {}).get(measure) for name in (one, other)] for r in self.records
+        ]
+        both = np.array([pair for pair in ends if None not in pair], dtype=float).reshape(-1, 2)
+        return paired(*both.T)
+
 
 @dataclass(frozen=True)
 class Column:
@@ -198,6 +207,18 @@ def average(values: Sequence[float], digits: int, factor: float = 1) -> str:
 def mean(head: str, method: str, measure: str, digits: int = 2, factor: float = 1) -> Column:
     """Build the column of a measure's mean over seeds."""
     return Column(head, lambda runs: average(runs.values(method, measure), digits, factor))
+
+
+def lead(
+    head: str, one: str, other: str, measure: str, digits: int = 2, factor: float = 1
+) -> Column:
+    """Build the column of a method's lead over another, with its 90 % interval over the seeds."""
+
+    def cell(runs: Runs) -> str:
+        found = runs.paired(one, other, measure)
+        return Paired(factor * found.mean, factor * found.half_width, found.n).text(digits)
+
+    return Column(head, cell)
 
 
 def each(head: str, method: str, measure: str, text: Callable[[Any], str]) -> Column:
@@ -277,6 +298,14 @@ class Paper:
     whole_only: frozenset[str] = frozenset()
     # Numbers that a run cannot miss, such as a printed parameter: values of the tables' columns
     fixed: tuple[Mapping[str, Any], ...] = ()
+    # Parameters of scenarios with one true group, in which a method that cuts nothing is right
+    one_group: tuple[Mapping[str, Any], ...] = ()
+    # Methods whose runs have a threshold that belongs to another quantity, and to which one
+    borrowed: Mapping[str, str] = field(default_factory=dict)
+
+    def is_one_group(self, record: Record) -> bool:
+        """Return whether a run's scenario has one true group."""
+        return any(has(record, given) for given in self.one_group)
 
     @property
     def folder(self) -> str:

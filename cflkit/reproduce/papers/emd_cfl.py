@@ -150,18 +150,32 @@ class Parameters(Run, Selection):
         return f"{self.data_name}-{self.version}{clients}{scene}"
 
 
-# The line-up has EMD-CFL as published only if the run asks for it: its distances cost as much again
-OF_EMD_CFL = (
-    base.Switch(
-        *("emd-cfl-variant", "train_mode", True, False, "code"),
-        "embeddings with the network in training mode: batch statistics, dropout",
-        "EMD-CFL: evaluation leaves the copied network in training mode",
-    ),
-    base.Switch(
-        *("emd-cfl-variant", "draws", "per distance", "per client", "code"),
-        "each distance has its own samples and projection, also the reference",
-        "EMD-CFL: one function computes all distances",
-    ),
+# What the comparison's code does that a run plays only if it asks for it (`published_distances`):
+# EMD-CFL's distances cost as much again, and most committed runs are older than the other options
+ON_REQUEST = tuple(
+    base.Switch(where, option, published, intended, "code", what, source)
+    for where, option, published, intended, what, source in (
+        (
+            *("emd-cfl-variant", "train_mode", True, False),
+            "embeddings with the network in training mode: batch statistics, dropout",
+            "EMD-CFL: evaluation leaves the copied network in training mode",
+        ),
+        (
+            *("emd-cfl-variant", "draws", "per distance", "per client"),
+            "each distance has its own samples and projection, also the reference",
+            "EMD-CFL: one function computes all distances",
+        ),
+        *(
+            (*switch, "EMD-CFL: code of the comparison")
+            for switch in (
+                ("fedprox", "squared", False, True, "the norm of each tensor's step, not squared"),
+                ("fesem", "squared", False, True, "the norm of each tensor's step, not squared"),
+                ("fesem", "received", True, False, "the means are one training behind"),
+                ("pfedgraph", "in_turn", True, False, "later clients mix models mixed already"),
+                ("fedsac", "in_turn", True, False, "later clients mix models mixed already"),
+            )
+        ),
+    )
 )
 # What pFedGraph and FedSaC have in common
 OF_GRAPHS = (
@@ -207,7 +221,20 @@ OF_BASELINES = tuple(
         ("fedsac", "signed", True, False, "opposite feature axes count as distant"),
     )
 )
-SWITCHES = (*OF_EMD_CFL, *OF_BASELINES)
+# What only a method's own paper says: neither its authors' code nor the comparison's does it
+OF_TEXTS = (
+    base.Switch(
+        *("sattler", "linkage", "single", "complete", "text"),
+        "halves with the smallest largest similarity across; the codes only approximate them",
+        "Sattler et al., Algorithm 1",
+    ),
+    base.Switch(
+        *("pacfl", "measure", "subspaces", "columns", "text"),
+        "the smallest principal angle of the spaces that the directions span",
+        "Vahidian et al., equation 2; equation 3 is the measure 'trace'",
+    ),
+)
+SWITCHES = (*ON_REQUEST, *OF_BASELINES, *OF_TEXTS)
 
 
 # --- A run ---------------------------------------------------------------------------------------
@@ -276,8 +303,8 @@ def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> ba
     """Make EMD-CFL and the three methods beside it, or those that the run names.
 
     A method has a twin as published if options make what the comparison's code does (report 95
-    lists what has no option), and EMD-CFL if ``run.published_distances`` says so. The twins of
-    PACFL and FedClust have the paper's thresholds.
+    lists what has no option). Those in `ON_REQUEST` count if ``run.published_distances`` says so.
+    The twins of PACFL and FedClust have the paper's thresholds.
     """
     from cflkit.reproduce.distances import MeasuredEMDCFL
 
@@ -293,7 +320,7 @@ def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> ba
     angle, distance = thresholds(run)
     switches = (
         *OF_BASELINES,
-        *(OF_EMD_CFL if run.published_distances else ()),
+        *(ON_REQUEST if run.published_distances else ()),
         base.Switch("pacfl", "angle", angle, None, "code", "the paper's threshold", "appendix D.3"),
         base.Switch("fedclust", "threshold", distance, None, "code", "the same", "appendix D.3"),
     )
@@ -330,13 +357,14 @@ def recorded_scores(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the scores ``[m, m]`` of a run's first round and the true clusters ``[m]``.
 
-    The scores are those of EMD-CFL, or of EMD-CFL as published. Where few clients take part in a
-    round, pairs that had not met then are NaN. The true clusters are those of the version of the
-    data, or for ``domains`` those of the oracle.
+    The scores are those of EMD-CFL, also as published, or the distances of PACFL or FedClust. Where
+    few clients take part in a round, pairs that had not met then are NaN. The true clusters are
+    those of the version of the data, or for ``domains`` those of the oracle.
     """
     from cflkit.partition import shifts
 
-    matrix = np.array(record.by_method[method]["scores"].iloc[0].split("|"), dtype=float)
+    column = "scores" if method.startswith("EMD-CFL") else "distances"
+    matrix = np.array(record.by_method[method][column].iloc[0].split("|"), dtype=float)
     run = record.parameters
     if run["version"] == "domains":
         known = record.by_method["Oracle"]["clusters"].iloc[-1]
@@ -387,6 +415,10 @@ PAPERS = (
                 base.SEEDS,
                 base.each("ARI of EMD-CFL", "EMD-CFL", "ari", "{:.2f}".format),
                 *(base.mean(name, name, "accuracy", digits=1, factor=100) for name in METHODS),
+                *(
+                    base.lead(f"EMD-CFL − {name}", "EMD-CFL", name, "accuracy", 1, 100)
+                    for name in ("Oracle", "FedAvg")
+                ),
                 base.minutes(),
             ),
             method="EMD-CFL",
@@ -395,6 +427,12 @@ PAPERS = (
         free=frozenset(
             {"seed", "partition_seed", "only", "until", "published_distances", "precision"}
         ),
+        one_group=({"version": "min"}, {"version": "base"}),
+        # The comparison tuned them for its own versions of these methods
+        borrowed={
+            "PACFL": "β was tuned for standardised validation pixels",
+            "FedClust": "λ was tuned for distances of whole models",
+        },
         # An oracle knows the clusters
         fixed=({"method": "Oracle", "measure": "ari", "value": 1.0},),
     ),

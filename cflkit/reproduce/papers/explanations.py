@@ -216,6 +216,9 @@ PAPERS = (
                     for name, ours in BESIDE.items()
                 ),
                 *(gained(f"insertion − deletion, {name}", ours) for name, ours in BESIDE.items()),
+                base.lead(
+                    "insertion, gained by OCFL-HDB", "OCFL-HDB", "FedAvg", "insertion_in-cluster"
+                ),
                 base.minutes(),
             ),
             scales=("reduced",),

@@ -201,6 +201,7 @@ PAPERS = (
                 base.SEEDS,
                 base.mean("ACC at the start", "FedCRef", "accuracy_start"),
                 *(base.mean(name, name, "accuracy", digits=3) for name in VARIANTS),
+                base.lead("FedCRef − Alone", "FedCRef", "Alone", "accuracy", digits=3),
                 base.mean("communities", "FedCRef", "communities", digits=1),
                 base.mean("isolated", "FedCRef", "isolated", digits=1),
                 base.mean("wrong, %", "FedCRef", "wrong", digits=1, factor=100),

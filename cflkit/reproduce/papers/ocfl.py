@@ -299,6 +299,8 @@ RESULTS = base.Results(
         base.mean("ARI", "OCFL-HDB", "ari"),
         base.mean("PF1", "OCFL-HDB", "pf1"),
         base.mean("PF1 of FedAvg", "FedAvg", "pf1"),
+        base.lead("PF1 − FedAvg's", "OCFL-HDB", "FedAvg", "pf1"),
+        base.lead("PF1 − oracle's", "OCFL-HDB", "oracle", "pf1"),
         base.minutes("minutes per run"),
     ),
     method="OCFL-HDB",

@@ -123,6 +123,10 @@ PAPERS = (
                 base.mean("ARI as published", TWIN, "ari"),
                 percent(TWIN, "as published"),
                 *map(percent, ("Signatures", "Oracle", "FedAvg", "Local")),
+                *(
+                    base.lead(f"Signatures − {name}", "Signatures", name, "accuracy", 1, 100)
+                    for name in ("Oracle", "Local")
+                ),
                 base.minutes(digits=1),
             ),
         ),

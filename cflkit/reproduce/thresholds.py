@@ -1,0 +1,181 @@
+"""The ARI over a method's threshold, in the threshold's own unit, from what the records keep.
+
+A record has what a method compares in the round that clusters. So the clusters of every threshold
+follow from it, and no run is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from cflkit import clustering, metrics
+from cflkit.methods.emd_cfl_variants import clusters_of
+from cflkit.reproduce import ledger
+from cflkit.reproduce.papers import emd_cfl
+from cflkit.reproduce.records import AS_PUBLISHED, Record
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The threshold of a method of EMD-CFL's comparison."""
+
+    sign: str
+    used: Callable[[Any], float]  # the threshold of a run, from its parameters
+    linkage: str | None = None  # of the dendrogram that it cuts; None for EMD-CFL's own rule
+    unit: str = ""
+
+
+CUTS = {
+    "EMD-CFL": Cut("ε", lambda run: run.epsilon),
+    "PACFL": Cut("β", lambda run: emd_cfl.thresholds(run)[0], "weighted", "°"),
+    "FedClust": Cut("λ", lambda run: emd_cfl.thresholds(run)[1], "complete"),
+}
+# The columns of `table`
+COLUMNS = ["scale", "data", "method", "seeds", "threshold", "ARI", "best", "range", "note"]
+
+
+def curve(matrix: NDArray[np.float64], truth: ArrayLike, linkage: str | None) -> pd.DataFrame:
+    """Compute the ``clusters`` (a number) and the ``ari`` for every threshold above 0.
+
+    A row holds from ``low`` (not included) up to ``high``. The matrix ``[m, m]`` has EMD-CFL's
+    scores, or distances, of which a dendrogram is cut (`Cut`).
+    """
+    if linkage is None:
+        own = np.maximum(matrix, matrix.T)[~np.eye(len(matrix), dtype=bool)]
+    else:
+        own = clustering.merge_heights(matrix, linkage)
+    rows = []
+    for low, high in pairwise([0.0, *np.unique(own[own > 0]), np.inf]):
+        within = min(high, low + 1)
+        if linkage is None:
+            labels = clusters_of(matrix, within)[0]
+        else:
+            cut = clustering.make("agglomerative", threshold=within, linkage=linkage)
+            labels = cut.fit_predict(matrix)
+        ari = metrics.agreement(np.asarray(truth), labels)["ari"]
+        rows.append((low, high, labels.max() + 1, ari))
+    return pd.DataFrame(rows, columns=["low", "high", "clusters", "ari"])
+
+
+def recorded(record: Record, method: str) -> bool:
+    """Return whether a record has what a method compared."""
+    rows = record.by_method[method]
+    name = "distances" if CUTS[method.removesuffix(AS_PUBLISHED)].linkage else "scores"
+    return name in rows and pd.notna(rows[name].iloc[0])
+
+
+def curve_of(record: Record, method: str) -> pd.DataFrame:
+    """Compute the `curve` of a method in a run that has what it compared."""
+    linkage = CUTS[method.removesuffix(AS_PUBLISHED)].linkage
+    return curve(*emd_cfl.recorded_scores(record, method), linkage)
+
+
+def at(found: pd.DataFrame, threshold: ArrayLike) -> NDArray[np.float64]:
+    """Return the ARI of a curve at a threshold, or at several."""
+    aris: NDArray[np.float64] = found["ari"].to_numpy()[np.searchsorted(found["high"], threshold)]
+    return aris
+
+
+def mean_curve(curves: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Average the ARI of several seeds' curves, threshold by threshold."""
+    ends = np.unique(np.concatenate([own["high"] for own in curves]))
+    mean = np.mean([at(own, ends) for own in curves], axis=0)
+    return pd.DataFrame({"low": [0.0, *ends[:-1]], "high": ends, "ari": mean})
+
+
+def best(found: pd.DataFrame) -> tuple[float, float, float]:
+    """Return the largest ARI of a curve, and the widest interval of thresholds that have it."""
+    top = found["ari"].max()
+    reached = np.isclose(found["ari"], top)
+    spell = (np.diff(reached.astype(int), prepend=0) != 0).cumsum()
+    ranges = found[reached].groupby(spell[reached]).agg({"low": "min", "high": "max"})
+    low, high = ranges.loc[(ranges["high"] - ranges["low"]).idxmax()]
+    return float(top), float(low), float(high)
+
+
+def by_scenario(runs: Sequence[Record]) -> dict[tuple[str, str, str, str], list[Record]]:
+    """Group runs by scale, data set, version and method with a threshold, one run per seed.
+
+    They are those of EMD-CFL's tables, without the scenarios of one true group, in which cutting
+    nothing is right. Of several runs of a seed, one that has what the method compared comes first.
+    """
+    [paper] = emd_cfl.PAPERS
+    found: dict[tuple[str, str, str, str], list[Record]] = {}
+    for run in (run for run in runs if run.paper == paper.folder):
+        dataset, version, participants = ledger.scenario_of(run, paper.name)
+        of = ledger.scale(run, paper.name)
+        if of is None or participants is not None or paper.is_one_group(run):
+            continue
+        for method in (name for name in run.summary if name.removesuffix(AS_PUBLISHED) in CUTS):
+            found.setdefault((of, dataset, version, method), []).append(run)
+    return {
+        key: ledger.one_per_seed(own, partial(recorded, method=key[-1]))
+        for key, own in sorted(found.items())
+    }
+
+
+def table(runs: Sequence[Record]) -> pd.DataFrame:
+    """Put the best ARI of one threshold for all seeds beside the mean ARI at the threshold used.
+
+    A row has ``scale``, ``data``, ``method`` and ``seeds``; the ``threshold`` used and the ``ARI``
+    there; the ``best`` ARI and the ``range`` of thresholds that have it; and a ``note``. The ARI is
+    a dash where the threshold used belongs to another quantity.
+    """
+    rows = []
+    for (of, dataset, version, method), own in by_scenario(runs).items():
+        cut = CUTS[method.removesuffix(AS_PUBLISHED)]
+        row = {"scale": of, "data": f"{dataset}, {version}", "method": method, "seeds": len(own)}
+        row["threshold"] = (
+            f"{cut.sign} = {cut.used(emd_cfl.Parameters(**own[0].parameters)):g}{cut.unit}"
+        )
+        borrowed = emd_cfl.PAPERS[0].borrowed.get(method, "")
+        row["ARI"] = "–" if borrowed else f"{fmean(r.summary[method]['ari'] for r in own):.2f}"
+        kept = [curve_of(run, method) for run in own if recorded(run, method)]
+        row |= {"best": "–", "range": "–", "note": borrowed}
+        if kept:
+            top, low, high = best(mean_curve(kept))
+            row |= {"best": f"{top:.2f}", "range": f"{low:.3g} to {high:.3g}{cut.unit}"}
+        if len(kept) < len(own):
+            told = f"what it compares is recorded for {len(kept)} of {len(own)} seeds"
+            row["note"] = "; ".join(filter(None, (borrowed, told)))
+        rows.append(row)
+    return pd.DataFrame([*rows, *of_briggs(runs)], columns=COLUMNS)
+
+
+def of_briggs(runs: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return the rows of Briggs' method as intended: over all scenarios of OCFL's tables.
+
+    Its records have the heights of the merges. So the thresholds that leave as many clusters are
+    known, and those that give the true ones where the run's own threshold gives them.
+    """
+    rows, with_it = [], [r for r in runs if r.paper == "ocfl" and "Briggs" in r.summary]
+    for of in ledger.SCALES:
+        own = [run for run in with_it if ledger.scale(run, "ocfl") == of]
+        ends = [working_range(run) for run in own if run.summary["Briggs"]["ari"] == 1]
+        if own:
+            row = {"scale": of, "data": "OCFL's scenarios", "method": "Briggs", "seeds": len(own)}
+            row["threshold"] = f"{own[0].parameters['briggs_threshold']:g}"
+            row["ARI"] = f"{fmean(run.summary['Briggs']['ari'] for run in own):.2f}"
+            low, high = max(low for low, _ in ends), min(high for _, high in ends)
+            row["best"] = "1.00" if len(ends) == len(own) else "–"
+            row["range"] = f"{low:.3g} to {high:.3g}" if low < high else "–"
+            told = f"right in {len(ends)} of {len(own)} runs; the range is theirs"
+            rows.append(row | {"note": told})
+    return rows
+
+
+def working_range(run: Record) -> tuple[float, float]:
+    """Return between which thresholds Briggs' method leaves as many clusters as in the run."""
+    rows = run.by_method["Briggs"]
+    heights = [0.0, *map(float, rows["merge_heights"].dropna().iloc[0].split("|")), np.inf]
+    count = int(rows["n_clusters"].iloc[-1])
+    return heights[-count - 1], heights[-count]
