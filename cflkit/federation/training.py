@@ -6,8 +6,6 @@ one core of a CPU. The engine `stacked` does the same steps for many models at o
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -21,6 +19,7 @@ from torch import Tensor
 
 from cflkit import models
 from cflkit.federation.clients import CENTRAL, Clients, Output, Task, autocast
+from cflkit.federation.large import steps_in_backward
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.models.rows import RowModel
@@ -59,10 +58,11 @@ def train_client(
     network.network.train()
     optimizer = training.build(network.trainable)
     centre = network.split(anchor)
-    for samples in batches:
-        optimizer.zero_grad()
-        add_gradient(network, samples, task, training, centre, autocast)
-        optimizer.step()
+    with steps_in_backward(network.network, optimizer, training):
+        for samples in batches:
+            optimizer.zero_grad()
+            add_gradient(network, samples, task, training, centre, autocast)
+            optimizer.step()
 
 
 def add_gradient(
@@ -244,19 +244,3 @@ def threads_per_operation(count: int) -> Iterator[None]:
 def blas_libraries() -> Any:
     """Find the libraries of linear algebra of this process, which takes some milliseconds."""
     return ThreadpoolController().select(user_api="blas")
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep freed memory for the next step, where it is glibc.
-
-    A step of training frees some megabytes of activations and asks for as many again. By default
-    glibc gives such blocks back to the system at once, and each step pays for fresh pages: up to a
-    fifth of the time of small networks. Larger thresholds (32 and 64 MiB) end that.
-    """
-    if sys.platform != "linux":
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        trim_threshold, mmap_threshold = -1, -3  # the numbers of malloc.h
-        mallopt(mmap_threshold, 32 * 2**20)
-        mallopt(trim_threshold, 64 * 2**20)
