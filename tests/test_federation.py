@@ -23,7 +23,6 @@ from cflkit.federation import (
     ask_clients,
     clients,
     graphs,
-    large,
     machine,
     stacked,
     training,
@@ -93,7 +92,7 @@ def test_each_client_trains_as_a_plain_loop_would(float64, federate, small, engi
 
 @pytest.mark.parametrize("trains", ["all", "head"])
 def test_large_layers_step_in_the_backward_pass(float64, federate, small, monkeypatch, trains):
-    monkeypatch.setattr(large, "KEPT_BLOCK", 0)
+    monkeypatch.setattr(training, "KEPT_BLOCK", 0)
     local = replace(SGD, weight_decay=1e-2, trains=trains)
     federation = federate("perceptron", local)
     trained = federation.train(everyone(federation), round=3)
@@ -126,20 +125,20 @@ def test_only_plain_sgd_steps_in_the_backward_pass(monkeypatch, options, steppin
     optimizer = local.build(network.trainable)
 
     def found():
-        with large.steps_in_backward(network.network, optimizer, local):
+        with training.steps_in_backward(network.network, optimizer, local):
             return {n for n, layer in network.network.named_modules() if "forward" in vars(layer)}
 
     assert not found()  # these layers are small
-    monkeypatch.setattr(large, "KEPT_BLOCK", 0)
+    monkeypatch.setattr(training, "KEPT_BLOCK", 0)
     assert found() == stepping
 
 
 def test_onednn_and_blas_train_alike(federate, monkeypatch):
-    monkeypatch.setattr(large, "KEPT_BLOCK", 0)
+    monkeypatch.setattr(training, "KEPT_BLOCK", 0)
     federation = federate("perceptron", SGD)
     trained = []
     for library in ("BLAS", "oneDNN"):
-        monkeypatch.setattr(large, "product_library", lambda library=library: library)
+        monkeypatch.setattr(training, "product_library", lambda library=library: library)
         trained.append(federation.train(everyone(federation), 0))
     torch.testing.assert_close(*trained, rtol=1e-5, atol=1e-6)
 

@@ -143,7 +143,7 @@ def keep_freed_memory() -> None:
     A step of training frees some megabytes of activations and asks for as many again. By default
     glibc gives such blocks back to the system at once, and each step pays for fresh pages: up to a
     fifth of the time of small networks. Larger thresholds end that for blocks of up to 32 MiB, the
-    most that glibc allows. For the gradients of larger layers, see `large`.
+    most that glibc allows. For the gradients of larger layers, see `training`.
     """
     if sys.platform != "linux":
         return

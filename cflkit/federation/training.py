@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from functools import cache, partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from cflkit import models
 from cflkit.federation.clients import CENTRAL, Clients, Output, Task, autocast
-from cflkit.federation.large import steps_in_backward
+from cflkit.federation.machine import KEPT_BLOCK, product_library
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.models.rows import RowModel
@@ -124,6 +125,82 @@ def penalty_directions(
     norm = squares.sum().sqrt().clamp_min(tiny)
     along = products.sum() / norm / norm  # the square of the smallest norm would be zero
     return {name: (centre[name] - along * value) / norm for name, value in theta.items()}
+
+
+# --- Large linear layers --------------------------------------------------------------------------
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply ``a`` (``[m, k]``) and the transpose of ``b`` (``[n, k]``)."""
+    if a.dtype == torch.float32 and product_library() == "oneDNN":
+        return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+    return a @ b.T
+
+
+class Stepping(torch.autograd.Function):
+    """The product of inputs x (``[n, k]``) and weights W (``[d, k]``), x Wᵀ, which changes W.
+
+    With the gradient g of the outputs, the backward pass makes the step W ← (1 − ηλ) W − η gᵀ x for
+    the learning rate η and the weight decay λ. Autograd gets no gradient of W.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, training: LocalTraining) -> Tensor:
+        """Compute the outputs ``[n, d]``."""
+        ctx.save_for_backward(x, weight)
+        ctx.training = training
+        return product(weight, x).T  # a third faster than x Wᵀ, where n is small
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None]:
+        """Return the gradient of the inputs, and make the step."""
+        x, weight = ctx.saved_tensors  # torch refuses W if another backward pass has changed it
+        of_x = product(gradient, weight.T) if ctx.needs_input_grad[0] else None
+        lr, decay = ctx.training.lr, ctx.training.weight_decay
+        weight.addmm_(gradient.T, x, beta=1 - lr * decay, alpha=-lr)
+        return of_x, None, None
+
+
+def stepping(layer: nn.Linear, training: LocalTraining, x: Tensor) -> Tensor:
+    """Compute the outputs ``[n, d]`` of a layer, whose weights will step in the backward pass."""
+    if x.ndim > 2:
+        return nn.functional.linear(x, layer.weight, layer.bias)
+    outputs = Stepping.apply(x, layer.weight, training)
+    return outputs if layer.bias is None else outputs + layer.bias
+
+
+@contextmanager
+def steps_in_backward(
+    network: nn.Module, optimizer: torch.optim.Optimizer, training: LocalTraining
+) -> Iterator[None]:
+    """Let the large layers of a network step in the backward pass for the duration of the block.
+
+    They are linear layers on a CPU whose gradient is too large for `machine.keep_freed_memory`: it
+    would be new memory in each step, and is used once. Where it is added to the weights while it is
+    computed, a step of ``ocfl-cnn`` takes three quarters of the time, and 100 MB less. Sums are
+    rounded in another order. The training must be SGD in float32, without momentum and penalty. The
+    optimiser finds no gradient of these weights, and leaves them alone.
+    """
+    plain = (training.optimizer, training.momentum) == ("sgd", 0) and training.penalty == "none"
+    moving = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    large = [
+        layer
+        for layer in network.modules()
+        if type(layer) is nn.Linear
+        and plain
+        and training.precision == "float32"
+        and layer.weight.device.type == "cpu"
+        and layer.weight.nbytes > KEPT_BLOCK
+        and id(layer.weight) in moving
+    ]
+    for layer in large:
+        layer.forward = partial(stepping, layer, training)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for layer in large:
+            del layer.forward
 
 
 # --- Many clients ---------------------------------------------------------------------------------

@@ -266,9 +266,8 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
     from cflkit.reproduce.perturbation import seed_of
     from cflkit.simulation.loop import peak_memory
 
-    device = federation.device
+    device, names = federation.device, federation.data.class_names
     cuda = device.type == "cuda"
-    names = federation.data.class_names
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "git_revision": _project.revision(),
