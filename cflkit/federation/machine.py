@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +12,6 @@ from joblib import cpu_count
 from torch import nn
 
 ENGINES = ("threads", "stacked", "graphs")
-# The largest block of memory in bytes that the C library keeps for the next step
-KEPT_BLOCK = 32 * 2**20
 
 
 def default_device() -> torch.device:
@@ -135,20 +131,3 @@ def products_on_cuda(precision: str) -> Iterator[None]:
         torch.backends.cudnn.deterministic = deterministic
         for switch, value in zip(switches, before, strict=True):
             switch.fp32_precision = value
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep freed memory for the next step, where it is glibc.
-
-    A step of training frees some megabytes of activations and asks for as many again. By default
-    glibc gives such blocks back to the system at once, and each step pays for fresh pages: up to a
-    fifth of the time of small networks. Larger thresholds end that for blocks of up to 32 MiB, the
-    most that glibc allows. For the gradients of larger layers, see `training`.
-    """
-    if sys.platform != "linux":
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        trim_threshold, mmap_threshold = -1, -3  # the numbers of malloc.h
-        mallopt(mmap_threshold, KEPT_BLOCK)
-        mallopt(trim_threshold, 2 * KEPT_BLOCK)

@@ -6,6 +6,8 @@ one core of a CPU. The engine `stacked` does the same steps for many models at o
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -20,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from cflkit import models
 from cflkit.federation.clients import CENTRAL, Clients, Output, Task, autocast
-from cflkit.federation.machine import KEPT_BLOCK, product_library
+from cflkit.federation.machine import product_library
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.models.rows import RowModel
@@ -29,6 +31,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 # Inputs, labels and weights of a batch's samples; None means that all weights are one
 Samples = tuple[Tensor, Tensor, Tensor | None]
+# The largest block of memory in bytes that the C library keeps for the next step
+KEPT_BLOCK = 32 * 2**20
 
 
 def train_client(
@@ -176,7 +180,7 @@ def steps_in_backward(
 ) -> Iterator[None]:
     """Let the large layers of a network step in the backward pass for the duration of the block.
 
-    They are linear layers on a CPU whose gradient is too large for `machine.keep_freed_memory`: it
+    They are linear layers on a CPU whose gradient is too large for `keep_freed_memory`: it
     would be new memory in each step, and is used once. Where it is added to the weights while it is
     computed, a step of ``ocfl-cnn`` takes three quarters of the time, and 100 MB less. Sums are
     rounded in another order. The training must be SGD in float32, without momentum and penalty. The
@@ -321,3 +325,20 @@ def threads_per_operation(count: int) -> Iterator[None]:
 def blas_libraries() -> Any:
     """Find the libraries of linear algebra of this process, which takes some milliseconds."""
     return ThreadpoolController().select(user_api="blas")
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep freed memory for the next step, where it is glibc.
+
+    A step of training frees some megabytes of activations and asks for as many again. By default
+    glibc gives such blocks back to the system at once, and each step pays for fresh pages: up to a
+    fifth of the time of small networks. Larger thresholds end that for blocks of up to 32 MiB, the
+    most that glibc allows. For the gradients of larger layers, see `steps_in_backward`.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        trim_threshold, mmap_threshold = -1, -3  # the numbers of malloc.h
+        mallopt(mmap_threshold, KEPT_BLOCK)
+        mallopt(trim_threshold, 2 * KEPT_BLOCK)
