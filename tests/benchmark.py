@@ -1,4 +1,4 @@
-"""The cost of a round: our engines against plain loops, its growth, and the gain of the lockstep.
+"""The cost of a round: our engines against plain loops and Flower, its growth, and the lockstep.
 
 ``make bench`` prints the tables, writes them to ``data/runs/benchmark.csv`` with the machine's
 name, and draws ``benchmark.png``. Most parts run on noise, since pixel values do not change the
@@ -16,7 +16,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -86,7 +86,7 @@ def everyone(federation):
 
 
 def plain_loop(model, training, batches_of_client):
-    """Train one client after the other, each with an ordinary network and optimiser."""
+    """Train one client after the other, each with an ordinary network; return the last one."""
     for batches in batches_of_client:
         network = copy.deepcopy(model)
         optimizer = torch.optim.SGD(network.parameters(), lr=training.lr)
@@ -94,6 +94,7 @@ def plain_loop(model, training, batches_of_client):
             optimizer.zero_grad()
             F.cross_entropy(network(inputs), labels).backward()
             optimizer.step()
+    return network
 
 
 def seconds_of(ways):
@@ -218,10 +219,10 @@ def growth():
     return pd.DataFrame(rows)
 
 
-def command(*arguments):
+def command(*arguments, **environment):
     """Return what this file prints when it runs in its own process."""
-    words = [sys.executable, __file__, *arguments]
-    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+    words, places = [sys.executable, __file__, *arguments], os.environ | environment
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=places).stdout
 
 
 def peak(model, clients):
@@ -230,6 +231,77 @@ def peak(model, clients):
     line_up = {"OCFL": methods.make("ocfl", clusterer="kmeans", before=-np.inf)}
     simulation.run(line_up, federation, 2, progress=False)
     print(peak_memory(torch.device("cpu")))
+
+
+# The ways to train the papers' network on one core, and whether torch asks for large pages: it is
+# the kit that tells it to. Flower's way is a node's work, without the transport of models
+LARGE = {
+    "plain loop, one core": ("plain", "0"),
+    "plain loop, one core, large pages": ("plain", "1"),
+    "Flower's ClientApp, one core": ("flower", "0"),
+    "cflkit, one core": ("cflkit", "1"),
+}
+
+
+def papers_network():
+    """Measure a step of ``ocfl-cnn`` in milliseconds of one core, each way in its own processes.
+
+    Processor time is counted, and the fastest of all trainings is taken, since memory is shared
+    with whatever else is running. The ways take turns.
+    """
+    measured = {way: [] for way in LARGE}
+    for _ in range(REPEATS):
+        for way, (name, pages) in LARGE.items():
+            told = command("--step", name, THP_MEM_ALLOC_ENABLE=pages).splitlines()[-1]
+            measured[way].append([float(number) for number in told.split()])
+    rows = []
+    for way, numbers in measured.items():
+        steps, peaks = zip(*numbers, strict=True)
+        rows.append({"way": way, "ms per step": min(steps), "peak GiB": max(peaks)})
+    table = pd.DataFrame(rows)
+    table["ratio"] = table["ms per step"] / table["ms per step"].iloc[-1]
+    return table.assign(network="ocfl-cnn", device="cpu")
+
+
+def step_of(way):
+    """Print the milliseconds of a step in the fastest of three trainings, and the peak in GiB."""
+    torch.set_num_threads(1)
+    steps, shape = 24, (1, 28, 28)
+    if way == "cflkit":
+        _, federation = federate("ocfl-cnn", 1, 32 * steps, 1, 32, shape)
+        train = partial(federation.train, everyone(federation), 0)
+    else:
+        images, network = noise(shape), models.make("ocfl-cnn", shape, 10)
+        pixels, order = images.images.float() / 255, torch.arange(32 * steps).split(32)
+        local = LocalTraining(1, 32, lr=0.01)
+        batches = [lambda: ((pixels[own], images.labels[own]) for own in order)]
+        train = partial(plain_loop, network, local, batches)
+        train = in_flower(network, train) if way == "flower" else train
+    spent = []
+    for _ in range(3):
+        begin = process_time()
+        train()
+        spent.append(1000 * (process_time() - begin) / steps)
+    print(min(spent), peak_memory(torch.device("cpu")))
+
+
+def in_flower(network, train):
+    """Return a training as a node of Flower does it: from the server's message to the answer."""
+    from flwr.app import ArrayRecord, Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    app = ClientApp()
+
+    @app.train()
+    def fit(message, context):
+        network.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        trained = ArrayRecord(train().state_dict())
+        return Message(RecordDict({"arrays": trained}), reply_to=message)
+
+    content = RecordDict({"arrays": ArrayRecord(network.state_dict())})
+    return lambda: app(Message(content, 1, "train"), Context(0, 0, {}, RecordDict(), {}))
 
 
 def lockstep():
@@ -361,6 +433,7 @@ def main(wanted, path) -> None:
     plots.style()
     parts = {
         "ways": lambda: pd.concat([ways(model) for model in WORK], ignore_index=True),
+        "papers' network": papers_network,
         "growth": growth,
         "lockstep": lockstep,
         "many": many,
@@ -387,6 +460,8 @@ def main(wanted, path) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--peak"]:
         peak(*sys.argv[2:])
+    elif sys.argv[1:2] == ["--step"]:
+        step_of(*sys.argv[2:])
     elif sys.argv[1:2] == ["--many"]:
         one_of_many(*sys.argv[2:])
     else:

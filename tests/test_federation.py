@@ -90,6 +90,68 @@ def test_each_client_trains_as_a_plain_loop_would(float64, federate, small, engi
         torch.testing.assert_close(trained[client], expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("trains", ["all", "head"])
+def test_large_layers_step_in_the_backward_pass(float64, federate, small, monkeypatch, trains):
+    monkeypatch.setattr(training, "KEPT_BLOCK", 0)
+    local = replace(SGD, weight_decay=1e-2, trains=trains)
+    federation = federate("perceptron", local)
+    trained = federation.train(everyone(federation), round=3)
+    hidden = federation.parameters - 10 * 64 - 10  # those before the classifier
+    for client in range(federation.clients):
+        if trains == "all":
+            expected = plain_loop(federation, small, "perceptron", client, round=3)
+            torch.testing.assert_close(trained[client], expected, rtol=1e-10, atol=1e-12)
+        else:
+            assert torch.equal(trained[client, :hidden], federation.initial()[:hidden])
+    head = federation.data.networks[0].network.classifier
+    assert head.weight.grad is None and head.bias.grad is not None  # also of the last step
+    assert "forward" not in vars(head)
+
+
+@pytest.mark.parametrize(
+    ("options", "stepping"),
+    [
+        ({}, {"hidden.0", "classifier"}),
+        ({"trains": "body"}, {"hidden.0"}),
+        ({"momentum": 0.9}, set()),
+        ({"optimizer": "adam"}, set()),
+        ({"penalty": "proximal", "strength": 0.1}, set()),
+        ({"precision": "bfloat16"}, set()),
+    ],
+)
+def test_only_plain_sgd_steps_in_the_backward_pass(monkeypatch, options, stepping):
+    network = RowModel(models.make("perceptron", (1, 8, 8), 10))
+    local = LocalTraining(**options)
+    optimizer = local.build(network.trainable)
+
+    def found():
+        with training.steps_in_backward(network.network, optimizer, local):
+            return {n for n, layer in network.network.named_modules() if "forward" in vars(layer)}
+
+    assert not found()  # these layers are small
+    monkeypatch.setattr(training, "KEPT_BLOCK", 0)
+    assert found() == stepping
+
+
+def test_onednn_and_blas_train_alike(federate, monkeypatch):
+    monkeypatch.setattr(training, "KEPT_BLOCK", 0)
+    federation = federate("perceptron", SGD)
+    trained = []
+    for library in ("BLAS", "oneDNN"):
+        monkeypatch.setattr(training, "product_library", lambda library=library: library)
+        trained.append(federation.train(everyone(federation), 0))
+    torch.testing.assert_close(*trained, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "library"), [("AMD EPYC", "oneDNN"), ("Intel Xeon", "BLAS"), (None, "BLAS")]
+)
+def test_the_library_of_large_products_depends_on_the_processor_alone(monkeypatch, name, library):
+    known = {} if name is None else {"cpu_name": name}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
+    assert machine.product_library() == library
+
+
 def loss_by_hand(network, pixels, labels, weights, anchor, training):
     """Compute the loss of a batch by the formulas of cross-entropy and penalty, for autograd."""
     losses = F.cross_entropy(network(pixels), labels, reduction="none")

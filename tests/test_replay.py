@@ -9,6 +9,7 @@ import pytest
 
 from cflkit import _project
 from cflkit.__main__ import main
+from cflkit.federation import machine
 from cflkit.reproduce import ledger, lists, papers, records, replay, schema
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.parameters import ParameterError
@@ -255,6 +256,7 @@ def test_provenance_says_what_a_result_hangs_on(made):
     known = made.provenance
     assert known["code"] == _project.DIGEST
     assert known["processor"]
+    assert known["products"] == machine.product_library()
     assert known["threads"] >= 1
     assert known["notebook"] is None  # no notebook has run
     assert known["data_files"] == {}  # the digits are part of scikit-learn

@@ -262,13 +262,12 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
     """Return the circumstances of a run: code, versions, machine, cost, seed and data."""
     import torch
 
-    from cflkit.federation import usable_cores
+    from cflkit.federation.machine import product_library, usable_cores
     from cflkit.reproduce.perturbation import seed_of
     from cflkit.simulation.loop import peak_memory
 
-    device = federation.device
+    device, names = federation.device, federation.data.class_names
     cuda = device.type == "cuda"
-    names = federation.data.class_names
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "git_revision": _project.revision(),
@@ -285,6 +284,7 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version() if cuda else None,
         "device": torch.cuda.get_device_name(device) if cuda else str(device),
         "processor": processor(),
+        "products": None if cuda else product_library(),
         "cores": os.cpu_count(),
         "threads": usable_cores(),
         "engine": federation.engine,

@@ -66,6 +66,7 @@ class Provenance(BaseModel):
     cudnn: int | None
     device: str
     processor: str | None
+    products: str | None = None  # the library of large products; older records do not say it
     cores: int | None
     threads: int | None
     engine: str
