@@ -180,7 +180,7 @@ plots.show_frames(
 # more and more, and the arrows end a little inside the circle. From round 4 on each group pulls more and more towards its own angle, until the arrows end outside it. To
 # the eye this change is small, and therefore OCFL measures it. In [the page that trains](play.html) you can move the clients' data, and split by hand in any round.
 #
-# ## How far apart, in one number
+# ## How far apart, in one number: the temperature
 #
 # The cosine distance of two updates is 0 if they point the same way, 1 at a right angle, and 2 if they are opposed:
 #

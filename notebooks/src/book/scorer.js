@@ -1,7 +1,7 @@
 // How the book's search orders what it finds: lessons first, the reference last. Numbers are Sphinx's own
 var Scorer = {
   score: ([page, , , , score]) =>
-    page.startsWith("api/") ? score - 200 : /^notebooks\/\d\d_/.test(page) ? score + 30 : score,
+    page.startsWith("api/") ? score - 200 : /^notebooks\/[01]\d_/.test(page) ? score + 30 : score,
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },
