@@ -409,17 +409,17 @@ plots.show(
 # sake. The next cell reads committed runs in which 18 clients have one style each.
 
 # %% tags=["hide-input"]
-natural = [past for past in records.committed() if past.parameters.get("dataset") == "pacs-64"]
+natural = records.committed(dataset="pacs-64")
 held = {"paintings": 4, "cartoons": 4, "photos": 3, "sketches": 7}
 edges = np.cumsum((0, *held.values()))
 first = natural[0].rounds.query("method == 'EMD-CFL'").iloc[0]
 seen = np.reshape([float(score) for score in first["scores"].split("|")], (18, 18))
-figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), width_ratios=(1.15, 1))
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), width_ratios=(1.3, 1))
 shown = left.imshow(seen.clip(0), cmap="viridis_r", norm=PowerNorm(0.4, vmin=0, vmax=0.6))
 for edge in edges[1:-1] - 0.5:
     left.axhline(edge, color="white")
     left.axvline(edge, color="white")
-left.set_xticks((edges[:-1] + edges[1:] - 1) / 2, held, fontsize=8)
+left.set_xticks((edges[:-1] + edges[1:] - 1) / 2, held, fontsize=7, rotation=20)
 left.set_yticks((edges[:-1] + edges[1:] - 1) / 2, held, fontsize=8)
 left.set(xlabel="whose images", ylabel="whose model sees", title="scores")
 bar = figure.colorbar(shown, ax=left, ticks=(0, 0.02, 0.1, 0.3, 0.6))
@@ -442,13 +442,19 @@ for past in natural:
 #
 # *Left: the scores of the first run; the white line in the scale is its ε of 0.02. Right: one mark per seed. (64 pixels, a small network, three rounds: far below the paper's scale.)*
 #
-# TEXT
+# In all three runs, no cluster mixes two styles, and the cartoons and the sketches are whole. One run finds exactly the four styles. In the other two, paintings and photos fall into pieces:
+# these two are the nearest styles, and some clients with paintings find each other as strange as a photo. The pieces cost little here. EMD-CFL's accuracy is within 0.01 of the oracle's, and 0.10 to 0.16
+# above FedAvg's. (The ε was chosen for rotated MNIST, before PACS was run. With the authors' 0.1, styles would be mixed: the ARI would be 0.32 to 0.68.)
+#
+# The picture is not symmetric. Models trained on sketches find little that is strange (lowest rows), and models trained on paintings find sketches strangest. We think that a model of bare
+# lines uses nothing that colours could disturb. Whatever the cause, it shows again why one high score must be enough to refuse.
 #
 # ## What we saw
 #
 # - Labels can be the same and right everywhere, and one group still harms the clean clients who share a model with it.
 # - A client's model is an instrument: the earth mover's distance of embeddings says how strange another client's images look to it.
 # - The paper's theorem says why that distance matters: it bounds what a shared model can lose. It does not say which distance is small enough.
+# - It also sees groups that nobody made: with 64 pixels and a small network, no cluster mixed two styles of PACS in three runs.
 
 # %% tags=["claims"]
 all_own, all_fooled = after["all"]
