@@ -25,7 +25,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb). [03 OCFL](03_ocfl_temperature.ipynb) helps.
 #
-# **Study minutes:** 20. **Minutes on two cores:** 0.5
+# **Study minutes:** 22. **Minutes on two cores:** 0.5
 #
 # **Paper.** D. Zhang, F. Toni, M. Williams, *Clustered Federated Learning via Embedding Distributions*, arXiv 2506.07769.
 # It compares the method with 16 others on five data sets. [Report 95](95_report_emd_cfl.ipynb) has our runs beside its tables.
