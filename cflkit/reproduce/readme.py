@@ -234,8 +234,8 @@ def by_threshold(committed: Sequence[Record]) -> str:
 def kinds(table: pd.DataFrame) -> str:
     """Build the table of what was run at which scale, by what the published numbers are of.
 
-    After each count is that of the numbers that `count_once`. The last row has the methods whose
-    code has a wrong sign.
+    A cell has the numbers that `count_once`, and all in brackets. The last row has the methods
+    whose code has a wrong sign.
     """
     of = {measure: kind for kind, measures in KINDS.items() for measure in measures}
     kind = table["measure"].map(of).fillna("others: distances, hours")
@@ -251,10 +251,10 @@ def kinds(table: pd.DataFrame) -> str:
         answers, once = table[f"{prefix}status"], ledger.count_once(table, prefix)
         good = words[ledger.STATUS.index("reproduced")]
         run = answers.isin([words[ledger.STATUS.index(word)] for word in ledger.ANSWERS])
-        found += [run, run & once, answers.eq(good), answers.eq(good) & once]
-        heads += [told, "run, each once", good.split()[0], f"{good.split()[0]}, each once"]
+        found += [(run, once), (answers.eq(good), once)]
+        heads += [told, good.split()[0]]
     rows = [
-        (name, own.sum(), *((own & column).sum() for column in found))
+        (name, own.sum(), *(f"{(own & c & once).sum()} ({(own & c).sum()})" for c, once in found))
         for name, own in which.items()
     ]
     return markdown(heads, rows)
