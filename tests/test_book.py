@@ -98,6 +98,9 @@ def test_the_ledger_has_a_page_with_every_number_and_the_home_leads_to_it(book):
             seeds = row[f"{scale}_seeds"]
             assert (row[scale] is None) == (not seeds)
             assert not seeds or row[scale] == pytest.approx(sum(seeds) / len(seeds), rel=1e-3)
+        wrong_sign = row["method"] == "OCFL-AFF" and row["paper"] == "ocfl" and row["ours_seeds"]
+        assert not wrong_sign or row["ours_version"] == "as published"
+        assert ("figure 2" in row["table"]) <= row["source"].startswith("authors' archive")
     assert {len(row) for row in data["rows"]} == {len(data["columns"])}
     assert all(command.startswith("python -m cflkit run ") for _, command in data["runs"])
     for page in ("index", "notebooks/results", "notebooks/90_ledger"):

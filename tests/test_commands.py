@@ -471,7 +471,7 @@ def test_checkpoints_lie_in_the_ignored_cache(monkeypatch):
 
 def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypatch, capsys):
     marker = "<!-- {}: written by python -m cflkit readme -->\nTO REPLACE\n<!-- end -->\n"
-    names = ["ledger", "placebo", "thresholds", "paper-runs"]
+    names = ["ledger", "margins", "placebo", "thresholds", "paper-runs"]
     names += [paper.results.marker for paper in PAPERS.values() if paper.results]
     names_here = ("lessons", "reports", "kinds", "true-groups", "summary", "overhead")
     first = map(marker.format, names_here)

@@ -279,6 +279,11 @@ def test_a_number_counts_once_and_only_if_a_run_can_miss_it():
     assert not cell(table, "SCL", "clustering round")["fixed"]
     assert counts.loc[("ocfl-extended", "2"), "distinct"] == 5
     assert counts.loc[("ocfl-extended", "2"), "distinct reproduced"] <= 5
+    rounds = counts.loc[("ocfl-extended", "2")]
+    assert rounds["right"] == pytest.approx(rounds["reproduced"] / 5)
+    assert counts["equal seeds"].equals(counts["reproduced"])
+    apart = ledger.counts(ledger.ledger([record(0), record(1, fired=4)]))
+    assert not apart["equal seeds"].any()
 
 
 def test_measures_that_are_equal_by_construction_count_once():

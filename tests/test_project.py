@@ -122,6 +122,27 @@ def test_the_readmes_tables_are_what_the_kit_writes():
         assert sum(text.count(readme.start(name)) for text in texts) == 1, name
 
 
+def test_the_first_table_of_results_counts_each_number_once_as_the_last_ones_do():
+    text = (PROJECT / "notebooks" / "results.md").read_text(encoding="utf-8")
+
+    def rows(name):
+        lines = text.partition(readme.start(name))[2].partition("<!-- end -->")[0].splitlines()
+        head, _, *cells = [line.strip("| ").split(" | ") for line in lines if line]
+        return pd.DataFrame([row for row in cells if len(row) == len(head)], columns=head)
+
+    whole = rows("kinds").set_index("published numbers of")
+    own = rows("ledger").query('scale == "paper\'s" and run != "0"').set_index("scale")
+    columns = ["run", "distinct", "distinct reproduced or agrees", "equal seeds"]
+    sums = own[columns].astype(int).sum()
+    once, run, good_once, good = map(int, re.findall(r"\d+", " ".join(whole.loc["all"].iloc[1:3])))
+    assert [run, once, good_once] == sums.iloc[:3].tolist()
+    wrong = whole.iloc[-1]["reproduced"].split()[0]
+    told = text.partition("<!-- end -->")[2].replace("\n", " ")
+    assert f"{good_once} of {once} numbers are reproduced" in told
+    assert f"Of the {good_once}, {wrong} are reproduced with a wrong sign" in told
+    assert f"Of the {good} in brackets, {sums['equal seeds']} rest on seeds" in told
+
+
 def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records():
     """Count what OCFL's variants found again, from the records' files alone."""
     found = {}

@@ -354,24 +354,38 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     """Count the cells of each table by answer, at the paper's scale and at the reduced scale.
 
     Beside `STATUS`, the columns are ``run`` (cells that are compared with runs), ``distinct``
-    (those that no earlier table has, that a run can miss, and that are not `repeated`), ``distinct
-    reproduced``, and ``placebo`` (the share of reproduced cells if each is compared with our runs
-    of the other scenarios). The rows are scale, paper and table.
+    (those that `count_once`), ``distinct reproduced``, ``equal seeds`` (reproduced cells whose
+    interval has no width), ``right`` (the share of reproduced cells among those of several seeds
+    that a run can miss), and ``placebo`` (the same share if each is compared with our runs of the
+    other scenarios). The rows are scale, paper and table.
     """
     parts = {}
     for of, (prefix, words) in SCALES.items():
         found = table[f"{prefix}status"].map(dict(zip(words, STATUS, strict=True)))
-        answered = found.isin(ANSWERS)
-        own = table["again"].eq("") & ~table["fixed"] & answered & ~repeated(table, prefix)
+        answered, good = found.isin(ANSWERS), found.eq("reproduced")
+        own = answered & count_once(table, prefix)
+        several = table[f"{prefix}seeds"].gt(1) & ~table["fixed"]
         by = [table["paper"], table["table"]]
         part = pd.crosstab(by, found).reindex(columns=STATUS, fill_value=0)
         parts["paper's" if of == "paper" else of] = part.assign(
             run=answered.groupby(by).sum(),
             distinct=own.groupby(by).sum(),
-            **{"distinct reproduced": (own & found.eq("reproduced")).groupby(by).sum()},
+            **{"distinct reproduced": (own & good).groupby(by).sum()},
+            **{"equal seeds": (good & equal_seeds(table, prefix)).groupby(by).sum()},
+            right=good.astype(float).where(several).groupby(by).mean(),
             placebo=placebo(table, prefix),
         )
     return pd.concat(parts, names=["scale"])
+
+
+def count_once(table: pd.DataFrame, prefix: str = "") -> pd.Series:
+    """Return which numbers no earlier table has, a run can miss, and are not `repeated`."""
+    return table["again"].eq("") & ~table["fixed"] & ~repeated(table, prefix)
+
+
+def equal_seeds(table: pd.DataFrame, prefix: str = "") -> pd.Series:
+    """Return which of our means are of several equal values, so that they have no interval."""
+    return table[f"{prefix}seeds"].gt(1) & table[f"{prefix}half_width"].lt(1e-9)
 
 
 def repeated(table: pd.DataFrame, prefix: str = "") -> pd.Series:

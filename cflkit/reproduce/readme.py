@@ -17,7 +17,7 @@ import pandas as pd
 from cflkit._project import IS_CLONE
 from cflkit.reproduce import grid, ledger, notebooks, records, thresholds
 from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.papers.base import Results, Runs
+from cflkit.reproduce.papers.base import CLUSTERS, PERCENT, RANKS, ROUNDS, SCORES, Results, Runs
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT, Record
 from cflkit.reproduce.told import MINUTES, TITLE
@@ -44,6 +44,16 @@ KINDS = {
         *("ACC init", "ACC end", "communities", "isolated start", "isolated end"),
         *("wrong associations, %", "improvement, %"),
     ),
+}
+# The methods of OCFL's tables whose code has a wrong sign
+WRONG_SIGN = ("OCFL-AFF", "BCL")
+# What the margins of the rule are for
+MARGINS = {
+    "a score from 0 to 1": SCORES,
+    "a percentage": PERCENT,
+    "a round": ROUNDS,
+    "a number of clusters": CLUSTERS,
+    "an average rank": RANKS,
 }
 # How long a notebook takes to read
 TO_READ = re.compile(r"\*\*Study minutes:\*\* (\d+)")
@@ -89,6 +99,7 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
         "true-groups": true_groups(committed),
         "summary": summary(counts),
         "ledger": headline(counts),
+        "margins": margins(),
         "placebo": placebo(table),
         "thresholds": by_threshold(committed),
         "paper-runs": paper_runs(committed),
@@ -179,7 +190,8 @@ def true_groups(committed: Sequence[Record]) -> str:
 
     It has the runs that end when the clusters are final. Runs of a method with the same scenario
     and the same seeds count once, and scenarios with one true group count apart. A method whose
-    threshold belongs to another quantity has dashes (`Paper.borrowed`).
+    threshold belongs to another quantity has dashes (`Paper.borrowed`). The mean of up to three
+    scenarios is that of each.
     """
     found: dict[tuple[str, str], dict[tuple[Any, ...], list[Record]]] = {}
     whose = [paper for paper in PAPERS.values() if paper.results is not None]
@@ -194,16 +206,20 @@ def true_groups(committed: Sequence[Record]) -> str:
                     repeated.setdefault(scenario, []).append(record)
     rows = []
     for (name, method), scenarios in sorted(found.items()):
-        paper, aris = PAPERS[name], {True: list[float](), False: list[float]()}
-        for group in scenarios.values():
+        paper, parted, one = PAPERS[name], dict[str, list[float]](), list[float]()
+        for scenario, group in scenarios.items():
             own = [run.summary[method]["ari"] for run in ledger.one_per_seed(group)]
-            aris[paper.is_one_group(group[0])] += own
-        several, one = aris[False], aris[True]
-        count = sum(not paper.is_one_group(group[0]) for group in scenarios.values())
+            if paper.is_one_group(group[0]):
+                one += own
+            else:
+                parted[", ".join(str(part) for part in scenario if part is not None)] = own
+        several = [ari for own in parted.values() for ari in own]
+        each = "; ".join(f"{mean(own):.2f} ({which})" for which, own in sorted(parted.items()))
+        of_mean = f"{mean(several):.3f}" if len(parted) > 3 else each
         own_threshold = several and method not in paper.borrowed
-        told = [several.count(1), f"{mean(several):.3f}"] if own_threshold else ["–", "–"]
+        told = [several.count(1), of_mean] if own_threshold else ["–", "–"]
         alone = f"{one.count(1)} of {len(one)}" if one else ""
-        rows.append((paper.folder, method, count, len(several), *told, alone))
+        rows.append((paper.folder, method, len(parted), len(several), *told, alone))
     heads = ("paper", "method", "scenarios", "runs", "true groups found", "mean ARI")
     return markdown([*heads, "found, where there is one group"], rows)
 
@@ -216,21 +232,38 @@ def by_threshold(committed: Sequence[Record]) -> str:
 
 
 def kinds(table: pd.DataFrame) -> str:
-    """Build the table of what was run at which scale, by what the published numbers are of."""
+    """Build the table of what was run at which scale, by what the published numbers are of.
+
+    A cell has the numbers that `count_once`, and all in brackets. The last row has the methods
+    whose code has a wrong sign.
+    """
     of = {measure: kind for kind, measures in KINDS.items() for measure in measures}
     kind = table["measure"].map(of).fillna("others: distances, hours")
-    heads = ["published numbers of", "printed", "run at the papers' scale", "of these, reproduced"]
-    heads += ["run at a reduced scale", "of these, agree"]
-    rows = []
-    for name in [*KINDS, "others: distances, hours", "all"]:
-        own = table[kind.eq(name) | (name == "all")]
-        row: list[object] = [name, len(own)]
-        for prefix, words in ledger.SCALES.values():
-            answers = own[f"{prefix}status"]
-            run = answers.isin([words[ledger.STATUS.index(word)] for word in ledger.ANSWERS])
-            row += [run.sum(), answers.eq(words[ledger.STATUS.index("reproduced")]).sum()]
-        rows.append(row)
+    which = {name: kind.eq(name) for name in [*KINDS, "others: distances, hours"]}
+    which["all"] = kind.notna()
+    wrong = table["paper"].str.startswith("ocfl") & table["method"].isin(WRONG_SIGN)
+    which[f"of all: {' and '.join(WRONG_SIGN)}, with the wrong sign"] = wrong
+    heads = ["published numbers of", "published"]
+    found = []
+    for (prefix, words), told in zip(
+        ledger.SCALES.values(), ("papers' scale: run", "reduced scale: run"), strict=True
+    ):
+        answers, once = table[f"{prefix}status"], ledger.count_once(table, prefix)
+        good = words[ledger.STATUS.index("reproduced")]
+        run = answers.isin([words[ledger.STATUS.index(word)] for word in ledger.ANSWERS])
+        found += [(run, once), (answers.eq(good), once)]
+        heads += [told, good.split()[0]]
+    rows = [
+        (name, own.sum(), *(f"{(own & c & once).sum()} ({(own & c).sum()})" for c, once in found))
+        for name, own in which.items()
+    ]
     return markdown(heads, rows)
+
+
+def margins() -> str:
+    """Build the table of the rule's margins."""
+    rows = [(name, *(f"{x:g}" for x in (m.near, m.far, m.rounding))) for name, m in MARGINS.items()]
+    return markdown(["number", "narrow", "wide", "more, for the rounding in print"], rows)
 
 
 def counted(before: Sequence[str], heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -241,22 +274,23 @@ def counted(before: Sequence[str], heads: Sequence[str], rows: Sequence[Sequence
 def summary(counts: pd.DataFrame) -> str:
     """Build the table of how many of each paper's numbers have runs, and of the answers."""
     counts = counts.groupby(level=["scale", "paper"], sort=False).sum(numeric_only=True)
-    heads = ["numbers", "run", "single run", "reproduced", "close", "differs", "inconclusive"]
+    heads = ["numbers", "run", "single run", *ledger.ANSWERS[:-1]]
+    heads += ["distinct", "distinct reproduced"]
     run = counts.loc[counts["run"] > 0, heads].round().astype(int)
     return counted(("scale", "paper"), heads, [(*index, *row) for index, *row in run.itertuples()])
 
 
 def headline(counts: pd.DataFrame) -> str:
     """Build the table of how many of the papers' numbers committed runs have reproduced."""
-    heads = ["numbers", "run", *ledger.ANSWERS, "distinct", "distinct reproduced"]
+    heads = ["numbers", "run", *ledger.ANSWERS, "equal seeds", "distinct", "distinct reproduced"]
     rows: list[Any] = []
     for (scale, *names), row in counts[counts["run"] > 0].iterrows():
-        placebo = "–" if pd.isna(row["placebo"]) else f"{row['placebo']:.0%}"
-        rows.append((", ".join(names), scale, *(f"{row[name]:.0f}" for name in heads), placebo))
+        shares = ("–" if pd.isna(row[of]) else f"{row[of]:.0%}" for of in ("right", "placebo"))
+        rows.append((", ".join(names), scale, *(f"{row[name]:.0f}" for name in heads), *shares))
     without = counts[counts["run"].eq(0)].index.get_level_values("scale").value_counts()
-    blank = [""] * (len(heads) - 1)
+    blank = [""] * len(heads)
     rows += [(f"{count} others", scale, "", 0, *blank) for scale, count in without.items()]
-    return counted(("paper, table", "scale"), [*heads, "placebo"], rows)
+    return counted(("paper, table", "scale"), [*heads, "right scenario", "placebo"], rows)
 
 
 def placebo(table: pd.DataFrame) -> str:

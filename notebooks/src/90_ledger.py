@@ -66,8 +66,8 @@ print(f"numbers of the paper shown in detail, {view.paper}: {len(of_paper)}")
 # %% [markdown]
 # ## Two scales, six answers
 #
-# Runs at the **paper's scale** use the network, the data, the learning rate and the rounds of the paper. Runs at the
-# **reduced scale** fit two cores. They say whether a mechanism works. They say nothing about the exact numbers of a paper,
+# Runs at the **paper's scale** use the network, the data and the local training of the paper. Most of them stop once the clusters
+# are final, and arithmetic fills in the later rounds ([report 93](93_report_ocfl.ipynb)). Runs at the **reduced scale** fit two cores. They say whether a mechanism works. They say nothing about the exact numbers of a paper,
 # however near they come. A run with any other parameters is an experiment of its own, and counts for neither scale.
 #
 # Each published number gets one of six answers at each scale: *reproduced*, *close*, *differs*, *inconclusive*,
@@ -103,7 +103,8 @@ plots.show(
 # %% [markdown]
 # The grey parts have no run yet. Most of them need a GPU, or data that we did not have. A bar without
 # light grey has been run completely, except for the tutorial's dark one: no code produces its numbers. So far, Table 10 of EMD-CFL and the ranks of
-# Figure 8 (over 8 of the 20 scenarios) have been run completely, at the reduced scale.
+# Figure 8 (over 8 of the 20 scenarios) have been run completely, at the reduced scale. Most bars are of printed numbers; those of Figures 2, 6, 7
+# and 17 are of numbers from the authors' archive.
 #
 # Do not add up the bars. Table I of the first OCFL paper repeats the numbers for MNIST, Fashion-MNIST and CIFAR-10 of Table
 # 1 of the extended paper. The same runs answer both. Table 3 of EMD-CFL is a part of its Table 8, and Table 2 of its
@@ -301,7 +302,7 @@ for differs, rows in reduced.groupby("reduced_scale"):
     print(textwrap.fill(differs, 96, initial_indent="    ", subsequent_indent="    "))
 
 # %% [markdown]
-# One of these changes decides a result. EMD-CFL has a threshold $\varepsilon$, which is 0.1 in the paper. The reduced
+# One of these changes decides a result. EMD-CFL has a threshold $\varepsilon$. Our copy of the paper has no number, and 0.1 is our assumption. The reduced
 # runs use a smaller one, which was chosen after looking at the scores of the smaller network. The ARI of EMD-CFL in the
 # ledger rests on this choice. See [05b](05b_emd_cfl_controls.ipynb) and [its report](95_report_emd_cfl.ipynb).
 #
@@ -318,7 +319,7 @@ tables = sorted(detail["table"].unique(), key=lambda table: (len(table), table))
 print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *tables)
 
 # %% [markdown]
-# The figures show differences: our mean minus the printed number, with our interval. The dark band is the margin $\delta_1$, and
+# The figures show differences: our mean minus the published number, with our interval. The dark band is the margin $\delta_1$, and
 # the light one is $\delta_2$. The shape of a mark is the answer of the rule. Each panel reaches three times $\delta_2$ to both
 # sides, and a small triangle at an edge stands for a mark that lies beyond it. A dash at the right edge says that the paper
 # prints a dash, and its colour is the answer. At the papers' scale,
@@ -367,7 +368,8 @@ if len(rounds):
 #
 # ## From a number to its runs
 #
-# The next table has one row per scenario. Each seed links to the record of its run. "Saved" is the share of local trainings
+# The next table has one row per scenario. After each seed stands the end of the id of its record. In the notebook, it links to
+# the record's folder in `data/results`. "Saved" is the share of local trainings
 # that methods asked for, but that the [lockstep](99_glossary.ipynb#lockstep) did not repeat. "Minutes" is the mean of the runs on a CPU.
 
 # %%
@@ -378,14 +380,14 @@ for past in records.committed():
         place = ledger.scenario_of(past, view.paper), ledger.scale(past, view.paper)
         scenarios.setdefault(place, []).append(past)
 
-lines = ["| scenario | scale | seeds | minutes | saved |", "|---|---|---|---|---|"]
+lines = ["| scenario | scale | seed: end of the id | minutes | saved |", "|---|---|---|---|---|"]
 for (scenario, scale), found in scenarios.items():
-    links = " ".join(f"[{p.parameters['seed']}](../data/results/{p.id})" for p in found)
+    ids = ", ".join(f"{p.parameters['seed']}: [{p.id[-8:]}](../data/results/{p.id})" for p in found)
     known = pd.DataFrame([p.provenance for p in found])
     saved = 1 - known["trainings_run"].sum() / known["trainings_requested"].sum()
     name = ", ".join(str(part) for part in scenario if part is not None)
     minutes = known[known["device"] == "cpu"]["minutes"].mean()
-    lines.append(f"| {name} | {scale} | {links} | {minutes:.0f} | {saved:.0%} |")
+    lines.append(f"| {name} | {scale} | {ids} | {minutes:.0f} | {saved:.0%} |")
 display(Markdown("\n".join(lines) if behind else f"No table of {view.paper} has runs."))
 
 # %% [markdown]
