@@ -770,7 +770,7 @@ print(textwrap.fill(", ".join(missing), 90))
 #    with several true clusters is clustered right. We chose ours between the known scores, so the ARI of 1 in our runs is a best case.
 # 3. **Reduced scale.** There are 12 clients instead of 40 (9 instead of 30 for the backdoor). A client has half of the images (all of them for the backdoor). The
 #    network has a quarter of the channels. There are three rounds of three local epochs instead of ten of ten (three of ten for the backdoor). The evidence is the list under "What was run".
-# 4. **Data sets.** Of the paper's five, we ran Rotated MNIST and Backdoor MNIST. Rotated CIFAR-10, Backdoor CIFAR-10 and PACS are in the grid and have not been run. The
+# 4. **Data sets.** Of the paper's five, we ran Rotated MNIST and Backdoor MNIST. Both sets of CIFAR-10, and PACS as in the paper, have not been run. The
 #    fifth of CIFAR-10 in Figure 3 is no table's data.
 # 5. **Mode of the embeddings.** The authors' extractor stays in training mode, so BatchNorm uses the batch's statistics. Ours is in evaluation mode unless
 #    `train_mode` says otherwise. The files of the paper's scale set it for ResNet18. For networks without BatchNorm and dropout both are the same.
