@@ -26,8 +26,7 @@ from data import lesson
 
 TABLE = PROJECT / "data" / "failures.csv"
 COLUMNS = ("situation", "value", "seed", "method", "accuracy", "ari")
-SEEDS = (0, 1, 2)
-TRUE_K = 4
+SEEDS, TRUE_K = (0, 1, 2), 4
 SITUATIONS: dict[str, list[Any]] = {
     "base": [""],
     "IID": [""],
@@ -92,13 +91,11 @@ def scene(names: Names, situation: str, value: Any) -> Scene:
         labels = images.labels.clone()
         for rows in split.train:
             wrong = rng.choice(rows, round(value * len(rows)), replace=False)
-            moves = torch.from_numpy(rng.integers(1, images.classes, len(wrong)))
-            labels[wrong] = (labels[wrong] + moves) % images.classes
-        new.images = replace(images, labels=labels)
+            labels[wrong] += torch.from_numpy(rng.integers(1, images.classes, len(wrong)))
+        new.images = replace(images, labels=labels % images.classes)
     elif situation == "five classes":  # of ten, drawn for each client, which has as many images
         new.images, new.split = dealt(samples=2 * run.samples)
-        held = [rng.permutation(10)[:5] for _ in everyone]
-        has = [np.isin(new.images.labels.numpy(), classes) for classes in held]
+        has = [np.isin(new.images.labels, rng.permutation(10)[:5]) for _ in everyone]
         new.split = remade(new.split, lambda rows: [r[has[c][r]] for c, r in enumerate(rows)])
         new.rounds = value
     elif situation == "6/3/2/1":
@@ -138,7 +135,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if not TABLE.exists():
         TABLE.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
-    with TABLE.open("r+", encoding="utf-8", newline="") as file:
+    with TABLE.open("r+", 1, encoding="utf-8", newline="") as file:  # written line by line
         there = {(row["situation"], row["value"], row["seed"]) for row in csv.DictReader(file)}
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         for seed in SEEDS:
@@ -147,7 +144,6 @@ def main() -> None:
                 if (place[0], str(place[1]), str(seed)) not in there:
                     key = dict(zip(COLUMNS, (*place, seed), strict=False))
                     writer.writerows(key | row for row in measured(names, scene(names, *place)))
-                    file.flush()
                     print(*place, seed, flush=True)
 
 
