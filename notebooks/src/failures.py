@@ -1,8 +1,7 @@
 """Write ``data/failures.csv``: how well each method of lesson 09b does where its assumptions fail.
 
-``python notebooks/src/failures.py`` executes the lesson's own cells up to its line-up, once per
-seed, and runs all methods in each situation (minutes on one core). The seed decides the data, the
-initial models and the batches. Rows that the file has are not run again.
+The program executes the lesson's own cells up to its line-up, and runs all methods in each
+situation with each seed, which decides data and training. Rows that are there are not run again.
 """
 
 import csv
