@@ -380,7 +380,7 @@ claims.check(
 # 3. **Explain.** Multiply OCFL's matrices of all rounds. What does an entry of the product mean, and what does the product leave out?
 #    <details><summary>A possible answer</summary>It says how much of one client's model reaches another client over all rounds if only the averages are counted. It leaves out that the models are trained between the averages.</details>
 #
-# **Go deeper.** [09b](09b_catalogue.ipynb) has the matrices of 26 methods, [what they cost](09b_catalogue.ipynb#what-does-it-cost), what a person must choose for each, and five situations in
+# **Go deeper.** [09b](09b_catalogue.ipynb) has the matrices of 26 methods, [what they cost](09b_catalogue.ipynb#what-does-it-cost), what a person must choose for each, and situations in
 # which they [fail](09b_catalogue.ipynb#make-them-fail).
 #
 # ## References

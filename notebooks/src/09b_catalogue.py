@@ -11,7 +11,7 @@
 #
 # This appendix belongs to [09 A round is a matrix](09_a_map_of_the_methods.ipynb), and is for those who doubt it, or who look for
 # a method that the lesson leaves out. It runs 26 methods and variants side by side, says what each of them compares and what a person must choose, measures what they send,
-# trains some of them longer, and makes them fail in five situations.
+# trains some of them longer, and shows where they fail.
 #
 # **Study minutes:** 50. **Minutes on two cores:** 1
 #
@@ -19,8 +19,6 @@
 # all methods is ours.
 
 # %%
-import dataclasses
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -68,9 +66,9 @@ run = papers.lessons.MapOfTheMethods.of(globals())
 
 
 # %%
-def home(images, split):
+def home(images, split, epochs=run.local_epochs):
     """The federation of these clients, with the lesson's network and training."""
-    training = LocalTraining(run.local_epochs, run.batch_size, lr=run.lr, momentum=run.momentum)
+    training = LocalTraining(epochs, run.batch_size, lr=run.lr, momentum=run.momentum)
     return Federation(images, split, "perceptron", training, seed=run.seed, engine="stacked")
 
 
@@ -553,128 +551,132 @@ for name, row in table.sort_values("accuracy", ascending=False).iterrows():
 #
 # ## Make them fail
 #
-# So far, the data had four clear groups of three. Now we change one thing at a time, and look at the clients that are affected. The thresholds stay as they are.
+# So far, the data had four clear groups of three. Now one thing changes at a time. This takes longer than the rest of the page, so
+# the kit has done it before, with three seeds for both the data and the training. FLUX, StoCFL and FedRep join the methods of
+# this page. The program is `notebooks/src/failures.py`, and its results are in `data/failures.csv`. They come from the
+# default parameters, and other parameters above do not change them. The thresholds are chosen on the four groups of each seed, as above, and stay as they are.
 #
 # - **IID**: no groups at all. All clients draw from one distribution.
-# - **Alone**: a group with one client only. We look at this client.
+# - **Images**: each client has 40, 20, 10 or 5 training images instead of 72. It trains more epochs per round, so that the number of steps is nearly the same.
+# - **Wrong labels**: 20 % or 40 % of each client's training images have the label of another class.
+# - **Five classes**: each client has only five of the ten classes, in training and in tests, drawn for each client. The rotations stay. We look after the 6 rounds of all other columns, and after 30.
+# - **6/3/2/1**: the groups have six, three, two and one clients. We look at all clients, and then at the single one.
+# - **Alone**: three groups of three, and a group with one client. We look at this client.
 # - **Between**: half of one client's images are from the first group, and half are from the last. We look at this client.
-# - **$k = 2$** and **$k = 8$**: the number of clusters is wrong. We look at all clients.
+# - **Wrong $k$**: methods that need the number of clusters are told 2, 3, 5 or 6 instead of 4.
+#
+# Each cell of Figure 4 compares a method with the better of the two simplest ones, FedAvg and Local, in the same seed. Purple means that the method is better. Orange
+# means that one of the two simple ones is. Read it by columns first: where does even the oracle lose? Then look for a row without orange.
 
-
-# %% tags=["hide-input"]
-def taken(split, order):
-    """The split with these clients only."""
-    lists = {part: [rows[client] for client in order] for part, rows in split.more.items()}
-    return dataclasses.replace(
-        split,
-        train=[split.train[client] for client in order],
-        test=[split.test[client] for client in order],
-        clusters=split.clusters[order],
-        more=lists,
-    )
-
-
-def between(split):
-    """The split in which client 0 has half of its images from the last client."""
-
-    def mixed(rows):
-        return [np.sort(np.concatenate([rows[0][::2], rows[-1][::2]])), *rows[1:]]
-
-    lists = {part: mixed(rows) for part, rows in split.more.items()}
-    return dataclasses.replace(split, train=mixed(split.train), test=mixed(split.test), more=lists)
-
-
-# %% [markdown]
-# A client may have a mixture of several models. Its predicted probabilities are then the mean of theirs. `client_scores` gives
-# macro-F1 and accuracy of each client.
+# %%
+failures = pd.read_csv(claims.TABLE.with_name("failures.csv"), keep_default_na=False)
+levels = ["situation", "value"]
+order = failures[levels].drop_duplicates().agg(tuple, axis=1).tolist()
+measured = failures.pivot(index=[*levels, "seed"], columns="method", values="accuracy")
+simple = measured[["FedAvg", "Local"]].max(axis=1)
+simple = simple.fillna({place: simple["base", "", place[2]] for place in simple.index})  # for k
+gains = 100 * measured.sub(simple, axis=0)
+gain = gains.groupby(level=levels).mean().loc[order].T
+agree = np.sign(gains).groupby(level=levels).nunique().loc[order].T == 1
 
 # %% tags=["hide-input"]
-TRIED = ["Oracle", "OCFL-HDB", "EMD-CFL", "PACFL", "FlexCFL", "IFCA", "FeSEM", "CFLGP"]
-TRIED += ["FedSoft", "pFedGraph", "Ditto", "FedAvg", "Local"]
-TOLD = ["FlexCFL", "IFCA", "FeSEM", "CFLGP", "FedSoft"]  # the number of clusters
-last = run.clients - run.clients // 4  # the first client of the last group
-situations = {
-    "IID": (*clients_of("base"), 4, everyone),
-    "alone": (images, taken(split, np.arange(last + 1)), 4, [last]),
-    "between": (images, between(split), 4, [0]),
-    "k = 2": (images, split, 2, everyone),
-    "k = 8": (images, split, 8, everyone),
-}
+ROWS = [
+    "knows the groups",
+    "clusters, not told k",
+    "clusters, told k",
+    "mixtures",
+    "own models",
+    "one model",
+]
+row_of = {name: ROWS.index(kind_of.get(name, ROWS[1])) for name in gain.index}
+row_of |= {name: 2 for name in gain.index[gain["k"].notna().any(axis=1)] if row_of[name] == 1}
+row_of["FedRep"] = ROWS.index("own models")
+rows = pd.DataFrame({"kind": row_of, "mean": -gain.mean(axis=1)}).sort_values(["kind", "mean"])
+gain, kinds = gain.loc[rows.index], rows["kind"].tolist()
 
-
-def tried_in(pictures, dealt, k, affected):
-    """The mean accuracy of the affected clients, and their rows of the last matrix, by method."""
-    place = home(pictures, dealt)
-    names = TRIED if k == 4 else TOLD
-    lines = mixing.watched({name: line_up(dealt.clusters, k)[name] for name in names})
-    simulation.run(lines, place, run.rounds, progress=False)
-    scores = {name: client_scores(line, place)[affected, 1].mean() for name, line in lines.items()}
-    return scores, {name: line.matrices[-1][affected] for name, line in lines.items()}
-
-
-tried = {name: tried_in(*given) for name, given in situations.items()}
-outcome = pd.DataFrame(
-    {"four\ngroups": table.loc[TRIED, "accuracy"]}
-    | {name: pd.Series(scores) for name, (scores, _) in tried.items()}
-)
-simple = outcome.loc[["FedAvg", "Local"]].max()
-simple[["k = 2", "k = 8"]] = simple["four\ngroups"]  # neither is told k
-
-# %% [markdown]
-# Each cell of Figure 4 compares a method with the better of the two simplest ones, FedAvg and Local. Purple means that the method is better. Orange
-# means that one of the two simple ones is. Is there a method without a negative number?
-
-# %% tags=["hide-input"]
-gain = 100 * (outcome - simple).reindex(TRIED)
-figure, ax = plt.subplots(figsize=(6.6, 4.6))
-drawn = ax.imshow(gain, cmap="PuOr", vmin=-10, vmax=10, aspect="auto")
+figure, ax = plt.subplots(figsize=(7.8, 7.6))
+drawn = ax.imshow(gain, cmap="PuOr", vmin=-20, vmax=20, aspect="auto")
 for (row, column), value in np.ndenumerate(gain.to_numpy()):
     if not np.isnan(value):
-        colour, whole = "white" if abs(value) > 6 else "black", round(value)
-        look = {"ha": "center", "va": "center", "color": colour, "fontsize": 9}
-        ax.text(column, row, f"{whole:+d}" if whole else "0", **look)
-ax.set_xticks(range(len(gain.columns)), [f"{n}\n{simple[n]:.2f}" for n in gain.columns])
+        text = f"{value:+.0f}" if value else "0"
+        text = text if agree.loc[gain.index[row]].iloc[column] else f"({text})"
+        look = {"color": "white" if abs(value) > 12 else "black", "fontsize": 7}
+        ax.text(column, row, text, ha="center", va="center", **look)
+for kind in range(1, len(ROWS)):
+    ax.axhline(kinds.index(kind) - 0.5, color="black", linewidth=1.2)
+    middle_row = kinds.index(kind) + (kinds.count(kind) - 1) / 2
+    ax.text(len(order) - 0.3, middle_row, ROWS[kind], rotation=270, va="center", fontsize=8)
+HEADS = {"base": "four\ngroups", "labels wrong": "wrong\nlabels", "five classes": "five\nclasses"}
+HEADS |= {"between": "be-\ntween", "k": "wrong k"}
+names = [name for name, _ in order]
+for name in dict.fromkeys(names):
+    ax.axvline(names.index(name) - 0.5, color="black", linewidth=1.2)
+    middle_column = names.index(name) + (names.count(name) - 1) / 2
+    ax.text(middle_column, -0.7, HEADS.get(name, name), ha="center", fontsize=8)
+ticks = [value.replace("0.2", "20 %").replace("0.4", "40 %") for _, value in order]
+ax.set_xticks(range(len(order)), ticks, fontsize=8)
 ax.set_yticks(range(len(gain)), gain.index)
-ax.set_xlabel("situation, and the accuracy of the better of FedAvg and Local in it")
+ax.tick_params(length=0)
 label = "points of accuracy, against the better of FedAvg and Local"
-figure.colorbar(drawn, extend="both", label=label)
+figure.colorbar(drawn, extend="both", label=label, location="bottom", shrink=0.6, aspect=40)
 plots.show(
     figure,
     4,
-    "How much better or worse a method is for the affected clients than the better of FedAvg and Local. "
+    "How many points of accuracy a method gains for the affected clients, over the better of FedAvg and Local: "
+    "means over three seeds. In brackets, the three seeds do not agree in sign. "
     "Empty cells: the method is not told a number of clusters.",
-    "A table of coloured cells, methods by situations. With the defaults, the column of four groups has "
-    "+4 or +5 for seven methods. In the column alone, five methods have -24 or less. All entries under k = 2 "
-    "are negative.",
+    "A table of coloured cells with 29 methods and 18 situations. Columns of few images and of wrong labels are "
+    "mostly purple in the upper half. Both columns of five classes are orange or white everywhere. In the columns "
+    "of a client that is alone, OCFL-HDB, OCFL-AFF and pFedGraph are dark orange, and FlexCFL, FedClust and PACFL are white.",
 )
 
 # %% [markdown]
-# Why is the column *alone* so different? The next cell prints whose trained models are in the last model of the client that is alone: its own, and those of
+# Each of these sentences holds in all three seeds, and for this small network after six rounds where it does not say 30:
+#
+# - **IID.** Where there are no groups, no method gains a point over FedAvg. FlexCFL, FeSEM, CFLGP, OCFL-KM and Signatures must make four clusters, so that each model gets less data, and lose 1 to 4 points.
+#   Briggs, PACFL, FedClust and pFedGraph lose nothing. OCFL-AFF is not told $k$ either, and loses 1 to 3 points.
+# - **Few images.** If a client has fewer images and takes as many steps, sharing is worth more: the oracle gains 4 to 5 points at 72 images, and 13 or more at 20, 10 and 5. But groups become harder to find. At 20 images, OCFL-HDB, OCFL-AFF, OCFL-KM, FlexCFL and
+#   FeSEM still find the true groups (ARI 1). At 10, OCFL-AFF and OCFL-KM do. At 5, no method comes nearer to the oracle than 9 points. A threshold that was right for 72 images is wrong for 20: FedClust then leaves every client alone.
+# - **Wrong labels.** If labels are wrong at random, groups are worth more than before, probably because a group averages the errors that a client alone learns by heart. The oracle gains 13 points or more with 20 %, and 20 or more with 40 %. FlexCFL, FeSEM, OCFL-HDB, OCFL-AFF and OCFL-KM
+#   still find the true groups. Briggs' threshold no longer fits at 40 %: its ARI is below 0.8.
+# - **Five classes.** If classes and rotations differ together, no method gains a point over local training, and not after 30 rounds either. A client alone has the easier task, with five classes instead of ten. Even the oracle loses: 6 to 11 points after six rounds, and 0.8 to 2.6 after 30. So the right groups are not enough
+#   when clients of one group differ in something else.
+# - **6/3/2/1.** If the groups are unequal, the mean over all clients hides the small ones. OCFL-HDB and OCFL-AFF lose at most 0.3 points in the mean over all clients, but 6 to 30 for the single client. pFedGraph loses 14 to 34 points for it.
+# - **Alone.** Nobody can gain much for a client that has no partner. OCFL-HDB and OCFL-AFF put it into another group, and it loses 26 to 34 points. (HDBSCAN makes no cluster of one client.) pFedGraph loses 31 or more. FlexCFL, PACFL and FedClust leave it alone, and it loses nothing.
+# - **Between.** One cluster per client is the wrong description for a client with two distributions. Even the oracle, which puts the client into the group of its first half, loses 1 to 13 points. StoCFL, which pulls all models towards a common one, gains 7 to 14.
+# - **Wrong $k$.** If there are four equal groups, one cluster too few costs FlexCFL, FeSEM, CFLGP, OCFL-KM and Signatures 3 to 10 points against the right $k$, and two too few cost 7 to 12. One too many costs at most 1.5, and two too many at most 2.5.
+#
+# No row is without orange. FedClust's has little of it, but we chose its threshold with the truth at hand.
+#
+# Do not read too much into small numbers. In the columns *alone* and *between*, there is one client with little more than a hundred test images, and the single client of 6/3/2/1 has 50. One image is two points there.
+
+# %% [markdown]
+# Why is the column *alone* so different? The next cells train some methods in it, with the parameters above, and print whose trained models are in the last model of the client that is alone: its own, and those of
 # the three other groups. These are the shares of its row in the last matrix. Its images are turned by 270°. The columns name the turns of the other groups. So the group turned by
 # 90° is half a turn away from it.
 
 # %%
-others = split.clusters[:last]
+SHOWN = ["Oracle", "OCFL-HDB", "EMD-CFL", "PACFL", "FlexCFL", "IFCA", "FeSEM", "CFLGP"]
+SHOWN += ["FedSoft", "pFedGraph", "FedAvg", "Local"]
+last = run.clients - run.clients // 4  # the first client of the last group
+lonely = split.take(range(last + 1))
+place = home(images, lonely)
+lines = {name: line for name, line in line_up(lonely.clusters).items() if name in SHOWN}
+tried = mixing.watched(lines)
+simulation.run(tried, place, run.rounds, progress=False)
+outcome = {name: client_scores(line, place)[last, 1] for name, line in tried.items()}
+
+# %%
+others = lonely.clusters[:last]
 print(f"{'share of':12s}" + "".join(f"{turn:>8s}" for turn in ("itself", "0°", "90°", "180°")))
-for name, [row] in tried["alone"][1].items():
+for name in SHOWN:
+    row = tried[name].matrices[-1][last]
     shares = [row[last], *(row[:last][others == group].sum() for group in range(3))]
     print(f"{name:12s}" + "".join(f"{abs(share):8.2f}" for share in shares))
 
 # %% [markdown]
-# With the defaults:
-#
-# - **IID.** FedAvg is the best you can have, and clusters only leave each model less data. FeSEM, FlexCFL and CFLGP must make four clusters, and lose 3 to 4 points. IFCA leaves models unused, and loses less. pFedGraph, PACFL and the
-#   oracle lose nothing. Not being told $k$ is no guarantee, though: HDBSCAN also finds clusters where there are none.
-# - **Alone.** Nobody can gain much for a client that has no partner. The best is to leave it alone. FlexCFL, FeSEM and CFLGP do so: they look for four clusters, and one of the four is this client. HDBSCAN does not
-#   leave the client out as noise, and puts it into the group turned by 90°, which is half a turn away. In pFedGraph's last matrix, most of its weight is in the same group. IFCA's client has chosen the model of another group. In EMD-CFL's last matrix, all of its weight is in the group that is half a turn away, and none is its own.
-# - **Between.** One cluster per client is the wrong description for a client with two distributions. No method in the figure is better than Local for it. Even the oracle is not,
-#   as it puts the client into the group of its first half. (With other seeds, it sometimes is.)
-# - **Wrong $k$.** With $k = 2$, groups must share a model. FlexCFL, FeSEM and CFLGP then lose about ten points against the right $k$. With $k = 8$, groups are split, and they lose 2 to 4. IFCA even gains. With more random models, two groups may
-#   choose the same one less often.
-#
-# Is there a method without a negative number? With the defaults, PACFL has none. But we chose its threshold with the truth at hand.
-#
-# Do not read too much into small numbers. In the columns *alone* and *between*, there is one client with little more than a hundred test images. Five points are six images there.
+# With the defaults, FlexCFL, FeSEM and CFLGP look for four clusters, and one of the four is this client. HDBSCAN does not
+# leave the client out as noise, and puts it into the group turned by 90°, which is half a turn away. In pFedGraph's last matrix, most of its weight is in the same group. IFCA's client has chosen the model of another group. In EMD-CFL's last matrix, all of its weight is in the group that is half a turn away, and none is its own.
 #
 # ## Which method should I use?
 #
@@ -685,11 +687,11 @@ for name, [row] in tried["alone"][1].items():
 #    harm (Figure 2, orange). If FedAvg is better for everybody, clusters may still help, but less is at stake (Figure 4, IID). A
 #    method with clusters must be better than all three.
 # 2. **Are there groups?** Draw the matrix of cosine distances of the first updates, and sort it by a hierarchical clustering. It costs nothing, since the server has the updates anyway. Square blocks of *small* distances on the diagonal mean groups. (In [lesson 03](03_ocfl_temperature.ipynb), small distances are dark.)
-# 3. **Groups, and you do not know how many?** Take a method that is not told $k$ and compares updates: OCFL with HDBSCAN or affinity propagation, or pFedGraph. If you see a threshold in the matrix, Briggs is as good. They send at most half more than FedAvg (Figure 3).
+# 3. **Groups, and you do not know how many?** Take a method that is not told $k$ and compares updates: OCFL with HDBSCAN or affinity propagation, or pFedGraph. If you see a threshold in the matrix, Briggs is as good, but the threshold fits only this number of images and these labels (Figure 4). They send at most half more than FedAvg (Figure 3).
 # 4. **You know $k$?** FlexCFL, CFLGP, FeSEM or the signatures are as good. If you are in doubt, choose $k$ too large rather than too small (Figure 4).
 # 5. **Single clients, or clients between groups?** Compare each client's model with one that it trains alone, on validation
-#    images, and let it keep the better one. In Figure 4, FedSoft is between 4 points worse and 1 point better than the better of
-#    FedAvg and Local. (This is one seed.)
+#    images, and let it keep the better one. In Figure 4, OCFL and pFedGraph lose most for a client that
+#    is alone, and StoCFL gains most for the one between two groups.
 # 6. **Clients that change?** Clusters that are found once do not follow. IFCA chooses a model in every round, and OCFL can
 #    cluster again. [10b](10b_privacy_and_change_controls.ipynb#clients-that-come-and-go) shows that both follow a client that changes.
 #    FeSEM, CFLGP and pFedGraph also choose again, but we have not tested them with such a client.
@@ -706,8 +708,8 @@ for name, [row] in tried["alone"][1].items():
 # - A round of each of these methods is a matrix: each new model is a mean of the trained ones.
 # - Methods that share within the true groups alone are better than clients alone. Methods that take most of a model from other groups are worse.
 # - Methods differ in what they exchange. EMD-CFL exchanges several times the bytes of FedAvg, and OCFL exchanges the same.
-# - Without groups, no method is much better than FedAvg. A client without a partner can lose much by sharing.
-# - Where four groups are right, guessing two clusters is worse on average than guessing eight.
+# - A client without a partner can lose much by sharing, and a mean over all clients hides it.
+# - Groups are worth most where images are few or labels are wrong. They gain nothing here where the clients of a group have different classes.
 #
 # A claim is a sentence about this run that the next cell evaluates. It also prints in how many other runs the claim held.
 
@@ -716,7 +718,6 @@ final = {name: line.matrices[-1] for name, line in watched.items()}
 accuracy, alone = table["accuracy"], table.loc["Local", "accuracy"]
 blocks = table.index[(table["group"] > 0.95) & (table["own"] < 0.5)]
 grey = table.index[table["group"] < 0.5]
-usual, iid, single, mixed, few, many = outcome.columns
 claims.check(
     "09b_catalogue",
     {
@@ -757,18 +758,8 @@ claims.check(
             table.loc["EMD-CFL", "bytes"] > 3 and table.loc["OCFL-HDB", "bytes"] == 1
         ),
         "lockstep saves at least a fifth of the trainings": saved > 0.2,
-        "IID: FedAvg is at least 3 points above Local, and nobody is 2 points above FedAvg": bool(
-            outcome[iid]["FedAvg"] > outcome[iid]["Local"] + 0.03
-            and outcome[iid].max() < outcome[iid]["FedAvg"] + 0.02
-        ),
         "alone: OCFL-HDB and pFedGraph leave the client at least 10 points below Local": (
-            outcome[single][["OCFL-HDB", "pFedGraph"]].max() < outcome[single]["Local"] - 0.1
-        ),
-        "between: usually, the oracle's model is at most 1 point better than the client's own": (
-            outcome[mixed]["Oracle"] < outcome[mixed]["Local"] + 0.01
-        ),
-        "on average over the methods that are told k, 2 is worse than 8": (
-            outcome.loc[TOLD, few].mean() < outcome.loc[TOLD, many].mean()
+            max(outcome["OCFL-HDB"], outcome["pFedGraph"]) < outcome["Local"] - 0.1
         ),
     },
 )
@@ -782,7 +773,7 @@ claims.check(
 # 2. Set `rounds = 30`. Which methods climb, and what do their matrices look like now? Does Sattler's method split?
 # 3. Give FedSaC `lambda1=0.0`, which removes the complementarity. What becomes of its matrix?
 # 4. What is the product of the matrices of all rounds of one method? What do its entries mean, and why is it not the whole story?
-# 5. Add your own situation: a group of nine and a group of three.
+# 5. Add your own situation to `notebooks/src/failures.py`, such as a group of nine and a group of three.
 #
 # ## References
 #
