@@ -45,8 +45,6 @@ KINDS = {
         *("wrong associations, %", "improvement, %"),
     ),
 }
-# The methods of OCFL's tables whose code has a wrong sign
-WRONG_SIGN = ("OCFL-AFF", "BCL")
 # What the margins of the rule are for
 MARGINS = {
     "a score from 0 to 1": SCORES,
@@ -241,8 +239,10 @@ def kinds(table: pd.DataFrame) -> str:
     kind = table["measure"].map(of).fillna("others: distances, hours")
     which = {name: kind.eq(name) for name in [*KINDS, "others: distances, hours"]}
     which["all"] = kind.notna()
-    wrong = table["paper"].str.startswith("ocfl") & table["method"].isin(WRONG_SIGN)
-    which[f"of all: {' and '.join(WRONG_SIGN)}, with the wrong sign"] = wrong
+    signs = {(name, method): None for name, own in PAPERS.items() for method in own.wrong_sign}
+    names = " and ".join(dict.fromkeys(method for _, method in signs))
+    wrong = [cell in signs for cell in zip(table["paper"], table["method"], strict=True)]
+    which[f"of all: {names}, with the wrong sign"] = pd.Series(wrong, table.index)
     heads = ["published numbers of", "published"]
     found = []
     for (prefix, words), told in zip(

@@ -302,6 +302,7 @@ class Paper:
     one_group: tuple[Mapping[str, Any], ...] = ()
     # Methods whose runs have a threshold that belongs to another quantity, and to which one
     borrowed: Mapping[str, str] = field(default_factory=dict)
+    wrong_sign: tuple[str, ...] = ()  # the paper's methods whose code has a wrong sign
 
     def is_one_group(self, record: Record) -> bool:
         """Return whether a run's scenario has one true group."""

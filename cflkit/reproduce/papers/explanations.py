@@ -204,6 +204,7 @@ PAPERS = (
         play=play,
         after_the_last=True,
         switches=ocfl.SWITCHES,
+        wrong_sign=ocfl.WRONG_SIGN,
         results=base.Results(
             "explanations-results",
             (

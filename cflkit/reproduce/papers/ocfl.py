@@ -40,6 +40,7 @@ CLUSTERERS = {
 }
 # Methods that are in no table: training within the true clusters, and local training alone
 REFERENCE_METHODS = ("oracle", "local")
+WRONG_SIGN = ("OCFL-AFF", "BCL")  # in the code of the papers
 METHODS = {"SCL": "Sattler", "BCL": "Briggs", **{name: name for name in CLUSTERERS}}
 
 
@@ -321,6 +322,7 @@ PAPERS = tuple(
         switches=SWITCHES,
         results=results,
         free=frozenset({"seed", "partition_seed", "central_every", "only", "until", "precision"}),
+        wrong_sign=WRONG_SIGN,
         # The round in which Briggs' method clusters is a parameter
         fixed=({"method": "BCL", "protocol": "clustering-round"},),
     )
