@@ -51,6 +51,7 @@ def test_the_widest_range_of_the_best_mean():
     assert thresholds.best(mean) == (1.0, 3, 4)
 
 
+@pytest.mark.slow
 def test_the_curve_of_a_record_has_its_own_ari_at_its_own_threshold():
     paper, compared = PAPERS["emd-cfl"], 0
     for (_, _, _, method), runs in thresholds.by_scenario(records.committed()).items():
@@ -64,6 +65,7 @@ def test_the_curve_of_a_record_has_its_own_ari_at_its_own_threshold():
     assert compared >= 20
 
 
+@pytest.mark.slow
 def test_thresholds_of_another_quantity_and_scenarios_of_one_group_stand_apart():
     table = thresholds.table(records.committed()).set_index(["scale", "data", "method"])
     assert table.loc[("paper", "mnist, backdoor", "PACFL"), "ARI"] == "–"
