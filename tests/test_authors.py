@@ -159,7 +159,7 @@ def test_flux_has_its_authors_descriptors_and_clusters(federate):
     asked = Jobs(FIRST[:1], torch.zeros(6, dtype=torch.int64), torch.arange(6))
     [question] = method.asks()
     own = np.stack(federation.ask(flux.descriptor, asked, **question.options))
-    np.testing.assert_allclose(own.reshape(6, -1), theirs["descriptors"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(own.reshape(6, -1), theirs["descriptors"], **CLOSE)
     assert method.labels.tolist() == theirs["clusters"].tolist()
     for descriptors, labels in zip(theirs["more"], theirs["more_clusters"], strict=True):
         found = flux.cluster(descriptors.reshape(12, 22, 2).astype(float))
