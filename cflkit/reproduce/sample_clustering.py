@@ -1,7 +1,8 @@
 """Initial local clusterings of each client's samples, the starting point of FedCRef.
 
 All return labels ``[n]``, numbered from 0. `dirty_uniform` simulates a clustering by the true
-classes. `kmeans` on pixels and `DEC` are real clusterings.
+classes. `kmeans` on pixels and `DEC` are real clusterings. `kfed` joins the clients' local clusters
+without training, for comparison.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import KMeans
-from sklearn.metrics import silhouette_score
+from sklearn.metrics import pairwise_distances, silhouette_score
 from torch import Tensor, nn
 
 from cflkit.datasets import ImageSet
@@ -89,6 +90,27 @@ def kmeans(samples: ArrayLike, k: int, seed: int) -> Labels:
     """Cluster samples ``[n, d]`` by scikit-learn's k-means, and return the best of 20 starts."""
     found = KMeans(k, n_init=20, random_state=seed).fit_predict(checked(samples, k))
     return found.astype(np.int64)
+
+
+def kfed(samples: Sequence[ArrayLike], labels: Sequence[Labels], k: int) -> list[Labels]:
+    """Join the clients' local clusters into k clusters of the whole federation, by their centres.
+
+    This is the server's part of k-FED (D. Dennis, T. Li, V. Smith: Heterogeneity for the win.
+    ICML 2021, Algorithm 2), which gets one centre per local cluster, once. k-FED's clients cluster
+    by Awasthi and Sheffet's method; here, each brings its own ``labels`` ``[n]`` of its
+    ``samples`` ``[n, d]``. Returned are the labels ``[n]`` of each client.
+    """
+    owned = [
+        [np.asarray(x)[own == c] for c in np.unique(own)]
+        for x, own in zip(samples, labels, strict=True)
+    ]
+    centres = np.array([part.mean(axis=0) for parts in owned for part in parts])
+    seeds = list(centres[: min(k, len(owned[0]))])  # of any client; then the farthest ones
+    while len(seeds) < k:
+        seeds.append(centres[pairwise_distances(centres, seeds).min(axis=1).argmax()])
+    joined = iter(pairwise_distances(centres, seeds).argmin(axis=1).tolist())  # Lloyd, once
+    names = [{c: next(joined) for c in np.unique(own).tolist()} for own in labels]
+    return [np.array([of[c] for c in own.tolist()]) for of, own in zip(names, labels, strict=True)]
 
 
 def checked(samples: ArrayLike, k: int) -> NDArray[np.float32]:

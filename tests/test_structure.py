@@ -1,0 +1,95 @@
+"""The test of groups: what it says of groups, of clouds, and of what is no matrix of distances."""
+
+import csv
+import sys
+
+import numpy as np
+import pytest
+from sklearn.metrics import silhouette_samples
+
+from cflkit import structure
+from cflkit.divergence import cosine_divergence
+from cflkit.reproduce.records import PROJECT
+
+
+def directions(groups, spread, clients=15, dimensions=400, seed=0):
+    """Make updates that all clients share in part, and the more so within a group."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((groups, dimensions))[np.arange(clients) % groups]
+    common = 2 * rng.standard_normal(dimensions)
+    return common + centres + spread * rng.standard_normal((clients, dimensions))
+
+
+@pytest.mark.parametrize("groups", [2, 3, 5])
+def test_clear_groups_are_found(groups):
+    found = structure.structure_test(cosine_divergence(directions(groups, spread=0.2)))
+    assert found.silhouette > 0.7 and found.p_value <= 0.02
+    assert found.has_groups
+
+
+@pytest.mark.slow
+def test_one_cloud_is_as_clear_as_other_clouds():
+    cloud = [cosine_divergence(directions(1, spread=1.0, seed=seed)) for seed in range(12)]
+    found = [structure.structure_test(gamma, seed=seed) for seed, gamma in enumerate(cloud)]
+    assert sum(one.p_value <= 0.05 for one in found) <= 3  # 0.6 are expected at most
+    assert not any(one.has_groups for one in found)
+
+
+def test_a_wide_cloud_of_few_dimensions_has_no_groups():
+    rng = np.random.default_rng(3)
+    wide = rng.standard_normal((16, 2)) @ rng.standard_normal((2, 300))
+    updates = 3 * rng.standard_normal(300) + wide + 0.3 * rng.standard_normal((16, 300))
+    assert not structure.structure_test(cosine_divergence(updates)).has_groups
+
+
+def test_the_silhouette_is_that_of_the_best_of_all_cuts():
+    gamma = cosine_divergence(directions(4, spread=0.8, clients=9))
+    distances = np.sqrt(2 * gamma)
+    best, clusters = -1.0, [{client} for client in range(9)]
+    while len(clusters) > 2:  # average linkage, as it is defined
+        pairs = [(a, b) for a in range(len(clusters)) for b in range(a)]
+        apart = [distances[np.ix_([*clusters[a]], [*clusters[b]])].mean() for a, b in pairs]
+        a, b = pairs[int(np.argmin(apart))]
+        clusters[b] |= clusters.pop(a)
+        if len(clusters) <= 4:
+            labels = [next(k for k, own in enumerate(clusters) if c in own) for c in range(9)]
+            best = max(best, silhouette_samples(distances, labels, metric="precomputed").mean())
+    assert structure.best_silhouette(2 * gamma) == pytest.approx(best)
+
+
+def test_the_order_of_clients_does_not_matter():
+    gamma = cosine_divergence(directions(3, spread=0.9))
+    order = np.random.default_rng(1).permutation(len(gamma))
+    one, other = map(structure.structure_test, (gamma, gamma[np.ix_(order, order)]))
+    assert one.silhouette == pytest.approx(other.silhouette)
+    assert one.p_value == pytest.approx(other.p_value, abs=0.011)  # a rounding may decide a tie
+
+
+def test_clients_that_are_all_alike_have_no_groups():
+    for gamma in (np.zeros((6, 6)), 1 - np.eye(6)):
+        assert not structure.structure_test(gamma).has_groups
+
+
+def test_what_cannot_be_tested_is_refused():
+    with pytest.raises(ValueError, match="groups of 3 clients cannot be tested: four are needed"):
+        structure.structure_test(1 - np.eye(3))
+    with pytest.raises(ValueError, match="square matrix"):
+        structure.structure_test(np.zeros((4, 5)))
+
+
+@pytest.mark.slow
+def test_the_table_has_what_its_program_computes(monkeypatch):
+    monkeypatch.syspath_prepend(str(PROJECT / "notebooks" / "src"))
+    import structure as program
+
+    assert program.__file__ != structure.__file__
+    clients, _, made = next(program.federations("digits-8x8", 100))
+    home = program.Federation(*made, "compact-cnn", program.SETTINGS["digits-8x8"][1], seed=100)
+    rows = list(csv.DictReader(program.TABLE.open(encoding="utf-8")))
+    kept = [
+        r for r in rows if (r["data"], r["clients"], r["seed"]) == ("digits-8x8", clients, "100")
+    ]
+    for row, answer in zip(kept, program.tested(home), strict=True):
+        assert row["round"] == answer["round"]
+        assert float(row["silhouette"]) == pytest.approx(float(answer["silhouette"]), abs=0.02)
+    sys.modules.pop("structure")
