@@ -320,6 +320,33 @@ def test_the_silhouette_finds_the_number_of_blobs():
     assert set(scores) == set(tried)
 
 
+def test_kfed_joins_the_local_clusters_of_blobs():
+    samples, truth = blobs(k=4)
+    rng, own = np.random.default_rng(0), [(0, 1), (1, 2, 3), (0, 3), (2,)]
+    parts = [rng.permutation(np.flatnonzero(np.isin(truth, classes)))[:40] for classes in own]
+    local = [np.unique(truth[part], return_inverse=True)[1] for part in parts]
+    joined = first.kfed([samples[part] for part in parts], local, 4)
+    classes = truth[np.concatenate(parts)]
+    assert metrics.clustering_accuracy(classes, np.concatenate(joined)) == 1
+
+
+def test_kfed_takes_the_farthest_centres_one_by_one():
+    rng = np.random.default_rng(1)
+    samples = [rng.normal(size=(12, 2)) for _ in range(5)]
+    local = [rng.permutation(np.arange(12) % 3) for _ in samples]
+    centres = [
+        x[own == c].mean(axis=0) for x, own in zip(samples, local, strict=True) for c in range(3)
+    ]
+    taken = centres[:3]
+    for _ in range(2):
+        nearest = [min(np.linalg.norm(c - t) for t in taken) for c in centres]
+        taken.append(centres[nearest.index(max(nearest))])
+    to = [min(range(5), key=lambda t: np.linalg.norm(c - taken[t])) for c in centres]
+    wanted = [[to[3 * i + c] for c in own] for i, own in enumerate(local)]
+    assert [found.tolist() for found in first.kfed(samples, local, 5)] == wanted
+    assert len(set(np.concatenate(first.kfed(samples, local, 2)))) == 2
+
+
 # --- Accuracy ------------------------------------------------------------------------------------
 
 

@@ -75,11 +75,8 @@ def test_versions_of_a_method():
     assert [label.get_text() for label in ax.get_yticklabels()] == ["B", "A"]
 
 
-def test_points_of_seeds_and_of_data_sets():
-    ax, other = plt.figure().subplots(2)
-    figures.seed_points(ax, {"one way": [[1, 2], [3, 6]], "another": [[0, 0]]})
-    assert drawn(ax)[0] == ("o", [1, 2], [2, 4])
-    assert [x[0] for _, x, _ in drawn(ax)] == pytest.approx([1, 0.94, 0.94, 1, 1])
+def test_points_of_data_sets():
+    other = plt.figure().subplots()
     index = pd.MultiIndex.from_product([["mnist"], [0, 1]], names=["dataset", "seed"])
     table = pd.DataFrame({"x": [1, 2], "y": [3, 4]}, index=index)
     figures.points(other, table, {"absent": ("red", "x"), "mnist": ("blue", "s")})

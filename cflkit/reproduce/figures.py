@@ -133,16 +133,6 @@ def printed_dash(ax: Axes, place: int, colour: str) -> None:
     ax.text(0.98, place, "–", color=colour, transform=ax.get_yaxis_transform(), **look)
 
 
-def seed_points(ax: Axes, ways: Mapping[str, Curves]) -> None:
-    """Draw the mean curve of each way of training, and a pale point per seed and round."""
-    for number, (way, curves) in enumerate(ways.items()):
-        look: Look = {"color": COLOURS[number], "marker": MARKERS[number]}
-        rounds = np.arange(1, len(curves[0]) + 1)
-        ax.plot(rounds, np.mean(curves, axis=0), label=way, **look)
-        for curve in curves:
-            ax.plot(rounds + 0.06 * (number - 1), curve, linestyle="", alpha=0.35, **look)
-
-
 def points(ax: Axes, table: pd.DataFrame, looks: Mapping[str, Any], **look: Any) -> None:
     """Draw a table's second column over its first, each ``dataset`` (of its index) in its look."""
     for name, (colour, marker) in looks.items():
