@@ -89,6 +89,8 @@ class OCFL(Method):
             gamma = cosine_divergence(self.vectors(updates))  # line 16
             if self.heats_up(gamma):
                 self.cluster(gamma)
+            if t == 0 or self.clustered:  # so that a record can tell what waiting has changed
+                self.scalars["distances"] = "|".join(f"{own:.4g}" for own in gamma.flat)
         weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models, updates, self.labels, weights)  # lines 25 to 28
 
