@@ -616,6 +616,7 @@ def test_two_groups_that_exchange_their_numbers_get_them_back():
 # --- StoCFL --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stocfls_common_model_is_fedavg_and_so_are_its_clusters_if_all_merge(federate_turned):
     usual = run("fedavg", federate_turned(), weighting="equal")[0].models
     one, _ = run("stocfl", federate_turned(), threshold=2.0, lam=0.0)

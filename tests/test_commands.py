@@ -469,6 +469,7 @@ def test_checkpoints_lie_in_the_ignored_cache(monkeypatch):
     assert "data/cache/" in Path(PROJECT / ".gitignore").read_text()
 
 
+@pytest.mark.slow
 def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypatch, capsys):
     marker = "<!-- {}: written by python -m cflkit readme -->\nTO REPLACE\n<!-- end -->\n"
     names = ["ledger", "margins", "placebo", "thresholds", "paper-runs"]
@@ -548,6 +549,7 @@ def test_each_help_has_an_example_that_is_understood(capsys):
         assert command.help
 
 
+@pytest.mark.slow
 def test_json_for_other_programs(capsys):
     def printed(*arguments):
         assert main([*arguments, "--json"]) == 0
@@ -616,6 +618,7 @@ def test_a_run_is_told_in_few_lines():
     assert lines[:2] == ["true   it holds", "FALSE  and this"]
 
 
+@pytest.mark.slow
 def test_every_record_can_be_told():
     for record in records.find():
         assert [*told.story(record)]

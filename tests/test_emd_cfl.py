@@ -611,6 +611,7 @@ def test_class_directions_span_what_a_class_varies_in():
     np.testing.assert_allclose(found @ found.T, basis @ basis.T, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_scores_of_a_record_have_the_true_clusters_where_some_clients_are_absent():
     every = [past for past in records.committed() if past.paper == "emd-cfl"]
     past = next(past for past in every if past.parameters["participants"])

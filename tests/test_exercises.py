@@ -87,6 +87,7 @@ def test_each_has_its_number_and_what_its_heading_says():
             assert len(one.mistakes) >= (3 if isinstance(one, Implement) else 2), id
 
 
+@pytest.mark.slow
 @slow_for("04", "05", "L2", "L3")
 def test_wrong_answers_are_told(lesson):
     for exercise in of_kind(lesson, Implement, Predict):

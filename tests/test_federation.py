@@ -574,6 +574,7 @@ def test_bfloat16_is_coarser_and_points_the_same_way(federate, engine):
     assert {t.dtype for t in (coarse.predict(jobs)[0], coarse.embed(jobs)[0])} == {torch.float32}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("local", [SGD, MOMENTUM, ADAM], ids=["sgd", "momentum", "adam"])
 @pytest.mark.parametrize("model", ["perceptron", "compact-bn"])
 def test_graphs_make_the_steps_of_threads(federate, model, local):

@@ -273,6 +273,7 @@ def whole(parts):
 plain = st.recursive(leaves | st.text() | st.binary(max_size=8), whole, max_leaves=8)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(names.filter(bool), plain, max_size=3))
 def test_values_come_back_as_they_were_sent(values):
     assert unpacked(packed(values)) == values

@@ -110,6 +110,7 @@ def test_server_optimisers_follow_reddi_et_al(server):
         assert method.step(torch.tensor([delta])).item() == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("server", "rate"), [("sgd", 1), ("momentum", 1), ("adagrad", 1), ("adam", 0.1), ("yogi", 0.1)]
 )

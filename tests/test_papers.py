@@ -52,6 +52,7 @@ def test_what_serves_all_papers_names_none(module):
     assert not [name for name in names if re.search(rf"\b{name}\b", code)]
 
 
+@pytest.mark.slow
 def test_every_committed_record_has_the_id_of_its_parameters(repository):
     committed = records.committed()
     assert len(committed) >= 88

@@ -143,6 +143,7 @@ def test_the_first_table_of_results_counts_each_number_once_as_the_last_ones_do(
     assert f"Of the {good} in brackets, {sums['equal seeds']} rest on seeds" in told
 
 
+@pytest.mark.slow
 def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records():
     """Count what OCFL's variants found again, from the records' files alone."""
     found = {}

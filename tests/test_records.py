@@ -155,6 +155,7 @@ def test_a_damaged_record_is_named(finished):
         records.read(written.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edited", ["summary", "minutes", "rounds", "columns", "sealed", "scenario"]
 )
@@ -260,6 +261,7 @@ def test_what_is_published_is_what_git_lists_or_what_is_whole(finished, monkeypa
         records.committed()
 
 
+@pytest.mark.slow
 def test_records_are_found_by_their_parameters(finished):
     parameters, history, federation = finished
     records.write("one", parameters, history, federation)

@@ -51,6 +51,7 @@ def seal(folder, **changes):
     (folder / "record.json").write_text(json.dumps(schema.sealed(contents, folder)))
 
 
+@pytest.mark.slow
 def test_a_record_comes_out_the_same(made, capsys):
     assert main(["replay", made.id]) == 0
     assert capsys.readouterr().out == "round 1: same\nround 2: same\n"
@@ -139,6 +140,7 @@ def test_what_cannot_be_replayed_is_said(made, monkeypatch):
         replay.replay(dataclasses.replace(made, paper="mine"))
 
 
+@pytest.mark.slow
 def test_explanations_need_all_their_rounds():
     known = papers.PAPERS["ocfl-explanations"]
     record = next(r for r in records.committed() if r.paper == known.folder)
@@ -179,6 +181,7 @@ def test_the_first_round_of_a_committed_record_comes_out_again(data_root, monkey
 # --- Lists ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_records_are_listed_with_scale_and_age(made, capsys):
     assert main(["records", "--where", "dataset", "digits-8x8"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -232,6 +235,7 @@ def test_two_records_side_by_side(made, capsys):
     assert capsys.readouterr().out == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

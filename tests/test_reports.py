@@ -183,6 +183,7 @@ def test_pairs_that_differ():
     assert reports.different_pairs(comparison) == []
 
 
+@pytest.mark.slow
 def test_what_methods_were_told_and_cost():
     """Costs come from the records: FedEM trains its four models, and an oracle is told."""
     bill = costs.told(records.committed())

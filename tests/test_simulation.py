@@ -385,6 +385,7 @@ def test_bytes_of_averaging_are_models_there_and_back(federate):
     assert history.summary()["FedAvg"]["total_bytes_up"] == 12 * model
 
 
+@pytest.mark.slow
 def test_trainings_count_for_each_method_that_asks_for_them(federate):
     """Clients that train for themselves alone count, too."""
     history = run(line_up(), federate(), rounds=2)

@@ -308,7 +308,8 @@ print("the temperature rises:", any(rises))
 
 # %% [markdown]
 # The temperature rises for clients without any groups, too. Only the clusterer can say "one cluster", and
-# [03b](03b_ocfl_controls.ipynb#where-there-is-nothing-to-find) counts how often it invents some.
+# [03b](03b_ocfl_controls.ipynb#where-there-is-nothing-to-find) counts how often it invents some. It also has
+# [a test](03b_ocfl_controls.ipynb#is-there-a-structure-at-all) that a server can make before it clusters.
 #
 # And does the *moment* matter? We cluster the matrix of every round:
 
