@@ -252,7 +252,7 @@ plots.show(
 # ## Figure 2 of both papers: own data, and all data
 #
 # The main figure of both papers has a segment per method, whose ends are means over all rounds. One end is **PF1**, on the clients' own test
-# sets. The other one is **GF1**, on the central test set with all classes. Its length is the **learning gap**. Our runs of the scenario with disjoint classes, balanced, with
+# sets; the other one is **GF1**, on the central test set with all classes. Its length is the **learning gap**. (BNC is FedAvg, SCL is Sattler's method, and BCL is Briggs'.) Our runs of the scenario with disjoint classes, balanced, with
 # 15 clients, measure GF1 in every round, as this needs. Figure 5 has the printed segment beside ours.
 
 # %%
@@ -274,8 +274,9 @@ for ax, name in zip(axes.flat, titles, strict=False):
         ax.plot(places, low, "o", color=colour, fillstyle="none", label=f"GF1, {said}")
         ax.plot(places, high, "o", color=colour, label=f"PF1, {said}")
     ax.set_xticks(range(len(rows)), order, rotation=30, ha="right")
-    ax.set(ylim=(0, 1), ylabel="F1, mean over rounds")
+    ax.set(ylim=(0, 1))
     ax.title.set_fontsize(9)
+axes[0, 0].set_ylabel("F1, mean over rounds")
 figures.legend(figure, ncols=4)
 plots.show(
     figure,
