@@ -337,7 +337,7 @@ for name, row in (history.summary() | misled).items():
 # 2. **There are groups, but you do not know how many?** OCFL and pFedGraph found them without being told the number. OCFL sends as many bytes as FedAvg, and pFedGraph two fifths more.
 # 3. **You know how many?** IFCA reached the same accuracy. It sends $k$ models to each client. With $k = 2$, groups must share a model, and it lost most of
 #    its lead over Local. With $k = 8$ it was as accurate, but it sent more bytes.
-# 4. **There are no groups?** Then OCFL, pFedGraph and EMD-CFL lost nothing against FedAvg. IFCA was 0.02 lower in this one run, and Local lost a lot. A server can [test for groups](03b_ocfl_controls.ipynb#is-there-a-structure-at-all) first, as far as updates show them.
+# 4. **There are no groups?** Then OCFL, pFedGraph and EMD-CFL lost nothing against FedAvg. IFCA was 0.02 lower in this one run, and Local lost a lot.
 #
 # > **An honest limit.** This is one data set, one network, one seed and clean groups of five. EMD-CFL has a handicap. A client has only four validation images here, and its scores compare these four with 36 others;
 # > the paper's clients have 542. Its scores within groups and between them overlap here, so no threshold is right. On Rotated MNIST, the paper's first data set, it separates the
