@@ -25,9 +25,11 @@ class Structure:
     Attributes
     ----------
     silhouette : float
-        The largest mean silhouette of 2 to m/2 clusters, in [−1, 1].
+        The largest mean silhouette of 2 to m/2 clusters, in [−1, 1]; −1 without any clusters, where
+        all clients are at one place.
     p_value : float
-        The share of clouds, and of the clients themselves, with a silhouette as large.
+        One plus the number of clouds with a silhouette at least as large, as a share of one plus
+        the number of clouds.
     """
 
     silhouette: float
@@ -35,35 +37,44 @@ class Structure:
 
     @property
     def has_groups(self) -> bool:
-        """Return whether chance explains the clusters in at most 5 %, and they are not weak."""
+        """Return whether p is at most 0.05 and the clusters are not weak.
+
+        This is no proof. One client that is unlike all others is enough for it.
+        """
         return self.p_value <= 0.05 and self.silhouette > REASONABLE
 
 
 def structure_test(divergence: ArrayLike, clouds: int = 99, seed: int = 0) -> Structure:
     """Compare the clients of a divergence matrix with clouds of clients without groups.
 
-    A cloud has the covariance of the clients' directions: its m − 1 variances are those of the
-    updates, scaled to length 1. Of these, the median is taken for noise, which moves all clients
-    equally far apart, since it has many dimensions.
+    A cloud is drawn from one Gaussian distribution with the m − 1 variances (over m) of the
+    clients' directions, which are the updates scaled to length 1. The median variance is taken for
+    noise of many dimensions, which adds the same squared distance between any two clients. So the
+    noise is added as a constant, and taken from the variances. More than m/2 groups cannot be
+    found.
 
     Parameters
     ----------
     divergence : array_like
         ``[m, m]``, cosine distances, as in `cosine_divergence`; m is at least 4.
     clouds : int
-        How many clouds are drawn; the smallest p-value is 1 / (clouds + 1).
+        How many clouds are drawn, at least one; the smallest p-value is 1 / (clouds + 1).
     seed : int
         The seed of the draws.
 
     Raises
     ------
     ValueError
-        There are fewer than four clients, or the matrix has no distances.
+        There are fewer than four clients or no clouds, or the matrix has no distances.
     """
-    gamma = checked(divergence)
+    gamma = checked(divergence).clip(0)
     m = len(gamma)
     if m < 4:
         raise ValueError(f"groups of {m} clients cannot be tested: four are needed")
+    if clouds < 1:
+        raise ValueError(f"clouds must be at least 1, not {clouds}")
+    from scipy.spatial.distance import pdist, squareform
+
     centring = np.eye(m) - 1 / m
     variances = np.linalg.eigvalsh(-centring @ gamma @ centring)[1:].clip(0)
     noise = np.median(variances)
@@ -72,7 +83,7 @@ def structure_test(divergence: ArrayLike, clouds: int = 99, seed: int = 0) -> St
     own, as_clear = best_silhouette(2 * gamma), 1
     for _ in range(clouds):
         cloud = rng.standard_normal((m, m - 1)) * widths
-        squared = np.square(cloud[:, None] - cloud).sum(axis=2) + 2 * noise
+        squared = squareform(pdist(cloud, "sqeuclidean")) + 2 * noise
         as_clear += best_silhouette(squared) >= own
     return Structure(own, as_clear / (clouds + 1))
 

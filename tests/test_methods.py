@@ -154,11 +154,15 @@ def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
     method.setup(federation.server, federation.initial())
     for round in range(10):
         received, trained = run_round(method, federation, round)
+        assert ("distances" in method.scalars) == (round == 0 or method.clustered)
         if method.clustered:
             break
         torch.testing.assert_close(method.models[0], trained.mean(dim=0), rtol=1e-5, atol=1e-6)
     else:
         pytest.fail("the trigger did not fire within ten rounds")
+    kept = [float(own) for own in method.scalars["distances"].split("|")]
+    gamma = cosine_divergence((trained - received)[:, : federation.parameters])
+    assert kept == pytest.approx(gamma.ravel().tolist(), rel=1e-3, abs=1e-6)
     history = method.temperatures
     assert history[-1] > history[-2]
     assert all(b <= a for a, b in pairwise(history[:-1]))

@@ -70,7 +70,27 @@ def test_clients_that_are_all_alike_have_no_groups():
         assert not structure.structure_test(gamma).has_groups
 
 
+def test_both_halves_of_the_rule_count():
+    assert structure.Structure(0.6, 0.05).has_groups
+    assert not structure.Structure(0.7, 0.06).has_groups
+    assert not structure.Structure(0.5, 0.01).has_groups
+
+
+def test_one_odd_client_is_enough():
+    updates = directions(1, spread=1.0)
+    updates[3] *= -1
+    assert structure.structure_test(cosine_divergence(updates)).has_groups
+
+
+def test_rounding_below_zero_is_zero():
+    gamma = cosine_divergence(directions(3, spread=0.2))
+    gamma[0, 3] = gamma[3, 0] = -2e-16
+    assert structure.structure_test(gamma).has_groups
+
+
 def test_what_cannot_be_tested_is_refused():
+    with pytest.raises(ValueError, match="clouds must be at least 1, not 0"):
+        structure.structure_test(1 - np.eye(5), clouds=0)
     with pytest.raises(ValueError, match="groups of 3 clients cannot be tested: four are needed"):
         structure.structure_test(1 - np.eye(3))
     with pytest.raises(ValueError, match="square matrix"):
@@ -80,6 +100,7 @@ def test_what_cannot_be_tested_is_refused():
 @pytest.mark.slow
 def test_the_table_has_what_its_program_computes(monkeypatch):
     monkeypatch.syspath_prepend(str(PROJECT / "notebooks" / "src"))
+    monkeypatch.delitem(sys.modules, "structure", raising=False)
     import structure as program
 
     assert program.__file__ != structure.__file__
@@ -91,5 +112,5 @@ def test_the_table_has_what_its_program_computes(monkeypatch):
     ]
     for row, answer in zip(kept, program.tested(home), strict=True):
         assert row["round"] == answer["round"]
-        assert float(row["silhouette"]) == pytest.approx(float(answer["silhouette"]), abs=0.02)
-    sys.modules.pop("structure")
+        for name, tolerance in (("silhouette", 0.02), ("p", 0.03)):
+            assert float(row[name]) == pytest.approx(float(answer[name]), abs=tolerance)

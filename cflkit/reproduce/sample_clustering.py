@@ -100,17 +100,21 @@ def kfed(samples: Sequence[ArrayLike], labels: Sequence[Labels], k: int) -> list
     by Awasthi and Sheffet's method; here, each brings its own ``labels`` ``[n]`` of its
     ``samples`` ``[n, d]``. Returned are the labels ``[n]`` of each client.
     """
-    owned = [
-        [np.asarray(x)[own == c] for c in np.unique(own)]
-        for x, own in zip(samples, labels, strict=True)
-    ]
-    centres = np.array([part.mean(axis=0) for parts in owned for part in parts])
-    seeds = list(centres[: min(k, len(owned[0]))])  # of any client; then the farthest ones
+    numbers = [np.unique(own, return_inverse=True)[1] for own in labels]
+    centres = np.array(
+        [
+            np.asarray(x)[own == cluster].mean(axis=0)
+            for x, own in zip(samples, numbers, strict=True)
+            for cluster in range(own.max() + 1)
+        ]
+    )
+    seeds = list(centres[: min(k, numbers[0].max() + 1)])  # of any client; then the farthest ones
     while len(seeds) < k:
         seeds.append(centres[pairwise_distances(centres, seeds).min(axis=1).argmax()])
-    joined = iter(pairwise_distances(centres, seeds).argmin(axis=1).tolist())  # Lloyd, once
-    names = [{c: next(joined) for c in np.unique(own).tolist()} for own in labels]
-    return [np.array([of[c] for c in own.tolist()]) for of, own in zip(names, labels, strict=True)]
+    joined = pairwise_distances(centres, seeds).argmin(axis=1)  # a step of Lloyd's algorithm
+    ends = np.cumsum([own.max() + 1 for own in numbers])
+    of_clients = np.split(joined, ends[:-1])
+    return [names[own] for names, own in zip(of_clients, numbers, strict=True)]
 
 
 def checked(samples: ArrayLike, k: int) -> NDArray[np.float32]:
@@ -222,11 +226,11 @@ def target_distribution(q: Tensor) -> Tensor:
     return p / p.sum(dim=1, keepdim=True)
 
 
-def best_by_silhouette(plane: ArrayLike, labels: Mapping[int, Labels]) -> tuple[int, dict]:
-    """Find the number of clusters whose ``labels`` have the largest silhouette in a plane.
+def best_by_silhouette(points: ArrayLike, labels: Mapping[int, Labels]) -> tuple[int, dict]:
+    """Find the number of clusters whose ``labels`` have the largest silhouette.
 
-    ``plane`` has the samples' positions ``[n, 2]`` by t-SNE (the FedCRef paper's choice). Returned
-    are the best number and all silhouettes.
+    ``points`` has the samples' positions ``[n, d]``; the FedCRef paper takes those in a plane, by
+    t-SNE. Returned are the best number and all silhouettes.
     """
-    scores = {k: float(silhouette_score(plane, found)) for k, found in labels.items()}
+    scores = {k: float(silhouette_score(points, found)) for k, found in labels.items()}
     return max(scores, key=lambda k: scores[k]), scores

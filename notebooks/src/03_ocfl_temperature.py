@@ -307,8 +307,8 @@ rises = [after > before for before, after in pairwise(curve)]
 print("the temperature rises:", any(rises))
 
 # %% [markdown]
-# The temperature rises for clients without any groups, too. Only the clusterer can say "one cluster", and
-# [03b](03b_ocfl_controls.ipynb#where-there-is-nothing-to-find) counts how often it invents some. It also has
+# The temperature rises for clients without any groups, too. Within OCFL, only the clusterer can say "one cluster", and
+# [03b](03b_ocfl_controls.ipynb#where-there-is-nothing-to-find) counts how often it invents some. The appendix also has
 # [a test](03b_ocfl_controls.ipynb#is-there-a-structure-at-all) that a server can make before it clusters.
 #
 # And does the *moment* matter? We cluster the matrix of every round:

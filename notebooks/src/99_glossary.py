@@ -745,8 +745,8 @@
 # | – | – | `local` (local) | Each client trains alone. It is a comparison of the kit, and no table of a paper has it. | the kit |
 # | – | – | `fedcref` with `associations="none"` (Alone) | Clients refine their local clusters with their own networks only. It is a comparison of the kit, and no table of a paper has it. | the kit |
 #
-# The papers mention further methods that none of their tables has: K-Fed, SR-FCA and UIFCA (FedCRef). The kit does not
-# have them.
+# The papers mention further methods that none of their tables has: K-Fed, SR-FCA and UIFCA (FedCRef). Of these, the kit has
+# the server's part of the first one, which works on local clusters and trains nothing ([06b](06b_fedcref_controls.ipynb#beside-k-fed)).
 
 # %% [markdown]
 # <a id="measures"></a>
