@@ -75,6 +75,20 @@ def test_versions_of_a_method():
     assert [label.get_text() for label in ax.get_yticklabels()] == ["B", "A"]
 
 
+def test_segments_reach_from_gf1_to_pf1():
+    ax = plt.figure().subplots()
+    columns = pd.MultiIndex.from_product([["value", "ours"], ["GF1", "PF1"]])
+    ends = pd.DataFrame([[0.1, 0.9, 0.2, 0.8], [0.3, 0.3, 0.7, 0.4]], ["A", "B"], columns)
+    figures.segments(ax, ends)
+    heights = [y for _, _, y in drawn(ax)]
+    assert heights == [[0.1, 0.3], [0.9, 0.3], [0.2, 0.7], [0.8, 0.4]]
+    assert [part.vertices[:, 1].tolist() for part in ax.collections[1].get_paths()] == [
+        [0.2, 0.8],
+        [0.7, 0.4],
+    ]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["A", "B"]
+
+
 def test_points_of_data_sets():
     other = plt.figure().subplots()
     index = pd.MultiIndex.from_product([["mnist"], [0, 1]], names=["dataset", "seed"])

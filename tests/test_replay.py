@@ -149,7 +149,7 @@ def test_explanations_need_all_their_rounds():
 
 
 SMALL = {
-    "ocfl": "ocfl-mnist-nonoverlapping-balanced-m15-seed0-c4d2e520",
+    "ocfl": "ocfl-mnist-nonoverlapping-balanced-m15-seed0-fcedcadb",
     "emd-cfl": "emd-cfl-mnist-four-m12-seed0-36fbb3b2",  # 3 clients train per round
     "fedcref": "fedcref-kmnist-test-dirty0-overlap0-m25-seed0-1e585722",
 }

@@ -133,6 +133,21 @@ def printed_dash(ax: Axes, place: int, colour: str) -> None:
     ax.text(0.98, place, "–", color=colour, transform=ax.get_yaxis_transform(), **look)
 
 
+def segments(ax: Axes, ends: pd.DataFrame) -> None:
+    """Draw a segment from GF1 to PF1 per method, as published and ours.
+
+    ``ends`` has a row per method and the columns GF1 and PF1 of ``value`` (published) and ``ours``.
+    """
+    looks = (("value", "published", -0.14, "black"), ("ours", "ours", 0.14, COLOURS[0]))
+    for source, name, shift, colour in looks:
+        own, places = ends[source], np.arange(len(ends)) + shift
+        ax.vlines(places, own["GF1"], own["PF1"], color=colour, linewidth=3, alpha=0.4)
+        ax.plot(places, own["GF1"], "o", color=colour, fillstyle="none", label=f"GF1, {name}")
+        ax.plot(places, own["PF1"], "o", color=colour, label=f"PF1, {name}")
+    ax.set_xticks(range(len(ends)), list(ends.index), rotation=30, ha="right")
+    ax.set_ylim(0, 1)
+
+
 def points(ax: Axes, table: pd.DataFrame, looks: Mapping[str, Any], **look: Any) -> None:
     """Draw a table's second column over its first, each ``dataset`` (of its index) in its look."""
     for name, (colour, marker) in looks.items():

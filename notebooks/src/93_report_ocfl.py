@@ -190,7 +190,7 @@ titles = [f"{s[0]}, {SHORT[s[1]]}, {s[2]}, m = {s[3]}" for s in cells]
 height, xlabel = max(1, -(-len(cells) // 2)), "RAND (mean ARI of rounds 1 to 50)"
 
 # %% tags=["hide-input"]
-figure, axes = figures.panels(titles, (height, 2), (7.0, 0.8 + 0.88 * height), xlabel)
+figure, axes = figures.panels(titles, (height, 2), (7.0, 0.8 + 0.85 * height), xlabel)
 for ax, rows in zip(axes.flat, cells.values(), strict=False):
     ax.hlines(range(len(rows)), rows["low"], rows["high"], color=plots.COLOURS[0], linewidth=2)
     ax.plot(rows["ours"], range(len(rows)), "o", color=plots.COLOURS[0], label="ours")
@@ -264,17 +264,9 @@ order = [name for name in papers.ocfl.PAPERS[0].methods if name in set(f1["metho
 
 # %% tags=["hide-input"]
 titles = sorted(set(f1["dataset"]), reverse=True)
-figure, axes = figures.panels(titles, (1, 2), (8, 3), "")
+figure, axes = figures.panels(titles, (1, 2), (7, 2.6), "")
 for ax, name in zip(axes.flat, titles, strict=False):
-    rows = ends.loc[name].loc[order]
-    ways = (("value", "published", -0.14, "black"), ("ours", "ours", 0.14, plots.COLOURS[0]))
-    for source, said, shift, colour in ways:
-        low, high, places = rows[source, "GF1"], rows[source, "PF1"], np.arange(len(rows)) + shift
-        ax.vlines(places, low, high, color=colour, linewidth=3, alpha=0.4)
-        ax.plot(places, low, "o", color=colour, fillstyle="none", label=f"GF1, {said}")
-        ax.plot(places, high, "o", color=colour, label=f"PF1, {said}")
-    ax.set_xticks(range(len(rows)), order, rotation=30, ha="right")
-    ax.set(ylim=(0, 1))
+    figures.segments(ax, ends.loc[name].loc[order])
     ax.title.set_fontsize(9)
 axes[0, 0].set_ylabel("F1, mean over rounds")
 figures.legend(figure, ncols=4)
@@ -568,7 +560,7 @@ heated = {scenario[:3]: group for scenario, group in groups if scenario[3] == 15
 titles = [f"{data}\n{SHORT[overlap]}, {balance}" for data, overlap, balance in heated]
 
 # %% tags=["hide-input"]
-figure, axes = figures.panels(titles, (2, 4), (7.4, 3.1), "round")
+figure, axes = figures.panels(titles, (2, 4), (7.0, 2.9), "round")
 figures.temperatures(axes, heated, authors, range(1, 7), "OCFL-HDB")
 triangles = "OCFL-HDB clusters in theirs (ours: at the end of the line)"
 axes[0, 0].plot([], [], "k^", label=triangles)
