@@ -242,7 +242,7 @@ hollow = {"color": "#D55E00", "markerfacecolor": "white", "markersize": 10}
 filled = {"color": "#0072B2", "markersize": 5}
 
 # %% tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(4.4, 0.9 + 0.14 * max(len(rates), 4)))
+figure, ax = plt.subplots(figsize=(4.0, 0.9 + 0.13 * max(len(rates), 4)))
 ax.hlines(range(len(rates)), rates["wrong"], rates["right"], color="0.7", zorder=0)
 ax.plot(rates["wrong"], range(len(rates)), "s", label="wrong scenario", **hollow)
 ax.plot(rates["right"], range(len(rates)), "o", label="right scenario", **filled)
@@ -445,7 +445,7 @@ variants, scenes = list(twins["method"].unique()), list(twins["label"].unique())
 
 # %% tags=["hide-input"]
 if variants:
-    size = (5.4, 1.1 + 0.1 * len(scenes))
+    size = (4.8, 1.1 + 0.09 * len(scenes))
     figure, axes = plt.subplots(1, len(variants), figsize=size, sharey=True, squeeze=False)
     for ax, method in zip(axes[0], variants, strict=True):
         figures.versions(ax, twins[twins["method"] == method], "label", scenes)
