@@ -125,6 +125,8 @@ def versions(ax: Axes, rows: pd.DataFrame, by: str, names: Sequence[str]) -> Non
     for place in np.flatnonzero(rows["value"].isna() & rows["ours"].notna()):
         printed_dash(ax, int(place), "black")
     rows_from_the_top(ax, names)
+    if len(names) > 20:  # else they overlap
+        ax.tick_params(axis="y", labelsize=6.5)
 
 
 def printed_dash(ax: Axes, place: int, colour: str) -> None:

@@ -445,7 +445,7 @@ variants, scenes = list(twins["method"].unique()), list(twins["label"].unique())
 
 # %% tags=["hide-input"]
 if variants:
-    size = (4.8, 1.1 + 0.09 * len(scenes))
+    size = (4.8, 1.1 + 0.1 * len(scenes))
     figure, axes = plt.subplots(1, len(variants), figsize=size, sharey=True, squeeze=False)
     for ax, method in zip(axes[0], variants, strict=True):
         figures.versions(ax, twins[twins["method"] == method], "label", scenes)
