@@ -105,7 +105,7 @@ def test_the_table_has_what_its_program_computes(monkeypatch):
 
     assert program.__file__ != structure.__file__
     clients, _, made = next(program.federations("digits-8x8", 100))
-    home = program.Federation(*made, "compact-cnn", program.SETTINGS["digits-8x8"][1], seed=100)
+    home = program.Federation(*made, "compact-cnn", program.SETTINGS["digits-8x8"][-1], seed=100)
     rows = list(csv.DictReader(program.TABLE.open(encoding="utf-8")))
     kept = [
         r for r in rows if (r["data"], r["clients"], r["seed"]) == ("digits-8x8", clients, "100")

@@ -229,8 +229,8 @@ def target_distribution(q: Tensor) -> Tensor:
 def best_by_silhouette(points: ArrayLike, labels: Mapping[int, Labels]) -> tuple[int, dict]:
     """Find the number of clusters whose ``labels`` have the largest silhouette.
 
-    ``points`` has the samples' positions ``[n, d]``; the FedCRef paper takes those in a plane, by
-    t-SNE. Returned are the best number and all silhouettes.
+    ``points`` has the samples' positions ``[n, d]``; for its Global DEC, the FedCRef paper takes
+    those in a plane, by t-SNE. Returned are the best number and all silhouettes.
     """
     scores = {k: float(silhouette_score(points, found)) for k, found in labels.items()}
     return max(scores, key=lambda k: scores[k]), scores

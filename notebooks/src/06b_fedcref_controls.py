@@ -767,8 +767,8 @@ for start, (result, _) in starts.items():
 # from all taken ones until there are $K$, and joins every centre to the nearest of these. The paper compares FedCRef
 # with no other federated clustering. So we do, and both begin with the same local clusters by k-means.
 #
-# Besides, a client does not know how many classes it holds. The paper proposes the silhouette (section 5.1), but gives $K$
-# "for simplicity" in its experiments. In the last lines, each client chooses between two and seven clusters by the silhouette. We compute it from the pixels, and the paper in a plane by t-SNE.
+# Besides, a client does not know how many classes it holds. The paper proposes the silhouette, but gives $K$
+# "for simplicity" in its experiments. In the last lines, each client chooses between two and seven clusters by the silhouette. We compute it from the pixels.
 
 
 # %%
@@ -819,7 +819,7 @@ for known, (first, last) in ends.items():
 # gains a little on k-means. Over all images together, k-FED is ahead in this run. It is told the number of classes, and the isolated local clusters of FedCRef count as groups of their own. (FedCRef's groups are those with which its
 # last iteration began.) k-FED sends one vector per local cluster, and FedCRef many networks.
 #
-# By the silhouette, half of the clients choose the right number. Some of the others choose seven, the largest number that we allow. Then all three methods lose, and FedCRef gains more on k-means than before.
+# **With the defaults**, half of the clients choose the right number by the silhouette. Some of the others choose seven, the largest number that we allow. Then all three methods lose, and FedCRef gains more on k-means than before.
 #
 # ### What it costs, and what it reveals
 #

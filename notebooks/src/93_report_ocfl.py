@@ -300,7 +300,7 @@ for name in titles:
 # %% [markdown]
 # For OCFL with the right clusters, our segments are close to the printed ones: high at home, and low on all classes, of which a cluster's model never saw most.
 #
-# **Where clients keep a common model for long, GF1 differs.** This concerns FedAvg, Sattler's method, Briggs' as published and OCFL-AFF, whose printed GF1 is far below ours. Our FedAvg's segment is upside down: its GF1 is far above its PF1. The authors' common
+# **Where clients of different groups share a model, GF1 differs.** This concerns FedAvg, Sattler's method, Briggs' as published and OCFL-AFF, whose printed GF1 is far below ours. Our FedAvg's segment is upside down: its GF1 is far above its PF1. The authors' common
 # model has a GF1 of about 0.3, averaged over the rounds. We think that it learns the classes more slowly: they have three local epochs and another network, and ours one epoch. We have no whole run at the papers' scale that
 # could tell.
 #

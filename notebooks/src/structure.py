@@ -22,18 +22,18 @@ from cflkit.structure import structure_test
 TABLE = PROJECT / "data" / "structure.csv"
 COLUMNS = ("data", "clients", "groups", "seed", "round", "silhouette", "p")
 ROUNDS = 8
-# Draws per client, and the network's local training
+# Draws per client, the most training images of a Dirichlet client, and the local training
 SETTINGS = {
-    "digits-8x8": (120, LocalTraining(epochs=2, batch_size=16, lr=0.1)),
-    "mnist": (600, LocalTraining(epochs=1, batch_size=16, lr=0.1)),
-    "fashion-mnist": (600, LocalTraining(epochs=1, batch_size=16, lr=0.1)),
+    "digits-8x8": (120, None, LocalTraining(epochs=2, batch_size=16, lr=0.1)),
+    "mnist": (600, 600, LocalTraining(epochs=1, batch_size=16, lr=0.1)),
+    "fashion-mnist": (600, 600, LocalTraining(epochs=1, batch_size=16, lr=0.1)),
 }
 SEEDS = {"digits-8x8": range(100, 120), "mnist": range(5), "fashion-mnist": range(5)}
 
 
 def federations(name: str, seed: int) -> Iterator[tuple[str, int, Any]]:
     """Yield federations: what their clients have, the number of true groups, images and split."""
-    images, draws = datasets.load(name), SETTINGS[name][0]
+    images, (draws, most, _) = datasets.load(name), SETTINGS[name]
     for overlap in ("nonoverlapping", "overlapping"):
         for balance in ("balanced", "imbalanced"):
             options = {"overlap": overlap, "balance": balance, "clients": 15, "draws": draws}
@@ -44,7 +44,7 @@ def federations(name: str, seed: int) -> Iterator[tuple[str, int, Any]]:
     rng = np.random.default_rng(seed)
     for alpha in (0.1, 0.3, 1.0):
         _, split = partition.dirichlet(images, clients=15, alpha=alpha, seed=seed)
-        few = [np.sort(rng.permutation(rows)[:draws]) for rows in split.train]  # as the others have
+        few = [np.sort(rng.permutation(rows)[:most]) for rows in split.train]
         yield f"Dirichlet, α = {alpha:g}", 1, (images, replace(split, train=few))
 
 
@@ -82,7 +82,7 @@ def main() -> None:
         for name, seed in ((known, seed) for known in SEEDS for seed in SEEDS[known]):
             for clients, groups, made in federations(name, seed):
                 if (name, clients, str(seed)) not in there:
-                    home = Federation(*made, "compact-cnn", SETTINGS[name][1], seed=seed)
+                    home = Federation(*made, "compact-cnn", SETTINGS[name][-1], seed=seed)
                     key = {"data": name, "clients": clients, "groups": groups, "seed": seed}
                     writer.writerows(key | row for row in tested(home))
 
