@@ -32,7 +32,7 @@ lint: $(READY) ## Style, the layers of the package, the form of notebooks (secon
 	'$(BIN)/python' tests/lint_notebooks.py
 
 check: lint ## The fast lane for daily work: lint and quick tests
-	'$(BIN)/python' -m pytest tests -m 'not slow and not nightly' --numprocesses 2
+	'$(BIN)/python' -m pytest tests -m 'not slow and not nightly' --hypothesis-profile quick --numprocesses 2
 
 # The notebooks as they are staged or committed: a reader's changes to a lesson break no test. Without
 # git, as in a downloaded archive, they are those that lie there

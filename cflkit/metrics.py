@@ -36,11 +36,12 @@ def agreement(truth: ArrayLike, found: ArrayLike) -> dict[str, float]:
     """
     from sklearn import metrics  # scikit-learn takes half a second to load
 
+    homogeneity, completeness, _ = metrics.homogeneity_completeness_v_measure(truth, found)
     return {
         "ari": float(metrics.adjusted_rand_score(truth, found)),
         "ami": float(metrics.adjusted_mutual_info_score(truth, found)),
-        "homogeneity": float(metrics.homogeneity_score(truth, found)),
-        "completeness": float(metrics.completeness_score(truth, found)),
+        "homogeneity": float(homogeneity),
+        "completeness": float(completeness),
     }
 
 

@@ -92,6 +92,7 @@ def test_emd_cfl_has_its_authors_scores_clusters_and_models(federate, monkeypatc
         assert labels.tolist() == members.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clusterer", "options"),
     [
@@ -140,6 +141,7 @@ AS_COMPARED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AS_COMPARED)
 def test_baselines_as_compared_have_the_models_of_the_comparisons_code(name, federate):
     theirs = golden("emd_cfl", f"{name}/")

@@ -75,6 +75,7 @@ def fedavg(federate_turned):
     }
 
 
+@pytest.mark.slow
 @each
 @pytest.mark.parametrize("weighting", ["equal", "samples", None])
 def test_with_one_cluster_it_is_fedavg_to_the_bit(name, weighting, federate_turned, fedavg):
@@ -123,6 +124,7 @@ def test_with_the_right_clusters_after_the_first_round_it_is_the_oracle(
     assert table["settled"].all()
 
 
+@pytest.mark.slow
 @each
 @pytest.mark.parametrize("k", [6, 9])
 def test_as_many_clusters_as_clients_or_more(name, k, federate_turned):

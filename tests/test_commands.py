@@ -277,12 +277,14 @@ def test_a_kernel_that_dies_is_said(tmp_path):
         notebooks.execute(notebooks.read_notebook(killed), {}, tmp_path / "out.ipynb")
 
 
+@pytest.mark.slow
 def test_only_what_was_measured_is_guessed(tmp_path):
     ended = notebook(tmp_path, ("import os\nos._exit(7)",))
     with pytest.raises(NotebookError, match=r"^Kernel died \(exit status 7; see "):
         notebooks.execute(notebooks.read_notebook(ended), {}, tmp_path / "out.ipynb")
 
 
+@pytest.mark.slow
 def test_our_own_python_runs_in_a_long_temporary_folder_and_leaves_nothing(tmp_path, monkeypatch):
     """Another environment's kernel has the same name, and the path is too long for sockets."""
     spec, deep = tmp_path / "jupyter" / "kernels" / "python3", tmp_path / ("x" * 100)

@@ -214,6 +214,7 @@ def test_every_method_computes_the_same_on_a_device_that_is_not_the_cpu():
     assert [own for own in answers if own["differences"]] == []
 
 
+@pytest.mark.slow
 @each
 def test_a_method_sees_the_servers_view_alone(name, ran):
     method = ran(name).method
@@ -223,6 +224,7 @@ def test_a_method_sees_the_servers_view_alone(name, ran):
     assert not shown & {"clusters", "data", "partition", "targets", "predict", "inputs"}
 
 
+@pytest.mark.slow
 @each
 def test_lockstep_equals_alone_and_a_neighbour_that_spoils_its_answers_changes_nothing(
     name, federate, ran
@@ -282,6 +284,7 @@ def test_a_method_that_asks_for_a_thing_twice_gets_two_answers(federate):
         run({"twice": Twice(), **others}, federate(), 2)
 
 
+@pytest.mark.slow
 @each
 def test_a_run_goes_on_from_a_checkpoint_to_the_bit(name, federate, ran, tmp_path):
     """With a round, a break, and three more; the run to compare with had its pause later."""
@@ -320,6 +323,7 @@ def test_no_clusters_are_invented_for_a_method_without_them(name, federate, ran)
     assert short.trained == 0
 
 
+@pytest.mark.slow
 @hard
 def test_settled_clusters_stay_and_a_run_until_then_has_the_same_rows(name, federate, ran):
     whole = ran(name).history

@@ -32,6 +32,7 @@ def test_divergence_is_symmetric_zero_on_the_diagonal_and_within_bounds(updates)
     assert gamma.max() <= 2
 
 
+@pytest.mark.slow
 @given(matrices, st.floats(1e-3, 1e3))
 def test_divergence_does_not_depend_on_lengths(updates, factor):
     scaled = updates.astype(np.float64) * factor

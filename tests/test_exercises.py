@@ -47,11 +47,6 @@ EXERCISES = {id: exercise_of(id) for ids in IDS.values() for id in ids}
 SEEDS = (0, 1, versions.HIDDEN_SEED)
 
 
-def slow_for(*lessons):
-    marked = [pytest.param(n, marks=pytest.mark.slow) if n in lessons else n for n in SOURCES]
-    return pytest.mark.parametrize("lesson", marked)
-
-
 def said(exercise, answer, seed=0):
     """What `check` returns, and what it prints."""
     out = io.StringIO()
@@ -88,7 +83,8 @@ def test_each_has_its_number_and_what_its_heading_says():
 
 
 @pytest.mark.slow
-@slow_for("04", "05", "L2", "L3")
+@pytest.mark.slow
+@pytest.mark.parametrize("lesson", SOURCES)
 def test_wrong_answers_are_told(lesson):
     for exercise in of_kind(lesson, Implement, Predict):
         # The experiment of a prediction does not depend on the seed of the check
@@ -313,6 +309,7 @@ def stubborn(models, samples):
         endless(models, samples)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [endless, stubborn, lambda *given: time.sleep(2)])
 def test_a_function_that_never_ends_is_ended(monkeypatch, answer):
     monkeypatch.setattr(cflkit.check, "SECONDS", 0.2)
@@ -408,7 +405,8 @@ def test_an_error_names_its_line_and_a_missing_cell_is_told(tmp_path, monkeypatc
 # --- The notebooks -------------------------------------------------------------------------------
 
 
-@slow_for("L1", "L2", "L3")
+@pytest.mark.slow
+@pytest.mark.parametrize("lesson", SOURCES)
 def test_starters_fail_and_solutions_are_right(lesson):
     """Run a notebook, and each answer twice: as students get it, and solved, with hidden tests."""
     graded = versions.with_grades(SOURCES[lesson])

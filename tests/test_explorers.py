@@ -62,6 +62,7 @@ def same(truth, found):
     return adjusted_rand_score(truth, found) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("round", range(20))
 def test_each_cut_leaves_the_clusters_of_the_package(js, round):
     truth, above = DATA["older_rules"]["truth"], DATA["older_rules"]["briggs"]["rounds"][round]

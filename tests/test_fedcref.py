@@ -676,6 +676,7 @@ def test_who_has_other_than_as_many_clusters_goes_on(clients, dealt):
     assert method.active[0]
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_a_plain_forward_pass(clients, dealt, small, system):
     federation = clients()
     method = begin(federation, dealt)

@@ -219,6 +219,7 @@ def test_weights_and_penalties_do_what_their_formulas_say(
         torch.testing.assert_close(trained[job], expected, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_weights_of_one_are_no_weights_and_the_start_is_the_usual_anchor(federate, engine):
     federation = federate(engine=engine)
@@ -561,6 +562,7 @@ def test_a_stack_counts_what_the_backward_pass_keeps(federate):
     assert bytes_of[0] > 8 * 4 * 10 * (2 * 64 + 2 * 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_bfloat16_is_coarser_and_points_the_same_way(federate, engine):
     exact = federate(engine=engine)
@@ -686,6 +688,7 @@ def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engi
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_autoencoders_learn_to_reconstruct(federate, small, split, engine):
     training = LocalTraining(epochs=10, batch_size=16, optimizer="adam", lr=1e-3)

@@ -366,6 +366,7 @@ SPOILED = [
 SLOW = [pytest.param(*one, marks=pytest.mark.slow) if one[0] != "train" else one for one in SPOILED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, answer", SLOW)
 def test_a_round_goes_on_without_a_node_that_fails(clients, monkeypatch, kind, answer):
     told = []
@@ -448,6 +449,7 @@ def says(said):
     return lambda grid, tmp_path: setattr(grid, "spoil", replaced("hello", said, number=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change, reason",
     [
@@ -504,6 +506,7 @@ def test_a_round_without_any_of_its_clients_ends_the_run(clients):
         nodes.participants(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, answer, name, reason",
     [

@@ -261,6 +261,7 @@ def test_the_command_of_a_record_gives_its_parameters():
         assert lesson.defaults | lesson.check(values)[0] == run.parameters
 
 
+@pytest.mark.slow
 def test_a_number_counts_once_and_only_if_a_run_can_miss_it():
     table = ledger.ledger([record(0), record(1)])
     counts = ledger.counts(table)

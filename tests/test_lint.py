@@ -57,6 +57,7 @@ def longer(cell):
     cell.metadata.tags = []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "fault"),
     [

@@ -335,6 +335,7 @@ def test_a_presence_that_does_not_fit_is_refused(federate, presence, message):
         federate().with_presence(presence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -135,6 +135,7 @@ def test_clients_draw_as_numpys_generator_chooses():
         generator.permutation(drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("clients", [15, 30])
 def test_client_sizes_on_mnist_are_those_of_the_archive(data_root, scenario, clients):

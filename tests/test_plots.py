@@ -153,6 +153,7 @@ def test_frequent_colours_are_stored_exactly():
     plt.close(figure)
 
 
+@pytest.mark.slow
 def test_a_rare_colour_is_not_lost():
     """A small key has few pixels of its colours, among many of the others' edges."""
     figure, axes = plt.subplots(3, 6, figsize=(8, 6))

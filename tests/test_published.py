@@ -216,6 +216,7 @@ def test_table_1_follows_from_the_archived_labels(archive):
         assert computed[where] == archived != read
 
 
+@pytest.mark.slow
 def test_the_first_papers_table_follows_but_for_one_method_in_four_scenarios(archive):
     """The archive lost five clients' names in runs of Briggs' method on CIFAR-10, 30 clients."""
     compared, wrong = golden("I", archive)

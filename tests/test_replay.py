@@ -62,6 +62,7 @@ def test_a_record_comes_out_the_same(made, capsys):
     assert [verdict.outcome for verdict in replay.replay(made, rounds=4)] == [SAME] * 4
 
 
+@pytest.mark.slow
 def test_other_numbers_are_rounding_or_not(made, capsys):
     """Numbers in the last digits are rounding, and another cluster is not."""
     pf1 = made.by_method["FedAvg"]["pf1"].iloc[1]

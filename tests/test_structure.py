@@ -20,6 +20,7 @@ def directions(groups, spread, clients=15, dimensions=400, seed=0):
     return common + centres + spread * rng.standard_normal((clients, dimensions))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [2, 3, 5])
 def test_clear_groups_are_found(groups):
     found = structure.structure_test(cosine_divergence(directions(groups, spread=0.2)))
@@ -57,6 +58,7 @@ def test_the_silhouette_is_that_of_the_best_of_all_cuts():
     assert structure.best_silhouette(2 * gamma) == pytest.approx(best)
 
 
+@pytest.mark.slow
 def test_the_order_of_clients_does_not_matter():
     gamma = cosine_divergence(directions(3, spread=0.9))
     order = np.random.default_rng(1).permutation(len(gamma))

@@ -26,6 +26,7 @@ def directly(matrix, threshold, linkage):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linkage", [None, "weighted", "complete"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_curve_has_the_ari_of_every_threshold(linkage, seed):
