@@ -27,7 +27,7 @@ from cflkit.federation import (
     stacked,
     training,
 )
-from cflkit.federation.clients import Batch, Clients
+from cflkit.federation.clients import Batch, Clients, spare_memory
 from cflkit.federation.federation import TRAIN
 from cflkit.federation.machine import ENGINES, products_on_cuda
 from cflkit.federation.seeds import dropout_seeds, step_keys
@@ -466,6 +466,13 @@ def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
     assert sorted(sizes) == [2, 2, 2]
 
 
+def test_memory_that_torch_keeps_for_later_is_free(monkeypatch):
+    told = {"mem_get_info": (600, 1000), "memory_reserved": 300, "memory_allocated": 100}
+    for name, value in told.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert spare_memory(torch.device("cuda")) == (600 + 200) / 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["compact-cnn", "compact-bn", "ocfl-cnn"])
 def test_cores_share_the_jobs_of_a_stack(federate, monkeypatch, model):
@@ -512,14 +519,14 @@ def test_each_client_computes_on_one_core(federate, monkeypatch, threads):
 
 
 def test_padding_has_no_share_in_a_loss():
-    batches = [[Batch(torch.tensor([3, 1, 2]))], [], [Batch(torch.tensor([5]))]]
+    batches = [[Batch(torch.tensor([3, 1, 2]))], [Batch(torch.tensor([5]))], []]
     schedule = Schedule.of(batches, torch.device("cpu"))
-    assert schedule.index.tolist() == [[[3, 1, 2], [0, 0, 0], [5, 0, 0]]]
-    expected = torch.tensor([[[1 / 3] * 3, [0, 0, 0], [1, 0, 0]]])
+    assert schedule.index.tolist() == [[[3, 1, 2], [5, 0, 0], [0, 0, 0]]]
+    expected = torch.tensor([[[1 / 3] * 3, [1, 0, 0], [0, 0, 0]]])
     torch.testing.assert_close(schedule.shares, expected)
-    assert schedule.sizes == [[3, 0, 1]]
-    assert schedule.groups(0, alike=True) == [[0], [2]]
-    assert schedule.groups(0, alike=False) == [[0, 1, 2]]  # all, as most have a batch
+    assert schedule.sizes == [[3, 1, 0]]
+    assert sorted(schedule.groups(0, alike=True), key=str) == [([0], 3), ([1], 1)]
+    assert schedule.groups(0, alike=False) == [(slice(2), 3)]
 
 
 @pytest.mark.slow

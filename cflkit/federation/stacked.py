@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 
 import torch
 from torch import Tensor, nn
@@ -43,35 +44,28 @@ class Schedule:
     @classmethod
     def of(cls, batches: Sequence[Sequence[Batch]], device: torch.device) -> Schedule:
         """Build the schedule from the batches of each job."""
-        steps = max(map(len, batches), default=0)
-        sizes = [
-            [len(own[step].index) if step < len(own) else 0 for own in batches]
-            for step in range(steps)
-        ]
-        widest = max((size for step in sizes for size in step), default=0)
-        index = torch.zeros(steps, len(batches), widest, dtype=torch.int64)
-        shares = torch.zeros(steps, len(batches), widest)
-        for job, own in enumerate(batches):
-            for step, batch in enumerate(own):
-                size = len(batch.index)
-                index[step, job, :size] = batch.index
-                weights = 1 if batch.weights is None else batch.weights.cpu()
-                shares[step, job, :size] = weights / size
+        nothing = Batch(torch.zeros(0, dtype=torch.int64))
+        steps = list(zip_longest(*batches, fillvalue=nothing))
+        every = [nothing, *chain.from_iterable(steps)]
+        sizes = [[len(batch.index) for batch in step] for step in steps]
+        counts = torch.tensor(sizes, dtype=torch.int64).view(len(steps), len(batches), 1)
+        there = torch.arange(max(len(batch.index) for batch in every)) < counts
+        index, shares = torch.zeros(there.shape, dtype=torch.int64), there / counts.clamp_min(1)
+        index[there] = torch.cat([batch.index for batch in every])
+        if weights := [batch.weights for batch in every if batch.weights is not None]:
+            shares[there] *= torch.cat(weights).cpu()
         return cls(index.to(device), shares.to(device), sizes)
 
-    def groups(self, step: int, alike: bool) -> list[list[int]]:
-        """Return the groups of jobs that compute together in a step.
+    def groups(self, step: int, alike: bool) -> list[tuple[slice | list[int], int]]:
+        """Return the groups of jobs that compute together in a step, each with its largest batch.
 
-        With ``alike``, jobs with batches of the same size form a group. Otherwise there is one
-        group. It has all jobs while at least half of them have a batch, since this saves copies,
-        and then only the jobs that have one.
+        With ``alike``, jobs with batches of the same size form a group. Otherwise, all jobs that
+        have a batch form one. Those are the first, since jobs with fewer batches come later.
         """
-        sizes = self.sizes[step]
-        if alike:
-            present = sorted({size for size in sizes if size}, key=sizes.index)
-            return [[j for j, own in enumerate(sizes) if own == size] for size in present]
-        jobs = [job for job, size in enumerate(sizes) if size]
-        return [jobs if 2 * len(jobs) < len(sizes) else list(range(len(sizes)))]
+        sizes = [size for size in self.sizes[step] if size]
+        if not alike or len(set(sizes)) == 1:
+            return [(slice(len(sizes)), max(sizes))]
+        return [([j for j, own in enumerate(sizes) if own == size], size) for size in set(sizes)]
 
 
 def train_in_stacks(
@@ -87,15 +81,26 @@ def train_in_stacks(
     stacks = [part.tolist() for part in torch.arange(len(jobs)).split(size) if len(part)]
 
     def train_part(network: RowModel, stack: list[int]) -> None:
-        trained[stack] = train_stack(network, jobs.part(stack), clients, round, training)
+        batches = clients.batches_of(jobs.part(stack), round, training)
+        # Jobs that are done early come last, so that those that go on are a slice of the stack
+        longest = sorted(range(len(stack)), key=lambda job: len(batches[job]), reverse=True)
+        stack, batches = [stack[job] for job in longest], [batches[job] for job in longest]
+        trained[stack] = train_stack(network, jobs.part(stack), batches, clients, round, training)
 
     run_in_threads(train_part, stacks, clients.networks)
 
 
 def train_stack(
-    network: RowModel, jobs: Jobs, clients: Clients, round: int, training: LocalTraining
+    network: RowModel,
+    jobs: Jobs,
+    batches: Sequence[Sequence[Batch]],
+    clients: Clients,
+    round: int,
+    training: LocalTraining,
 ) -> Tensor:
     """Train all jobs at once, with one stacked model, one optimiser and one call per step.
+
+    ``batches`` has those of each job; jobs with fewer batches come later.
 
     Returns
     -------
@@ -112,16 +117,22 @@ def train_stack(
     values = {name: stack.clone() for name, stack in start.items()}
     leaves = {name: nn.Parameter(values[name]) for name in names}  # share the memory of `values`
     optimizer = training.build(leaves)
-    schedule = Schedule.of(clients.batches_of(jobs, round, training), clients.device)
+    schedule = Schedule.of(batches, clients.device)
     seeds = dropout_seeds(clients.seed, jobs.client_of.tolist(), round).to(clients.device)
     gradients = gradients_of(network, clients.task, names, autocast(training, clients.device))
+    going, done = len(jobs), []
+
+    def rows(first: int, end: int) -> Tensor:
+        parts = [value[first:end].reshape(end - first, -1) for value in values.values()]
+        return torch.cat(parts, dim=1)
+
     for step, sizes in enumerate(schedule.sizes):
-        done = [job for job, size in enumerate(sizes) if not size]
-        finished = {name: values[name][done] for name in names} if done else {}
+        left = sum(map(bool, sizes))
+        if left < going:  # momentum and weight decay change those that are done further on
+            done.append(rows(left, going))
+            going = left
         # Padding would enter BatchNorm's statistics, so its batches are grouped by their size
-        for group in schedule.groups(step, alike=bool(network.buffer_names)):
-            width = max(sizes[job] for job in group)
-            which = slice(None) if len(group) == len(jobs) else group
+        for which, width in schedule.groups(step, alike=bool(network.buffer_names)):
             inputs, labels = clients.samples(schedule.index[step, which, :width])
             found, moved = gradients(
                 {name: value[which] for name, value in values.items()},
@@ -135,9 +146,7 @@ def train_stack(
         if training.penalty != "none":
             add_penalties({name: values[name] for name in names}, anchor, training, leaves)
         optimizer.step()
-        for name, value in finished.items():
-            values[name][done] = value  # momentum and weight decay must not change finished jobs
-    return torch.cat([stack.reshape(len(jobs), -1) for stack in values.values()], dim=1)
+    return torch.cat([rows(0, going), *reversed(done)])
 
 
 def gradients_of(
@@ -170,7 +179,7 @@ def gradients_of(
 
 def write_gradient(leaf: nn.Parameter, gradient: Tensor, which: slice | list[int]) -> None:
     """Write the gradients of some jobs into ``leaf.grad``, where the optimiser reads them."""
-    if isinstance(which, slice):
+    if len(gradient) == len(leaf):
         leaf.grad = gradient
         return
     leaf.grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
