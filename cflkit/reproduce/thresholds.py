@@ -127,8 +127,9 @@ def table(runs: Sequence[Record]) -> pd.DataFrame:
     """Put the best ARI of one threshold for all seeds beside the mean ARI at the threshold used.
 
     A row has ``scale``, ``data``, ``method`` and ``seeds``; the ``threshold`` used and the ``ARI``
-    there; the ``best`` ARI and the ``range`` of thresholds that have it; and a ``note``. The ARI is
-    a dash where the threshold used belongs to another quantity.
+    there; the ``best`` ARI and the ``range`` of thresholds that have it; and a ``note``. Both ARIs
+    are of the same seeds: those that have what the method compared, if any has. The ARI at the
+    threshold is a dash where this belongs to another quantity.
     """
     rows = []
     for (of, dataset, version, method), own in by_scenario(runs).items():
@@ -138,14 +139,16 @@ def table(runs: Sequence[Record]) -> pd.DataFrame:
             f"{cut.sign} = {cut.used(emd_cfl.Parameters(**own[0].parameters)):g}{cut.unit}"
         )
         borrowed = emd_cfl.PAPERS[0].borrowed.get(method, "")
-        row["ARI"] = "–" if borrowed else f"{fmean(r.summary[method]['ari'] for r in own):.2f}"
-        kept = [curve_of(run, method) for run in own if recorded(run, method)]
+        kept = [run for run in own if recorded(run, method)]
+        aris = [run.summary[method]["ari"] for run in kept or own]
+        row["ARI"] = "–" if borrowed else f"{fmean(aris):.2f}"
         row |= {"best": "–", "range": "–", "note": borrowed}
         if kept:
-            top, low, high = best(mean_curve(kept))
+            top, low, high = best(mean_curve([curve_of(run, method) for run in kept]))
             row |= {"best": f"{top:.2f}", "range": f"{low:.3g} to {high:.3g}{cut.unit}"}
         if len(kept) < len(own):
             told = f"what it compares is recorded for {len(kept)} of {len(own)} seeds"
+            told += ", which alone count here" if kept else ""
             row["note"] = "; ".join(filter(None, (borrowed, told)))
         rows.append(row)
     return pd.DataFrame([*rows, *of_briggs(runs)], columns=COLUMNS)
