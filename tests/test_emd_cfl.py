@@ -286,7 +286,8 @@ def test_train_mode_normalises_by_the_batch(turned, normalised):
     federation = federate(turned, model=normalised)
     model = federation.initial()
     jobs = Jobs(model[None], torch.zeros(1).long(), torch.tensor([0]))
-    [usual], [published] = federation.embed(jobs), federation.embed(jobs, train_mode=True)
+    [usual] = federation.embed(jobs)
+    [published] = federation.ask(lambda own, model: own.embed(model, "train", None, True), jobs)
     assert not torch.allclose(usual, published)
     by_hand = embedded_in_batches(federation, model, 0, "train")
     assert len(by_hand) > 2 * federation.training.batch_size

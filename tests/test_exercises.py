@@ -113,7 +113,7 @@ def test_what_is_no_answer_is_told():
                 assert "Write your prediction first" in said(one.id, answer)[1]
             assert not said(one.id, "something else")[0]
         else:
-            with pytest.raises(ValueError, match="rubric"):
+            with pytest.raises(sources.CourseError, match="rubric"):
                 check(one.id, "because")
 
 
@@ -285,7 +285,7 @@ def test_module_and_function_are_the_same_check():
 
 @pytest.mark.parametrize("id", ["01.99", "55.1", "", "one"])
 def test_an_unknown_exercise_is_told(id):
-    with pytest.raises(ValueError, match="no exercise"):
+    with pytest.raises(sources.CourseError, match="no exercise"):
         check(id, lambda: None)
 
 

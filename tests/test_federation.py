@@ -426,7 +426,7 @@ def test_batch_normalisation_has_an_answer_for_a_batch_of_one(small, monkeypatch
         expected = RowModel(network).row
         torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
         assert not federation.network(row).training
-    embedded = federation.embed(everyone(federation), train_mode=True)
+    embedded = federation.ask(embedded_in_training, everyone(federation))
     network = federation.network(federation.initial())
     last = network.features(small.images[held[0][16:]].float() / 255).flatten(1)
     torch.testing.assert_close(embedded[0][16:], last.detach())
@@ -464,6 +464,11 @@ def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
     sizes = stacks_of(whole, monkeypatch)
     torch.testing.assert_close(whole.train(everyone(whole), 0), expected, rtol=1e-4, atol=2e-5)
     assert sorted(sizes) == [2, 2, 2]
+
+
+def embedded_in_training(client, model):
+    """Embed a client's training samples as EMD-CFL asks for it, see `Client.embed`."""
+    return client.embed(model, "train", train_mode=True)
 
 
 def test_memory_that_torch_keeps_for_later_is_free(monkeypatch):
@@ -662,7 +667,7 @@ def test_all_tensors_are_on_the_device_of_the_federation(federate, monkeypatch, 
     trained = torch.empty(len(jobs), jobs.models.shape[1], device="meta")
     TRAIN[engine](federation.data, jobs, 0, local, trained)
     answers = [*federation.predict(jobs), *federation.losses(jobs), *federation.embed(jobs)]
-    answers += federation.embed(jobs, train_mode=True)
+    answers += federation.ask(embedded_in_training, jobs)
     assert {answer.device.type for answer in answers} == {"meta"}
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 from cflkit._project import PROJECT
 from cflkit.course.exercises import Exercise
+from cflkit.reproduce.parameters import ParameterError
 
 SOURCES = PROJECT / "notebooks" / "src"
 
@@ -35,12 +36,8 @@ CHECK = re.compile(r'\Acheck\("([\dL]\d\.\d+)", (\w+)\)\Z')
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n(.*?)^ *### END SOLUTION\n?", re.S | re.M)
 
 
-class CourseError(ValueError):
+class CourseError(ParameterError):
     """There is no such exercise or course; the message is one line."""
-
-    def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython shows instead of a traceback, which would not help."""
-        return [f"{type(self).__name__}: {self}"]
 
 
 @dataclass(frozen=True)

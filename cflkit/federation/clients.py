@@ -360,21 +360,11 @@ class Client:
         train_mode: bool = False,
     ) -> Tensor:
         """Compute an output of a model on the client's samples."""
-        own = self.clients
-        parts = enumerate(own.parts(self.number, split, most, train_mode))
-        return torch.cat(
-            [
-                own.evaluate(
-                    self.network,
-                    [model],
-                    part,
-                    split,
-                    output,
-                    (self.number, step) if train_mode else None,
-                )[0]
-                for step, part in parts
-            ]
-        )
+        own, found = self.clients, []
+        for step, part in enumerate(own.parts(self.number, split, most, train_mode)):
+            dropout = (self.number, step) if train_mode else None
+            found += own.evaluate(self.network, [model], part, split, output, dropout)
+        return torch.cat(found)
 
     def gradient(self, model: Tensor, samples: int | None = None) -> Tensor:
         """Return the gradient ``[P]`` of a model's mean loss on the first training samples.

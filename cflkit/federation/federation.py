@@ -281,21 +281,15 @@ class Federation:
             return found if told is None else told_of(found, jobs, told, self.training)
 
     def embed(
-        self,
-        jobs: Jobs,
-        split: str = "train",
-        max_samples: int | None = None,
-        train_mode: bool = False,
+        self, jobs: Jobs, split: str = "train", max_samples: int | None = None
     ) -> list[Tensor]:
         """Return what enters the last layer of each job's model; J tensors ``[n, d]``.
 
-        At most ``max_samples`` samples of the client count, the same ones whatever the model. In
-        ``train_mode`` the network computes as in training, batch by batch.
+        At most ``max_samples`` samples of the client count, the same ones whatever the model.
         """
         self._refuse_if_hidden("embeddings")
         with self.precise():
-            embedding = self.data.embedding
-            return evaluate(self.data, jobs, split, embedding, max_samples, train_mode)
+            return evaluate(self.data, jobs, split, self.data.embedding, max_samples)
 
     def predict(self, jobs: Jobs, split: str = "test") -> list[Tensor]:
         """Return class probabilities (or pixels) of each job's model; J tensors ``[n, …]``.

@@ -238,12 +238,7 @@ def train_in_threads(
 
 
 def evaluate(
-    clients: Clients,
-    jobs: Jobs,
-    split: str,
-    output: Output,
-    most: int | None = None,
-    train_mode: bool = False,
+    clients: Clients, jobs: Jobs, split: str, output: Output, most: int | None = None
 ) -> list[Tensor]:
     """Compute an output of each job's model on its client's samples, or on at most this many."""
     clients.check(split)
@@ -252,20 +247,19 @@ def evaluate(
     for job, client in enumerate(jobs.client_of.tolist()):
         meetings.setdefault(0 if split == CENTRAL else client, []).append(job)
     tasks = [
-        (client, present, step, part)
+        (present, part)
         for client, present in meetings.items()
-        for step, part in enumerate(clients.parts(client, split, most, train_mode))
+        for part in clients.parts(client, split, most)
     ]
 
-    def evaluate_part(network: RowModel, task: tuple[int, list[int], int, Tensor]) -> list[Tensor]:
-        client, present, step, part = task
+    def evaluate_part(network: RowModel, task: tuple[list[int], Tensor]) -> list[Tensor]:
+        present, part = task
         rows = [jobs.models[jobs.model_of[job]] for job in present]
-        dropout = (client, step) if train_mode else None
-        return clients.evaluate(network, rows, part, split, output, dropout)
+        return clients.evaluate(network, rows, part, split, output)
 
     collected: list[list[Tensor]] = [[] for _ in range(len(jobs))]
     results = run_in_threads(evaluate_part, tasks, clients.networks)
-    for (_, present, _, _), found in zip(tasks, results, strict=True):
+    for (present, _), found in zip(tasks, results, strict=True):
         for job, part in zip(present, found, strict=True):
             collected[job].append(part)
     return [torch.cat(part) for part in collected]

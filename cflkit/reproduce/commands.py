@@ -454,11 +454,8 @@ def write_course(
     """
     from cflkit.course import versions
 
-    try:
-        for path in versions.write_versions(out, not without_solutions, exercises + more):
-            print(records.display_path(path.resolve()))
-    except versions.CourseError as error:
-        raise ParameterError(str(error)) from error
+    for path in versions.write_versions(out, not without_solutions, exercises + more):
+        print(records.display_path(path.resolve()))
 
 
 @cli.command("readme", epilog=example("readme"))

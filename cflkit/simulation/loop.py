@@ -14,8 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psutil
 import torch
@@ -104,7 +103,8 @@ def run(
     keeper = Keeper(checkpoint, methods, federation, plan, after) if checkpoint else None
     history, start = begin(methods, federation, rounds, measuring, after, keeper)
     running = unfinished(methods, history, until_settled)
-    with Progress(start, rounds, progress) as shown:
+    shown = Progress(start, rounds, progress)
+    with shown.bar:
         for t in range(start, rounds):
             if not running:
                 break
@@ -262,17 +262,6 @@ class Progress:
         if self.lines and start:
             print(f"continues after round {start} of {rounds}", file=sys.stderr, flush=True)
         self.bar = tqdm(total=rounds, initial=start, disable=not shown or lines, unit="round")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.bar.close()
 
     def step(self, t: int, methods: Mapping[str, Method]) -> None:
         """Show that round ``t`` (from 0) is over, with what the methods found."""
