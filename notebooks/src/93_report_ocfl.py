@@ -132,7 +132,8 @@ if ours:
 #
 # The archive has three more data sets. Their networks have BatchNorm, whose batch counters are inside the authors'
 # updates. Their scale of temperature is therefore another one, as
-# [04b](04b_an_autopsy.ipynb#the-first-culprit-a-counter) explains. We have no runs of them.
+# [04b](04b_an_autopsy.ipynb#the-first-culprit-a-counter) explains. We have one small run of
+# them, with the temperature and the clusters of the archive [there](04b_an_autopsy.ipynb#the-papers-own-network).
 #
 # ## The mean temperature
 #
