@@ -61,6 +61,7 @@ known = records.committed()
 past = [record for record in known if ledger.scale(record, "fedcref") == view.scale]
 systems = dict(sorted(reports.by_scenario(past, "fedcref").items()))
 SHORT = {"mnist": "MNIST", "emnist-digits": "EMNIST", "kmnist-test": "KMNIST test"}
+SHORT |= {"fashion-mnist": "Fashion-MNIST"}
 named = {}  # the systems in few words
 for data, clustering, dirtiness, overlap, clients in systems:
     start = f"dirtiness {dirtiness:g}" if clustering == "dirty-uniform" else clustering.upper()
@@ -138,7 +139,7 @@ for name, rows in ends[ends["method"] == "FedCRef"].groupby("name"):
 # %% tags=["nbval-check-output"]
 # The images of each class from which clients draw
 POOL = {"mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]}
-POOL["kmnist-test"] = [800] * 10
+POOL |= {"kmnist-test": [800] * 10, "fashion-mnist": [6000] * 10}
 shares = {}
 without_overlap = {"overlap_fraction": 0.0, "clustering": "dirty-uniform"}
 for record in known:
@@ -148,7 +149,7 @@ for record in known:
         shares[system] = reports.share_given_again(record, POOL[own["dataset"]])
 for (data, clients, images), found in pd.Series(shares).groupby(level=[0, 1, 2]):
     each = ", ".join(f"{share:.0%}" for share in found)
-    print(f"{SHORT[data]:12s} {clients} clients, {images} images per class: {each}")
+    print(f"{SHORT[data]:13s} {clients} clients, {images} images per class: {each}")
 
 # %% [markdown]
 # On KMNIST's test images, FedCRef ends level with the paper from clean local clusters, and lower from dirty ones. With
@@ -435,8 +436,8 @@ for method, measure in (*wanted, ("Perfect associations", "ACC end")):
 # ## And on other images?
 #
 # Fashion-MNIST has ten classes as well, but some of them resemble one another: shirts, pullovers and coats. The next cell has the
-# same system on these images, with the settings of the authors' code: 25 clients, dirtiness 0.3, and no overlap. Seed 0 has the
-# paper's training, and seed 1 that of the runs on MNIST. The command `python -m cflkit grid run fedcref/other-data` makes these runs.
+# same system on these images, with the settings of the authors' code and the paper's training: 25 clients, dirtiness 0.3, no
+# overlap, and seed 0. The command `python -m cflkit grid run fedcref/other-data` makes this run and others.
 
 # %% tags=["nbval-check-output"]
 clothes = [run for run in known if records.has(run, {"dataset": "fashion-mnist", "clients": 25})]
@@ -451,7 +452,11 @@ for run in sorted(clothes, key=lambda run: (run.parameters["seed"], -run.paramet
     print("ACC at the end:", ", ".join(f"{name} {end}" for name, end in ends.items()), "\n")
 
 # %% [markdown]
-# TEXT96
+# **FedCRef fails here.** It begins with an ACC of 0.70 and ends at 0.43. Clients alone end at 0.71, and perfect associations at
+# 0.91. All of them have the same images and the same training, so the associations are at fault. In the first iteration, the
+# ten classes are in two communities, and a third of the associations join two classes. The refinement relies on the models of these
+# communities, and the ACC falls at once. The threshold θ = 0.25 suits the digits of MNIST. Whether another one suits
+# these images was not tested. This is one seed.
 #
 # <a id="deviations-from-the-paper"></a>
 # ## Deviations from the paper
