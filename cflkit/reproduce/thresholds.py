@@ -148,7 +148,6 @@ def table(runs: Sequence[Record]) -> pd.DataFrame:
             row |= {"best": f"{top:.2f}", "range": f"{low:.3g} to {high:.3g}{cut.unit}"}
         if len(kept) < len(own):
             told = f"what it compares is recorded for {len(kept)} of {len(own)} seeds"
-            told += ", which alone count here" if kept else ""
             row["note"] = "; ".join(filter(None, (borrowed, told)))
         rows.append(row)
     return pd.DataFrame([*rows, *of_briggs(runs)], columns=COLUMNS)
