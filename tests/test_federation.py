@@ -530,6 +530,9 @@ def test_padding_has_no_share_in_a_loss():
     expected = torch.tensor([[[1 / 3] * 3, [1, 0, 0], [0, 0, 0]]])
     torch.testing.assert_close(schedule.shares, expected)
     assert schedule.sizes == [[3, 1, 0]]
+    batches[1] = [Batch(torch.tensor([5]), weights=torch.tensor([0.5]))]  # others have none
+    expected[0, 1, 0] = 0.5
+    torch.testing.assert_close(Schedule.of(batches, torch.device("cpu")).shares, expected)
     assert sorted(schedule.groups(0, alike=True), key=str) == [([0], 3), ([1], 1)]
     assert schedule.groups(0, alike=False) == [(slice(2), 3)]
 

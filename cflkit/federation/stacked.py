@@ -52,8 +52,9 @@ class Schedule:
         there = torch.arange(max(len(batch.index) for batch in every)) < counts
         index, shares = torch.zeros(there.shape, dtype=torch.int64), there / counts.clamp_min(1)
         index[there] = torch.cat([batch.index for batch in every])
-        if weights := [batch.weights for batch in every if batch.weights is not None]:
-            shares[there] *= torch.cat(weights).cpu()
+        if any(batch.weights is not None for batch in every):
+            weights = [torch.ones(len(b.index)) if b.weights is None else b.weights for b in every]
+            shares[there] *= torch.cat([own.cpu() for own in weights])
         return cls(index.to(device), shares.to(device), sizes)
 
     def groups(self, step: int, alike: bool) -> list[tuple[slice | list[int], int]]:

@@ -604,9 +604,9 @@ for name in (name for name in blood.summary if not name.endswith(records.AS_PUBL
 # %% [markdown]
 # **In this run** (one seed) buffers make the temperature more than four thousand times smaller, about as small as in the archive. It rises in round
 # 2 both ways, as in the archive. And here buffers do not spoil the clusters: k-means and HDBSCAN find the true groups both ways. Affinity propagation
-# does so only with the parameters and the right sign; *as published* has the wrong sign as well, and then its mean over 50 rounds is the
-# printed 0.23. So for blood cells, the counters explain the scale of the temperature, and why Sattler's method never splits. What is wrong with
-# affinity propagation is its [sign](#the-second-culprit-two-wrong-signs).
+# does so with the parameters and the right sign. *As published* it has the buffers and the wrong sign, and then its mean over 50 rounds is the
+# printed 0.23. This run cannot tell which of the two spoils it. On MNIST, where the network has no buffers, the wrong
+# [sign](#the-second-culprit-two-wrong-signs) alone does.
 #
 # ## The other threshold: Briggs' cut
 #

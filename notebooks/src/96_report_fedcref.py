@@ -453,9 +453,9 @@ for run in sorted(clothes, key=lambda run: (run.parameters["seed"], -run.paramet
 
 # %% [markdown]
 # **FedCRef fails here.** It begins with an ACC of 0.70 and ends at 0.43. Clients alone end at 0.71, and perfect associations at
-# 0.91. All of them have the same images and the same training, so the associations are at fault. In the first iteration, the
+# 0.91. These have the same images and the same training, so the associations are at fault. In the first iteration, the
 # ten classes are in two communities, and a third of the associations join two classes. The refinement relies on the models of these
-# communities, and the ACC falls at once. The threshold θ = 0.25 suits the digits of MNIST. Whether another one suits
+# communities, and the ACC falls at once. The threshold θ = 0.25 is that of the authors' code. Whether another one suits
 # these images was not tested. This is one seed.
 #
 # <a id="deviations-from-the-paper"></a>
