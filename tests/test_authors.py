@@ -71,6 +71,7 @@ def steps(method, federation, rounds, start=FIRST[0]):
 COMPARISON = {"epochs": 40, "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-6}
 
 
+@pytest.mark.slow
 def test_emd_cfl_has_its_authors_scores_clusters_and_models(federate, monkeypatch):
     """The random matrices are those that the authors' run has drawn."""
     theirs = golden("emd_cfl", "emd-cfl/")

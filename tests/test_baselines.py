@@ -110,6 +110,7 @@ def test_options_reach_the_clients(name, options, federate_turned):
     assert request.options == options
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [("pacfl", {}), ("fedclust", {}), ("flexcfl", {"mixing": 0.0, "weighting": "samples"})],
@@ -135,6 +136,7 @@ def test_as_many_clusters_as_clients_or_more(name, k, federate_turned):
         assert sorted(method.labels.tolist()) == list(range(6))
 
 
+@pytest.mark.slow
 def test_flexcfls_authors_weight_clients_by_samples_after_the_cold_start(federate_turned):
     ends = {}
     for weighting in ("authors", "equal", "samples"):
@@ -526,6 +528,7 @@ def test_fesem_as_published_keeps_one_cluster_of_very_unequal_clients(turned):
 # --- CFL-GP --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("period", [1, 2])
 def test_a_profile_is_the_mean_of_the_gradients_at_each_model(period, federate_turned):
     """Two models and five reports: three on the first and two on the second."""
@@ -543,6 +546,7 @@ def test_a_profile_is_the_mean_of_the_gradients_at_each_model(period, federate_t
         torch.testing.assert_close(method.profile[:, number], expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("period", "weights"),
     [(1, [1, 1 / 2, 1 / 2, 1 / 3]), (3, [1, 0, 0, 1, 0, 0, 1 / 2, 0, 0, 1 / 2, 0, 0, 1 / 3])],
@@ -580,6 +584,7 @@ def test_a_profile_holds_buffers_only_of_updates_and_if_it_is_told_to(
     assert method.profile.shape == (6, 3, width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stops", [4, 5, 6])
 def test_cfl_gp_reports_every_period_until_it_stops(stops, federate_turned):
     _, table = run("cfl-gp", federate_turned(), rounds=7, k=2, period=3, stops=stops)
@@ -633,6 +638,7 @@ def test_stocfls_common_model_is_fedavg_and_so_are_its_clusters_if_all_merge(fed
     assert gaps[1] < gaps[0] / 2
 
 
+@pytest.mark.slow
 def test_stocfl_finds_the_groups_three_participants_at_a_time(federate_turned):
     """Directions are those from the first model, whenever a client comes; who never came waits."""
     federation = federate_turned(clients_per_round=3)

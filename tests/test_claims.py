@@ -214,6 +214,7 @@ def perturb(monkeypatch):
     return lambda seed, engine=None: exec(perturbation.first_cell(engine, seed))
 
 
+@pytest.mark.slow
 def test_a_perturbation_is_of_the_last_bit_and_the_same_each_time(federate, perturb):
     training = LocalTraining(epochs=1, batch_size=16, lr=0.1)
     plain = trained(federate(training=training))

@@ -47,6 +47,7 @@ def refuse(capsys, *arguments):
 ODD = ("0x10", "0o17", "0b11", "1_0", "1:30")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -271,6 +272,7 @@ def test_explained_models_are_those_of_the_ocfl_runs(scale, files):
 # --- Kernels and processes -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_kernel_that_dies_is_said(tmp_path):
     killed = notebook(tmp_path, ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",))
     with pytest.raises(NotebookError, match=r"^Kernel died \(too little memory\?"):
@@ -313,6 +315,7 @@ def test_folders_of_killed_processes_are_removed_and_those_of_living_kernels_are
         assert [*Path(short).iterdir()] == []
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_is_said_and_a_kernel_leaves_none_of_its_own_files(tmp_path):
     source = "from ipykernel import connect\nprint(connect.get_connection_info())\n"
     failing = notebooks.read_notebook(notebook(tmp_path, (f"{source}raise ValueError('not so')",)))
@@ -673,6 +676,7 @@ def test_values_are_those_of_yaml_1_2(text, meant):
     assert (value, type(value)) == (meant, type(meant))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["{a: 1, a: 2}", "[1", "2024-02-30", "[" * 5000, "!!python/x y"])
 def test_what_yaml_does_not_allow_is_refused(text):
     with pytest.raises(ParameterError, match="is not YAML"):

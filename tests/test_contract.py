@@ -310,6 +310,7 @@ def mean_models(method):
     return mixture @ models
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOFT)
 def test_no_clusters_are_invented_for_a_method_without_them(name, federate, ran):
     method, history = ran(name).method, ran(name).history
@@ -409,6 +410,7 @@ def test_one_client_alone_trains_as_in_one_place(name, turned, federate):
     torch.testing.assert_close(mean_models(method), theta, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @averaging
 def test_both_engines_give_the_same_models(name, federate, ran):
     federation = federate(name, engine="stacked")
@@ -475,6 +477,7 @@ def of_two_groups(parted, epochs=3, **options):
     return Federation(*parted, "linear", training, device="cpu", **options)
 
 
+@pytest.mark.slow
 def test_ifca_finds_the_groups_and_with_one_model_is_fedavg(parted):
     federation = of_two_groups(parted)
     method = make("ifca", k=2)
@@ -502,6 +505,7 @@ def test_pacfl_clusters_by_the_data_before_anything_trains(parted):
     assert first - second == 6 * 5 * 3 * 64 * 8  # three directions per class, of 64 pixels each
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["threads", "stacked"])
 def test_a_mixture_predicts_and_no_agreement_is_invented(parted, engine):
     federation = of_two_groups(parted, engine=engine)

@@ -40,6 +40,7 @@ def test_distances_are_those_of_two_nested_loops(federate_turned):
     assert "last_layer_within" not in second
 
 
+@pytest.mark.slow
 def test_distances_need_models_that_started_together(federate_turned):
     federation = federate_turned(**NETWORK, clients_per_round=3)
     line_up = {"EMD-CFL": MeasuredEMDCFL(epsilon=0.08)}

@@ -15,6 +15,7 @@ shapes = st.tuples(st.integers(1, 8), st.integers(1, 40))
 matrices = shapes.flatmap(lambda shape: arrays(np.float32, shape, elements=values))
 
 
+@pytest.mark.slow
 @given(matrices)
 def test_cosine_divergence_is_that_of_numpy_in_float64(updates):
     exact = updates.astype(np.float64)

@@ -50,6 +50,7 @@ points = st.tuples(st.integers(1, 8), st.just(3)).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(points, points)
 def test_distance_is_symmetric_bounded_and_zero_to_itself(a, b):
     distance = earth_movers_distance(a, b)

@@ -102,6 +102,7 @@ def test_wrong_answers_are_told(lesson):
             assert exercise.hint(wrong, np.random.default_rng(0)), exercise.id
 
 
+@pytest.mark.slow
 def test_what_is_no_answer_is_told():
     for one in EXERCISES.values():
         if isinstance(one, Implement):
@@ -368,6 +369,7 @@ def test_same_groups_ignores_the_numbers_of_clusters():
 # --- The sources ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cells_are_read_as_jupytext_reads_them():
     for path in SOURCES.values():
         cells = jupytext.read(path).cells
@@ -376,6 +378,7 @@ def test_cells_are_read_as_jupytext_reads_them():
         ]
 
 
+@pytest.mark.slow
 def test_only_the_cells_that_an_exercise_needs_are_executed():
     code = ["import math", "def f(x):\n    return math.sqrt(x)", "heavy = f(2)", "y = 1"]
     code += ["y = [f(k) for k in range(3)]", "print(y)"]
@@ -482,6 +485,7 @@ def test_a_lab_has_a_symptom_a_place_for_the_diagnosis_and_a_folded_reveal():
 # --- A course ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_course_has_solutions_only_where_asked_and_links_only_to_the_internet(tmp_path, capsys):
     assert main(["course", str(tmp_path / "all")]) == 0
     assert main(["course", str(tmp_path / "public"), "--without-solutions"]) == 0
@@ -531,6 +535,7 @@ def test_a_course_of_some_exercises_has_these_and_what_they_need(tmp_path, capsy
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.slow
 def test_some_exercises_define_all_names_that_they_use():
     for lesson, source in SOURCES.items():
         for id in IDS[lesson]:
@@ -540,6 +545,7 @@ def test_some_exercises_define_all_names_that_they_use():
             assert used <= {*dir(builtins)}, (id, used)
 
 
+@pytest.mark.slow
 def test_a_check_ends_well_before_nbgrader_ends_a_cell(tmp_path):
     """The limit counts twice per cell, and the usual one of nbgrader is 30 seconds."""
     versions.write_versions(tmp_path)

@@ -99,6 +99,7 @@ def test_sattlers_first_split_is_the_first_round_that_meets_both_conditions(js):
         assert all(set(halves) == {"0", "1"} and len(halves) == 20 for halves in rate["halves"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", ["poisoned", "quarter-turn", "four"])
 def test_each_epsilon_joins_the_clients_of_the_package(js, scene):
     truth = DATA["emd_cfl"]["scenes"][scene]["truth"]

@@ -764,6 +764,7 @@ def test_where_all_rest_an_iteration_only_associates(clients, dealt):
     assert method.iteration == 2
 
 
+@pytest.mark.slow
 def test_a_community_is_averaged_by_the_sizes_of_its_clusters(clients, dealt):
     federation = clients()
     method = begin(federation, dealt, rounds=1)
@@ -789,6 +790,7 @@ def test_a_community_is_averaged_by_the_sizes_of_its_clusters(clients, dealt):
     torch.testing.assert_close(method.models[0], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_each_training_has_its_own_batches_and_each_iteration_new_networks(clients, dealt):
     brief = replace(QUICK, epochs=1)
     federation = clients()

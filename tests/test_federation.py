@@ -80,6 +80,7 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("training", [SGD, MOMENTUM, ADAM], ids=["sgd", "momentum", "adam"])
 def test_each_client_trains_as_a_plain_loop_would(float64, federate, small, engine, training):
@@ -432,6 +433,7 @@ def test_batch_normalisation_has_an_answer_for_a_batch_of_one(small, monkeypatch
     torch.testing.assert_close(embedded[0][16:], last.detach())
 
 
+@pytest.mark.slow
 def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
     """Momentum must not change a stacked model after its client's last batch."""
     federation = federate(training=MOMENTUM, engine="stacked")
@@ -456,6 +458,7 @@ def stacks_of(federation, monkeypatch):
     return sizes
 
 
+@pytest.mark.slow
 def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
     whole = federate(engine="stacked")
     expected = whole.train(everyone(whole), 0)
@@ -726,6 +729,7 @@ def test_both_ways_train_the_same_autoencoders(federate):
     torch.testing.assert_close(one.train(jobs, 0), other.train(jobs, 0), rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_another_training_and_other_initial_models(federate):
     federation = federate(training=SGD)
     jobs = everyone(federation)
@@ -781,6 +785,7 @@ def test_averaging_identical_clients_equals_training_one(small, split):
     torch.testing.assert_close(trained.mean(dim=0), trained[0])
 
 
+@pytest.mark.slow
 def test_predict_losses_and_embed_agree_with_the_network(federate, small, split):
     federation = federate("ocfl-cnn")
     jobs = everyone(federation)
@@ -850,6 +855,7 @@ def test_local_training_is_checked(options, message):
         LocalTraining(**options)
 
 
+@pytest.mark.slow
 def test_bfloat16_that_is_only_emulated_is_said_before_anything_trains(federate, monkeypatch):
     """The federation is built despite the warning."""
     monkeypatch.setattr(machine, "multiplies_bfloat16", lambda: False)

@@ -174,6 +174,7 @@ def test_a_part_of_the_clients_is_the_same_part_as_in_the_simulation(clients):
     assert same(one["ifca"], other["ifca"])
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint_with_other_nodes(clients, tmp_path, monkeypatch):
     # These rounds are so short that a checkpoint would not be written after each of them
     monkeypatch.setattr(checkpoints, "SHARE", np.inf)
@@ -201,6 +202,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_other_nodes(clients, tmp_path, m
 # --- What crosses the wire ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_no_message_has_samples_or_labels(clients):
     """What nodes send has the declared shapes; images and labels lie in no array and no text."""
     _, folder = clients
@@ -382,6 +384,7 @@ def test_a_round_goes_on_without_a_node_that_fails(clients, monkeypatch, kind, a
     assert 2 in nodes.nodes.of
 
 
+@pytest.mark.slow
 def test_a_round_that_nobody_evaluates_has_no_scores(clients):
     _, _, table, _ = run_with(clients, replaced("scores", SILENCE, range(CLIENTS)), k=2)
     assert table["accuracy"].isna().tolist() == [False, True, False]
@@ -535,6 +538,7 @@ def test_training_that_diverges_everywhere_is_an_error_as_in_the_simulation(clie
         run(made("fedavg"), remote(clients[1], setting=setting), 2)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_finite_costs_the_methods_that_asked_for_it(clients):
     grid = Grid(clients[1])
 
@@ -618,6 +622,7 @@ class Output:
         return grid
 
 
+@pytest.mark.slow
 def test_the_server_app_writes_its_results_or_why_it_failed(clients, tmp_path):
     output, fedavg = Output(tmp_path), "{A: {method: fedavg}}"
     grid = output.grid(clients[1])
@@ -851,6 +856,7 @@ def test_a_resident_process_outlives_errors_and_peers_that_hang_up(clients):
             process.communicate()
 
 
+@pytest.mark.slow
 def test_the_client_app_does_not_wait_for_torch():
     """Flower starts a process per message."""
     command = "import sys, cflkit.flower.client_app; sys.exit('torch' in sys.modules)"

@@ -82,6 +82,7 @@ def place_record(run):
     (records.results() / run / "record.json").write_text("{}")
 
 
+@pytest.mark.slow
 def test_the_grid_of_table_1_holds_every_scenario_at_both_scales():
     jobs = grid.jobs_of(TABLE)
     assert len(jobs) == 3 * (40 + 16)
@@ -104,6 +105,7 @@ def test_the_grid_of_table_1_holds_every_scenario_at_both_scales():
         assert records.run_id(run) == job.run, "the command writes the record that is named"
 
 
+@pytest.mark.slow
 def test_every_run_of_a_table_can_be_committed(repository):
     """Git ignores the records of the lessons' digits, and no others."""
     runs = {job.run for table in grid.tables() for job in grid.jobs_of(table)}

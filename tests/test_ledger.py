@@ -135,6 +135,7 @@ def test_only_the_distance_to_print_counts(ours, value, shift):
     assert there in {rule.status(value, ours, margin) for margin in (wide, slim)}
 
 
+@pytest.mark.slow
 def test_a_run_at_the_papers_scale_meets_its_cells():
     table = ledger.ledger([record(0, fired=3), record(1, fired=2)])
     found = cell(table, "OCFL-HDB", "RAND")
@@ -154,6 +155,7 @@ def test_a_run_at_the_papers_scale_meets_its_cells():
     assert table["status"].isin(ledger.ANSWERS).sum() == 6 * (3 + 3 + 1)
 
 
+@pytest.mark.slow
 def test_of_runs_of_one_seed_the_newest_with_most_rounds_of_the_method_counts():
     """Another seed of the partition is another seed."""
     old, new, short, other = record(0, 3), record(0, 5), record(0, 2), record(0, 3)
@@ -169,6 +171,7 @@ def test_of_runs_of_one_seed_the_newest_with_most_rounds_of_the_method_counts():
     assert cell(ledger.ledger([old, other]), "OCFL-HDB", "RAND")["seeds"] == 2
 
 
+@pytest.mark.slow
 def test_where_a_run_has_a_method_as_published_runs_without_it_do_not_count():
     runs = [record(0), record(1)]
     with_rows(runs[1], runs[1].rounds[~runs[1].rounds["method"].str.endswith("as published")])
@@ -179,6 +182,7 @@ def test_where_a_run_has_a_method_as_published_runs_without_it_do_not_count():
     assert cell(table, "OCFL-HDB", "clustering round")["status"] == "reproduced"
 
 
+@pytest.mark.slow
 def test_runs_of_one_seed_with_other_methods_complete_each_other():
     """A run of some methods, until their clusters are final, and a whole run of the others."""
     early, late = record(0, only=["OCFL-HDB"], until="clusters"), record(0)
@@ -193,6 +197,7 @@ def test_runs_of_one_seed_with_other_methods_complete_each_other():
             assert (one["ours"], one["seeds"]) == (other["ours"], other["seeds"])
 
 
+@pytest.mark.slow
 def test_a_reduced_run_is_kept_apart():
     table = ledger.ledger([record(scale="reduced")])
     assert not table["status"].isin(ledger.ANSWERS).any()
@@ -227,6 +232,7 @@ def test_an_experiment_of_ones_own_is_no_tables(changes):
     assert ledger.scale(record(scale="reduced", **changes), "ocfl") is None
 
 
+@pytest.mark.slow
 def test_a_dash_is_reproduced_by_one_cluster_from_first_to_last():
     split, whole, again = record(0), record(1, fired=99), record(2, fired=99)
     for runs, expected in (([whole, again], "reproduced"), ([split, whole], "inconclusive")):
@@ -287,6 +293,7 @@ def test_a_number_counts_once_and_only_if_a_run_can_miss_it():
     assert not apart["equal seeds"].any()
 
 
+@pytest.mark.slow
 def test_measures_that_are_equal_by_construction_count_once():
     """RAND, AMI and COM of true groups follow from the round; what is printed decides, too."""
     table = ledger.ledger([record(0), record(1)])
@@ -306,6 +313,7 @@ def test_equal_seeds_have_no_interval_in_lists():
     assert apart == "0.50 ± 0.10 [0.50, 0.50] n=3 close"
 
 
+@pytest.mark.slow
 def test_the_placebo_compares_with_the_other_scenarios_of_a_table():
     """Of two scenarios, one has its clusters in round 3 and the other in round 31."""
     there = read_yaml(grid.PARAMS / "ocfl/paper/mnist_15_overlapping_balanced.yaml")
@@ -327,6 +335,7 @@ def test_the_committed_ledger_is_what_the_kit_writes(repository, tmp_path):
     assert ledger.write(table, tmp_path / "ledger.csv").read_text() == ledger.LEDGER.read_text()
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(records, "find", lambda: [record(0), record(1)])
     path, notes = tmp_path / "ledger.csv", tmp_path / "notes.md"
@@ -364,6 +373,7 @@ def emd_record(accuracy, version="four", scale="reduced", **changes):
     return made("emd-cfl", scale, f"mnist_{version}", rows, weight_decay=1e-6, **changes)
 
 
+@pytest.mark.slow
 def test_emd_cfl_is_compared_after_the_last_round_in_per_cent():
     table = ledger.ledger([emd_record(0.986), emd_record(0.989, seed=1)])
 
@@ -384,6 +394,7 @@ def test_emd_cfl_is_compared_after_the_last_round_in_per_cent():
     assert other["reduced_status"] == "not run"
 
 
+@pytest.mark.slow
 def test_one_cluster_is_a_result_where_it_is_the_truth():
     table = ledger.ledger([emd_record(0.985, version="base", seed=seed) for seed in (0, 1)])
     place = {"table": "10", "version": "base", "dataset": "mnist"}
@@ -391,6 +402,7 @@ def test_one_cluster_is_a_result_where_it_is_the_truth():
     assert found["reduced_status"] == "agrees (reduced)"
 
 
+@pytest.mark.slow
 def test_participants_part_the_scenarios():
     table = ledger.ledger([emd_record(0.98, scale="paper", participants=20)])
     table = table[table["paper"].eq("emd-cfl") & table["dataset"].eq("mnist")]
@@ -405,6 +417,7 @@ def test_participants_part_the_scenarios():
     assert ledger.scale(emd_record(0.98, participants=10), "emd-cfl") is None
 
 
+@pytest.mark.slow
 def test_distances_between_parameters_are_those_of_the_first_round():
     first = {"linear_layers_within": 3.0, "linear_layers_overall": 4.6}
     rows = [{"method": "EMD-CFL", "round": 1, "ari": 1.0} | first]
@@ -428,6 +441,7 @@ def test_a_dash_that_says_nothing_is_no_cell():
 # --- Explanations --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_explanations_are_means_over_clusters_of_gradcams_scores():
     """OCFL-AFF as published has half of the others' score."""
     rows = [
@@ -493,6 +507,7 @@ def fedcref_record(accuracy, communities, scale="paper", dataset="emnist-digits"
     return made("fedcref", scale, dataset, rows, **{"dirtiness": 0.3} | changes)
 
 
+@pytest.mark.slow
 def test_fedcref_is_compared_at_the_start_and_after_the_last_iteration():
     table = ledger.ledger([fedcref_record(0.880, 10), fedcref_record(0.878, 10, seed=1)])
     run = table[table["status"].isin(ledger.ANSWERS)]
@@ -509,6 +524,7 @@ def test_fedcref_is_compared_at_the_start_and_after_the_last_iteration():
     assert status["FedCRef", "ACC end"] == status["FedCRef", "communities"] == "reproduced"
 
 
+@pytest.mark.slow
 def test_the_centralised_clustering_is_compared_in_its_one_row():
     runs = [fedcref_record(0.9, 11, clustering="dec", dirtiness=0.0, seed=seed) for seed in (0, 1)]
     for run in runs:
@@ -518,6 +534,7 @@ def test_the_centralised_clustering_is_compared_in_its_one_row():
     assert set(cells["status"]) == {"reproduced"}
 
 
+@pytest.mark.slow
 def test_runs_on_other_images_or_of_ones_own_are_in_no_table():
     others = [fedcref_record(0.87, 9, "reduced", "mnist"), record(scale="reduced", draws=100)]
     table = ledger.ledger(others)
@@ -531,6 +548,7 @@ def tutorial_record(accuracy, seed=42, **changes):
     return made("tutorial-022", "paper", "m30", rows, **{"seed": seed, "repeats": 1} | changes)
 
 
+@pytest.mark.slow
 def test_numbers_that_no_code_produces_are_shown_beside_ours_and_compared_with_nothing():
     table = ledger.ledger([tutorial_record(0.82), tutorial_record(0.82, seed=0)])
     own = table[table["paper"] == "tutorial-022"].set_index(["method", "measure"])

@@ -108,6 +108,7 @@ def test_updates_are_converted_in_parts_that_change_nothing(monkeypatch, chunk):
     assert max(converted) <= max(chunk, 7)
 
 
+@pytest.mark.slow
 def test_a_sample_of_everybody_changes_nothing(federate):
     federation = federate()
     lines = {
@@ -357,6 +358,7 @@ def test_a_group_that_comes_late_is_served(small, name, options):
         assert not torch.equal(predicting, federation.initial()), "it has learned"
 
 
+@pytest.mark.slow
 def test_emd_cfl_measures_a_pair_when_both_clients_answer(small):
     """Clients 0 and 1 are first there together in round 3; nobody is asked while absent."""
     presence = rows({0, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, range(6))

@@ -126,6 +126,7 @@ def test_servers_have_a_learning_rate_with_which_they_learn(federate, server, ra
     assert accuracy.iloc[-1] > accuracy.iloc[0]
 
 
+@pytest.mark.slow
 def test_server_learning_rate_scales_the_step(federate):
     federation = federate()
     start = federation.initial()
@@ -147,6 +148,7 @@ def test_local_clients_keep_their_own_models(federate):
     assert method.broadcast(1).model_of.tolist() == list(range(6))
 
 
+@pytest.mark.slow
 def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
     """Check lines 20 to 28 of Algorithm 1 in the round in which the trigger fires."""
     federation = federate()
@@ -176,6 +178,7 @@ def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
     assert method.scalars == {}
 
 
+@pytest.mark.slow
 def test_buffers_enter_update_vectors_when_asked(federate, normalised):
     """As in the authors' code, BatchNorm's counters dominate, and clients look similar."""
     federation = federate(normalised, LocalTraining(epochs=2, batch_size=4, lr=1e-3))
@@ -283,6 +286,7 @@ def test_the_truth_must_fit_the_clients(federate):
         method.setup(federation.server, federation.initial())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["oracle", "fedavg"])
 @pytest.mark.parametrize("weighting", ["equal", "samples"])
 @pytest.mark.parametrize("participants", [3, 6])

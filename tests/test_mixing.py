@@ -94,6 +94,7 @@ def test_a_mixture_of_components_counts_all_models_of_a_client(federation):
         assert matrix.min() > -1e-3
 
 
+@pytest.mark.slow
 def test_a_watched_method_does_what_the_bare_one_does(federation):
     def line_up():
         names = {"fedavg": {}, "ifca": {"k": 2}, "emd-cfl": {"epsilon": 0.05}, "scaffold": {}}

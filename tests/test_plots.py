@@ -135,6 +135,7 @@ def test_thresholds_without_any_run_draws_empty_axes():
     plt.close(axes.figure)
 
 
+@pytest.mark.slow
 def test_frequent_colours_are_stored_exactly():
     """Among them pale bands, which a palette chosen by coverage would recolour."""
     plots.style()

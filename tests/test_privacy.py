@@ -82,6 +82,7 @@ def test_what_clients_send_has_the_bound_and_the_noise(federate, engine):
     assert noise.numel() == usual.clients * usual.parameters
 
 
+@pytest.mark.slow
 def test_models_that_stay_at_their_clients_have_no_noise(federate):
     """FedAvg begins with the same trainings, but its clients report them."""
 
@@ -99,6 +100,7 @@ def test_models_that_stay_at_their_clients_have_no_noise(federate):
     assert history.trained == history.requested, "what is reported and what is kept differ"
 
 
+@pytest.mark.slow
 def test_a_large_bound_without_noise_changes_only_the_rounding(federate):
     plain, private = (
         {"OCFL": methods.make("ocfl", clusterer="kmeans", options={"n_clusters": 3})}

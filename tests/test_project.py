@@ -163,6 +163,7 @@ def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(
         assert f"| ocfl | {method} | {' | '.join(map(str, numbers))} |" in text
 
 
+@pytest.mark.slow
 def test_runs_without_clusters_are_not_in_the_table_of_true_groups():
     """Soft methods have no clusters, and methods that diverged have no measures."""
     record = next(r for r in records.committed() if r.parameters.get("until") == "clusters")

@@ -146,6 +146,7 @@ def test_the_clusters_scores_are_the_archived_ones(archived):
     assert (both["deletion"] - both["del_mean"]).abs().max() <= 5e-7
 
 
+@pytest.mark.slow
 def test_scores_of_runs_are_means_over_clusters():
     """The protocol is the one that also computes numbers from our own records."""
     clusters = pd.read_csv(records.PUBLISHED / "ocfl-explanations_per-cluster.csv")
@@ -266,6 +267,7 @@ def measures_of(sizes, labels):
     return metrics.agreement(np.repeat(np.arange(len(sizes)), sizes), labels.split("|"))
 
 
+@pytest.mark.slow
 def test_the_corrected_table_follows_from_the_archive(archive):
     """`data/published` has the values of the measures as named, from the archived labels."""
     table = pd.read_csv(records.PUBLISHED / "ocfl-extended_corrected-table-1.csv")
@@ -280,6 +282,7 @@ def test_the_corrected_table_follows_from_the_archive(archive):
             assert means == pytest.approx({name: row[name] for name in MEASURES}, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_figure_2_is_the_archives(archived):
     """PF1, and GF1, which is one round stale; two means of another analysis are typed in."""
     runs = dict(list(archived("ocfl_rounds.csv").groupby([*ocfl.SCENARIO, "method"])))

@@ -58,6 +58,7 @@ def test_the_perceptron_is_that_of_the_tutorial():
     assert shapes == [(64, 32), (64,), (10, 64), (10,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signature", ["gradient", "model"])
 @pytest.mark.parametrize(
     "how",
@@ -83,6 +84,7 @@ def test_a_gradient_leaves_batchnorms_statistics_as_they_are(federate_turned, no
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [None, 16])
 def test_a_gradient_is_that_of_the_mean_loss(federate, bumps, samples):
     federation = federate()
@@ -128,6 +130,7 @@ def test_a_gradient_has_the_precision_of_the_federation(federate):
     torch.testing.assert_close(*found, atol=1e-2, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_a_loss_is_the_mean_of_all_training_samples(federate):
     federation = federate()
     fedavg = methods.make("fedavg")
@@ -139,6 +142,7 @@ def test_a_loss_is_the_mean_of_all_training_samples(federate):
     torch.testing.assert_close(method.signatures.flatten(), expected)
 
 
+@pytest.mark.slow
 def test_a_client_sends_its_model_once_and_of_its_losses_the_mean(federate):
     federation = federate()
     size = federation.initial().nbytes
@@ -166,6 +170,7 @@ def test_before_the_clustering_it_is_fedavg(federate_turned):
     assert torch.equal(run(federation, WARM_UP).models, fedavg.models)
 
 
+@pytest.mark.slow
 def test_with_all_clients_and_the_true_groups_each_cluster_goes_on_from_the_shared_model(
     federate, bumps
 ):
@@ -181,6 +186,7 @@ def test_with_all_clients_and_the_true_groups_each_cluster_goes_on_from_the_shar
         torch.testing.assert_close(method.models[cluster], mean, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_restart_forgets_the_warm_up_and_clusters_start_differently(federate):
     federation = federate()
     warm, anew = (run(federation, WARM_UP + 1, restart=restart) for restart in (False, True))
@@ -190,6 +196,7 @@ def test_a_restart_forgets_the_warm_up_and_clusters_start_differently(federate):
     assert torch.equal(anew.models, run(federation, WARM_UP + 1, restart=True).models)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fraction", "count"), [(0.3, 1), (0.6, 1), (0.7, 2), (1.0, 3)])
 def test_a_share_of_each_cluster_trains(federate, bumps, fraction, count):
     method = run(federate(), fraction=fraction)
@@ -200,6 +207,7 @@ def test_a_share_of_each_cluster_trains(federate, bumps, fraction, count):
     assert len(method.broadcast(WARM_UP - 1).client_of) == 9
 
 
+@pytest.mark.slow
 def test_more_clusters_than_clients_leave_each_client_alone(federate):
     assert run(federate(), k=20).labels.tolist() == list(range(9))
     assert run(federate(), k=20, clustering="k-means").labels.tolist() == list(range(9))

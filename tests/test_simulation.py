@@ -52,6 +52,7 @@ def test_lockstep_equals_running_each_method_alone(federate):
         assert rows.to_csv() == alone.reset_index(drop=True).to_csv()
 
 
+@pytest.mark.slow
 def test_shared_trainings_are_run_once(federate):
     history = run(line_up(), federate(), rounds=1)
     # In the first round, all methods start from the same model
@@ -106,6 +107,7 @@ def test_a_killed_run_goes_on_to_the_same_history(federate, tmp_path, monkeypatc
     assert again.table().to_csv() == expected.table().to_csv()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
     checkpoint = tmp_path / "run.pt"
     run({"KM": methods.make("ocfl", clusterer="kmeans")}, federate(), 2, checkpoint=checkpoint)
@@ -212,6 +214,7 @@ def test_the_progress_shows_the_number_of_clusters(federate):
     assert loop.found_by({"oracle": oracle}) == "clusters: oracle 3"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_has_equal_models_once_and_gives_each_method_its_own(federate, tmp_path):
     few, many = ({f"line {n}": methods.make("fedavg") for n in range(count)} for count in (1, 9))
     sizes = []
@@ -229,6 +232,7 @@ def test_a_checkpoint_has_equal_models_once_and_gives_each_method_its_own(federa
     assert not torch.equal(first.models, second.models)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", ["code", "torch"])
 def test_a_checkpoint_of_other_code_is_refused(federate, tmp_path, monkeypatch, changed):
     checkpoint = tmp_path / "run.pt"
@@ -253,6 +257,7 @@ def test_the_digest_of_the_code_is_of_every_file_of_the_package(tmp_path, monkey
     assert len(seen) == 4
 
 
+@pytest.mark.slow
 def test_numbers_of_numpy_do_not_spoil_a_checkpoint(federate, tmp_path):
     @dataclass
     class Noted(FedAvg):
@@ -344,6 +349,7 @@ class PartlyWild(FedAvg):
         return Jobs(models, (jobs.client_of == 2).long(), jobs.client_of)
 
 
+@pytest.mark.slow
 def test_one_broken_client_ends_a_method(federate):
     line = {"partly": PartlyWild(), "FedAvg": methods.make("fedavg")}
     table = run(line, federate(), rounds=2).table()
@@ -351,6 +357,7 @@ def test_one_broken_client_ends_a_method(federate):
     assert table.query("method == 'FedAvg'")["round"].tolist() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_run_in_which_everybody_diverged_is_an_error(federate):
     with pytest.raises(Diverged, match=r"diverged in round 2: .*clients \[0, 1, 2, 3, 4, 5\]"):
         run({"one": Wild(), "other": Wild(weighting="equal")}, federate(), rounds=5)
@@ -375,6 +382,7 @@ def bytes_of(history, name):
     return list(zip(rows["bytes_down"], rows["bytes_up"], strict=True))
 
 
+@pytest.mark.slow
 def test_bytes_of_averaging_are_models_there_and_back(federate):
     federation = federate()
     model = 4 * federation.parameters
@@ -423,6 +431,7 @@ class Talkative(FedAvg):
         self.aggregate(t, jobs, trained)
 
 
+@pytest.mark.slow
 def test_bytes_of_answers_and_a_model_is_sent_once_per_round(federate):
     federation = federate()
     model = 4 * federation.parameters
@@ -444,6 +453,7 @@ class Forgetful(FedAvg):
         self.aggregate(t, jobs, trained)
 
 
+@pytest.mark.slow
 def test_clients_report_a_training_once(federate):
     federation = federate()
     history = run({"forgetful": Forgetful()}, federation, rounds=1)
@@ -460,6 +470,7 @@ def test_an_anchor_is_a_second_model_to_send(federate):
     assert bytes_of(history, "Scaffold")[1] == (12 * model, 6 * model)
 
 
+@pytest.mark.slow
 def test_requests_of_several_methods_are_answered_once(federate):
     """If a method changes its answers, no other method sees the changes."""
     asked = []
@@ -577,6 +588,7 @@ def test_clusters_alone_need_no_test_samples(small, split):
     assert history.table()["ari"].notna().all()
 
 
+@pytest.mark.slow
 def test_methods_go_on_where_clients_have_other_data(federate, small):
     _, other = partition.iid(small, clients=6, draws=40, seed=1)
     first_home = federate()
@@ -593,6 +605,7 @@ def test_methods_go_on_where_clients_have_other_data(federate, small):
     torch.testing.assert_close(line_up["FedAvg"].models[0], mean.sum(dim=0))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_belongs_to_the_rounds_after_which_it_began(federate, tmp_path):
     path = tmp_path / "checkpoint.pt"
     for number, lr in enumerate((0.1, 0.01)):
@@ -605,11 +618,13 @@ def test_a_checkpoint_belongs_to_the_rounds_after_which_it_began(federate, tmp_p
             run(line_up, federate(), 2, after=first, checkpoint=path)
 
 
+@pytest.mark.slow
 def test_methods_without_clusters_have_a_summary(federate):
     summary = run({"FedEM": methods.make("fedem", k=2)}, federate(), 2).summary()
     assert "accuracy" in summary["FedEM"] and "n_clusters" not in summary["FedEM"]
 
 
+@pytest.mark.slow
 def test_scores_of_clients_are_those_behind_the_means(federate):
     """Mixtures of FedEM predict as the mean of their models' probabilities."""
     federation, lines = federate(), {"FedEM": methods.make("fedem", k=2)}

@@ -56,6 +56,7 @@ def exchanges(method, federation, t=0):
         found.append((request, copy.deepcopy(answer)))  # a method may change its answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_COMPONENT)
 def test_with_one_component_it_is_fedavg_to_the_bit(name, federate_turned):
     options, weighting = ONE_COMPONENT[name]
@@ -73,6 +74,7 @@ def test_weights_of_one_are_no_weights(federate_turned, engine):
     assert torch.equal(weighted, federation.train(jobs, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["fedem", "fedrc", "fedrep", "fedsoft", "pfedgraph", "fedsac", "ditto"]
 )
@@ -409,6 +411,7 @@ def test_which_updates_are_compared(options, expected, federate_turned):
     assert found[0, 1] == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_equal_costs_are_fedavg_and_large_ones_local_training(federate_turned, monkeypatch):
     name = "pfedgraph"
     monkeypatch.setattr(methods.METHODS[name], "costs", lambda *_: np.zeros((6, 6)))
@@ -500,6 +503,7 @@ def test_fedsac_without_complementarity_is_pfedgraph(federate_turned):
     torch.testing.assert_close(fedsac.models, other.models, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("components", [2, 3])
 def test_a_feature_space_is_that_of_the_clients_own_model(components, federate_turned):
     federation = federate_turned(model="compact-cnn")
@@ -592,6 +596,7 @@ def test_scaffold_refuses_adam(federate_turned):
         begin("scaffold", federate_turned(training=LocalTraining(optimizer="adam", lr=1e-3)))
 
 
+@pytest.mark.slow
 def test_ditto_has_fedavg_and_without_pull_local_training(federate_turned):
     method, _ = run("ditto", federate_turned(), mu=0.0)
     fedavg, _ = run("fedavg", federate_turned())
@@ -604,6 +609,7 @@ def test_ditto_has_fedavg_and_without_pull_local_training(federate_turned):
     assert far[1] < 0.8 * far[0]
 
 
+@pytest.mark.slow
 def test_dittos_personal_models_never_leave_their_clients(federate_turned):
     _, table = run("ditto", federate_turned())
     _, usual = run("fedavg", federate_turned())

@@ -36,6 +36,7 @@ def test_one_cloud_is_as_clear_as_other_clouds():
     assert not any(one.has_groups for one in found)
 
 
+@pytest.mark.slow
 def test_a_wide_cloud_of_few_dimensions_has_no_groups():
     rng = np.random.default_rng(3)
     wide = rng.standard_normal((16, 2)) @ rng.standard_normal((2, 300))
@@ -78,6 +79,7 @@ def test_both_halves_of_the_rule_count():
     assert not structure.Structure(0.5, 0.01).has_groups
 
 
+@pytest.mark.slow
 def test_one_odd_client_is_enough():
     updates = directions(1, spread=1.0)
     updates[3] *= -1
