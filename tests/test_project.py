@@ -143,6 +143,67 @@ def test_the_first_table_of_results_counts_each_number_once_as_the_last_ones_do(
     assert f"Of the {good} in brackets, {sums['equal seeds']} rest on seeds" in told
 
 
+@pytest.fixture(scope="module")
+def told():
+    """Return the words of the page of results, without their line breaks."""
+    text = (PROJECT / "notebooks" / "results.md").read_text(encoding="utf-8")
+    return re.sub(r"\s+", " ", text)
+
+
+def test_the_words_about_ocfls_tables_have_the_numbers_of_the_ledger(told):
+    table = pd.read_csv(ledger.LEDGER, dtype={"table": str}, low_memory=False)
+    table = table.query("paper == 'ocfl-extended'")
+    assert table["source"].str.contains("archive")[table["table"].isin(["1", "2"])].sum() == 76
+    assert "and 76 of its Tables 1 and 2, are from its authors' archive" in told
+    good = table.query("table == '1' and status == 'reproduced'")["method"].value_counts()
+    told_groups = good["OCFL-KM"] + good["OCFL-HDB"]
+    assert f"{told_groups} of the {good.sum()} reproduced numbers of Table 1 rest on" in told
+    rounds = table.query("table == '2' and method in ['OCFL-KM', 'OCFL-HDB']")["status"]
+    run = rounds[rounds != "not run"].value_counts()
+    assert f"reproduced in {run['reproduced']} of {run.sum()} cases" in told
+    assert f"cases; {run['inconclusive']} are inconclusive" in told
+    wrong = dict(re.findall(r"\| ocfl-extended, 1 \| OCFL-(\w+) \|[^|]*\|[^|]*\| (\d+)% \|", told))
+    assert f"still calls {wrong['KM']} % reproduced with k-means" in told
+    assert f"with k-means, and {wrong['HDB']} % with HDBSCAN" in told
+
+
+@pytest.mark.parametrize(("version", "seeds"), [("four", "two seeds"), ("backdoor", "one seed")])
+def test_the_words_about_epsilon_have_the_numbers_of_the_table(told, version, seeds):
+    row = re.search(
+        rf"\| paper \| mnist, {version} \| EMD-CFL \|.*?\| ([\d.]+) to ([\d.]+) \|", told
+    )
+    low, high = (f"{float(end):.2g}" for end in row.groups())
+    assert f"above {low} and up to {high} ({seeds})" in told
+
+
+@pytest.mark.slow
+def test_the_words_about_real_groups_and_fedcref_have_the_numbers_of_the_records(told):
+    committed = records.committed()
+
+    def ends(paper, **given):
+        """Return the accuracies of the runs with these parameters: a row per run, by method."""
+        of = [run.summary for run in committed if run.paper == paper and records.has(run, given)]
+        return pd.DataFrame([{name: own["accuracy"] for name, own in one.items()} for one in of])
+
+    pacs = ends("emd-cfl", dataset="pacs-64")
+    gain = pacs["EMD-CFL"] - pacs["FedAvg"]
+    assert len(pacs) == 3
+    assert (pacs["EMD-CFL"] - pacs["Oracle"]).abs().max() < 0.01
+    assert f"Its accuracy is {gain.min():.2f} to {gain.max():.2f} above FedAvg's" in told
+    given = {"dataset": "mnist", "samples": 500, "rounds": 5, "theta": 0.25, "match": "first"}
+    both = ["FedCRef", "Perfect associations"]
+
+    def three_seeds(dirtiness, overlap):
+        found = ends("fedcref", **given, clients=25, dirtiness=dirtiness, overlap_fraction=overlap)
+        assert len(found) == 3
+        return found[both].mean()
+
+    named = [f"{end:.2f}" for end in three_seeds(0.5, 0.0)]
+    assert f"from half-wrong clusters, {' beside '.join(named)} here" in told
+    gaps = [three_seeds(0.3, overlap).diff().abs().iloc[1] for overlap in (0.3, 0.5)]
+    assert f"both gaps are small ({max(gaps):.3f} at most)" in told
+
+
 @pytest.mark.slow
 def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records():
     """Count what OCFL's variants found again, from the records' files alone."""
