@@ -170,7 +170,7 @@ def test_a_claim_says_how_often_it_held(tmp_path, monkeypatch):
         "FALSE  the seed is even",
         "       held in 1 of 2 seeds (extra = 1)",
         "true   new",
-        "       not measured yet",
+        "       not counted yet",
     ]
 
 

@@ -62,11 +62,10 @@ def shown(notebook: str, found: Mapping[str, bool]) -> dict[str, Any]:
     lines, items = [], []
     for claim, holds in found.items():
         own = [rows[claim, setting] for setting in SETTINGS if (claim, setting) in rows]
-        told = [counted(row) for row in own] or ["not measured yet"]
+        told = [f"held in {counted(row)}" for row in own] or ["not counted yet"]
         lines += [f"{'true ' if holds else 'FALSE'}  {claim}", *(f"       {text}" for text in told)]
-        times, runs = (sum(int(row[name]) for row in own) for name in ("held", "runs"))
-        held_in = f"held in {times} of {runs} runs" if own else "not counted yet"
-        items.append(f"<li>{holds}: {html.escape(claim)} ({held_in})</li>")
+        times = ", ".join(told).replace(", held in", ",")
+        items.append(f"<li>{holds}: {html.escape(claim)} ({times})</li>")
     usual = [
         row for (claim, setting), row in rows.items() if setting == "default" and claim in found
     ]
@@ -85,7 +84,7 @@ def shown(notebook: str, found: Mapping[str, bool]) -> dict[str, Any]:
 def counted(row: Mapping[str, Any]) -> str:
     """Return in how many runs a claim held, and the parameters in which those runs differed."""
     given = f" ({row['given'].replace('=', ' = ')})" if row["given"] else ""
-    return f"held in {row['held']} of {row['runs']} {SETTINGS[row['setting']]}{given}"
+    return f"{row['held']} of {row['runs']} {SETTINGS[row['setting']]}{given}"
 
 
 def of_notebook(notebook: Path) -> dict[str, bool]:

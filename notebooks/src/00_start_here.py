@@ -12,14 +12,13 @@
 # **Question.** Twenty offices want to learn to read handwritten digits. They may not show each other their images. Should they train
 # one model together, each its own, or something in between?
 #
-# **Answer.** If the offices differ, one model for all can be worse than training alone, because it must please everybody. Training alone wastes what others know. Best here is one model for
-# each group of similar offices, and the groups can be found without looking at any image.
+# **Answer.** If the offices differ, one model for all can be worse than training alone, because it must please everybody. Training alone wastes what others know. The best choice here is one model per
+# group of similar offices, and the groups can be found without looking at any image.
 #
 # **You will**
 #
 # - run your first federation,
-# - compare one model for all, one for each client, and one for each cluster of clients,
-# - find your way through the notebooks.
+# - compare one model for all, one for each client, and one for each cluster of clients.
 #
 # **Before this:** Python with NumPy, a first course in PyTorch, and some linear algebra.
 # How to run, change and reset a notebook is on the page [Working with the kit](working_with_the_kit.md). Before any code, you can
@@ -45,7 +44,8 @@ plots.style()
 # ## Twenty offices, four scanners
 #
 # Each office scans its digits, but the scanners are turned by different angles. Five offices get their images upright. The images of five others are turned by 90
-# degrees, of five more by 180, and of the last five by 270. No office knows the angles of the others. Each has only 40 images, 36 to train on and 4 for validation.
+# degrees, of five more by 180, and of the last five by 270. No office knows the angles of the others. Each has only 36 images to train on. (Of its 40, the
+# other 4 are for validation, which this lesson does not need.) It has 70 more to test its model at the end.
 #
 # In federated learning, an office that takes part is a **client**. A **group** is a set of clients that really are alike, and a **cluster** is a set that a method has found.
 # You may change the values of the next cell; the cell after it checks them before anything trains.
@@ -86,8 +86,8 @@ plots.show(
 # are. (Models can still tell something about them: see [lesson 10](10_privacy_and_clients_that_come_and_go.ipynb).)
 #
 # **OCFL** (one-shot clustered federated learning) begins like FedAvg. An update is a long vector, so it has a direction, and
-# OCFL watches how different the directions of the updates are. In the first round in which they become more different, it splits the clients into clusters, with a clustering
-# algorithm called HDBSCAN. From then on, each cluster trains a model of its own.
+# OCFL watches how different the directions of the updates are. In the first round in which they become more different, it splits the clients into clusters: [HDBSCAN](99_glossary.ipynb#hdbscan),
+# a clustering algorithm, puts clients together whose updates are close. From then on, each cluster trains a model of its own.
 #
 # **Predict.** How many points of accuracy lie between the three? (A point is 0.01.)
 
@@ -109,7 +109,7 @@ everyone = torch.arange(run.clients)
 
 
 def accuracy_of_clients(method):
-    # Every client tests the model of its cluster
+    # A job is one model on one client. Here, every client tests the model of its cluster
     predicted = federation.predict(Jobs(method.models, method.labels, everyone))
     return np.array([f1_and_accuracy(federation.targets(c), p)[1] for c, p in enumerate(predicted)])
 
@@ -161,14 +161,15 @@ print("clusters found:", *metrics.renamed(group_of, found))
 print(f"agreement with the true groups (ARI): {ari:.2f}")
 
 # %% [markdown]
-# The one model sees twenty times as many images as a client alone, and is still worse: a 6 that is turned over is a 9 for another office. The model of
+# The one model sees twenty times as many images as a client alone, and is still worse: a 6 that is upside down is a 9 for another office. The model of
 # a cluster has five times the images of a client, and all of them suit it.
 #
 # The **adjusted Rand index** ([ARI](99_glossary.ipynb#ari)) compares two groupings. It is 1 if they are the same, and near 0 for a random one. OCFL
 # was not told the groups, nor how many there are. It had only the updates, and one number that we chose: the smallest size of a cluster, a fifth of the clients.
 #
-# > **An honest limit.** Clustering helps *here*. The more images a client has, the smaller is the lead over training alone (exercise 2). And if all
-# > offices were alike, one model for all would be best. To claim that clustering helps, compare it with both.
+# > **An honest limit.** Clustering helps *here*, after ten rounds. After twenty, one model for all is about as good as each client alone ([04](04_sattler_and_briggs.ipynb)), and both are still
+# > below the clusters. The more images a client has, the smaller the lead over training alone (exercise 2). And if all offices were alike, one model for all would be best. To claim that clustering
+# > helps, compare it with both.
 #
 # ## What we saw
 #
@@ -176,8 +177,8 @@ print(f"agreement with the true groups (ARI): {ari:.2f}")
 # - Updates tell who is alike, although no image leaves a client.
 # - A cluster's model has learned from more data than a client's own, and from none that does not fit.
 #
-# Each lesson ends with claims: sentences that are either true or false in a run. We repeated the runs with many seeds and other clients each time, and counted how
-# often each claim was true.
+# Each lesson ends with claims: sentences that are either true or false in a run. We repeated the runs with twenty draws of clients, and five of these once more with another implementation of the
+# training and once more with tiny differences of rounding, and counted how often each claim was true.
 
 # %% tags=["claims"]
 one, alone, clustered = (values.mean() for values in accuracy.values())
@@ -220,19 +221,8 @@ claims.check(
 # | [Failure labs](exercises) | Something went wrong in an experiment. What was it? |
 
 # %% [markdown]
-# ## Three paths
-#
-# - **Students** read 00 to 03 in order. Then they choose what interests them among 04 to 11. The
-#   [glossary](99_glossary.ipynb) stands beside all of them.
-# - **Instructors** find a [course](course.md) of six weeks, with quizzes, exercises that check themselves and failure labs.
-#   Figures and "What we saw" are there before anything runs. Each lesson can be a session of its own after 01 and 02.
-# - **Researchers** read the lesson of a method and then its report, which lists every deviation from the paper. The
-#   [ledger](90_ledger.ipynb) has all published numbers, with ours where we have run them.
-#
-# The page [Where do I begin?](where_to_begin.md) says what each of them needs, and how long it takes.
-#
-# Most lessons have an appendix that tests their idea more strictly, such as [03b](03b_ocfl_controls.ipynb). It is also the experiment of the paper, which
-# [Run an experiment](run_an_experiment.md) starts at the paper's scale.
+# Read 00 to 03 in order; after them, each lesson can be a session of its own. The page [Where do I begin?](where_to_begin.md) says what students, instructors and researchers need, and how long it takes.
+# Most lessons have an appendix that tests their idea more strictly, such as [03b](03b_ocfl_controls.ipynb).
 
 # %% [markdown]
 # ## Exercises

@@ -9,11 +9,11 @@
 # %% [markdown]
 # # Federated averaging: average, and drift
 #
-# **Question.** How can clients train one model together when no data leave them, and what does averaging lose?
+# **Question.** How can clients train one model together without sending their data, and what does averaging lose?
 #
 # **Answer.** Each client trains a copy of the model on its own data, and the server averages the copies. While a client trains alone it drifts towards
-# its own optimum. Clients with similar data drift together, so the mean keeps what they learn. Clients with different data drift apart,
-# and most of their movement cancels in the mean.
+# its own optimum. Clients with similar data drift together, so the mean keeps their progress. Clients with different data drift apart,
+# so the mean loses most of their progress: their movements cancel.
 #
 # **You will**
 #
@@ -85,8 +85,7 @@ print("training samples:", *[len(indices) for indices in similar.train])
 # $$\theta^{t+1} = \sum_i \frac{n_i}{n}\,\theta_i^t \;=\; \theta^t + \sum_i \frac{n_i}{n}\,\Delta_i^t ,
 # \qquad \Delta_i^t = \theta_i^t - \theta^t .$$
 #
-# The difference $\Delta_i^t$ is the **update** of client $i$. (In lesson 00 all clients had equally many images, so their weights were equal. Code counts rounds from 0, and figures
-# and text count them from 1.)
+# The difference $\Delta_i^t$ is the **update** of client $i$. (Code counts rounds from 0, and figures and text count them from 1.)
 
 # %% [markdown]
 # ### What a client does
@@ -188,7 +187,7 @@ plots.show(
 )
 
 # %% [markdown]
-# In a round, the clients together take about as many steps as the model of all data. They take them side by side, and the other model takes them one after the
+# It ends about halfway. In a round, the clients together take about as many steps as the model of all data. They take them side by side, and the other model takes them one after the
 # other. FedAvg gets only the mean of these steps, so it rises more slowly.
 #
 # ## Client drift
@@ -200,8 +199,8 @@ plots.show(
 # All clients of both federations start from the model that FedAvg has trained above, and train alone for up to 16 epochs. (A **job** is one model on one client.
 # `Jobs(models, model_of, client_of)` lists many at once.)
 #
-# **Predict.** After 16 epochs, how long is the mean update compared with a single client's, in per cent, in each of the two federations? (Six unrelated directions would
-# leave $1/\sqrt 6$, which is 41 %.)
+# **Predict.** After 8 epochs, how long is the mean update compared with a single client's, in per cent, in each of the two federations? (Six updates of equal length at right angles to each
+# other have a mean of length $1/\sqrt 6$, which is 41 %.)
 
 # %%
 _, dissimilar = partition.ocfl(
@@ -223,30 +222,30 @@ paths = {
 }
 
 # %% tags=["hide-input"]
-last = torch.cat([path[-1] for path in paths.values()])
-plane = torch.linalg.svd(last - last.mean(dim=0), full_matrices=False).Vh[:2]
-flat = {n: torch.cat([torch.zeros(1, *p.shape[1:]), p]) @ plane.T for n, p in paths.items()}
-reach = {name: 1.1 * float(points.abs().max()) for name, points in flat.items()}
+def beside_the_mean(updates):
+    """Return how far each update goes along the mean update, and how far away from it."""
+    mean = updates.mean(dim=0)
+    along = updates @ mean / mean.norm()
+    away = (updates.square().sum(dim=1) - along.square()).clamp_min(0).sqrt()
+    sides = torch.linalg.svd(updates - mean, full_matrices=False).U[:, 0].sign()
+    return torch.stack([along, sides * away], dim=1) / updates.norm(dim=1).mean()
 
 
 def frame(step):
-    """Draw the paths up to a number of epochs, and their mean as a black cross."""
-    figure, axes = plt.subplots(1, 2, figsize=(7, 3.3))
-    for ax, (name, points) in zip(axes, flat.items(), strict=True):
-        for client in range(run.clients):
+    """Draw the clients' updates after a number of epochs, and their mean in black."""
+    figure, axes = plt.subplots(1, 2, figsize=(7, 3.3), sharey=True)
+    for ax, (name, path) in zip(axes, paths.items(), strict=True):
+        for client, end in enumerate(beside_the_mean(path[step])):
             group = int(dissimilar.clusters[client]) if name.startswith("dis") else 7
             look = {"color": plots.COLOURS[group], "marker": plots.MARKERS[group % 3]}
-            ax.plot(*points[: step + 2, client].T, markersize=4, **look)
-        middle = points[: step + 2].mean(dim=1)
-        ax.plot(*middle.T, color="black", linewidth=1)
-        ax.plot(*middle[-1], marker="X", markersize=8, color="black")
-        survives = paths[name][step].mean(dim=0).norm() / paths[name][step].norm(dim=1).mean()
-        ax.set_title(f"{name}: the mean keeps {survives:.0%} of the length", loc="left", fontsize=9)
-        ends = (-reach[name], reach[name])
-        ax.set(xlim=ends, ylim=ends, xticks=[], yticks=[])
-    larger = reach["dissimilar clients"] / reach["similar clients"]
-    axes[0].set_xlabel(f"after {epochs[step]} epochs, drawn {larger:.0f} times as large")
-    axes[1].set_xlabel(f"after {epochs[step]} epochs")
+            ax.plot(*torch.stack([torch.zeros(2), end]).T, markersize=6, markevery=[1], **look)
+        survives = float(path[step].mean(dim=0).norm() / path[step].norm(dim=1).mean())
+        ax.plot([0, survives], [0, 0], "X-", color="black", linewidth=3, markevery=[1])
+        ax.annotate("the mean", (survives + 0.1, 0), va="center")
+        ax.set_title(f"{name}: the mean keeps {survives:.0%}", loc="left", fontsize=9)
+        ax.set(xlim=(-0.1, 1.6), ylim=(-1.2, 1.2), aspect="equal")
+        ax.set_xlabel("along the mean update")
+    axes[0].set_ylabel("away from it")
     return figure
 
 
@@ -254,17 +253,17 @@ plots.show_frames(
     [frame(step) for step in range(len(epochs))],
     [f"{count} local epoch{'s' if count > 1 else ''}" for count in epochs],
     2,
-    "**Similar clients drift together, dissimilar ones apart.** Each line is a client that leaves the shared model in the middle; colours are the groups. The black "
-    "crosses are the mean, which the server keeps. (The grey clients have no groups.) A model has 650 numbers, so we draw only two directions: those in which the clients' end points "
-    "differ most. The titles compare lengths: that of the mean update, in per cent of the clients' updates. Most of the mean's way is at a right angle to this plane, so it looks shorter here.",
-    "Two panels with six paths each that start in the middle. The grey paths of similar clients stay close together; the coloured "
-    "paths of dissimilar clients run apart in three directions, and their black mean stays near the middle.",
+    "**Similar clients drift together, dissimilar ones apart.** Each line is the update of a client, from the shared model at the left; colours are groups, and the grey clients have none. "
+    "The black line is the mean update, which the server keeps. An update has 650 numbers, but each line has its true length and its true angle to the mean; the unit is the mean length of the clients' updates. "
+    "(Which side of the mean a line is on shows only in which of two opposite directions it differs.)",
+    "Two panels with six lines each that start at one point. The grey lines of similar clients all point along the black mean, which is nearly as long; the coloured "
+    "lines of dissimilar clients point far away from their mean, which is short.",
     first=3,
 )
 
 # %% [markdown]
-# Dissimilar clients part, group by group, each towards its own optimum. Their mean moves much less than they do, because they pull *against*
-# each other. With more epochs, the mean keeps a larger *share* of the length in both federations. But the updates become much longer, so
+# The mean of similar clients keeps most of the length. That of dissimilar ones keeps less than the 41 % of unrelated directions, because the groups pull *against*
+# each other. With more epochs, the mean keeps a larger *share* in both federations. But the updates become much longer, so
 # more is lost in all ([01b](01b_drift_measured.ipynb#how-much-work-survives) measures both).
 #
 # ## What do clients forget meanwhile?
@@ -300,7 +299,7 @@ plots.show(
 
 # %% [markdown]
 # Each dissimilar client forgets the classes that it does not see. The other three lines lie nearly on each other: here the mean repairs the damage, because it cancels most of the drift and
-# stays near the good model from which all started. So in this one round drift harms the clients' own models, and not their mean.
+# stays near the good model from which all started. So in this one round averaging loses progress, but no accuracy.
 #
 # > **An honest limit.** The clients started from a trained, convex model, and drifted for one round. With a deeper network, from random weights and in every round, the mean
 # > repairs less: [02 When clients disagree](02_when_clients_disagree.ipynb).

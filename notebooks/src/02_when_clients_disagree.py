@@ -11,7 +11,7 @@
 #
 # **Question.** Three groups of clients see different classes, and train one model together. What goes wrong?
 #
-# **Answer.** The one model never settles. It works for one group in one round and for another group in the next, because each group pulls it towards its own classes. For the
+# **Answer.** The one model does not settle. It works for one group in one round and for another group in the next, because each group pulls it towards its own classes. For the
 # other groups, it then predicts classes that they do not even have.
 #
 # **You will**
@@ -58,17 +58,17 @@ images = datasets.load("digits-8x8")
 # clients draw images of these classes. Two switches give four **scenarios**:
 #
 # - **overlap**: the groups have disjoint sets of classes, or they share some,
-# - **balance**: groups have equally many clients and classes keep their frequencies, or both are uneven.
+# - **balance**: all groups have the same number of clients and classes keep their frequencies, or both are uneven.
 #
 # All clients of a group draw from the same classes, and each group has its own set of classes. This is called **label skew**. How a class looks is the same for all
 # ([05](05_emd_cfl.ipynb) has the other case).
 
 # %%
 scenarios = {
-    (own, balance): partition.ocfl(
-        images, overlap=own, balance=balance, clients=run.clients, draws=run.draws, seed=run.seed
+    (kind, balance): partition.ocfl(
+        images, overlap=kind, balance=balance, clients=run.clients, draws=run.draws, seed=run.seed
     )[1]
-    for own in ("nonoverlapping", "overlapping")
+    for kind in ("nonoverlapping", "overlapping")
     for balance in ("balanced", "imbalanced")
 }
 split = scenarios[run.overlap, "balanced"]
@@ -97,9 +97,9 @@ plots.show(
 # ## One model for three groups
 #
 # We train one model on all clients by federated averaging, on the balanced scenario whose groups share no class. It is the
-# algorithm of [lesson 01](01_federated_averaging.ipynb). The loop below does what `simulation.run` does, and keeps the model's answers of every round.
+# algorithm of [lesson 01](01_federated_averaging.ipynb), here with a small network of three convolutions. The loop below does what `simulation.run` does, and keeps the model's answers of every round.
 #
-# **Predict.** How far apart are the best and the worst served group, in points of accuracy, after the last rounds?
+# **Predict.** How far apart are the accuracies of the best and the worst served group in the last rounds?
 
 # %%
 training = LocalTraining(epochs=5, batch_size=16, lr=run.lr)
@@ -168,14 +168,14 @@ plots.show_frames(
     [f"round {t + 1}" for t in shown],
     2,
     "**The see-saw.** Left: what the one model answers to test images of all classes; each row adds up to 1, and lines separate the groups' classes. Right: its accuracy for "
-    "each group, with a black line for a model that this group has for itself. Move the slider through the last seven rounds.",
+    "each group, with a black line for the model of this group when it trains without the others. Move the slider through the last seven rounds.",
     "A matrix of true classes and answers beside three bars. From round to round, other columns of the matrix are dark, and "
     "another bar is the highest; the black lines of the separate models stay near the top.",
     first=int(gap[shown.start :].argmax()),
 )
 
 # %% [markdown]
-# Look at the columns. In some rounds a whole block of columns is pale: the model hardly ever answers with a class of that group. Probably the mean of the three
+# In each of these rounds, the best and the worst served group are more than 0.5 apart. Look at the columns of the matrix. In some rounds a whole block is pale: the model hardly ever answers with a class of that group. Probably the mean of the three
 # pulls is closer to one group's optimum in some rounds, and to another's in others. A compromise would need a model that keeps all ten classes apart, and no client trains for that.
 #
 # ## Round by round
@@ -201,8 +201,8 @@ plots.show(
     figure,
     3,
     "Accuracy of each group under the one model, and the mean accuracy if each group has a model of its own.",
-    "Line chart with three zigzag lines, one per group, that cross each other again and again, far below a dashed line that "
-    "rises to nearly 1.",
+    "Line chart with three zigzag lines, one per group, that cross each other again and again, nearly always below a dashed line "
+    "that rises to nearly 1.",
 )
 
 # %% tags=["nbval-check-output"]
@@ -210,7 +210,7 @@ changes = int((np.diff(best) != 0).sum())
 print(f"mean gap {gap.mean():.1f}; the group that is served best changes {changes} times")
 
 # %% [markdown]
-# Look at the first rounds, too: until round 8, group 0 gets nothing at all, and only the other two take turns.
+# Look at the first rounds, too: until round 8, the accuracy of group 0 is 0, and only the other two take turns. In the last rounds, groups 0 and 1 swing, while group 2 keeps more than half.
 
 # %% [markdown]
 # ## The clients' own test sets are too easy

@@ -98,10 +98,10 @@ gammas = [cosine_divergence(moved) for moved in updates]
 temperatures = [temperature(gamma) for gamma in gammas]
 
 # %% [markdown]
-# **Predict.** At first the model knows nothing, and there may be basics that all four groups can teach it. Later only their differences are
-# left. In which round are the arrows closest to each other? And can you see the four groups already in round 1?
+# In Figure 1, the part of each update that all clients share is left out. What is left is an arrow: the longer it is, the less the client shares with the others.
 #
-# Move the slider of Figure 1.
+# **Predict.** At first the model knows nothing, and there may be basics that all four groups can teach it. Later only their differences are
+# left. In which round are the arrows shortest? And can you see the four groups already in round 1?
 
 
 # %% tags=["hide-input"]
@@ -117,7 +117,9 @@ def arrows(moved, truth, ax):
     own = unshared(moved)
     flat = own @ plane.T
     flat *= np.linalg.norm(own, axis=1, keepdims=True) / np.linalg.norm(flat, axis=1, keepdims=True)
-    ax.add_patch(plt.Circle((0, 0), first_length, fill=False, color="0.6", linestyle=":"))
+    length = np.linalg.norm(own, axis=1).mean()
+    for radius, line in ((first_length, ":"), (length, "-")):
+        ax.add_patch(plt.Circle((0, 0), radius, fill=False, color="0.6", linestyle=line))
     for client, tip in enumerate(flat):
         look = {
             "arrowstyle": "->",
@@ -145,9 +147,9 @@ def frame(t):
     figure, axes = plt.subplots(1, 3, figsize=(8, 2.6), width_ratios=(1, 0.9, 1.2))
     arrows(updates[t], split.clusters, axes[0])
     plots.divergence(gammas[t], split.clusters, axes[1], vmax=1.5)
-    axes[1].set(
-        title="distances Γ (dark: similar)", xlabel="clients", ylabel="", xticks=[], yticks=[]
-    )
+    axes[1].set(title="distances Γ (dark: similar)", xlabel="clients of each angle", ylabel="")
+    axes[1].set_xticks(middles, ("0°", "90°", "180°", "270°"))
+    axes[1].set_yticks([])
     axes[2].plot(range(1, t + 2), temperatures[: t + 1], color="black", marker="o")
     if fires and t + 1 >= fires:
         ring = {"markersize": 15, "markerfacecolor": "none", "markeredgecolor": "black"}
@@ -155,10 +157,11 @@ def frame(t):
     rise = f", first rise in round {fires}" if fires and t + 1 >= fires else ""
     axes[2].set(title=f"temperature $T${rise}", xlabel="round", ylim=(0.3, 0.55))
     axes[2].set_xlim(0.5, run.rounds + 0.5)
-    axes[0].set_title("updates")
+    axes[0].set_title("updates, unshared part")
     return figure
 
 
+middles = [float(np.mean(np.flatnonzero(split.clusters == group))) for group in range(4)]
 rising = [t + 1 for t in range(1, run.rounds) if temperatures[t] > temperatures[t - 1]]
 fires = rising[0] if rising else None
 shown = sorted({0, 1, 2, (fires or 4) - 1, min(5, run.rounds - 1), run.rounds - 1})
@@ -166,18 +169,18 @@ plots.show_frames(
     [frame(t) for t in shown],
     [f"round {t + 1}" + (": the first rise" if t + 1 == fires else "") for t in shown],
     1,
-    "**The temperature falls, then rises.** Left: each client's update as an arrow, with the angle of its true group. We look along the direction that "
-    "all clients share, so a long arrow means: little in common. (The dotted circle is the mean length in round 1. Directions are those in which the groups "
-    "differ most.) Middle: the distance of each pair of clients. Right: the temperature; the ring marks its first rise.",
-    "Three panels for one round. Arrows of four colours point from one centre in four directions and end near a dotted circle; a matrix of 20 by 20 "
+    "**The temperature falls, then rises.** Left: the part of each client's update that not all clients share, with the angle of the client's scanner. (Where an arrow points on paper has no meaning; "
+    "the drawing has the two directions in which the groups differ most.) The solid circle is the arrows' mean length, and the dotted one that of round 1. "
+    "Middle: the distance of each pair of clients. Right: the temperature, from 0.3; the ring marks its first rise.",
+    "Three panels for one round. Arrows of four colours point from one centre in four directions and end near a circle; a matrix of 20 by 20 "
     "clients has four dark blocks on its diagonal; a line of the temperature falls for three rounds and then rises.",
     first=shown.index((fires or 4) - 1),
     name="03_the_star",
 )
 
 # %% [markdown]
-# The four directions, and the four blocks of the matrix, are there from round 1 on. What changes is how much all clients have in common. Until round 3 they have
-# more and more, and the arrows end a little inside the circle. From round 4 on each group pulls more and more towards its own angle, until the arrows end outside it. To
+# The four directions, and the four blocks of the matrix, are there from round 1 on. What changes is how much all clients have in common. Until round 3 they share
+# more and more, so the arrows become shorter: the solid circle is inside the dotted one. From round 4 on each group pulls more and more towards its own angle, until the solid circle is outside. To
 # the eye this change is small, and therefore OCFL measures it. In [the page that trains](play.html) you can move the clients' data, and split by hand in any round.
 #
 # ## How far apart, in one number: the temperature
@@ -211,16 +214,16 @@ print(
 # ## The rule
 #
 # OCFL clusters in the first round whose temperature is higher than the one before, $T_t > T_{t-1}$. The rule has no threshold, and no number of
-# rounds to wait. (The clusterer has one: HDBSCAN is told that a cluster has at least 20 % of the clients, four of
-# twenty.)
+# rounds to wait. It needs a **clusterer**, an algorithm that makes groups from the matrix. Ours is [HDBSCAN](99_glossary.ipynb#hdbscan): it finds clients that lie close together, and needs
+# no number of clusters. It does need the smallest size of one, here 20 % of the clients.
 #
-# The authors' idea: at first the clients' updates converge, and then they diverge, because the clients' data do not fit together. The first rise is the sign. (It can come in
-# round 2 at once. Then nothing falls before it, and so it is in most of the authors' runs on Fashion-MNIST.) Whether the moment matters is a question for data. We come back to it.
+# The authors' idea: at first the clients' updates converge, and then they diverge, because the clients' data do not fit together. The first rise is the sign. (It can come as early as round 2, before
+# any fall. This happens in most of the authors' runs on Fashion-MNIST.) Whether the moment matters is a question for data. We come back to it.
 #
 # ## OCFL in fifteen lines
 #
 # Until the temperature rises for the first time, OCFL is federated averaging. In the round of the first rise it clusters the clients, and each cluster adds the mean update
-# of its *own* members to the common model. From then on it is federated averaging within each cluster. (Clients that HDBSCAN leaves out as noise would need a cluster of their
+# of its *own* members to the common model. From then on it is federated averaging within each cluster. (HDBSCAN calls a client that fits nowhere *noise*. Such clients would need a cluster of their
 # own; the package has it, and here there are none.)
 
 
@@ -291,7 +294,7 @@ plots.show(
 )
 
 # %% [markdown]
-# OCFL's line leaves FedAvg's in the round of the split. It ends level with the oracle, although it trained one model for all until then and the oracle
+# OCFL's line leaves FedAvg's in the round of the split, and about five rounds later it is level with the oracle. It trained a single model until the split, while the oracle
 # knew the groups from the start.
 #
 # ## What the rule does not tell you
@@ -321,15 +324,14 @@ found = [
 print("ARI in rounds 1, 2, …:", *(f"{value:.2f}" for value in found))
 
 # %% [markdown]
-# > **An honest limit.** On these clients, round 1 would have done. Elsewhere the moment matters: where groups share classes and the network has BatchNorm, the mean ARI
-# > of HDBSCAN is 0.69 in round 1, 0.90 in round 2, which fires, and 0.93 in round 3. So the first rise is near the best round there, but not the best
-# > ([03b](03b_ocfl_controls.ipynb#does-the-round-matter)). What waiting is good for at the papers' scale is an open question.
+# > **An honest limit.** On these clients, round 1 would have done. Elsewhere the moment matters: in one case, the clusters of round 1 are clearly worse than those of the first rise, and those of the next round are
+# > slightly better ([03b](03b_ocfl_controls.ipynb#does-the-round-matter)). What waiting is good for at the papers' scale is an open question.
 #
 # ## What we saw
 #
 # - The angle between updates tells which clients have similar data, and no image leaves a client.
 # - The temperature is one number for all angles. OCFL splits at its first rise, once.
-# - With few images per client and groups that need different models, one model per cluster is best, each client alone is second, and one model for all is last.
+# - With few images per client and groups that need different models, one model per cluster is best after ten rounds, each client alone is second, and one model for all is last.
 
 # %% tags=["claims"]
 one, alone, clusters, oracle = ends.values()

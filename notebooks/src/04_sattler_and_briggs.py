@@ -12,8 +12,8 @@
 # **Question.** Two of the methods before OCFL also cluster clients by their updates. Briggs' rule cuts a tree at a height, and
 # Sattler's rule splits a cluster in two when its updates cancel. What must somebody tell them, and can it be known?
 #
-# **Answer.** Briggs' rule must be told a round and a height, and Sattler's rule two lengths. With the right values both find all four groups
-# of our clients. But the right values move: the height with the round, and the lengths with the learning rate and even with the clients that are drawn.
+# **Answer.** Briggs' rule must be told a round and a height, and Sattler's rule two thresholds for lengths. With the right values both find all four groups
+# of our clients. But the right values move: the height with the round, and the thresholds with the learning rate and even with the clients that are drawn.
 #
 # **You will**
 #
@@ -155,7 +155,7 @@ def frame(height):
     left.set(ylabel="cosine distance", xlabel="clients by their true group; each bar is a cluster")
     count = int(labels.max()) + 1
     verdict = {1: "too many", 0: "wrong ones", -1: "too few"}[int(np.sign(count - 4))]
-    verdict = "all right" if ari == 1 else verdict
+    verdict = "the true groups" if ari == 1 else verdict
     left.set_title(
         f"cut at {height:.2f}: {count} cluster{'s' * (count > 1)}, {verdict}", loc="left"
     )
@@ -240,7 +240,7 @@ axes[0].set_ylabel("height of the cut $h$")
 axes[0].annotate("too high: groups merge", (1.2, 1.1), fontsize=9)
 axes[0].annotate("too low: groups in pieces", (1.2, 0.1), fontsize=9)
 axes[0].annotate("any cut here is right", (3.4, 0.66), fontsize=9, color="#00543D")
-figure.suptitle("The right cut moves with the round; the learning rate says how far", fontsize=10)
+figure.suptitle("The right cut moves with the round; how far depends on the learning rate", fontsize=10)
 plots.show(
     figure,
     2,
@@ -270,8 +270,8 @@ for t in (early, late):
 #
 # (The paper weights the mean by the clients' numbers of samples. The plain mean is that of the authors' code, and here the two are equal.)
 #
-# **Predict.** The left panel of Figure 3 will have both norms for our clients. What changes at a fifth of the learning rate: does the same pair of lengths split
-# earlier, later, or never?
+# **Predict.** The left panel of Figure 3 will have both norms for our clients. What changes at a fifth of the learning rate: does the same pair of thresholds split
+# earlier, later, or not at all?
 
 
 # %%
@@ -296,10 +296,10 @@ for ax, (rate, both) in zip(axes, lengths.items(), strict=True):
         ax.axvspan(t - 0.5, t + 0.5, color="0.88", linewidth=0, zorder=0)
     ax.set(xlabel="round", title=f"learning rate {rate:g}", ylim=(0, None))
     ax.set_xticks(axis[axis % 5 == 0])
-axes[0].set_ylabel("length of an update")
+axes[0].set_ylabel("norm")
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
 figure.suptitle(
-    "The same two lengths split at one learning rate, and never at the other", fontsize=10
+    "The same two thresholds split at one learning rate, and not at the other", fontsize=10
 )
 plots.show(
     figure,
@@ -311,7 +311,7 @@ plots.show(
 
 # %% [markdown]
 # On the left, Sattler's idea works: the mean update fades and the longest one does not, so the clients pull in different directions. On the right, the
-# clients and their groups are the same, but the rule never splits, because all updates are shorter than $\varepsilon_2$. A length in the space of
+# clients and their groups are the same, but the rule splits in none of these rounds, because all updates are shorter than $\varepsilon_2$. A length in the space of
 # parameters has no natural scale.
 #
 # The authors know this, and their paper has a rule that adapts: let $\varepsilon_1$ be a tenth of the largest mean norm so far. In the left panel the mean has only fallen to a third of
@@ -319,9 +319,8 @@ plots.show(
 #
 # ### Which two halves?
 #
-# The cluster is divided so that even the two most similar clients of different halves are as different as possible. The paper finds this division exactly: it joins
-# clusters as before, but the distance of two clusters is that of their two *most* similar clients (*single linkage*). The authors' code has *complete
-# linkage* instead, which need not find it: there, the two *least* similar clients decide. Both stop when two clusters are left. We follow the code:
+# The cluster is divided so that clients of different halves are as different as possible. As before, the nearest clusters are joined, but only until two are left, and the distance of two clusters
+# is now that of their two *least* similar clients (*complete linkage*). So it is in the authors' code; the paper has another linkage ([04b](04b_an_autopsy.ipynb) compares both).
 
 
 # %%
@@ -345,7 +344,7 @@ whole = found[0].isdisjoint(found[1])
 print("sizes of the halves:", *sorted(map(len, halves)), "– each group is in one half:", whole)
 
 # %% [markdown]
-# Four groups need three splits, so each half is tested again in every later round, with the *same* two lengths. This is the whole method:
+# Four groups need three splits, so each half is tested again in every later round, with the *same* two thresholds. This is the whole method:
 
 
 # %%
@@ -411,8 +410,8 @@ plots.show(
 )
 
 # %% [markdown]
-# With the small $\varepsilon_2$ the method never stops: even inside a group, some update is always longer than this. With
-# the large one it stops too early. In between it finds the four groups, after two steps. So the two lengths must fit every cluster on the way, and not only one.
+# With the small $\varepsilon_2$ the method goes on to split the groups, because even inside a group some update is longer than this. With
+# the large one it stops too early. In between it finds the four groups, after two steps. So the two thresholds must fit every cluster on the way, and not only one.
 #
 # ## What good thresholds give
 #
@@ -434,19 +433,18 @@ for name, row in ends.items():
     print(f"{name:8s} accuracy {row['accuracy']:.2f}, {row.get('n_clusters', 1)} clusters")
 
 # %% [markdown]
-# All three clusterings find the groups and end above FedAvg and above Local. But FedAvg has improved from 0.71 to 0.82 in its second ten rounds, so
+# All three clusterings find the groups and end above FedAvg and above Local. But FedAvg has improved from 0.71 to 0.82 in its second ten rounds. It is now level with the clients that train alone, and
 # clusters gain only half as much as in lesson 03. Sattler's rule waits eleven rounds for the mean update to fade. In this run its clusters had
 # few rounds of their own, and it is a little behind.
 #
 # > **An honest limit.** We chose 0.6, 0.5 and 1.2 because we knew the groups. A server would have to guess them. We have repeated this lesson with twenty other draws of such clients: 0.6
-# > was right in all twenty, and the pair of lengths in only eight. OCFL also needs a number: its clusterer is told the smallest size of a cluster (20 % of the clients). This number is a share, so it
-# > needs no unit. We have left out one of Sattler's conditions, on the noise within halves, because neither the authors' code nor the
-# > package checks it ([04b](04b_an_autopsy.ipynb#deviations-from-the-paper)).
+# > was right in all twenty, and the pair of thresholds in only eight. OCFL also needs a number: its clusterer is told the smallest size of a cluster (20 % of the clients). This number is a share, so it
+# > needs no unit. (Neither the authors' code nor the package checks another of Sattler's conditions, on the noise within halves: [04b](04b_an_autopsy.ipynb#deviations-from-the-paper).)
 #
 # ## What we saw
 #
 # - Briggs' rule cuts a tree once. A whole window of heights is right, but the window moves with the round.
-# - Sattler's rule splits where the mean update has vanished and a single one has not. Its two lengths depend on the learning rate.
+# - Sattler's rule splits where the mean update has vanished and a single one has not. Its two thresholds depend on the learning rate.
 # - Both rules can find the groups exactly, if someone already knows the right thresholds. Those of one draw of clients need not be right for the next.
 
 # %% tags=["claims"]
