@@ -27,9 +27,9 @@ COLUMNS = ("notebook", "setting", "claim", "runs", "held", "failed_seeds", "seed
 # How a lesson is run to see whether its claims hold, and how to say so
 SETTINGS = {
     "default": "seeds",
-    "threads": "seeds with the threads engine",
-    "stacked": "seeds with the stacked engine",
-    "perturbed": "seeds with the last bit perturbed",
+    "threads": "with the threads engine",
+    "stacked": "with the stacked engine",
+    "perturbed": "with the last bit perturbed",
 }
 
 

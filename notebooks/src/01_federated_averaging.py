@@ -221,6 +221,7 @@ paths = {
     for name, split in (("similar clients", similar), ("dissimilar clients", dissimilar))
 }
 
+
 # %% tags=["hide-input"]
 def beside_the_mean(updates):
     """Return how far each update goes along the mean update, and how far away from it."""

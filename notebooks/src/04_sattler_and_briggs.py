@@ -240,7 +240,9 @@ axes[0].set_ylabel("height of the cut $h$")
 axes[0].annotate("too high: groups merge", (1.2, 1.1), fontsize=9)
 axes[0].annotate("too low: groups in pieces", (1.2, 0.1), fontsize=9)
 axes[0].annotate("any cut here is right", (3.4, 0.66), fontsize=9, color="#00543D")
-figure.suptitle("The right cut moves with the round; how far depends on the learning rate", fontsize=10)
+figure.suptitle(
+    "The right cut moves with the round; how far depends on the learning rate", fontsize=10
+)
 plots.show(
     figure,
     2,

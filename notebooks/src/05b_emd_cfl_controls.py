@@ -133,28 +133,10 @@ plots.show(
 #
 # On a line, the first pile of earth goes to the first hole, the second to the second, and so on. If two arrows
 # crossed, exchanging their ends would never make the total distance larger. Each of the $n$ piles weighs $1/n$. Let $a_{(k)}$ be the $k$-th smallest of $a$. The **earth mover's distance** is the mean distance that the
-# arrows in Figure 2 cover horizontally:
+# arrows cover horizontally in Figure 3 of [the lesson](05_emd_cfl.ipynb#moving-earth):
 #
 # $$W(a, b) = \frac{1}{n} \sum_{k=1}^{n} \lvert a_{(k)} - b_{(k)} \rvert .$$
-
-# %% tags=["hide-input"]
-piles, holes = np.array([0.5, 1.1, 1.4, 4.0]), np.array([2.0, 2.6, 3.1, 5.2])
-figure, ax = plt.subplots(figsize=(5, 2.4))
-for start, end in zip(np.sort(piles), np.sort(holes), strict=True):
-    ax.annotate("", (end, 0.1), (start, 0.9), arrowprops={"arrowstyle": "->", "color": "grey"})
-ax.plot(piles, np.ones(4), "^", color=plots.COLOURS[0], markersize=12, label="piles, sample $a$")
-ax.plot(holes, np.zeros(4), "v", color=plots.COLOURS[1], markersize=12, label="holes, sample $b$")
-ax.set(yticks=[], xlabel="place on the line, metres", ylim=(-0.4, 1.4), xlim=(0, 7.5))
-ax.legend(loc="center right")
-plots.show(
-    figure,
-    2,
-    "The cheapest plan in one dimension: piles go to holes in order.",
-    "Four upward triangles on an upper line and four downward triangles on a lower line. Four "
-    "arrows join them in order from left to right, and no two arrows cross.",
-)
-
-# %% [markdown]
+#
 # In more dimensions there is no order, so we have to search for the plan $T$. Its entry $T_{ij}$ says how much goes from pile $i$ to
 # hole $j$, at cost $c_{ij}$. Every pile must be used up, and every hole must be filled (the paper's equation 3):
 #
@@ -163,7 +145,7 @@ plots.show(
 #
 # Here $n_a$ and $n_b$ are the numbers of points. That is a **linear programme**: minimise $c \cdot x$ subject to $A x = q$ and $x \ge 0$. The vector $x$ is $T$, written row after row, and $c$ has the costs $c_{ij}$ in the same order. The
 # matrix $A$ has one row for each pile and one for each hole, and $q$ has what they weigh. Piles and holes have the same total
-# weight here. If the cost is a metric, as in Figure 2, $W$ is also called the **Wasserstein-1 distance**.
+# weight here. If the cost is a metric, as in one dimension, $W$ is also called the **Wasserstein-1 distance**.
 
 
 # %%
@@ -179,6 +161,7 @@ def distance_from_scratch(costs):
 # The kit's function calls the package Python Optimal Transport. The three ways must agree:
 
 # %% tags=["nbval-check-output"]
+piles, holes = np.array([0.5, 1.1, 1.4, 4.0]), np.array([2.0, 2.6, 3.1, 5.2])
 a, b = piles[:, None], holes[:, None]
 by_order = np.abs(np.sort(piles) - np.sort(holes)).mean()
 by_programme = distance_from_scratch(np.abs(a - b.T))
@@ -208,7 +191,7 @@ trained = federation.train(jobs, round=0)
 print(f"one round of local training: {perf_counter() - begin:.1f} s")
 
 # %% [markdown]
-# In Figure 3 the first client's model looks at images of three clients: its own, those of a client of its own group, and those of a client
+# In Figure 2 the first client's model looks at images of three clients: its own, those of a client of its own group, and those of a client
 # of another group. Two directions of the embeddings are drawn, the principal components of the first panel. Three classes have markers
 # of their own. Watch where they fall in the last panel.
 
@@ -239,7 +222,7 @@ axes[0].set_ylabel("second component")
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 plots.show(
     figure,
-    3,
+    2,
     "Training images of three clients, embedded by the first client's model.",
     "Three scatter plots with the same axes. With the defaults, class 4 lies apart from classes 0 "
     "and 1 in the first two panels; in the third, all three lie in another, smaller area, where "
@@ -325,7 +308,7 @@ scores = scores_of(federation, jobs, trained, projection=run.projection, sinkhor
 print(f"{federation.clients**2} distances in {perf_counter() - begin:.1f} s")
 
 # %% [markdown]
-# Each pair has two scores, one through either model. Either client can refuse, so the larger one counts. Figure 4 shows all scores
+# Each pair has two scores, one through either model. Either client can refuse, so the larger one counts. Figure 3 shows all scores
 # on the left, and the larger score of each pair on the right. Look for a gap between the two histograms.
 
 # %% tags=["hide-input"]
@@ -347,7 +330,7 @@ right.set(xlabel="larger score of the two directions", ylabel="pairs of clients"
 right.legend()
 plots.show(
     figure,
-    4,
+    3,
     "All scores (left; white lines separate the true clusters), and the larger score of each pair "
     "(right).",
     "Left: a matrix of scores with, under the defaults, dark blocks on the diagonal and bright "
@@ -378,7 +361,7 @@ print("clusters:", *labels)
 print(f"ARI {metrics.agreement(split.clusters, labels)['ari']:.2f}")
 
 # %% [markdown]
-# What does ε do? In Figure 5 it is a tenth of the lesson's value, the lesson's value, and ten times that. The curve below has the ARI
+# What does ε do? In Figure 4 it is a tenth of the lesson's value, the lesson's value, and ten times that. The curve below has the ARI
 # for all values between. Predict the three graphs before you look.
 
 
@@ -411,7 +394,7 @@ if low < high:
 below.set(xscale="log", xlabel="threshold ε", ylabel="ARI", ylim=(-0.1, 1.1))
 plots.show(
     figure,
-    5,
+    4,
     "Agreements of clients for three values of ε, and the ARI over ε. A client's marker shows its "
     "true cluster, its number the cluster found. Dashed edges join two true clusters. The grey area is "
     "the working range.",
@@ -441,7 +424,7 @@ redraw({"new": run.epsilon})
 display(ipywidgets.VBox([slider, picture]))
 
 # %% [markdown]
-# We chose ε = 0.08 with the truth at hand: the colours of Figure 4 show where the gap is. A server sees the same histogram without
+# We chose ε = 0.08 with the truth at hand: the colours of Figure 3 show where the gap is. A server sees the same histogram without
 # colours. It could sort the larger scores of all pairs, with 0 for a client and itself, and take the middle of the largest gap
 # between neighbours. We call this the **gap
 # rule**. It needs no truth, but it finds at least two clusters in any data, also where there is one.
@@ -517,7 +500,7 @@ for home, lines, _ in runs:
     tuned.append(np.mean([f1_and_accuracy(home.targets(c), p)[1] for c, p in predicted]))
 
 # %% [markdown]
-# In Figure 6 small markers are single seeds, and lines join the means. Methods stand side by side in every round, since two of them may have the same values. Compare the
+# In Figure 5 small markers are single seeds, and lines join the means. Methods stand side by side in every round, since two of them may have the same values. Compare the
 # oracle with EMD-CFL first, then both with FedAvg, and at last with the two references.
 
 # %% tags=["report", "hide-input"]
@@ -539,7 +522,7 @@ figure.legend(*ax.get_legend_handles_labels(), loc="outside right center")
 print("figure   ", records.display_path(plots.save(figure, f"05_{run_name}")))
 plots.show(
     figure,
-    6,
+    5,
     "Accuracy on the clients' own test images over rounds: large markers are means over training "
     "seeds, small ones single seeds.",
     "A line chart of the accuracy of five methods over rounds. With the defaults, EMD-CFL and the "
@@ -625,7 +608,7 @@ updates = (trained - theta)[:, : federation.parameters]
 on_lesson = four_matrices(images, split, updates, scores)
 
 # %% [markdown]
-# The lesson's shift is easy for all four distances, as the upper row of Figure 7 will show. So here is a second one, made to be hard. The second group turns only the digits 0 to 4. In each
+# The lesson's shift is easy for all four distances, as the upper row of Figure 6 will show. So here is a second one, made to be hard. The second group turns only the digits 0 to 4. In each
 # group, half of the clients keep only a fifth of their training images. Clients train 12 epochs here instead of 5, so that our ε works. Which of the four distances will suffer, and from what? (The
 # pixels in the comparison are those of the validation images.)
 
@@ -682,7 +665,7 @@ for row, (shift, (matrices, dealt)) in zip(axes, both.items(), strict=True):
     row[0].set_ylabel(f"{shift}\nclients")
 plots.show(
     figure,
-    7,
+    6,
     "Distances between clients by four methods, on two shifts. Dark is near and yellow is far, on a "
     "scale of its own per panel; white lines separate the true clusters. *Nearer* is how often a pair of one cluster is nearer than "
     "a pair of two; *room* is the smallest distance between clusters, divided by the largest within.",
@@ -709,7 +692,7 @@ plots.show(
 #
 # ### Other seeds, other partitions, and four rotations
 #
-# Figure 7 shows one training seed and one partition. How much of it is chance? The next table repeats the comparison with other
+# Figure 6 shows one training seed and one partition. How much of it is chance? The next table repeats the comparison with other
 # seeds, and each seed also deals the images anew. It has two more rows: the hard shift after 5 local epochs, and the paper's four rotations by 0, 90, 180 and
 # 270 degrees. The column *untrained* is a control: it has the room of the embeddings by the initial model, which nobody has
 # trained.
@@ -760,10 +743,10 @@ for shift, found in over_seeds.items():
     print("".join(f"{count:>10s}" for count in works))
 
 # %% [markdown]
-# **With the defaults**, the table says more than Figure 7:
+# **With the defaults**, the table says more than Figure 6:
 #
 # - On the hard shift, the embeddings and the updates have a room above 1 with every seed. But the room of the embeddings depends
-#   on chance: Figure 7 shows the largest one.
+#   on chance: Figure 6 shows the largest one.
 # - After 5 epochs, our ε fails with every seed. The smallest room of the embeddings is below 1, so with at least one seed no ε
 #   works. But neither parameters nor updates nor pixels have a working threshold with any seed, and the embeddings have one with
 #   at least one seed. We
@@ -799,7 +782,7 @@ for name, part in (("last layer", updates[:, last]), ("full model", updates)):
 # There are two choices: ε, and how many dimensions the projection keeps. As in the paper's Figures 8 and 9, we try a grid of both. We use exact
 # distances and [Sinkhorn's approximation](99_glossary.ipynb#sinkhorn-regularisation). The latter adds a penalty on plans that send much through few
 # pairs. Its **regularisation** is the weight of the penalty, here 0.1 as in the paper. The plan becomes blurred, and large samples take less time.
-# In Figure 8, cells with a 1 are pairs that work. Do few dimensions suffice, and does the approximation move these cells?
+# In Figure 7, cells with a 1 are pairs that work. Do few dimensions suffice, and does the approximation move these cells?
 
 # %%
 shares, steps = [0.1, 0.3, 0.5, 0.9], np.round(np.geomspace(0.005, 0.5, 13), 3)
@@ -820,7 +803,7 @@ axes[1].set_ylabel("")
 figure.colorbar(axes[0].images[0], ax=axes, label="ARI")
 plots.show(
     figure,
-    8,
+    7,
     "ARI of the clusters for thresholds and shares of the dimensions; cells with a 1 have exactly "
     "the true clusters.",
     "Two grids of coloured cells, for exact distances and for Sinkhorn's approximation. With the "
@@ -833,7 +816,7 @@ plots.show(
 # ## Where does the working range come from?
 #
 # From below, the range is bounded by the noise of the scores within a group. From above, it is bounded by how far the groups are apart
-# under the local models. Both change with the local training. Each bar of Figure 9 reaches from the largest score within a group to
+# under the local models. Both change with the local training. Each bar of Figure 8 reaches from the largest score within a group to
 # the smallest between groups. Every version has the same number of clients per group here, so each client keeps its number of images.
 
 
@@ -872,7 +855,7 @@ if bars:
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     plots.show(
         figure,
-        9,
+        8,
         "Working ranges of ε by shift and by number of local epochs.",
         "Horizontal bars on a logarithmic axis of epsilon, one per shift and number of epochs. With "
         "the defaults, the bars of the quarter turn and of the inversion are wide, and the rows of "
@@ -888,7 +871,7 @@ if bars:
 # ## If only some take part
 #
 # With many clients, only some train in a round ([partial participation](99_glossary.ipynb#partial-participation)). Two clients are compared once both
-# have been seen. A client that has not been seen is alone, with the initial model. Watch the matrix fill in Figure 10.
+# have been seen. A client that has not been seen is alone, with the initial model. Watch the matrix fill in Figure 9.
 
 # %%
 few = max(2, federation.clients // 2)
@@ -914,7 +897,7 @@ axes[0].set_ylabel("clients")
 figure.colorbar(axes[0].images[0], ax=axes, label="score $s_{ij}$")
 plots.show(
     figure,
-    10,
+    9,
     f"Pairs that have been compared when {few} clients train per round; grey pairs have not met.",
     "Four matrices of clients by clients, after rounds 1 to 4. The first is mostly grey; more "
     "coloured cells appear as more clients are seen. Each title has the number of clients seen and "
@@ -982,7 +965,7 @@ ends = {
 }
 
 # %% [markdown]
-# In the left panel of Figure 11, a filled marker means that the method found exactly the true clusters. The right panel shows what is exchanged on the
+# In the left panel of Figure 10, a filled marker means that the method found exactly the true clusters. The right panel shows what is exchanged on the
 # hard shift. Look for methods with one filled and one empty marker first.
 
 # %% tags=["hide-input"]
@@ -1004,7 +987,7 @@ axes[1].set(xlabel="megabytes, both ways")
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 plots.show(
     figure,
-    11,
+    10,
     "All methods after the last round: accuracy on two shifts (filled marker: exactly the true "
     "clusters), and the bytes that are exchanged on the hard shift.",
     "A chart of dots and a bar chart, with one row per method. With the defaults, PACFL and "

@@ -13,8 +13,8 @@
 # does that score measure?
 #
 # **Answer.** Three things at once: how good the map is, how confident the model is on incomplete images, and where the strokes of the digit are. Even a
-# map of random numbers gets a high score under a confident model. Insertion adds pixels and deletion removes them; the difference of the two scores is 0 on average for random maps, whatever the
-# model. But even then, on these digits, GradCAM scores no better than the brightness of the image, a map that does not use the model at all.
+# map of random numbers gets a high score under a confident model. The difference of insertion and deletion is 0 for random maps, whatever the model. But by this measure, too,
+# GradCAM is no better on these digits than the brightness of the image, a map that does not use the model at all.
 #
 # **You will**
 #
@@ -101,8 +101,8 @@ def insertion(network, image, heat, c, step):
 
 # %% [markdown]
 # **Predict.** Figure 1 does this for three maps of one image, under the model of the cluster: GradCAM, a well-known method that we
-# write below; **noise**, which is a random number for each pixel; and the brightness of the image itself. For each map, which share of the pixels must be back until the
-# probability exceeds 0.5?
+# write below; **noise**, which is a random number for each pixel; and the brightness of the image itself. For each map, which share of the pixels must be back before the
+# probability is above 0.5 for the first time?
 #
 # Move the slider.
 
@@ -126,7 +126,7 @@ def frame(place):
     """Draw three maps, what has come back in their order, and the curves so far."""
     figure, axes = plt.subplots(3, 3, figsize=(5.6, 4.1), width_ratios=(1, 1, 2.2))
     found = "Brightness needs the fewest pixels, and even noise gets a large area"
-    figure.suptitle(found if place == last else " ", fontsize=10)
+    figure.suptitle(found if place == last else "What do the first pixels show?", fontsize=10)
     for line, (name, (curve, pictures)) in zip(axes, back.items(), strict=True):
         line[0].imshow(three[name].cpu(), cmap="plasma")
         line[1].imshow(pictures[place][0].cpu(), cmap="gray", vmin=0, vmax=float(image.max()))
@@ -158,17 +158,17 @@ plots.show_frames(
     "Left: three maps of one image, bright where they call a pixel important. Middle: the pixels that are back. Right: the probability of the class; the shaded area is the score.",
     "Three rows, for GradCAM, noise and brightness. As pixels come back, strokes of the digit appear in the first and last row, "
     "and scattered dots in the middle row. Each curve rises and the area below it fills, most for brightness.",
-    first=len(places) - 1,
+    first=min(3, len(places) - 1),
 )
 
 # %% [markdown]
-# Brightness has the largest area, because a few of its pixels show the shape. GradCAM first brings back the middle stroke, which alone could be a 1. And
-# noise, which brings back dots from everywhere, still ends with an area far from 0. So what is a good area?
+# Brightness needs the smallest share, about an eighth of the pixels, because a few of them show the shape. GradCAM needs about a third: it first brings back the middle stroke, which alone could be a 1.
+# Noise, which brings back dots from everywhere, needs more than half. All the same, at the last step of the slider its area is far from 0. Before we ask what a good area is, what is GradCAM?
 #
 # ## GradCAM in a dozen lines
 #
-# First, what is GradCAM? The output of the last convolution still has positions. Its channels $A^k$ are small pictures. GradCAM asks
-# how much the score $y^c$ of the class would grow with each channel, averages this over the $Z$ positions of the channel, and adds up the channels with
+# The output of the last convolution still has positions. Its channels $A^k$ are small pictures. GradCAM asks
+# how much the logit $y^c$ of the class, its output before softmax, would grow with each channel. It averages this over the $Z$ positions of the channel, and adds up the channels with
 # these weights (Selvaraju et al., equations 1 and 2):
 #
 # $$\alpha_k^c = \frac{1}{Z}\sum_{i,j}\frac{\partial y^c}{\partial A^k_{ij}},\qquad
@@ -230,7 +230,7 @@ for (name, row), ax in zip(named.items(), axes, strict=True):
     mark = "" if verdicts[-1][0] else "✗ "
     ax.set_title(f"{name}\n{mark}{int(answer)} ({sure:.2f})", fontsize=9, color=colour)
 figure.suptitle("Wrong answers have convincing maps, too")
-figure.supxlabel("yellow: important for the answer; dark: not important", fontsize=9)
+figure.supxlabel("colour: importance, from purple (little) to yellow (most)", fontsize=9)
 plots.show(
     figure,
     2,
@@ -246,7 +246,7 @@ plots.show(
 # ## What does noise score?
 #
 # Noise explains nothing. We score it under three models: FedAvg's model, the model of the cluster, and a third one that we make with one line. It is FedAvg's
-# model with its logits, the scores before softmax, multiplied by 5. It gives the same answers with more confidence.
+# model with its logits multiplied by 5. It gives the same answers with more confidence.
 #
 # **Deletion** is the opposite of insertion: the pixels leave the whole image in the order of the map, so that a *low* area is good.
 #
@@ -314,12 +314,12 @@ plots.show(
 )
 
 # %% [markdown]
-# The maps are the same random numbers, but the area grows with the confidence of the model. So an insertion score alone cannot say that one
+# The maps are the same random numbers, but the area grows with the confidence of the model: with multiplied logits it nearly doubles. So an insertion score alone cannot say that one
 # model has better *maps* than another one. Deletion alone does not help: by its score, the more confident model is worse.
 #
 # ## What noise must score
 #
-# Look at each model's two areas: they are nearly equal, and not by accident. With a random map, insertion after 30 % of the pixels shows a random 30 % of the image. Deletion after 70 %
+# Look at each model's two areas: with sixty images they are equal to within 0.06, and not by accident. With a random map, insertion after 30 % of the pixels shows a random 30 % of the image. Deletion after 70 %
 # also shows a random 30 %. On average both curves are the same, one of them read backwards,
 # and so their areas are equal. This holds for every model, however confident it is, and for every kind of image, if absent pixels are black in both curves and all steps are equal.
 #
@@ -357,13 +357,11 @@ plots.show(
 )
 
 # %% [markdown]
-# Noise is at 0 under both models. GradCAM is far above it under the model of the cluster, and better than under FedAvg's model, in this run. In 28 longer runs of
-# [report 97](97_report_explanations.ipynb), the difference rose in 15 from FedAvg to the clusters, and by 0.02 on average. So these ten rounds flatter the clusters: FedAvg's model is hardly trained.
-# The authors' own scores rise on MNIST (from 0.24 to 0.36), and not clearly on their four other data sets.
+# Noise is near 0 under both models. The centre beats 0 under both, because digits are in the middle, and under FedAvg's model it scores about as much as GradCAM. GradCAM is far above 0 under the model of
+# the cluster, and better than under FedAvg's model. But these ten rounds flatter the clusters, because FedAvg's model is hardly trained: in 28 longer runs the clusters' models had the larger difference in 15,
+# and by 0.02 on average ([report 97](97_report_explanations.ipynb)).
 #
-# And brightness scores as much, although it has not seen a model. It knows where the strokes are, and on a black background the strokes are all that can be put back.
-#
-# How much of GradCAM's rise here is confidence? A small part: [07b](07b_explanations_controls.ipynb#what-is-a-map-worth) also scores the multiplied logits, in three trainings.
+# And brightness scores as much as GradCAM, although it has not seen a model. It knows where the strokes are, and on a black background the strokes are all that can be put back.
 #
 # > **An honest limit.** This score cannot tell whether GradCAM explains more than where the strokes are. And what counts as an absent pixel is a choice. With
 # > black, a map that marks the empty background must score badly, although what is *not* there also tells a 6 from a 4. Here are 60 images and one training;
