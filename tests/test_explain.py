@@ -398,6 +398,23 @@ def test_methods_that_share_models_share_explanations(line_up, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_method_is_explained_after_its_own_last_round(line_up):
+    found, federation, finished = line_up
+    history = copy.deepcopy(finished)
+    history.rows.append({"method": "twin", "round": 9})
+    table = assessment.assess(found, federation, history, HOW).table()
+    ends = table.groupby("method")["round"].max()
+    assert (ends["twin"], ends["oracle"]) == (9, finished.rows[-1]["round"])
+
+
+def test_explanations_without_any_samples_have_a_summary():
+    table = pd.DataFrame(
+        [{"method": "FedAvg", "cluster": 0, "map": "GradCAM", "source": "in-cluster", "samples": 0}]
+    )
+    assert assessment.of_explanations(table) == {"FedAvg": {"n_clusters": 1}}
+
+
+@pytest.mark.slow
 def test_a_method_that_has_diverged_is_not_explained(line_up):
     found, federation, finished = line_up
     history = copy.deepcopy(finished)

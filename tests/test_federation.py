@@ -867,3 +867,17 @@ def test_bfloat16_that_is_only_emulated_is_said_before_anything_trains(federate,
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         federate(training=LocalTraining(precision="bfloat16"))
+
+
+def test_subsets_that_differ_by_a_first_sample_are_two_computations(federate):
+    federation, zero = federate("linear"), torch.zeros(2, dtype=torch.int64)
+    subsets = [torch.tensor([5]), torch.tensor([5, 0])]
+    one, other = Jobs(federation.initial()[None], zero, zero, subset=subsets).keys()
+    assert one != other
+
+
+def test_features_that_an_autoencoder_cannot_reach_are_refused(small, split):
+    scaled = {name: getattr(small, name) / 127.5 - 1 for name in ("images", "test_images")}
+    own = replace(small, **scaled)
+    with pytest.raises(ValueError, match="from 0 to 1, but these features go from -1 to 1"):
+        Federation(own, split, "autoencoder", device="cpu")

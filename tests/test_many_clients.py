@@ -315,6 +315,29 @@ def test_only_clients_that_are_there_take_part(federate):
     assert len(drawn_from.participants(1)) == 3 and 0 not in drawn_from.participants(1)
 
 
+def test_fedsoft_estimates_the_weights_of_clients_that_come_between_two_estimates(federate):
+    federation = federate("linear").with_presence(rows(range(5), range(6), range(5), range(6)))
+    method = methods.make("fedsoft", k=2)
+    simulation.run({"FedSoft": method}, federation, 2, progress=False)
+    assert not torch.allclose(method.importance[5], torch.tensor([0.5, 0.5]))
+
+
+def test_a_cluster_of_emd_cfl_that_is_new_gets_the_mean_of_its_members_models(federate):
+    federation = federate("linear").with_presence(rows({0}, {1}, {2, 3}))
+    method = methods.make("emd-cfl-oracle", truth=[0, 0, 1, 1, 2, 2])
+    method.setup(federation.server, federation.initial())
+    for t in range(2):
+        federation.converse(method.round(t), t)
+    method.server.participants = lambda t: torch.tensor([2])  # of those who can be reached
+    method.server.reachable = lambda t: torch.arange(6)
+    federation.converse(method.round(2), 2)
+    assert method.labels[0] == method.labels[1]
+    mixed = method.client_models()
+    own = (mixed[1] @ mixed[0])[0]
+    weights = federation.sizes[:2] / federation.sizes[:2].sum()
+    torch.testing.assert_close(own, weights @ method.latest[:2], rtol=1e-4, atol=1e-6)
+
+
 def test_a_presence_of_everybody_is_none(federate):
     usual, same = federate(), federate().with_presence(torch.ones(3, 6, dtype=torch.bool))
     assert not same.partial and same.identity == usual.identity

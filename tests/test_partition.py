@@ -441,3 +441,13 @@ def test_a_manifest_with_wrong_values_is_refused_in_one_line(tmp_path, change, s
     with pytest.raises(PartitionError, match=said) as error:
         Partition.load(path)
     assert "\n" not in str(error.value)
+
+
+def test_validation_samples_are_no_training_samples(split):
+    with pytest.raises(PartitionError, match="samples both for training and for validation"):
+        replace(split, more={"validation": [own.copy() for own in split.train]})
+
+
+def test_numbers_of_numpy_can_be_saved(small, tmp_path):
+    _, made = partition.iid(small, clients=np.int64(3), draws=20, seed=np.int64(1))
+    assert Partition.load(made.save(tmp_path / "manifest.json")).hash == made.hash

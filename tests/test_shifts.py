@@ -259,3 +259,28 @@ def test_true_clusters_are_those_of_the_split(small, version, channels):
     images = dataclasses.replace(small, images=pixels, test_images=tests)
     _, split = shifts.make(images, version, clients=12, samples=20)
     assert split.clusters.tolist() == shifts.true_clusters(version, 12).tolist()
+
+
+def test_images_that_are_not_square_are_not_turned_by_a_right_angle(small):
+    parts = {name: getattr(small, name)[:, :, :4] for name in ("images", "test_images")}
+    wide = dataclasses.replace(small, **parts)
+    with pytest.raises(PartitionError, match="4×8 pixels would lose their ends; make them square"):
+        shifts.make(wide, "quarter-turn", clients=4, samples=20)
+
+
+@pytest.mark.parametrize("samples", [23, 40, 61])
+def test_each_client_has_its_number_of_samples_of_any_number_of_classes(pool_of, samples):
+    labels = np.arange(7 * 40) % 7
+    held = shifts.split_among_clients(
+        np.arange(len(labels)), torch.from_numpy(labels), 4, samples, np.random.default_rng(0)
+    )
+    assert [len(own) for own in held] == [samples] * 4
+    for own in held:
+        assert np.ptp(np.bincount(labels[own], minlength=7)) <= 1
+    assert len(np.unique(np.concatenate(held))) == 4 * samples
+
+
+def test_a_client_of_a_domain_has_validation_and_test_images(colourful):
+    pacs = dataclasses.replace(colourful, domains=torch.arange(len(colourful.labels)) % 2)
+    with pytest.raises(PartitionError, match="no image for validation or none for test"):
+        shifts.make(pacs, "domains", samples=3)

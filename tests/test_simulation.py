@@ -363,6 +363,15 @@ def test_a_run_in_which_everybody_diverged_is_an_error(federate):
         run({"one": Wild(), "other": Wild(weighting="equal")}, federate(), rounds=5)
 
 
+def test_methods_that_left_before_do_not_hide_that_the_last_one_diverged(federate):
+    """The run goes on from a history in which another method has diverged."""
+    one = methods.make("fedavg")
+    before = run({"one": one, "left": Wild()}, federate(), rounds=2)
+    one.models = one.models * 1e30
+    with pytest.raises(Diverged, match="diverged in round 3"):
+        run({"one": one}, federate(), rounds=6, after=before)
+
+
 def test_methods_meet_at_their_trainings_though_one_asks_before(federate_turned):
     line = {"FedAvg": methods.make("fedavg"), "PACFL": methods.make("pacfl", angle=180.0)}
     history = run(line, federate_turned(), rounds=1)

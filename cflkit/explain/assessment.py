@@ -127,7 +127,8 @@ def of_explanations(table: pd.DataFrame) -> Summary:
         result[str(method)] = {"n_clusters": int(rows["cluster"].nunique())}
         for source, own in rows.groupby("source", sort=False):
             for name in ("insertion", "deletion", "accuracy", "confidence"):
-                result[str(method)][f"{name}_{source}"] = float(own[name].mean())
+                if name in own:  # not if no source has samples
+                    result[str(method)][f"{name}_{source}"] = float(own[name].mean())
     return result
 
 
@@ -171,13 +172,13 @@ def assess(
     if without := [name for name, method in methods.items() if method.labels is None]:
         raise ValueError(f"methods without clusters cannot be explained: {', '.join(without)}")
     begin = perf_counter()
-    last = int(trained.rows[-1]["round"])
     known: dict[tuple, list[dict[str, Any]]] = {}
     rows: list[dict[str, Any]] = []
     for name, method in methods.items():
         if left := [r for r in trained.rows if r["method"] == name and r.get("diverged")]:
             rows += left
             continue
+        last = max(int(row["round"]) for row in trained.rows if row["method"] == name)
         models, mixture = method.client_models()
         labels = method.labels.numpy()
         keys = digests(models)

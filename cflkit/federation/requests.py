@@ -150,10 +150,19 @@ class Jobs:
         columns = []
         for name, values in sorted(self.columns.items()):
             own = list(values)
-            known = {id(v): digests(v[None])[0] if isinstance(v, Tensor) else v for v in own}
+            known = {id(v): key_of(v) for v in own}
             columns.append([(name, known[id(v)]) for v in own])
         rows = (models[row] for row in self.model_of.tolist())
         return list(zip(rows, clients, *columns, strict=True))
+
+
+def key_of(value: Any) -> Hashable:
+    """Return the digest of a tensor; any other value is its own key."""
+    if not isinstance(value, Tensor):
+        return value
+    [digest] = digests(value[None])
+    # Of positions, the first one's zero adds nothing to a digest, so their number counts, too
+    return digest if value.is_floating_point() else (len(value), digest)
 
 
 def joined(parts: Sequence[Jobs]) -> Jobs:

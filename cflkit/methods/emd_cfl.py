@@ -97,12 +97,13 @@ class EMDCFL(Method):
         jobs = self.broadcast(t)
         trained = yield Train(jobs)
         self.scalars = {}
-        yield from self.meet(jobs.client_of, trained, self.server.reachable(t))
-        self.average(jobs.client_of)
+        regrouped = yield from self.meet(jobs.client_of, trained, self.server.reachable(t))
+        # A cluster that is new has no mean yet, even if none of its members takes part
+        self.average(self.seen.nonzero().flatten() if regrouped else jobs.client_of)
 
     def meet(
         self, present: Tensor, trained: Tensor, reachable: Tensor | None = None
-    ) -> Generator[Request, Any, None]:
+    ) -> Generator[Request, Any, bool]:
         """Cluster again if clients that answer have not been compared (lines 10 to 17)."""
         new = ~self.seen[present]
         self.embedders[present[new]] = trained[new]
@@ -114,6 +115,7 @@ class EMDCFL(Method):
         if pairs.any():
             yield from self.measure(pairs)
             self.cluster()
+        return bool(pairs.any())
 
     def measure(self, pairs: Tensor) -> Generator[Request, Any, None]:
         """Measure the scores of the pairs that are true in ``[m, m]`` (lines 11 to 16)."""

@@ -96,9 +96,10 @@ class Partition:
             for client, indices in enumerate(parts):
                 if found := fault_of(indices):
                     return f"{split} of client {client} {found}"
-        for client, (train, test) in enumerate(zip(self.train, self.test, strict=True)):
-            if both := len(np.intersect1d(train, test, assume_unique=True)):
-                return f"client {client} has {both} samples both for training and for test"
+        for name in ("test", "validation"):
+            for client, held in enumerate(self.splits.get(name, ())):
+                if both := len(np.intersect1d(self.train[client], held, assume_unique=True)):
+                    return f"client {client} has {both} samples both for training and for {name}"
         if self.clusters is not None:
             if found := fault_of(self.clusters, unique=False):
                 return f"clusters {found}"
@@ -160,7 +161,8 @@ class Partition:
         ]
         manifest = {"dataset": self.dataset, "recipe": self.recipe, "hash": self.hash}
         path = Path(path)
-        path.write_text(json.dumps(manifest | {"clients": clients}) + "\n")
+        text = json.dumps(manifest | {"clients": clients}, default=lambda number: number.item())
+        path.write_text(text + "\n")
         return path
 
     @classmethod

@@ -55,6 +55,10 @@ def rotated(degrees: float) -> Shift:
     def shift(images: Tensor, labels: Tensor) -> Tensor:
         from torchvision.transforms.functional import rotate
 
+        height, width = images.shape[-2:]
+        if degrees % 180 == 90 and height != width:
+            lost = f"images of {height}×{width} pixels would lose their ends"
+            raise PartitionError(f"turned by {degrees:g} degrees, {lost}; make them square first")
         return rotate(images, degrees) if degrees % 360 else images
 
     return shift
@@ -294,13 +298,19 @@ def split_among_clients(
     """
     own = labels[rows].numpy()
     classes, counts = np.unique(own, return_counts=True)
-    each = counts.min() / clients if samples is None else samples / len(classes)
-    cuts = np.floor(np.arange(1, clients + 1) * each).astype(int)
-    if cuts[-1] > counts.min():
-        needs = f"{clients} clients with {samples} images need {cuts[-1]} images of every class"
+    ends = np.arange(clients + 1)
+    if samples is None:
+        cuts = np.tile((ends * (counts.min() / clients)).astype(int), (len(classes), 1))
+    else:  # classes round at different clients, so that each client has its number of samples
+        cuts = (ends * samples + np.arange(len(classes))[:, None]) // len(classes)
+    if cuts.max() > counts.min():
+        needs = f"{clients} clients with {samples} images need {cuts.max()} images of every class"
         raise PartitionError(f"{needs}, but the rarest class has {counts.min()}")
     # What lies behind the last cut is nobody's
-    parts = [np.split(generator.permutation(rows[own == label]), cuts)[:-1] for label in classes]
+    parts = [
+        np.split(generator.permutation(rows[own == label]), between)[1:-1]
+        for label, between in zip(classes, cuts, strict=True)
+    ]
     return [np.concatenate(held) for held in zip(*parts, strict=True)]
 
 
@@ -325,6 +335,9 @@ def by_domains(images: ImageSet, recipe: dict) -> Partition:
         for client in range(clients):
             own, held_back = rows[tests:][client::clients], rows[:tests][client::clients]
             cut = round(len(own) * validation_share)
+            if not (cut and len(held_back)):
+                needs = f"a client of domain {domain} has no image for validation or none for test"
+                raise PartitionError(f"{needs}; take a larger samples")
             validation.append(np.sort(own[:cut]))
             train.append(np.sort(own[cut:]))
             test.append(np.sort(held_back))

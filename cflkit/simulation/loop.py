@@ -229,7 +229,7 @@ def leave(
     for name, error in errors.items():
         history.rows.append({"method": name, "round": t + 1, "diverged": True})
         del running[name]
-        if {row["method"] for row in history.rows if row.get("diverged")} == set(methods):
+        if {row["method"] for row in history.rows if row.get("diverged")} >= set(methods):
             raise error
 
 

@@ -80,18 +80,21 @@ class FedSoft(Method):
         self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
         self.personal = initial.repeat(server.clients, 1)
         self.importance = torch.full((server.clients, self.k), 1 / self.k)
+        self.estimated = torch.zeros(server.clients, dtype=torch.bool)
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Estimate the weights, train the personal models, and average them for every centre."""
         present = self.server.participants(t)
         pairs = all_pairs(self.models, present)
-        if t % self.interval:
+        # A client that was absent whenever weights were due gets its first ones now
+        if t % self.interval and self.estimated[present].all():
             yield Send(pairs)
         else:
             [request] = self.asks()
             weights = yield request.only(pairs)
             self.importance = self.importance.clone()
             self.importance[present] = torch.stack(weights).view(-1, self.k)
+            self.estimated[present] = True
         mixtures = self.importance[present].to(self.models) @ self.models
         starts = mixtures if self.start == "mixture" else self.personal[present]
         own, training = torch.arange(len(present)), proximal_training(self.server, self.mu)
