@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -326,6 +327,26 @@ def test_a_cell_that_fails_is_said_and_a_kernel_leaves_none_of_its_own_files(tmp
     connection = json.loads(cell.outputs[0].text)
     assert connection["transport"] == "ipc"
     assert not Path(connection["ip"]).parent.exists()
+
+
+def test_a_method_that_was_not_chosen_is_no_bare_key_error(tmp_path):
+    cells = ("only = None", "parameters"), ("{}['FedAvg']",)
+    failing = notebooks.read_notebook(notebook(tmp_path, *cells))
+    with pytest.raises(NotebookError, match=r"KeyError: 'FedAvg' .* --record-only leaves the cell"):
+        notebooks.execute(failing, {"only": ["OCFL-HDB"]}, tmp_path / "out.ipynb")
+
+
+def test_notebooks_have_the_parameters_that_pages_give_them():
+    """Each command of a page that runs a notebook with options, as far as it is on one line."""
+    pages = [*(PROJECT / "notebooks").glob("*.md"), PROJECT / "README.md"]
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    runs = [shlex.split(line) for line in lines if line.startswith("python -m cflkit run ")]
+    assert len(runs) > 4
+    for words in runs:
+        [path] = (PROJECT / "notebooks").glob(f"{Path(words[4]).stem.partition('_')[0]}_*.ipynb")
+        own = notebooks.read_notebook(path)
+        given = {words[i + 1] for i, word in enumerate(words) if word == "-p"}
+        assert given <= set(own.defaults), words
 
 
 FAULTS = {

@@ -261,6 +261,7 @@ def test_the_command_of_a_record_gives_its_parameters():
     for paper, run in (("ocfl", record(3)), ("emd-cfl", emd_record(0.9, range_epochs=[1, 3]))):
         words = shlex.split(ledger.command(run, paper))
         assert words[:4] == ["python", "-m", "cflkit", "run"]
+        assert words[-1] == "--record-only"
         given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
         values = {name: parse_yaml(name, text) for name, text in given.items()}
         lesson = notebooks.read_notebook(PROJECT / words[4])

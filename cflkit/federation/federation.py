@@ -138,12 +138,12 @@ class Federation:
         if self.device.type == "cpu":
             keep_freed_memory()
 
-    def with_presence(self, presence: Tensor) -> Self:
+    def with_presence(self, presence: Tensor | ArrayLike) -> Self:
         """Return the same federation, in which clients are there as a table says.
 
         Parameters
         ----------
-        presence : Tensor
+        presence : array_like
             ``[R, m]``, bool: which clients are there in each round; the last row also counts for
             all later rounds. Those that take part are drawn from them.
 
@@ -153,6 +153,7 @@ class Federation:
             It is not a table of truth values with a column per client, it has no rounds, or nobody
             is there in a round.
         """
+        presence = torch.as_tensor(presence)
         if presence.dtype != torch.bool or presence.ndim != 2 or presence.shape[1] != self.clients:
             raise ValueError(
                 f"presence must be bool of the shape [rounds, {self.clients}], not "

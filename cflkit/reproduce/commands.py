@@ -390,7 +390,7 @@ def show_records(ids: tuple[str, ...], where: dict[str, str], as_json: bool) -> 
         print("\nstale: made by other code; `python -m cflkit replay ID` tells if numbers change")
 
 
-@cli.command("replay", epilog=example("replay 84fdcd1f --rounds 1"))
+@cli.command("replay", epilog=example("replay 1a2e169e --rounds 1"))
 @click.argument("id")
 @click.option("--rounds", type=COUNT, help="How many rounds (default: 2).")
 @JSON

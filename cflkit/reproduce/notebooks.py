@@ -314,7 +314,10 @@ def run_cells(
                 shutdown_kernel="immediate",  # on Ctrl-C it would print what it is interrupted in
             )
     except PapermillExecutionError as error:
-        raise NotebookError(f"{error.ename}: {error.evalue} (see {output})") from error
+        hint = ""
+        if error.ename == "KeyError" and values.get("only") is not None:
+            hint = "; if this method is not in `only`, --record-only leaves the cell out"
+        raise NotebookError(f"{error.ename}: {error.evalue} (see {output}{hint})") from error
     except OSError as error:  # papermill writes the notebook after each cell
         raise NotebookError(f"{output} cannot be written{disk_full(error)} ({error})") from error
     except RuntimeError as error:  # the kernel died in a cell, or before the first one

@@ -164,7 +164,7 @@ def notebook_table(numbers: range) -> str:
         rows.append([*row, f"[{own.name[:3]}](notebooks/{own.name})" if own else ""])
     heads = ["notebook", "minutes to read", "minutes to run"]
     if any(row[-1] for row in rows):
-        return markdown([*heads, "its appendix, for those who doubt it"], rows)
+        return markdown([*heads, "appendix with controls"], rows)
     return markdown(heads, [row[:-1] for row in rows])
 
 
