@@ -200,6 +200,22 @@ def test_the_words_about_real_groups_and_fedcref_have_the_numbers_of_the_records
 
     named = [f"{end:.2f}" for end in three_seeds(0.5, 0.0)]
     assert f"from half-wrong clusters, {' beside '.join(named)} here" in told
+    for name, training, words in (
+        (
+            "emnist-letters",
+            5,
+            "it ends at {}, where clients alone end at {}, and perfect associations at {}.",
+        ),
+        (
+            "fashion-mnist",
+            15,
+            "it ends at {}, far below clients alone ({}) and perfect associations ({})",
+        ),
+        ("fashion-mnist", 5, "with a fourth of it at {} ({} and {};"),
+    ):
+        one = ends("fedcref", dataset=name, rounds=training)
+        order = ["FedCRef", "Alone", "Perfect associations"]
+        assert words.format(*(f"{end:.2f}" for end in one[order].mean())) in told
     gaps = [three_seeds(0.3, overlap).diff().abs().iloc[1] for overlap in (0.3, 0.5)]
     assert f"both gaps are small ({max(gaps):.3f} at most)" in told
 
