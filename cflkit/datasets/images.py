@@ -95,8 +95,8 @@ class ImageSet:
                 if not max(-low, high) < LARGEST_VALUE:  # also where one is NaN
                     advice = f"they must be finite and below {LARGEST_VALUE:g}"
                     return f"{what} have values from {low:g} to {high:g}; {advice}"
-            if len(labels) != len(images):
-                return f"{len(images)} {what} and {len(labels)} labels; each needs one label"
+            if labels.shape[:1] != images.shape[:1]:
+                return f"{len(images)} {what} and {labels.numel()} labels; each needs one label"
             if labels.dtype != torch.int64 or labels.ndim != 1:
                 found = f"{labels.numel()} labels of {labels.dtype}, shape {tuple(labels.shape)}"
                 advice = "each needs one label of int64, as labels.long()"

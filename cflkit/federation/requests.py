@@ -161,7 +161,7 @@ def key_of(value: Any) -> Hashable:
     if not isinstance(value, Tensor):
         return value
     [digest] = digests(value[None])
-    # Of positions, the first one's zero adds nothing to a digest, so their number counts, too
+    # The position 0 adds nothing to a digest, so the number of positions counts, too
     return digest if value.is_floating_point() else (len(value), digest)
 
 

@@ -42,9 +42,8 @@ class Proposal:
         gib = self.like.provenance["peak_memory_gib"]
         known = "memory unknown" if gib is None else f"{gib:.1f} GiB"
         device = self.like.provenance["device"]
-        told = (
-            f"up to {self.numbers} new numbers" if self.numbers else f"seed number {self.seeds + 1}"
-        )
+        new = f"up to {self.numbers} new numbers"
+        told = new if self.numbers else f"a further seed beside {self.seeds}"
         return f"{told}: about {self.minutes:.0f} minutes, {known}, {device}"
 
 
