@@ -309,7 +309,7 @@ def tiny_partitions(draw):
         split(first=3),
         draw(st.none() | clusters),
         {"name": "tiny", "seed": draw(st.integers(0, 1))},
-        {name: split() for name in names},
+        {name: split(first=3 if name == "validation" else 0) for name in names},
     )
 
 
