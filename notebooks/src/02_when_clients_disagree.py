@@ -97,7 +97,7 @@ plots.show(
 # ## One model for three groups
 #
 # We train one model on all clients by federated averaging, on the balanced scenario whose groups share no class. It is the
-# algorithm of [lesson 01](01_federated_averaging.ipynb), here with a small network of three convolutions. The loop below does what `simulation.run` does, and keeps the model's answers of every round.
+# algorithm of [lesson 01](01_federated_averaging.ipynb), here with a small network of four convolutions. The loop below does what `simulation.run` does, and keeps the model's answers of every round.
 #
 # **Predict.** How far apart are the accuracies of the best and the worst served group in the last rounds?
 

@@ -295,7 +295,7 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# In the middle, all lines stay inside one circle, and every circle has some. The method has found the ten digits of the whole federation, and nobody
+# In the middle, no line leaves its circle, and every circle has some. The method has found the ten digits of the whole federation, and nobody
 # told it that there are ten. (But each client was told its own number of classes, as in the paper, and we chose ϑ by looking at this figure; see the end.) With a smaller ϑ, too few clusters agree.
 # With a larger one, a single wrong line joins two digits.
 
