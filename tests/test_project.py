@@ -17,8 +17,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cflkit import datasets, divergence
-from cflkit.reproduce import ledger, readme, records
+from cflkit import datasets, divergence, methods, simulation
+from cflkit.federation import Federation, LocalTraining
+from cflkit.partition import shifts
+from cflkit.reproduce import ledger, papers, readme, records
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import read_yaml
 
@@ -174,6 +176,26 @@ def test_the_words_about_epsilon_have_the_numbers_of_the_table(told, version, se
     )
     low, high = (f"{float(end):.2g}" for end in row.groups())
     assert f"above {low} and up to {high} ({seeds})" in told
+
+
+@pytest.mark.slow
+def test_the_words_under_the_moving_picture_have_the_accuracies_of_lesson_03():
+    run = papers.lessons.OCFLTemperature.of(ledger.defaults("03_ocfl_temperature"))
+    images, split = shifts.make(
+        datasets.load("digits-8x8"), "four", clients=run.clients, samples=run.samples, seed=run.seed
+    )
+    training = LocalTraining(epochs=run.local_epochs, batch_size=16, lr=run.lr, momentum=0.9)
+    federation = Federation(images, split, "perceptron", training, seed=run.seed)
+    three_ways = {name: methods.make(name) for name in ("fedavg", "local", "ocfl")}
+    ends = simulation.run(three_ways, federation, run.rounds, progress=False).summary()
+    told = re.search(
+        r"one model for all reads (\d+) % of the digits, each client alone (\d+) %, and the models of "
+        r"the clusters (\d+) %",
+        re.sub(r"\s+", " ", (PROJECT / "README.md").read_text(encoding="utf-8")),
+    )
+    # Another processor may read an image or two of the 1,800 in another way
+    own = [100 * end["accuracy"] for end in ends.values()]
+    assert own == pytest.approx([int(percent) for percent in told.groups()], abs=1)
 
 
 @pytest.mark.slow

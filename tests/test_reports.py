@@ -116,6 +116,22 @@ def test_how_temperatures_begin_and_what_ocfl_finds():
     assert row["RAND"] == pytest.approx(0.97)
 
 
+def test_clusters_of_round_1_are_compared_with_those_of_the_trigger():
+    truth = np.repeat(range(3), 5)
+    gamma = np.where(truth[:, None] == truth, 0.1, 0.8) - 0.1 * np.eye(15)
+    gamma[10:, :5] = gamma[:5, 10:] = 0.1  # the first and the last group look alike
+    kept = {"round": [1], "distances": ["|".join(f"{own:.4g}" for own in gamma.flat)]}
+    tables = [pd.DataFrame(kept | {"method": name}) for name in ocfl.CLUSTERERS]
+    early = record(pd.concat(tables), seed=1, **OF_OCFL)
+    found = reports.in_round_1([early], [of_ocfl(), of_ocfl(seed=1, fired=4)])
+    assert found["method"].tolist() == [*ocfl.CLUSTERERS]
+    assert (found["ARI in round 1"] < 0.7).all()
+    alike = {"seed": 1, "within": 0.1, "between": 0.1, "round": 4, "ARI": 1.0} | OF_OCFL
+    assert alike.items() <= found.iloc[0].to_dict().items()
+    with pytest.raises(KeyError):
+        reports.in_round_1([early], [of_ocfl()])
+
+
 def test_a_run_of_seed_0_is_of_both_kinds():
     ends = {name: {"ari": 1.0, "clustering_round": 2} for name in ocfl.CLUSTERERS}
     plain = {"engine": "threads", "perturbation": None, "until": "clusters", "seed": 0} | OF_OCFL

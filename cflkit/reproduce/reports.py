@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from cflkit import metrics
+from cflkit import clustering, metrics
 from cflkit._bounds import Clusters
 from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.methods.ocfl import rises
+from cflkit.partition.scenarios import cluster_sizes
 from cflkit.reproduce import ledger, records, stats
 from cflkit.reproduce.papers import PAPERS, emd_cfl, ocfl
 from cflkit.reproduce.records import Record
@@ -245,6 +246,32 @@ def over_seeds(rows: pd.DataFrame, by: str) -> pd.DataFrame:
         printed=("printed", "first"),
         **{"at their round": ("at their round", "mean")},
     )
+
+
+def in_round_1(early: Sequence[Record], late: Sequence[Record]) -> pd.DataFrame:
+    """Compare what OCFL's variants would find in round 1 with what they find at their trigger.
+
+    Runs of ``early`` keep the distances of round 1. A row per such run and method has the
+    scenario, the ``seed``, the largest distance ``within`` a true cluster and the smallest
+    ``between`` two, the ``method`` and its ``ARI in round 1``. The ``round`` and ``ARI`` at the
+    trigger are those of the run of ``late`` with the same scenario and seeds.
+    """
+    waited = {(ledger.scenario_of(run, "ocfl"), ledger.seeds_of(run)): run for run in late}
+    rows = []
+    for run, (name, clusterer) in product(early, ocfl.CLUSTERERS.items()):
+        scenario = ledger.scenario_of(run, "ocfl")
+        *_, balance, clients = scenario
+        truth = np.repeat(range(3), cluster_sizes(clients, balance))
+        kept = run.by_method[name]["distances"].iloc[0]
+        gamma = np.array(kept.split("|"), dtype=float).reshape(clients, clients)
+        found = clustering.make(clusterer).fit_predict(gamma)
+        same = truth[:, None] == truth
+        row = dict(zip(ocfl.SCENARIO, scenario, strict=True)) | {"seed": run.parameters["seed"]}
+        row |= {"within": gamma[same].max(), "between": gamma[~same].min(), "method": name}
+        row["ARI in round 1"] = metrics.agreement(truth, found)["ari"]
+        end = waited[scenario, ledger.seeds_of(run)].summary[name]
+        rows.append(row | {"round": end["clustering_round"], "ARI": end["ari"]})
+    return pd.DataFrame(rows)
 
 
 def roundings(runs: Sequence[Record], of_seeds: str, of_roundings: str) -> pd.DataFrame:

@@ -608,6 +608,23 @@ for clients in (15, 30):
     print(f"{len(spread)} scenarios, by {spread.max():.0f} at the most")
 
 # %% [markdown]
+# ### Does the moment matter here?
+#
+# OCFL waits for its trigger. What would it find if it clustered in round 1? The grid `ocfl/first-round` repeats the first round of
+# such runs, and keeps its distances (about 35 minutes on one core each). In the table, *within* is the largest distance within a true
+# group, and *between* the smallest between two groups, both in round 1. Each method has its ARI in round 1, and its ARI at its trigger.
+
+# %% tags=["nbval-check-output"]
+early = [past for past in known if past.parameters["rounds"] == 1]
+moment = reports.in_round_1(early, at_full_scale)
+moment["scenario"] = moment["dataset"] + ", " + moment["overlap"].map(SHORT)
+moment["scenario"] += ", " + moment["balance"].str[:3] + "., seed " + moment["seed"].astype(str)
+aris = moment["ARI in round 1"].map("{:.2f}, ".format) + moment["ARI"].map("{:.2f}".format)
+both_aris = aris.groupby([moment["scenario"], moment["method"]]).first().unstack()
+gaps = moment.groupby("scenario")[["within", "between", "round"]].first().round(2)
+print(gaps.rename(columns={"round": "trigger in"}).join(both_aris).to_string())
+
+# %% [markdown]
 # ## Scatter that no seed causes
 #
 # Our means have intervals over seeds. A seed draws the clients, the initial model and the batches. But one seed gives
