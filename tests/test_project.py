@@ -189,8 +189,8 @@ def test_the_words_under_the_moving_picture_have_the_accuracies_of_lesson_03():
     three_ways = {name: methods.make(name) for name in ("fedavg", "local", "ocfl")}
     ends = simulation.run(three_ways, federation, run.rounds, progress=False).summary()
     told = re.search(
-        r"one model for all reads (\d+) % of the digits, each client alone (\d+) %, and the models of "
-        r"the clusters (\d+) %",
+        r"one model for all reads (\d+) % of the digits, each client alone (\d+) %, and the models "
+        r"of the clusters (\d+) %",
         re.sub(r"\s+", " ", (PROJECT / "README.md").read_text(encoding="utf-8")),
     )
     # Another processor may read an image or two of the 1,800 in another way

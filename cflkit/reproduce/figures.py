@@ -87,9 +87,7 @@ def comparison(
     range of our seeds. Options are those of `plt.subplots`.
     """
     figure, axes = plt.subplots(len(parts), len(parts[0]), sharey=True, squeeze=False, **options)
-    looks = {published: PUBLISHED, "ours, three seeds": OURS, "ours, one seed": FEW_SEEDS}
-    for label, look in looks.items():
-        axes[0, 0].plot([], [], linestyle="", label=label, **look)
+    axes[0, 0].plot([], [], linestyle="", label=published, **PUBLISHED)
     for ax, (title, xlabel, rows) in zip(axes.flat, chain(*parts), strict=True):
         for place, name in enumerate(names):
             these = rows[rows[by] == name].to_dict("records")
@@ -98,7 +96,9 @@ def comparison(
                 ax.errorbar(row["value"], at, xerr=row["deviation"], linestyle="", **PUBLISHED)
             for row in these[:1]:
                 ax.hlines(place + 0.15, row["low"], row["high"], color=COLOURS[0], linewidth=1)
-                ax.plot(row["ours"], place + 0.15, **(OURS if row["seeds"] > 2 else FEW_SEEDS))
+                look = OURS if row["seeds"] > 2 else FEW_SEEDS
+                label = "ours, three seeds" if row["seeds"] > 2 else "ours, one seed"
+                ax.plot(row["ours"], place + 0.15, linestyle="", label=label, **look)
         rows_from_the_top(ax, names)
         ax.tick_params(axis="y", labelsize=8.5)
         ax.grid(axis="y", alpha=0.3)
@@ -263,6 +263,7 @@ def temperatures(
         black, at = theirs[scenario][0][: ticks[-1]], theirs[scenario][1]
         ax.plot(range(1, len(black) + 1), black, color="black", label="the authors' run")
         ax.plot(at, black[at - 1], "^", markersize=8, color="black")
+        ax.margins(y=0.1)
     plt.setp(axes[-1], xticks=ticks)
     axes.flat[0].figure.supylabel("temperature $T$", fontsize=9.5)
 
@@ -307,7 +308,8 @@ def over_thresholds(runs: Sequence[Record], versions: Sequence[str]) -> Figure:
         given = SimpleNamespace(version=version, dataset="mnist", epsilon=0.1)
         used, cut = thresholds.CUTS[name].used(given), thresholds.CUTS[name]
         ax.axvline(used, color="black", linestyle=":", label="the paper's threshold")
-        ax.set(title=f"{name}, {version}", xlabel=f"threshold {cut.sign} {cut.unit}", ylabel="ARI")
+        unit = f" ({cut.unit})" if cut.unit else ""
+        ax.set(title=f"{name}, {version}", xlabel=f"threshold {cut.sign}{unit}", ylabel="ARI")
         ax.set(xscale="log", xlim=(used / 20, used * 15))
         ax.label_outer()
     for (scale, _, version, method), own in thresholds.by_scenario(runs).items():
@@ -435,5 +437,5 @@ def critical_differences(comparison: Comparison, ax: Axes) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.spines[:].set_visible(False)
     ax.spines["top"].set_visible(True)
-    ax.set_xlabel("average rank (1 is best)", fontsize=9)
+    ax.set_xlabel("average rank", fontsize=9)
     ax.xaxis.set_label_position("top")

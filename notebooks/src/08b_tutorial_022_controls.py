@@ -1045,5 +1045,5 @@ claims.check(
 # - Y. Mansour, M. Mohri, J. Ro, A. T. Suresh: Three approaches for personalization with applications to federated learning. arXiv 2002.10619, 2020 (not NeurIPS).
 # - T. Li, S. Hu, A. Beirami, V. Smith: Ditto: fair and robust federated learning through personalization. ICML 2021.
 #
-# **The lesson:** [08 Reading a tutorial like a reviewer](08_tutorial_022.ipynb) · **Next:** [09 A map of the methods](09_a_map_of_the_methods.ipynb) ·
+# **The lesson:** [08 Reading a tutorial like a reviewer](08_tutorial_022.ipynb) · **Next:** [09 A round is a matrix](09_a_map_of_the_methods.ipynb) ·
 # [Glossary](99_glossary.ipynb)

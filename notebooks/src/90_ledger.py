@@ -280,7 +280,7 @@ for (scale, paper_of, table), rows in ran.groupby(["scale", "paper", "table"]):
 good = own[(own["status"] == "reproduced") & ~own["fixed"]]
 for scale, some in good.groupby("scale"):
     events = some[["paper", "table", *ledger.scenario_columns(), "method"]]
-    exact = (some["half_width"] == 0).sum()
+    exact = (some["low"] == some["high"]).sum()
     print(f"{scale} scale, reproduced or agrees: {len(some)} numbers, {exact} of them with h = 0,")
     print(f"    of {len(events.drop_duplicates())} pairs of scenario and method")
 
@@ -336,7 +336,7 @@ for number, table in enumerate(pictured, 3):
         number,
         f"{reports.titled(table)} of {view.paper}: our means minus the published numbers, with 90 % t-intervals. "
         "One row per scenario, one column of panels per method. Bands are the two margins of the rule. "
-        "A place without a mark has no printed number, or no run of the method.",
+        "A place without a mark has no published number, or no run that measured it.",
         "Small panels of marks around a vertical band at zero. A mark is the difference between our mean and "
         "the published number, with a line over its interval. The shape of the mark is the answer.",
     )

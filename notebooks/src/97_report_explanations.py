@@ -142,7 +142,7 @@ plots.show(
     figure,
     3,
     "Critical-difference diagrams of the authors' in-cluster scores over 20 scenarios, with Holm's correction. The first two are the paper's Figure 8.",
-    "Three diagrams of average ranks. By insertion OCFL-HDB is best and FedAvg last. Deletion as "
+    "Three diagrams of average ranks. By insertion OCFL-HDB and OCFL-KM share the best rank, and FedAvg is last. Deletion as "
     "printed has nearly the same order. Corrected, the order is turned round and FedAvg is first.",
 )
 
@@ -383,7 +383,7 @@ plots.show(
     7,
     "Insertion minus deletion with five kinds of maps, for FedAvg and OCFL-HDB. Means over clusters and runs.",
     "Three panels of points in five rows. Noise lies on zero. On mnist and fashion-mnist brightness lies far to the right of GradCAM; on blood "
-    "cells the blob in the centre lies a little to the right of it, and brightness at zero or below.",
+    "cells the blob in the centre lies a little to the right of it, and brightness below zero.",
 )
 
 # %% [markdown]

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercises: A map of the methods
 #
-# They belong to the lesson [09 A map of the methods](../09_a_map_of_the_methods.ipynb). Each function gets NumPy arrays.
+# They belong to the lesson [09 A round is a matrix](../09_a_map_of_the_methods.ipynb). Each function gets NumPy arrays.
 
 # %%
 import numpy as np
