@@ -283,7 +283,7 @@ figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.0))
 for number, name in enumerate(line_up):
     foreign = [1 - (matrix * same).sum(axis=1).mean() for matrix in watched[name].matrices]
     # None of the colours that Figures 1 and 2 have for the parts of a row
-    colour = ("0.5", *(plots.COLOURS[place] for place in (1, 2, 4, 5, 7)))[number]
+    colour = (*(plots.COLOURS[place] for place in (7, 1, 2, 4, 5)), "tab:brown")[number]
     look = {"color": colour, "marker": plots.MARKERS[number]}
     look["linewidth"] = 4 if name == "Local" else 1.5  # it stays visible below pFedGraph
     axes[0].plot(axis, foreign, markersize=5, **look)

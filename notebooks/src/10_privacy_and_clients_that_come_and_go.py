@@ -255,9 +255,9 @@ print(table[["ARI", "OCFL", "oracle", "FedAvg", "Local"]].round(2).to_string())
 # %% [markdown]
 # Compare the methods at the *same* noise, because the loss of one method says nothing about clusters:
 #
-# - **OCFL** falls first. At $\sigma = 0.06$ its clusters are mostly wrong (ARI 0.16), and it has lost 22 points. From $\sigma = 0.1$ on, HDBSCAN puts all clients into one cluster, so that OCFL is FedAvg.
-# - **The oracle** trains one model for each true group with the same noise. At $\sigma = 0.06$, it has lost nothing (0.90). So the models survive this noise, but the clustering does not.
-# - **FedAvg** loses four points at this noise. But it has less to lose, because its one model must serve four angles.
+# - **OCFL** falls first. At $\sigma = 0.06$ its clusters are mostly wrong, and it has lost more than ten points. From $\sigma = 0.1$ on, HDBSCAN puts all clients into one cluster, so that OCFL is FedAvg.
+# - **The oracle** trains one model for each true group with the same noise. At $\sigma = 0.06$, it has lost nothing. So the models survive this noise, but the clustering does not.
+# - **FedAvg** loses a few points at this noise. But it has less to lose, because its one model must serve four angles.
 # - **Local** is a level line. With much noise even the oracle falls below it, and then every client does better alone.
 #
 # ## Why noise hits the clustering first
@@ -339,7 +339,7 @@ plots.show(
 # These are two federations, and we compare each with the attack:
 #
 # - At the noise where the **twenty** clients' groups are lost ($\sigma = 0.06$), the server still reads every label of the nine clients. (The twenty draw from all ten classes, so they have hardly any such secret.)
-# - The groups of the **nine** are easier to find, because their classes differ. They are lost at a larger noise, between 0.06 and 0.2, and even at 0.2 the server reads labels better than by guessing (AUC 0.78).
+# - The groups of the **nine** are easier to find, because their classes differ. They are lost at a larger noise, between 0.06 and 0.2, and even at 0.2 the server reads labels better than by guessing (AUC about 0.8).
 #
 # So with so few clients, noise on each update has no good setting. It costs first the clusters and then the models, and it protects last.
 #

@@ -232,6 +232,7 @@ def frame(scene):
         ax.grid(visible=False)
         # Unmarked rows have the same room, so that the picture keeps its place on the slider
         ax.set_yticks(new, ["▶" if len(new) < run.clients else "   "] * len(new), fontsize=7)
+        ax.tick_params(axis="y", length=0)
     for group in range(4):
         where = (-0.4, each * group + (each - 1) / 2)
         text = {"ha": "center", "va": "center", "fontsize": 9}
