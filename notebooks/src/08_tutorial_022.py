@@ -25,7 +25,7 @@
 #
 # **Before this:** [01 Federated averaging](01_federated_averaging.ipynb). [04 Sattler and Briggs](04_sattler_and_briggs.ipynb) helps.
 #
-# **Study minutes:** 15. **Minutes on two cores:** 0.5
+# **Study minutes:** 16. **Minutes on two cores:** 0.5
 #
 # **Source.** O. Y. Laitinen Imanov and contributors, *Tutorial 022: Clustered Federated Learning*, in the documentation of
 # the package unbitrium, 2026 ("the tutorial"). We describe its code and write our own.

@@ -26,7 +26,7 @@
 # **Before this:** [03 When should the server split?](03_ocfl_temperature.ipynb) and
 # [04 Two older rules](04_sattler_and_briggs.ipynb). Lesson [05](05_emd_cfl.ipynb) explains EMD-CFL.
 #
-# **Study minutes:** 15. **Minutes on two cores:** 0.5
+# **Study minutes:** 16. **Minutes on two cores:** 0.5
 #
 # **Source.** A graph of collaboration between clients, with weights, is the idea of pFedGraph (R. Ye et al., ICML 2023). Measuring it for all methods is ours.
 

@@ -134,7 +134,7 @@ print(attributed("late group"))
 # We run OCFL twice in each scene. In the run **OCFL once**, it clusters at the first rise of the temperature, and later it only attributes newcomers. In
 # the run **OCFL again**, it also clusters again every three rounds: all clients train the kept model, and each new cluster begins with the mean of the
 # models that its members had. A cluster of newcomers alone begins with the kept model. (This is close to what the paper calls *few-shots clustering*.) The oracle (true groups) knows the groups at all times, and FedAvg is
-# one model for all. In the code, `play` runs a scene round by round. In each round, every method continues from its last state (`after=history`), even if a client has other data from this round on.
+# one model for all.
 
 
 # %%
@@ -161,7 +161,6 @@ def cast(scene):
     return [each - 1] if steady else changes.affected(scene, truth), there
 
 
-# %% tags=["hide-input"]
 def play(scene):
     """Return what `cast` does, and accuracies and clusters by round."""
     new, there = cast(scene)
@@ -178,6 +177,9 @@ def play(scene):
         found.append({name: line.labels.numpy().copy() for name, line in lines.items()})
     return new, there.numpy(), accuracy, found
 
+
+# %% [markdown]
+# `play` runs a scene round by round. In each round, every method continues from its last state (`after=history`), even if a client has other data from this round on.
 
 # %%
 played = {scene: play(scene) for scene in ("join", "random", "late group", "change")}
