@@ -248,7 +248,8 @@ def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(
     found = {}
     for folder in (record.folder for record in records.committed() if record.paper == "ocfl"):
         given = json.loads((folder / "record.json").read_text(encoding="utf-8"))["parameters"]
-        if given.get("until") == "clusters" and given["draws"] is None:
+        whole = given["rounds"] == 50  # runs of ocfl/first-round end before any trigger
+        if given.get("until") == "clusters" and given["draws"] is None and whole:
             scenario = tuple(given[name] for name in ("dataset", "overlap", "balance", "clients"))
             last = pd.read_csv(folder / "rounds.csv").groupby("method").tail(1)
             for method, ari in zip(last["method"], last["ari"], strict=True):
