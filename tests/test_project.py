@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from cflkit import datasets, divergence, methods, simulation
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import shifts
-from cflkit.reproduce import ledger, papers, readme, records
+from cflkit.reproduce import ledger, papers, readme, records, reports
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import read_yaml
 
@@ -176,6 +176,21 @@ def test_the_words_about_epsilon_have_the_numbers_of_the_table(told, version, se
     )
     low, high = (f"{float(end):.2g}" for end in row.groups())
     assert f"above {low} and up to {high} ({seeds})" in told
+
+
+@pytest.mark.slow
+def test_the_words_about_round_1_hold_in_all_runs_that_keep_its_distances(told):
+    known = [run for run in records.committed() if run.paper == "ocfl"]
+    early = [run for run in known if run.parameters["rounds"] == 1]
+    late = [run for run in known if ledger.scale(run, "ocfl") == "paper"]
+    late = [run for run in late if "OCFL-HDB" in run.summary]
+    found = reports.in_round_1(early, late)
+    scenarios = found[list(papers.ocfl.SCENARIO)].drop_duplicates()
+    assert f"In the {len(scenarios)} of 16 scenarios whose round 1 was kept" in told
+    assert set(found["seed"]) == {0} and set(found["clients"]) == {15}
+    assert (found["between"] > 3 * found["within"]).all()
+    right = found[found["method"] != "OCFL-MS"]
+    assert (right[["ARI in round 1", "ARI"]] == 1).all(axis=None)
 
 
 @pytest.mark.slow

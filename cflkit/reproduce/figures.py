@@ -96,8 +96,9 @@ def comparison(
                 ax.errorbar(row["value"], at, xerr=row["deviation"], linestyle="", **PUBLISHED)
             for row in these[:1]:
                 ax.hlines(place + 0.15, row["low"], row["high"], color=COLOURS[0], linewidth=1)
-                look = OURS if row["seeds"] > 2 else FEW_SEEDS
-                label = "ours, three seeds" if row["seeds"] > 2 else "ours, one seed"
+                few = row["seeds"] < 3
+                look, seeds = (FEW_SEEDS, "one seed") if few else (OURS, "three seeds")
+                label = f"ours, {seeds}"
                 ax.plot(row["ours"], place + 0.15, linestyle="", label=label, **look)
         rows_from_the_top(ax, names)
         ax.tick_params(axis="y", labelsize=8.5)

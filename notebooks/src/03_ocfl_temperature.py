@@ -325,7 +325,7 @@ print("ARI in rounds 1, 2, …:", *(f"{value:.2f}" for value in found))
 
 # %% [markdown]
 # > **An honest limit.** On these clients, round 1 would have done. Elsewhere the moment matters: in one case, the clusters of round 1 are clearly worse than those of the first rise, and those of the next round are
-# > slightly better ([03b](03b_ocfl_controls.ipynb#does-the-round-matter)). At the papers' scale, round 1 had the true groups in all scenarios that we tried
+# > slightly better ([03b](03b_ocfl_controls.ipynb#does-the-round-matter)). At the papers' scale, round 1 had the true groups in all scenarios that we tried, with one seed each
 # > ([report 93](93_report_ocfl.ipynb#does-the-moment-matter-here)). What waiting is good for there is an open question.
 #
 # ## What we saw

@@ -322,7 +322,7 @@ plots.show(
 # ### Which two halves?
 #
 # The cluster is divided so that clients of different halves are as different as possible. As before, the nearest clusters are joined, but only until two are left, and the distance of two clusters
-# is now that of their two *least* similar clients (*complete linkage*). So it is in the authors' code. The paper takes the two *most* similar clients (*single linkage*), which divides best by its own measure; the package has both.
+# is now that of their two *least* similar clients (*complete linkage*). So it is in the authors' code. The paper takes the two *most* similar clients (*single linkage*), which divides best by its own measure ([04b](04b_an_autopsy.ipynb#which-two-halves) compares both).
 
 
 # %%
