@@ -7,6 +7,7 @@ the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_Bi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -50,7 +51,7 @@ class Parameters(OCFLMethods, Selection):
     folder: ClassVar[str] = "ocfl"
     line_up: ClassVar[tuple[str, ...]] = (
         *("FedAvg", *METHODS.values(), *REFERENCE_METHODS),
-        "EMD-CFL",  # a run has it only if it names it
+        *("Sattler-exact", "EMD-CFL"),  # a run has these only if it names them
     )
 
     central_every: Count
@@ -177,12 +178,14 @@ def line_up(run: OCFLMethods, images: base.ImageSet, split: base.Partition) -> b
 def chosen(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the methods of the `line_up` that the run asks for, with their twins as published.
 
-    EMD-CFL joins them if the run names it. Clients have equal weights in its averages, too.
+    Sattler's method with the exact cut of its paper, and EMD-CFL, join them if the run names them.
+    Clients have equal weights in EMD-CFL's averages, too.
     """
     from cflkit.reproduce.distances import MeasuredEMDCFL
 
     lines = line_up(run, images, split)
     if run.only is not None:
+        lines["Sattler-exact"] = dataclasses.replace(lines["Sattler"], linkage="single")
         lines["EMD-CFL"] = MeasuredEMDCFL(epsilon=run.epsilon, weighting="equal")
     return base.selected(lines, run.only)
 
