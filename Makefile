@@ -31,6 +31,9 @@ lint: $(READY) ## Style, the layers of the package, the form of notebooks (secon
 	'$(BIN)/lint-imports' --no-logo --no-cache
 	'$(BIN)/python' tests/lint_notebooks.py
 
+# Two processes share the cores, and get in each other's way if each uses all of them
+check test: export OMP_NUM_THREADS := 1
+
 check: lint ## The fast lane for daily work: lint and quick tests
 	'$(BIN)/python' -m pytest tests -m 'not slow and not nightly' --hypothesis-profile quick --numprocesses 2
 

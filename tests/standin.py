@@ -155,12 +155,14 @@ def main(names):
 
     for module in (clients, stacked, training):  # autocast does not know the device
         module.autocast = lambda *_: nullcontext()
-    data = shifts.make(datasets.load("digits-8x8"), "quarter-turn", clients=6, samples=60)
+    images = datasets.load("digits-8x8")
 
     def rows(name, device, engine):
-        options = {"model": "linear", "training": LocalTraining(2, 16, lr=0.05)}
-        if name in contract.OF_SAMPLES:
-            options["model"] = "autoencoder"
+        options = {"model": "linear", "training": LocalTraining(2, 32, lr=0.05)}
+        clients = 6
+        if name in contract.OF_SAMPLES:  # models of single classes, which are many
+            options["model"], clients = "autoencoder", 2
+        data = shifts.make(images, "quarter-turn", clients=clients, samples=60)
         federation = Federation(*data, device=device, engine=engine, **options)
         history = contract.run({name: contract.build(name, federation)}, federation)
         return contract.text_of(history, name)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from sklearn.metrics import adjusted_rand_score
 
-from cflkit import clustering, metrics
+from cflkit import clustering
 from cflkit._bounds import Clusters
 from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.methods.ocfl import rises
@@ -268,7 +269,7 @@ def in_round_1(early: Sequence[Record], late: Sequence[Record]) -> pd.DataFrame:
         same = truth[:, None] == truth
         row = dict(zip(ocfl.SCENARIO, scenario, strict=True)) | {"seed": run.parameters["seed"]}
         row |= {"within": gamma[same].max(), "between": gamma[~same].min(), "method": name}
-        row["ARI in round 1"] = metrics.agreement(truth, found)["ari"]
+        row["ARI in round 1"] = adjusted_rand_score(truth, found)
         end = waited[scenario, ledger.seeds_of(run)].summary[name]
         rows.append(row | {"round": end["clustering_round"], "ARI": end["ari"]})
     return pd.DataFrame(rows)
@@ -312,7 +313,7 @@ def by_threshold(
     """
     scores, truth = emd_cfl.recorded_scores(run, method)
     found = [clusters_of(scores, epsilon, rule)[0] for epsilon in thresholds]
-    aris = [metrics.agreement(truth, clusters)["ari"] for clusters in found]
+    aris = [adjusted_rand_score(truth, clusters) for clusters in found]
     return pd.DataFrame({"clusters": [max(c) + 1 for c in found], "ari": aris}, index=thresholds)
 
 
