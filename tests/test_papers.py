@@ -227,6 +227,16 @@ def test_emd_cfl_joins_ocfls_line_up_if_it_is_named_and_clients_have_validation_
     assert table.loc[table["method"] == "EMD-CFL", "scores"].str.len().gt(0).any()
 
 
+def test_sattlers_exact_cut_joins_ocfls_line_up_if_it_is_named():
+    usual = ledger.defaults("03b_ocfl_controls") | {"sattler_eps1": 0.3, "sattler_rounds": 7}
+    both_cuts = ["Sattler", "Sattler-exact"]
+    run = ocfl.Parameters.checked(usual | {"only": both_cuts})
+    code, exact = ocfl.chosen(run, *ocfl.data(run)).values()
+    assert repr(exact) == repr(code).replace("linkage='complete'", "linkage='single'") != repr(code)
+    every = ocfl.Parameters.checked(usual)
+    assert "Sattler-exact" not in ocfl.chosen(every, *ocfl.data(every))
+
+
 def test_the_line_up_of_the_tutorial():
     run = tutorial.Parameters.checked(ledger.defaults("08b_tutorial_022_controls"))
     options = "Signatures(warm_up=10, k=3, signature='gradient', samples={}, "

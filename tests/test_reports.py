@@ -132,6 +132,22 @@ def test_clusters_of_round_1_are_compared_with_those_of_the_trigger():
         reports.in_round_1([early], [of_ocfl()])
 
 
+def test_sattlers_two_cuts_stand_beside_each_other():
+    def played(name, first, second):  # one cluster, then two
+        rows = {"method": name, "round": range(1, 51), "ari": [0.0] * 24 + [first] * 26}
+        rows |= {"ami": 0.0, "homogeneity": 0.0, "settled": False}
+        end = {"ari": first, "n_clusters": second, "clustering_round": 25, "pf1": 0.5}
+        return record(rows, {name: end}, name, seed=2, **OF_OCFL)
+
+    exact, code = played("Sattler-exact", 1.0, 3), played("Sattler", 0.5, 4)
+    other = record(seed=0, **OF_OCFL)
+    found = reports.by_cut([exact], [other, code]).set_index("cut")
+    assert found["ARI"].to_dict() == {"complete": 0.5, "single": 1.0}
+    assert found["RAND"].to_dict() == pytest.approx({"complete": 0.26, "single": 0.52})
+    assert found["clusters"].to_dict() == {"complete": 4, "single": 3}
+    assert (OF_OCFL | {"seed": 2, "split": 25}).items() <= found.loc["single"].to_dict().items()
+
+
 def test_a_run_of_seed_0_is_of_both_kinds():
     ends = {name: {"ari": 1.0, "clustering_round": 2} for name in ocfl.CLUSTERERS}
     plain = {"engine": "threads", "perturbation": None, "until": "clusters", "seed": 0} | OF_OCFL

@@ -275,6 +275,31 @@ def in_round_1(early: Sequence[Record], late: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def by_cut(exact: Sequence[Record], usual: Sequence[Record]) -> pd.DataFrame:
+    """Compare Sattler's method with the exact cut of its paper to the one with its code's cut.
+
+    A row per run of ``exact`` and cut has the scenario, the ``seed``, the linkage of the ``cut``,
+    the round of the first ``split``, and at the end of the run the ``clusters`` (a number), the
+    ``ARI`` and ``PF1``; ``RAND`` is as in the tables. The run of ``usual`` with the same scenario
+    and seeds has the code's cut.
+    """
+    code = {(ledger.scenario_of(run, "ocfl"), ledger.seeds_of(run)): run for run in usual}
+    rows = []
+    for run in exact:
+        scenario = ledger.scenario_of(run, "ocfl")
+        of_code = code[scenario, ledger.seeds_of(run)]
+        for cut, played, name in (
+            ("complete", of_code, "Sattler"),
+            ("single", run, "Sattler-exact"),
+        ):
+            end, own = played.summary[name], played.by_method[name]
+            row = dict(zip(ocfl.SCENARIO, scenario, strict=True)) | {"seed": run.parameters["seed"]}
+            row |= {"cut": cut, "split": end["clustering_round"], "clusters": end["n_clusters"]}
+            row |= {"ARI": end["ari"], "PF1": end["pf1"]}
+            rows.append(row | {"RAND": ocfl.as_in_the_tables(own)["RAND"]})
+    return pd.DataFrame(rows)
+
+
 def roundings(runs: Sequence[Record], of_seeds: str, of_roundings: str) -> pd.DataFrame:
     """Collect what OCFL's variants find with other seeds, and with other roundings of seed 0.
 

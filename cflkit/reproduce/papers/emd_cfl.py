@@ -27,7 +27,7 @@ from cflkit._bounds import (
 )
 from cflkit.reproduce import changes
 from cflkit.reproduce.papers import base
-from cflkit.reproduce.papers.ocfl import CLUSTERERS
+from cflkit.reproduce.papers.ocfl import CLUSTERERS, EXACT_CUT
 from cflkit.reproduce.parameters import Run, Seed, Selection
 from cflkit.reproduce.records import Record
 
@@ -223,11 +223,7 @@ OF_BASELINES = tuple(
 )
 # What only a method's own paper says: neither its authors' code nor the comparison's does it
 OF_TEXTS = (
-    base.Switch(
-        *("sattler", "linkage", "single", "complete", "text"),
-        "halves with the smallest largest similarity across; the codes only approximate them",
-        "Sattler et al., Algorithm 1",
-    ),
+    base.Switch(*EXACT_CUT),
     base.Switch(
         *("pacfl", "measure", "subspaces", "columns", "text"),
         "the smallest principal angle of the spaces that the directions span",

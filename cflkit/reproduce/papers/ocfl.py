@@ -7,10 +7,9 @@ the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_Bi
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -84,6 +83,11 @@ EQUAL_WEIGHTS = (
     "all clients have equal weights in an average, whatever their number of samples",
     "as in OCFL's own Algorithm 1; this method's authors weight by samples",
 )
+EXACT_CUT = (
+    *("sattler", "linkage", "single", "complete", "text"),
+    "halves with the smallest largest similarity across; the codes only approximate them",
+    "Sattler et al., Algorithm 1",
+)
 SWITCHES = tuple(
     base.Switch(*switch)
     for switch in (
@@ -121,6 +125,7 @@ SWITCHES = tuple(
             "any first temperature exceeds the one before it, so that round 1 clusters",
             "first paper, Algorithm 1; the extended paper (line 6) and the code: +∞",
         ),
+        EXACT_CUT,
         ("fedavg", "weighting", "equal", "samples", "code", *EQUAL_WEIGHTS),
         ("briggs", "weighting", "equal", "samples", "code", *EQUAL_WEIGHTS),
     )
@@ -158,11 +163,10 @@ def line_up(run: OCFLMethods, images: base.ImageSet, split: base.Partition) -> b
     as noise is one more cluster, as published, since no paper intends anything else.
     """
     equal = {"weighting": "equal"}
-    limits = {"eps1": run.sattler_eps1, "eps2": run.sattler_eps2}
     cut = {"rounds": run.briggs_rounds, "threshold": run.briggs_threshold}
     intended: dict[str, base.Line] = {
         "FedAvg": ("fedavg", equal),
-        "Sattler": ("sattler", {**limits, "min_rounds": run.sattler_rounds}),
+        "Sattler": ("sattler", sattlers_limits(run)),
         "Briggs": ("briggs", equal | cut),
         **{
             name: ("ocfl", {"clusterer": clusterer, "window": run.window})
@@ -175,17 +179,24 @@ def line_up(run: OCFLMethods, images: base.ImageSet, split: base.Partition) -> b
     return base.both_ways(intended, asked)
 
 
+def sattlers_limits(run: OCFLMethods) -> dict[str, Any]:
+    """Return the options of Sattler's method that say when a cluster may be split."""
+    eps1, eps2 = run.sattler_eps1, run.sattler_eps2
+    return {"eps1": eps1, "eps2": eps2, "min_rounds": run.sattler_rounds}
+
+
 def chosen(run: Parameters, images: base.ImageSet, split: base.Partition) -> base.Methods:
     """Make the methods of the `line_up` that the run asks for, with their twins as published.
 
     Sattler's method with the exact cut of its paper, and EMD-CFL, join them if the run names them.
     Clients have equal weights in EMD-CFL's averages, too.
     """
+    from cflkit import methods
     from cflkit.reproduce.distances import MeasuredEMDCFL
 
     lines = line_up(run, images, split)
     if run.only is not None:
-        lines["Sattler-exact"] = dataclasses.replace(lines["Sattler"], linkage="single")
+        lines["Sattler-exact"] = methods.make("sattler", linkage="single", **sattlers_limits(run))
         lines["EMD-CFL"] = MeasuredEMDCFL(epsilon=run.epsilon, weighting="equal")
     return base.selected(lines, run.only)
 
