@@ -249,6 +249,12 @@ def over_seeds(rows: pd.DataFrame, by: str) -> pd.DataFrame:
     )
 
 
+def run_labels(rows: pd.DataFrame) -> pd.Series:
+    """Return a short label for the scenario and the seed of each row."""
+    words = rows[["dataset", "overlap", "balance"]].replace(SHORT).agg(" ".join, axis=1)
+    return words + rows.apply(lambda row: f" {row['clients']}, seed {row['seed']}", axis=1)
+
+
 def in_round_1(early: Sequence[Record], late: Sequence[Record]) -> pd.DataFrame:
     """Compare what OCFL's variants would find in round 1 with what they find at their trigger.
 

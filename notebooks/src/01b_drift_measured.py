@@ -305,6 +305,8 @@ plots.show(
 # read from this figure.
 
 # %% [markdown]
+# <a id="how-much-work-survives"></a>
+#
 # ### How much work survives?
 #
 # The server keeps the mean of the updates. We compare its length with the mean length of the updates:
@@ -433,6 +435,8 @@ plots.show(
 # from random weights, with dissimilar clients in every round. There the mean repairs less.
 
 # %% [markdown]
+# <a id="do-local-steps-save-rounds"></a>
+#
 # ### Do local steps save rounds?
 #
 # FedAvg takes many local steps per round, because communication is expensive. How many rounds does it save? We count the

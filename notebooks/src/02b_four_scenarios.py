@@ -391,6 +391,8 @@ print("one model per true cluster, last five rounds, seed by seed:", *best)
 # round 9, if one cluster alone is the worst, it is nearly always cluster 0. In the last rounds, the shared model is far behind one
 # model per true cluster.
 #
+# <a id="how-much-do-the-shared-images-flatter"></a>
+#
 # ### How much do the shared images flatter?
 #
 # We said that an own test set flatters models that several clients trained. Now we can measure it. We divide the test images

@@ -9,10 +9,10 @@
 # %% [markdown]
 # # 03b OCFL's controls: every method, every clusterer, the papers' own scenarios
 #
-# This appendix belongs to [03 When should the server split?](03_ocfl_temperature.ipynb), and is for those who doubt it. It has
+# This appendix belongs to [03 When should the server split?](03_ocfl_temperature.ipynb), and is for readers who want to check its results. It has
 # the papers' own clients, who hold different classes, and all that the lesson leaves out: the matrices round by round,
-# four clusterers, twelve methods in lockstep with several training seeds, fine-tuning, clients without groups, clients
-# that come later. Its parameters also make the papers' runs.
+# four clusterers, twelve methods in lockstep (five of them with several training seeds), fine-tuning, clients without groups, clients
+# that come later. With other parameters, it makes the papers' runs.
 #
 # **Study minutes:** 60. **Minutes on two cores:** 1.5
 #
@@ -193,8 +193,7 @@ for t, gamma in enumerate(gammas):
 # $$T(\Gamma) = \frac{1}{\lambda}\Big(\sum_{i,j}|\gamma_{ij}|^p\Big)^{1/p},\qquad
 # \lambda = \big(m(m-1)\,2^p\big)^{1/p},\qquad p = 2.$$
 #
-# While the shared model learns what helps everybody, the updates align and $T$ falls. When the clients begin
-# to disagree, $T$ rises. On some data it rises from the start.
+# While the shared model learns what helps everybody, the updates align and $T$ falls. When the clients begin to disagree, $T$ rises. That is the papers' idea. With some data, networks or seeds, $T$ rises from the start.
 #
 # Only two clients can reach the bound, because three cannot all be opposed to each other. Three equal
 # clusters that pull at 120° from each other ($\gamma = 1.5$) give $T \approx 0.63$ with fifteen clients. Keep
@@ -340,6 +339,8 @@ for name, grouping in groupings.items():
 # its bandwidth. Splitting a true group leaves each model with less data. Merging two groups forces clients to
 # share a model that suits neither.
 #
+# <a id="does-the-round-matter"></a>
+#
 # ### Does the round matter?
 #
 # The trigger chose one round. Would the clusterers answer differently in another one? The next cell clusters the matrix of
@@ -360,25 +361,29 @@ def ari(name, gamma, truth):
     return metrics.agreement(truth, clustering.make(name).fit_predict(gamma))["ari"]
 
 
-mean_ari_by_round = {}
+aris_of = {}  # [seeds, rounds]
 for kind, (truth, runs) in matrices_by_kind.items():
     for name in groupings:
         by_seed = [[ari(name, gamma, truth) for gamma in matrices] for matrices in runs]
-        mean_ari_by_round[kind, name] = np.mean(by_seed, axis=0)
-print(
-    pd.DataFrame(mean_ari_by_round, index=[f"round {t}" for t in (1, 2, 3, 4)])
-    .T.round(2)
-    .to_string()
-)
+        aris_of[kind, name] = np.array(by_seed)
+mean_ari_by_round = {key: found.mean(axis=0) for key, found in aris_of.items()}
+means = pd.DataFrame(mean_ari_by_round, index=[f"round {t}" for t in (1, 2, 3, 4)])
+print(means.T.round(2).to_string())
+
+# %%
+for name in ("hdbscan", "meanshift"):
+    pairs = (
+        f"{first:.2f} to {second:.2f}" for first, second in aris_of["overlapping", name][:, :2]
+    )
+    print(f"overlapping, {name}, from round 1 to 2, seed by seed: ", *pairs, sep="\n    ")
 for kind, (_, runs) in matrices_by_kind.items():
     at = [first_rise([temperature(gamma) for gamma in matrices]) or "-" for matrices in runs]
     print(f"{kind:14s} the trigger fires in round", *at)
 
 # %% [markdown]
 # **With the defaults**, three clusterers are right in every round if clusters share no class. The trigger decides
-# nothing there: the first round would do. If they share classes, HDBSCAN is clearly better in the round that fires
-# than in round 1. Affinity propagation and k-means do not need to wait, and mean shift is best in round 1. So the best
-# moment depends on the data and on the clusterer.
+# nothing there: the first round would do. If they share classes, HDBSCAN is better in the round that fires than in round 1 with four of five seeds, and worse with one. Affinity propagation and k-means do not
+# need to wait. Mean shift has its best mean in round 1, but not with every seed. So here the best moment depends on the scenario and on the clusterer.
 #
 # ## OCFL from scratch
 #
@@ -433,7 +438,7 @@ print("same models:", torch.allclose(own_models, package.models, atol=1e-3))
 # - [**oracle**](99_glossary.ipynb#oracle): the true clusters from the first round, as an upper reference.
 # - **local**: no federation at all, as a lower reference.
 #
-# Two more methods named "as published" repeat an error of the authors' code, which notebook 04 explains. A third one,
+# Two more methods named "as published" repeat an error of the authors' code, which [04b](04b_an_autopsy.ipynb#the-second-culprit-two-wrong-signs) explains. A third one,
 # OCFL-HDB as published, uses scikit-learn's HDBSCAN, as the OCFL authors' code does. OCFL-HDB itself uses the package
 # `hdbscan`.
 #
@@ -525,7 +530,7 @@ for number, (curve, at) in enumerate(zip(curves, fired, strict=True)):
 #   as often as they occur in the data.
 #
 # **F1** is the harmonic mean of precision and recall of one class, and **macro-F1** is its mean over classes.
-# As in the authors' code, the mean has every class that occurs among the labels *or the answers*. Predicting a
+# As in the authors' code, the mean is over every class that occurs among the labels *or the answers*. Predicting a
 # class that the client does not hold therefore counts as a class with F1 = 0.
 #
 # A cluster model should win in the second panel. It is likely to lose in the third, because it never sees the classes
@@ -612,9 +617,7 @@ plots.show(
 
 # %% [markdown]
 # A high filled dot is what a client wants for itself. A high hollow dot is what we want of a model that travels
-# to other clients. Local training has the same task as a cluster model, but only one client's data. It is
-# also the only method that gains nothing from the samples that clients share
-# ([02 When clients disagree](02_when_clients_disagree.ipynb)).
+# to other clients. Local training has the same task as a cluster model, but only one client's data. Some test images of a client are training images of other clients ([02b](02b_four_scenarios.ipynb#how-much-do-the-shared-images-flatter)). Local training is the only method that gains nothing from this.
 #
 # **With the defaults**, FedAvg's segment is upside down: GF1 lies above PF1. On the clients' own test sets, its
 # wrong answers add classes with F1 = 0. The central test set has all classes anyway.
@@ -628,10 +631,12 @@ plots.show(
 # %% tags=["hide-input"]
 figure, ax = plt.subplots(figsize=(6, 3))
 together = pd.concat(tables).assign(sent=lambda t: (t["bytes_down"] + t["bytes_up"]) / 1e6)
-for look, name in enumerate(("FedAvg", "OCFL-HDB", "oracle")):
+for place, name in enumerate(("FedAvg", "OCFL-HDB", "oracle")):
     means = together[together["method"] == name].groupby("round")[["sent", "pf1"]].mean()
-    marker = {"marker": plots.MARKERS[look], "markersize": 5, "markevery": (look, 3)}
-    ax.plot(means["sent"].cumsum(), means["pf1"], label=name, **marker)
+    look = drawn.index(name)  # as in Figure 5
+    marker = {"marker": plots.MARKERS[look], "markersize": 5, "markevery": (place, 3)}
+    color = plots.COLOURS[look]
+    ax.plot(means["sent"].cumsum(), means["pf1"], color=color, label=name, **marker)
 alone = together[together["method"] == "local"].groupby("round")["pf1"].mean().iloc[-1]
 ax.axhline(alone, color="0.5", linestyle=":", label="local after all rounds, nothing sent")
 ax.set(xlabel="megabytes sent, both ways, all clients", ylabel="PF1", ylim=(0, 1.02))
@@ -649,16 +654,16 @@ plots.show(
 # client, and one back. Clustering by updates sends nothing extra, because the server compares what it receives
 # anyway. But the server must see each client's update. With [secure aggregation](99_glossary.ipynb#secure-aggregation), it sees
 # only the sum of all updates. Then OCFL cannot run
-# ([10b](10b_privacy_and_change_controls.ipynb#could-the-server-see-less)). The curves differ only in what each method makes of the same traffic. Other families pay for
-# their clusters. For example, EMD-CFL ([05 EMD-CFL](05_emd_cfl.ipynb)) sends models between all pairs of clients
-# once.
+# ([10b](10b_privacy_and_change_controls.ipynb#could-the-server-see-less)).
+#
+# <a id="where-there-is-nothing-to-find"></a>
 #
 # ## Where there is nothing to find
 #
-# A method should also be tried where it cannot be right. We take the same digits, and clients without groups.
+# A method should also be tried where there are no groups. We take the same digits, and clients without groups.
 # **IID** clients draw at random from one pool. **Dirichlet** clients have different shares of the classes, but
-# no two are alike by design ([02 When clients disagree](02_when_clients_disagree.ipynb) draws both). Will the
-# trigger wait for ever? What will the clusterers answer? We try the network and the training of this lesson, and the
+# no two are alike by design ([02b](02b_four_scenarios.ipynb) draws both). Will the
+# trigger wait for ever? What will the clusterers answer? We try the network and the training of this notebook, and the
 # second setting of Figure 2. Whatever the data set, the clients of this section hold digits.
 
 
@@ -680,7 +685,7 @@ without_groups = {
     "IID": partition.iid(digits, clients=15)[1],
     "Dirichlet": partition.dirichlet(digits, clients=15, alpha=0.3)[1],
 }
-settings = {"this lesson": (run.model, run.training()), "second": ("compact-cnn", slowly)}
+settings = {"this notebook": (run.model, run.training()), "second": ("compact-cnn", slowly)}
 controls = []
 for kind, part in without_groups.items():
     for setting, (network, training) in settings.items():
@@ -691,12 +696,12 @@ for kind, part in without_groups.items():
 
 # %% [markdown]
 # Figure 8 shows the matrix of the round that fired, for the first seed, beside the matrix of Figure 3. All three have
-# the network and the training of this lesson. Look for blocks. The clients stand in the order of their numbers.
+# the network and the training of this notebook. Look for blocks. The clients stand in the order of their numbers.
 
 # %% tags=["hide-input"]
 pictures = {"this scenario": (gamma, split.clusters)}
 for kind in without_groups:
-    found = [g for k, setting, _, g in controls if (k, setting) == (kind, "this lesson")]
+    found = [g for k, setting, _, g in controls if (k, setting) == (kind, "this notebook")]
     pictures[kind] = found[0], np.zeros(15)
 figure, axes = plt.subplots(1, 3, figsize=(8, 2.7))
 for ax, (kind, (shown, borders)) in zip(axes, pictures.items(), strict=True):
@@ -735,16 +740,13 @@ for names in (["T", "round"], [*groupings, "noise"]):
     print(listed[names].reset_index().to_string(index=False), end="\n\n")
 
 # %% [markdown]
-# A rising temperature does not prove that there are groups. It starts to rise for clients without groups as well. We think that
-# their updates have less and less in common, and come near right angles ($\gamma = 1$, $T = 0.5$). In the second setting, some
-# go slightly beyond. In Figure 8, the temperature without groups is lower than with groups. But its height also depends on the
+# A rising temperature does not prove that there are groups. It starts to rise for clients without groups as well. We think that their updates have less and less in common. In the second setting they come near right angles ($\gamma = 1$, $T = 0.5$), and some go slightly beyond. In this notebook's setting they stay below. In Figure 8, the temperature without groups is lower than with groups. But its height also depends on the
 # network and on the training, as the table shows. OCFL does not look at the height. Only the clusterer can say "one cluster",
 # and only HDBSCAN has a way to say "nothing": noise. If all clients are noise, they stay together, and federated averaging goes
-# on. k-means always answers three.
+# on. k-means always answers three, and affinity propagation three to six. Mean shift answers "one" for IID clients in this notebook's setting, and in four of the ten Dirichlet runs.
 #
 # Wherever HDBSCAN answers more than one cluster here, it has invented them, and each of them trains on a part of the
-# data. **With the defaults**, this happens for Dirichlet clients in both settings, with three and two of the five seeds. For IID
-# clients it happens with two seeds, and only in this lesson's setting.
+# data. **With the defaults**, this happens for Dirichlet clients in both settings, with three and two of the five seeds. For IID clients it happens with three of the five seeds, and only in this notebook's setting.
 #
 # <a id="is-there-a-structure-at-all"></a>
 # ### Is there a structure at all?
@@ -755,8 +757,7 @@ for names in (["T", "round"], [*groupings, "noise"]):
 # distribution whose variances are estimated from the clients' directions.
 #
 # The server says "groups" if at most 4 of the 99 clouds have as large a silhouette ($p \le 0.05$), and if the clients' own is above 0.5. Below 0.5, a
-# textbook of 1990 calls clusters weak (Kaufman and Rousseeuw, *Finding Groups in Data*). Both are needed: a long thin cloud can have a large silhouette. One broken client among many like ones is also
-# called "groups", so one should look at the sizes of the clusters.
+# textbook of 1990 calls clusters weak (Kaufman and Rousseeuw, *Finding Groups in Data*). Both are needed: a long thin cloud can have a large silhouette. If one client is broken and all others are alike, the test also says "groups". So look at the sizes of the clusters.
 
 
 # %%
@@ -770,8 +771,7 @@ for name, matrix in asked.items():
 
 # %% [markdown]
 # How often is it right? The program `notebooks/src/structure.py` asked it about federations of 15 or 16 clients, in the first round and in the round
-# in which the trigger fired (round 8 if it had not). The rule was fixed before these runs. Clients of MNIST and Fashion-MNIST have 600 draws or images at the most. All have the compact network, and other seeds or other data than
-# those with which we developed the test. "Rotated" clients have four groups by the angle of their images.
+# in which the trigger fired (round 8 if it had not). The rule was fixed before these runs. Clients of MNIST and Fashion-MNIST have 600 draws or images at the most. All have the network `compact-cnn` and a learning rate of 0.1, which are not the defaults of this notebook, and other seeds or other data than those with which we developed the test. "Rotated" clients have four groups by the angle of their images.
 
 # %% tags=["nbval-check-output"]
 measured = pd.read_csv(records.PROJECT / "data" / "structure.csv")
@@ -799,10 +799,9 @@ print(small_p.groupby(["clients", "data"], sort=False).size().unstack(fill_value
 # Rotated clients are never called groups. On the small digits, their updates look like those of IID clients. On MNIST and Fashion-MNIST they do
 # show something: in about half of the answers p is small, but no silhouette is above 0.5. So "no groups" does not prove that there are none.
 #
-# In this table, the silhouette decides alone: wherever it is above 0.5, p is small, too. Small p-values alone would be a bad rule, as the last lines show. Dirichlet clients of the small digits
-# often have them. We think that clients with the same main class lie closer together there. Then "without groups" is our name for them, and not a fact.
+# In this table, the silhouette decides alone: wherever it is above 0.5, p is small, too. Small p-values alone would be a bad rule, as the last lines show. On the small digits, most answers for Dirichlet clients with the smallest α have them, and few of the others. We think that clients with the same main class lie closer together there. Then "without groups" is our name for them, and not a fact.
 #
-# The lines before ask what waiting buys. In most of these federations, the silhouette is larger in the *first* round than in the round that fires. On MNIST with disjoint classes, it is mostly the other way round. A larger silhouette does not mean
+# The second table asks what waiting gains. In most of these federations, the silhouette is larger in the *first* round than in the round that fires. On MNIST with disjoint classes, it is mostly the other way round. A larger silhouette does not mean
 # that clusters are right: with the BatchNorm network, HDBSCAN finds groups that share classes better in round 2 than in round 1 ([above](#does-the-round-matter)). But a server that waits for a larger silhouette would mostly wait in vain here.
 #
 # ## Looking further back: the moving average
@@ -820,8 +819,7 @@ for w in (1, 2, 3, 5):
     print(f"window {w}: first rise in round", *[first_rise(curve, w) or "-" for curve in curves])
 
 # %% [markdown]
-# A wider window cannot fire before it can look back, and it ignores short rises. It pays where single rounds
-# jitter around a falling curve. Where the curve has one clear valley or rises from the start, it only fires later.
+# A wider window cannot fire before it can look back, and it ignores short rises. It is meant for curves on which single rounds jitter; we have none here. Where the curve rises from the start, it only fires later. After a valley it fires later or in the same round.
 # If the curve rises from the start, that is in round $w + 1$: compare this with the output above.
 #
 # ## Clients that come later
@@ -841,7 +839,7 @@ early_labels = torch.from_numpy(clustering.make("hdbscan").fit_predict(early_gam
 
 # %% [markdown]
 # Each newcomer trains that model once, and `attribute` compares: the smallest mean cosine distance to a cluster's
-# members wins. `HDBSCAN(noise="nearest")` uses the same rule for clients that were left out.
+# members wins.
 
 # %% tags=["nbval-check-output"]
 tried = Jobs(kept[None], torch.zeros_like(late), late)
@@ -895,7 +893,7 @@ print(f"ARI {metrics.agreement(split.clusters, second)['ari']:.2f}")
 # %% [markdown]
 # ## What we saw
 #
-# The cell below states the outcomes of this lesson as claims, and evaluates each of them for this run. The
+# The cell below states the outcomes of this notebook as claims, and evaluates each of them for this run. The
 # counts say how often a claim held when the lesson ran with other training seeds, on the other
 # [engine](99_glossary.ipynb#engine), and with the last bit perturbed. Each of those runs had one training seed
 # (`repeats = 1`).
@@ -960,7 +958,7 @@ claims.check(
 )
 
 # %% [markdown]
-# - Clients of a cluster send updates in similar directions. The divergence matrix shows the clusters as blocks
+# - If clusters share no class, their clients send updates in similar directions. The divergence matrix then shows the clusters as blocks
 #   within the first rounds, long before the model is good.
 # - One number, the temperature, says when to look. OCFL splits at its first rise, which needs no threshold.
 # - The temperature does not say *whether* there are groups. The clusterer has to.
@@ -1001,7 +999,7 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # The same notebook makes the papers' runs. In this folder,
 # `python -m cflkit run 03b_ocfl_controls.ipynb -f params/ocfl/paper/mnist_15_nonoverlapping_balanced.yaml` is
 # the papers' experiment: MNIST, a network of 25 million parameters, 4,000 draws per client, 50 rounds. It needs a GPU. With `--record-only`,
-# the other demonstrations of this lesson are left out. With `-p until clusters -p only '[OCFL-HDB, OCFL-KM]'`, a run ends
+# the other demonstrations of this notebook are left out. With `-p until clusters -p only '[OCFL-HDB, OCFL-KM]'`, a run ends
 # once these methods have clustered, which takes a few rounds: their clusters never change again. The folder
 # `params/ocfl/reduced/` has scenarios at a size for two cores. What came out, beside the papers' numbers, and the
 # **numbered deviations from the papers**, is in [93 Report: OCFL](93_report_ocfl.ipynb).
@@ -1033,6 +1031,9 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 #   estimates. PAKDD 2013.
 # - D. Comaniciu, P. Meer: Mean shift: a robust approach toward feature space analysis. PAMI 2002.
 # - B. J. Frey, D. Dueck: Clustering by passing messages between data points. Science 2007.
+# - Y. Liu, D. N. Hayes, A. Nobel, J. S. Marron: Statistical significance of clustering for high-dimension, low-sample
+#   size data. Journal of the American Statistical Association 2008.
+# - L. Kaufman, P. J. Rousseeuw: Finding groups in data. Wiley 1990.
 #
 # **The lesson:** [03 When should the server split?](03_ocfl_temperature.ipynb) · **Next:**
 # [04 Sattler and Briggs](04_sattler_and_briggs.ipynb) · [Report](93_report_ocfl.ipynb) ·

@@ -193,6 +193,8 @@ own, held_out = (embed(images.images[rows[0]]) for rows in (split.train, split.m
 print("by hand and in the package:", np.allclose(own, by_package, atol=1e-4))
 
 # %% [markdown]
+# <a id="moving-earth"></a>
+#
 # ## Moving earth
 #
 # How far apart are two samples of embeddings? Take one dimension first. The points of one sample are piles of earth, the points of the other are holes, and all have the same size. The
@@ -401,6 +403,8 @@ plots.show(
 # > one value in most of its experiments, 0.1 in the authors' code. For our three groups this would be too large. On four rotations, no ε works with 150 images per client, and we think that few images are one cause. With MNIST, at the paper's scale, our own runs
 # > have a working range from 0.02 to 0.08, and the paper separates the groups, too ([report 95](95_report_emd_cfl.ipynb#all-40-clients-of-the-paper)).
 # > [05b](05b_emd_cfl_controls.ipynb#where-does-the-working-range-come-from) measures what a working ε depends on.
+#
+# <a id="groups-that-nobody-made"></a>
 #
 # ## Groups that nobody made
 #

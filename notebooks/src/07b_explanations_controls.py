@@ -9,9 +9,8 @@
 # %% [markdown]
 # # 07b Explanations under control: all methods, all clusters, all maps
 #
-# This appendix belongs to [07 A pretty map proves nothing](07_explaining_cluster_models.ipynb), and is for those who doubt it. It scores the
-# models of all methods and clusters as the extended OCFL paper does, with three training seeds, and has what the lesson leaves out: deletion frame by frame,
-# calibration, the empty image, an untrained network, and every layer. Its parameters also make the runs of the paper's figures.
+# This appendix belongs to [07 A pretty map proves nothing](07_explaining_cluster_models.ipynb), and is for readers who want to check its results. It scores the models of all methods and clusters as the extended OCFL paper does (one training seed), and four models with three seeds. It has what the lesson leaves out: deletion frame by frame,
+# calibration, the empty image, an untrained network, and every layer. With other parameters, it makes our runs at the paper's scale.
 #
 # **Study minutes:** 35. **Minutes on two cores:** 1.5
 #
@@ -69,7 +68,7 @@ step = 49  # pixels that are inserted or deleted at a time
 baseline = "zeros"  # the values of absent pixels; or "blur", "mean"
 explained = "predicted"  # the class that is explained; or "true"
 seed = 0  # initial model, batch orders, draws of images
-repeats = 3  # training seeds that figures and tables show, from seed on; the record is of the first
+repeats = 3  # training seeds of the four models in Figure 9 and in tables; all else is of the first
 precision = "float32"  # or "tf32", "bfloat16": faster and coarser arithmetic
 
 # %% tags=["record"]
@@ -88,7 +87,7 @@ run_name = records.run_id(run)
 # | Briggs | BCL | cuts a dendrogram of updates in one round |
 # | OCFL-KM, -AFF, -MS, -HDB | the same; HDBS for HDB | k-means, affinity propagation, mean shift or HDBSCAN, once |
 #
-# "As published" marks a method with the slips of the authors' code, which [04b](04b_an_autopsy.ipynb) shows.
+# "As published" marks a method with the errors of the authors' code, which [04b](04b_an_autopsy.ipynb) shows.
 # With the defaults, Sattler's method does not split, so it equals FedAvg. The next
 # cell prints [ARI](99_glossary.ipynb#ari), which is 1 for the true clusters, and [PF1](99_glossary.ipynb#pf1), the clients' mean F1.
 
@@ -194,7 +193,7 @@ plots.show(
 # ## One image, many models
 #
 # The paper takes clients 1, 7 and 12, and one image of each client's most frequent class. It draws the map of each method's model *for
-# that client* (Figures 5, 15 and 16). With 15 clients, there is one client from each true cluster.
+# that client* (Figures 5, 15 and 16). With 15 clients, each of the three is from another true cluster.
 #
 # Figure 2 does the same. Above each map stands the model's answer with its probability. A wrong answer has a cross and is orange.
 # A map may have the same value everywhere. It then says nothing about positions, so the image is drawn without a map and has a
@@ -260,14 +259,13 @@ plots.show(
     2,
     "GradCAM maps of three images (rows) by each method's model for that client (columns). Above "
     "each map: the answer and its probability, with a cross and in orange where it is wrong.",
-    "A grid of small digits with coloured maps, one row per client and one column per method. Most "
-    "maps lie on strokes of the digit; those of wrong answers look much like the others.",
+    "A grid of small digits with coloured maps, one row per client and one column per method. The "
+    "maps of right answers lie mostly on strokes of the digit; those of wrong answers are a dot, a few edges or the frame.",
 )
 
 # %% [markdown]
 # Methods with the same clusters since the same round have the same models, hence the same maps. The other maps of a row usually differ, also
-# where the answers agree. Look at the crosses, too. Nothing in the formula knows the true class, so wrong predictions come with maps that
-# can look just as convincing.
+# where the answers agree. Look at the crosses, too. Nothing in the formula knows the true class, so a wrong answer has a map, too. Here several of these maps differ from the others of their row. But FedAvg's map of its right 9 is as scattered as that of its wrong 9. In Figure 3, the wrong maps look just as convincing.
 #
 # **With the defaults** Figure 2 has no zero map and no constant map. The map of OCFL-MS for client 12 comes close to a
 # constant one: it covers almost the whole image.
@@ -349,8 +347,7 @@ plots.show(
 )
 
 # %% [markdown]
-# There is an objection. An image without some of its pixels is out-of-distribution, too, so the probability may fall for this reason
-# alone. ROAR (Hooker et al.) therefore trains a new model on images without these pixels, and compares accuracies. We do not, because
+# There is an objection. An image without some of its pixels is out-of-distribution, too, so the probability may fall, or rise as between the second and third frame, for this reason alone. ROAR (Hooker et al.) therefore trains a new model on images without these pixels, and compares accuracies. We do not, because
 # each map would need its own training.
 #
 # The score of a map is the **area** under its curve, where the pixels count as a share from 0 to 1. For deletion a low area is good, for insertion a high one. The
@@ -552,13 +549,12 @@ print(pd.DataFrame(to_empty).T.fillna("–").to_string())
 # ## All methods, all clusters: Algorithm 2
 #
 # The paper scores each cluster of each method. It draws images from one of three sources, explains the cluster's model on them, and takes
-# the areas. The sources are:
+# the areas. The two that we show are:
 #
 # - **in-cluster**: the test sets of the cluster's own clients;
 # - **out-of-cluster**: the test sets of all other clients;
-# - **central**: the central test set. The paper and the kit's tables say "orchestrator".
 #
-# Figure 7 shows the first two sources, with one point per cluster. A star stands for "as published". Compare the
+# Figure 7 has one point per cluster. A star stands for "as published". Compare the
 # upper row with the lower row.
 
 # %% tags=["record"]
@@ -593,7 +589,7 @@ plots.show(
     figure,
     7,
     "Scores of GradCAM's maps by method, for two sources of images. Each point is a cluster, as the "
-    "mean over its images. FedAvg has nothing out-of-cluster.",
+    "mean over its images, sorted in each panel. A method with one cluster has nothing out-of-cluster.",
     "Four panels of points: insertion above, deletion below; in-cluster images on the "
     "left, out-of-cluster images on the right. Insertion is far higher for the methods that found "
     "the clusters than for FedAvg; deletion is usually higher, too, but by less.",
@@ -602,7 +598,7 @@ plots.show(
 # %% [markdown]
 # **With the defaults** insertion is much higher for OCFL-HDB than for FedAvg, as in the paper. Deletion, where low is good, is usually
 # higher, too. Insertion stays high out-of-cluster. There OCFL-HDB's models have seen none of the classes, all images are out-of-distribution, and
-# all answers are wrong. That is a first warning that we measure confidence. A method with one cluster has no out-of-cluster images.
+# all answers are wrong. That is a first warning that we measure confidence.
 #
 # ### Does the map matter?
 #
@@ -659,14 +655,14 @@ plots.show(
     figure,
     8,
     "Mean areas over each method's clusters, with GradCAM's maps and with four maps that have not "
-    "seen the model. The two columns on the right have the two added models.",
+    "seen the model. The two columns on the right have the two added models. "
+    "Colours and markers are maps here; in Figures 6 and 9 they are models.",
     "Two panels, insertion and deletion, with five markers per method. The markers of different maps "
     "rise and fall together from method to method; brightness is best or close to the best.",
 )
 
 # %% [markdown]
-# **With the defaults** GradCAM stands out from three of the four maps under OCFL-HDB's models: the untrained network, noise and the centre
-# score far worse. Brightness is as good or better. Under FedAvg's model even the centre is better than GradCAM. Noise has larger areas
+# **With the defaults** and the first seed, GradCAM stands out from three of the four maps under OCFL-HDB's models: the untrained network and noise score far worse, and the centre worse. Figure 9 shows that its lead on the centre is small with another seed. Brightness is as good or better. Under FedAvg's model even the centre is better than GradCAM. Noise has larger areas
 # under OCFL-HDB's models than under FedAvg's, although it knows nothing of either. It has larger areas under FedAvg's model with
 # multiplied logits, too. Look at brightness again. On a background of zeros, the strokes are all that can be taken away. No model is needed to know
 # where the ink is.
@@ -719,9 +715,7 @@ print(pd.Series(texts, spread.index).unstack(sort=False).to_string())
 # %% [markdown]
 # **With the defaults** noise lies close to 0. GradCAM's difference is below 0.1 with FedAvg and above 0.3 with OCFL-HDB, in each seed. How
 # much of this is confidence? Brightness is the same map for all models. Multiplied logits bring its difference most of the way
-# to that of OCFL-HDB's models, so its growth is largely due to confidence. They bring GradCAM's difference only a small part of the way. So the maps
-# of FedAvg's model after ten rounds are worse themselves; a longer training might change this. Good maps do not need clusters, either: those of
-# single clients score higher than FedAvg's.
+# to that of OCFL-HDB's models, so its growth is largely due to confidence. They bring GradCAM's difference only a small part of the way. So the maps of FedAvg's model after ten rounds are worse themselves. FedAvg is hardly trained here: in 28 longer runs on larger data, the difference grew in 15, and by 0.02 on average ([report 97](97_report_explanations.ipynb)). Single clients need no clusters, and with two of three seeds their maps score about as high as OCFL-HDB's. With the third they score hardly more than FedAvg's.
 #
 # GradCAM of OCFL-HDB's models scores higher than all maps except brightness. But its smallest value is only a little above the largest of
 # the centre. Brightness scores higher or nearly as high for all four models. These scores cannot tell whether GradCAM explains more than the
@@ -773,13 +767,13 @@ print(pd.DataFrame(of_layers).round(2).to_string())
 # they differ far more, and one cluster also differs much from layer to layer. With the third, the clusters differ as much as with
 # the first in the upper five rows, and less in the lower five.
 #
-# The line "by heat" is the mean brightness of the pixels, weighted by the map of the layer that `layer` chooses. The last line is the mean
+# All figures above use `features.8`, the last convolution after its ReLU. The line "by heat" is the mean brightness of the pixels, weighted by the map of this layer. The last line is the mean
 # without weights. In all columns but one, the first is far above the second, so the maps lie on the ink. The exception is the column with
 # mostly negative differences, which are worse than those of noise. Its model is the one that is more than half sure of the empty image.
 #
 # Where the first is below the second, as there, a model looks at the background around the strokes. There can be a good reason: what is *not* there
 # also tells a 6 from a 4. But the background is zero, and taking zero away changes nothing. With a baseline of zeros such a map must score
-# badly. So its score does not say that the map is bad (exercise 2). In the [report](97_report_explanations.ipynb), the layer decides whether insertion − deletion is above 0.
+# badly. So its score does not say that the map is bad (exercise 2). In one run on MNIST in the [report](97_report_explanations.ipynb), the layer changes the sign for OCFL-HDB (+0.26 after the ReLU, −0.21 before it), and not for FedAvg.
 #
 # ## What we saw
 #

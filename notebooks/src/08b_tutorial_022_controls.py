@@ -164,6 +164,8 @@ print(f"best accuracy of one model:   {single_ceiling:.1%}")
 # The lower ceiling holds for answers with any class. But a client knows which classes it has. If it chooses among these alone, even the
 # single model can come close to the upper ceiling. We return to this below.
 #
+# <a id="signatures-what-a-client-sends-for-the-clustering"></a>
+#
 # ## Signatures: what a client sends for the clustering
 #
 # The method first runs federated averaging with all clients for ten rounds, the **warm-up**, which gives a model $\theta$. Then
@@ -451,6 +453,8 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # far ahead, as the column before shows. The tutorial's table calls the ten rounds "discovery time", as if they were a result. They are
 # a setting of its code. The table below Figure 2 showed that they buy nothing here.
 #
+# <a id="what-a-client-knows-without-clusters"></a>
+#
 # ### What a client knows without clusters
 #
 # Under label skew a client can help itself. It knows its own classes, and may choose the most probable class among these alone:
@@ -482,6 +486,8 @@ for name in pictured:
 # **With the defaults** this brings FedAvg's model most of the way to the clusters, without any clustering. It is then better than local training. The
 # other models gain nothing, because they answer with their own classes anyway. Much of what clusters gain under label skew is to know which classes occur. A comparison with
 # FedAvg alone hides this.
+#
+# <a id="the-faults-one-at-a-time"></a>
 #
 # ## The faults, one at a time
 #
@@ -652,6 +658,8 @@ for name, both in measured.items():
 # parameters can remember the hundred samples of one client. On new samples it loses to every clustered method. An
 # evaluation on training data would suggest that clients should not cooperate. The clustered methods, too, are slightly above the
 # ceiling there, which holds for new samples alone.
+#
+# <a id="a-table-that-no-code-produces"></a>
 #
 # ## A table that no code produces
 #

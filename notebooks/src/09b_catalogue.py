@@ -468,6 +468,8 @@ for rounds, method in ((run.rounds, watched["FedAvg"]), (5 * run.rounds, lines["
 # Local and FedAvg, but FedAvg still rises. So this run does not show how it ends. Fine-tuning lifts FedAvg's model of round 6
 # from 0.66 to 0.86, and that of round 30 slightly above Local. It stays below the oracle.
 #
+# <a id="what-does-it-cost"></a>
+#
 # ## What does it cost?
 #
 # Figure 3 shows the accuracy against what is sent, in both directions, during all rounds. Bytes are given in multiples of FedAvg's. Open markers train more than one
@@ -548,6 +550,8 @@ for name, row in table.sort_values("accuracy", ascending=False).iterrows():
 # sends gradients. EMD-CFL pays only once, in the first round. (The kit sends embeddings with 8 bytes per number, and models with 4. With 4 for both, EMD-CFL would pay less.) Over 100 rounds instead of 6, its total would fall from 3.8 times FedAvg's bytes to about 1.2 times, which is $1 + (3.8 - 1) \cdot 6/100$. Signatures and
 # PACFL, which also pay only once, would fall to FedAvg's bytes. Taken literally, only two methods are left: Briggs has the highest accuracy, and Local sends nothing. But the
 # methods from Signatures to CFLGP in the list are within a point of Briggs, and one run cannot tell them apart.
+#
+# <a id="make-them-fail"></a>
 #
 # ## Make them fail
 #

@@ -218,6 +218,8 @@ for name, parts in (("separate classes", by_classes), ("other shares", by_shares
 #
 # OCFL finds groups *because* updates tell about the data. What helps the clustering helps a curious server, too.
 #
+# <a id="a-client-can-also-lie"></a>
+#
 # ### A client can also lie
 #
 # So far, the server was curious and the clients were honest. A client can also send what it likes. One update that is long
@@ -273,6 +275,8 @@ for name, reached in spoiled.items():
 # or the median, they lose about one point at most. Neither is safe against several clients that lie together. With secure
 # aggregation (below), the server cannot compute a median, since it does not see single updates. The kit has no methods that
 # defend themselves against such clients.
+#
+# <a id="could-the-server-see-less"></a>
 #
 # ### Could the server see less?
 #
@@ -410,6 +414,8 @@ print(means.round(2).to_string())
 # So noise can be *applied* easily, but the clusters do not survive it. The papers warn of clients that are "singled out". Noise makes their situation worse: they need
 # it most, and it harms them most.
 #
+# <a id="why-the-clusters-go-first"></a>
+#
 # ## Why the clusters go first
 #
 # The clusterer compares *single* updates, and nobody averages noise there. Take two updates that are clipped to the norm $C$, and whose cosine is $\rho$. The noise has a norm of about $\sigma C \sqrt P$. It is nearly orthogonal to the updates. The noises of two clients are nearly orthogonal to each other, too. So the cosine becomes
@@ -501,6 +507,8 @@ print(
 # No row comes near to an ε of 1: not the small last layer (first row), and not a single round (last column). A large network is
 # the farthest from it. The last two lines show that large clusters help a trusted server. Differential privacy is therefore used
 # where there are very many clients. Such systems also draw a few clients per round, which lowers ε further.
+#
+# <a id="who-was-a-member-an-attack"></a>
 #
 # ## Who was a member? An attack
 #
@@ -608,6 +616,8 @@ plots.show(
 # attacks train models of their own for comparison (Carlini et al., 2022). Only ε is a promise.
 
 # %% [markdown]
+# <a id="clients-that-come-and-go"></a>
+#
 # ## Clients that come and go
 #
 # So far, all clients took part in all rounds. Now they do not. `Federation.with_presence` has one row per round and one column per client, and says who is there. In a second federation, a

@@ -606,6 +606,8 @@ for past in (past for past in changed if past.parameters["scene"] == "random"):
 # - **Drift.** EMD-CFL and OCFL decide once, so the two clients stay in the wrong clusters. Two points of the mean over twelve clients are about twelve points for each of the two. OCFL that clusters again follows.
 # - **IFCA** chooses anew in each round and could follow. But from random models, it found the four groups in one of these runs only. FedAvg ends about eleven points below the oracle, and further below in *random*.
 #
+# <a id="a-poisoned-group-that-looks-the-same"></a>
+#
 # ## A poisoned group that looks the same
 #
 # In Backdoor MNIST, the digits of one group are green. Those of another are purple. The digits of a third group, the poisoned one, are green in a shade that depends
