@@ -96,7 +96,7 @@ evenly = {scenario: group for scenario, group in ours.items() if scenario[2] == 
 titles = [f"{data}, {SHORT[overlap]}, {balance}" for data, overlap, balance in evenly]
 
 # %% tags=["hide-input"]
-figure, axes = figures.panels(titles, (2, 2), (8, 4), "round")
+figure, axes = figures.panels(titles, (2, 2), (7.6, 3.8), "round")
 figures.temperatures(axes, evenly, authors, (1, 5, 10, 15, 20), "FedAvg")
 for ax, scenario in zip(axes.flat, evenly, strict=False):
     lowest = reports.first_rise(theirs[scenario]) - 1
