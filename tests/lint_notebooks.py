@@ -161,7 +161,7 @@ def links(own: Page) -> Iterator[str]:
     for path in re.findall(r"\]\((?!http)([^)#\s]+)", own.text):
         if not (FOLDER / path).exists():
             yield f"has a link to {path}, which is not there"
-    # JupyterLab gives headings other ids than GitHub does, so that a place that is linked names its own
+    # JupyterLab and GitHub give headings other ids, so that a place that is linked names its own
     for path, place in re.findall(r"\]\((?!http)([^)#\s]*)#([^)\s]+)\)", own.text):
         target = committed(f"notebooks/{path}") if path else own.text
         if not re.search(rf'<a id=\\?"{re.escape(place)}\\?"></a>', target):

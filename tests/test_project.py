@@ -196,9 +196,8 @@ def test_the_words_about_round_1_hold_in_all_runs_that_keep_its_distances(told):
 @pytest.mark.slow
 def test_the_words_about_sattlers_exact_cut_count_the_runs(told):
     known = [run for run in records.committed() if run.paper == "ocfl"]
-    exact = [run for run in known if "Sattler-exact" in run.summary]
-    usual = [run for run in known if "Sattler" in run.summary and run.parameters["rounds"] == 50]
-    usual = [run for run in usual if ledger.scale(run, "ocfl") == "reduced"]
+    cuts = (["Sattler"], ["Sattler-exact"])
+    usual, exact = ([run for run in known if run.parameters["only"] == only] for only in cuts)
     of_15 = reports.by_cut(exact, usual).query("clients == 15")
     ends = of_15.pivot(index=[*papers.ocfl.SCENARIO, "seed"], columns="cut", values="ARI")
     higher, lower = ends["single"] > ends["complete"], ends["single"] < ends["complete"]

@@ -57,12 +57,12 @@ class GridFile(Parameters):
     file: str
     alike: dict[str, str] = Field(default={})
     given: dict[str, Any] = Field(default={})
-    grids: list[dict[str, list[str | int | float | bool]]]
+    grids: list[dict[str, list[str | int | float | bool | list[str]]]]
 
     def values(self, names: Iterable[str]) -> str:
         """Tell which values these names have, for a message."""
-        own = {n: dict.fromkeys(v for lists in self.grids for v in lists.get(n, [])) for n in names}
-        return "; ".join(f"{name} is {', '.join(map(str, own[name]))}" for name in own)
+        every = {n: [str(v) for lists in self.grids for v in lists.get(n, [])] for n in names}
+        return "; ".join(f"{n} is {', '.join(dict.fromkeys(own))}" for n, own in every.items())
 
     def points(self, where: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the combinations of the lists that have the values in ``where``."""

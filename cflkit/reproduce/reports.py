@@ -287,7 +287,7 @@ def by_cut(exact: Sequence[Record], usual: Sequence[Record]) -> pd.DataFrame:
     A row per run of ``exact`` and cut has the scenario, the ``seed``, the linkage of the ``cut``,
     the round of the first ``split``, and at the end of the run the ``clusters`` (a number), the
     ``ARI`` and ``PF1``; ``RAND`` is as in the tables. The run of ``usual`` with the same scenario
-    and seeds has the code's cut.
+    and seeds has the code's cut; both should be of one machine, since rounding changes splits.
     """
     code = {(ledger.scenario_of(run, "ocfl"), ledger.seeds_of(run)): run for run in usual}
     rows = []

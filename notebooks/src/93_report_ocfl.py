@@ -50,8 +50,12 @@ view = papers.lessons.Report.of(globals())
 
 # %% tags=["nbval-check-output"]
 known = [past for past in records.committed() if past.paper == "ocfl"]
-exact = [past for past in known if "Sattler-exact" in past.summary]  # further down
-runs = [p for p in known if ledger.scale(p, "ocfl") == view.scale and p not in exact]
+cuts = (["Sattler"], ["Sattler-exact"])  # runs of one method, which stand further down
+known, of_cuts = (
+    [past for past in known if (past.parameters["only"] in cuts) is alone]
+    for alone in (False, True)
+)
+runs = [past for past in known if ledger.scale(past, "ocfl") == view.scale]
 whole = [past for past in runs if past.parameters["only"] is None]  # all methods, all rounds
 by_scenario = reports.by_scenario(runs, "ocfl")
 print(f"{len(runs)} runs at the scale {view.scale!r}, of {len(by_scenario)} scenarios")
@@ -401,22 +405,17 @@ print(f"In {early_mean} of them, the mean was below ε₁ in a round before.")
 # has both cuts beside the printed RAND. Look at the ARI at the end: does the exact cut find the groups?
 
 # %% tags=["nbval-check-output"]
-of_code = whole if view.scale == "reduced" else []
-cuts = reports.by_cut(exact if of_code else [], of_code)
-if len(cuts):
-    scl = ledger.published().query("paper == 'ocfl-extended' and method == 'SCL'")
-    scl = scl.query("measure == 'RAND'").rename(columns={"value": "printed"})
-    cuts = cuts.merge(scl[[*FEW, "clients", "printed"]], "left")
-    cuts["run"] = reports.run_labels(cuts)
-    table = cuts.pivot(index=["run", "printed"], columns="cut", values=["ARI", "clusters", "RAND"])
-    print(table.round(2).to_string())
-
-# %% tags=["nbval-check-output"]
-if len(cuts):
-    change = table["ARI"]["single"] - table["ARI"]["complete"]
-    print(f"The exact cut ends with a higher ARI in {(change > 0).sum()} of {len(change)} runs,")
-    print(f"and with a lower one in {(change < 0).sum()}.")
-    print(cuts.groupby(["clients", "cut"])[["ARI", "clusters", "RAND", "PF1"]].mean().round(2))
+of_code, exact = ([past for past in of_cuts if past.parameters["only"] == only] for only in cuts)
+ends = reports.by_cut(exact, of_code)
+scl = ledger.published().query("paper == 'ocfl-extended' and method == 'SCL'")
+scl = scl.query("measure == 'RAND'").rename(columns={"value": "printed"})
+ends = ends.merge(scl[[*FEW, "clients", "printed"]], "left")
+ends["run"] = reports.run_labels(ends)
+table = ends.pivot(index=["run", "printed"], columns="cut", values=["ARI", "clusters", "RAND"])
+print(table.round(2).to_string())
+change = table["ARI"]["single"] - table["ARI"]["complete"]
+print(f"\nThe exact cut ends with a higher ARI in {(change > 0).sum()} of {len(change)} runs,")
+print(f"and with a lower one in {(change < 0).sum()}.")
 
 # %% [markdown]
 # With 15 clients, the exact cut ends nearer to the truth in most scenarios, and farther away in two. In both, it cut a true group, or stopped too early. With 30 clients, both cuts go on inside true groups until there are many clusters.
