@@ -198,12 +198,20 @@ def test_the_words_about_sattlers_exact_cut_count_the_runs(told):
     known = [run for run in records.committed() if run.paper == "ocfl"]
     cuts = (["Sattler"], ["Sattler-exact"])
     usual, exact = ([run for run in known if run.parameters["only"] == only] for only in cuts)
-    of_15 = reports.by_cut(exact, usual).query("clients == 15")
-    ends = of_15.pivot(index=[*papers.ocfl.SCENARIO, "seed"], columns="cut", values="ARI")
-    higher, lower = ends["single"] > ends["complete"], ends["single"] < ends["complete"]
-    words = f"a higher ARI in {higher.sum()} of the {len(ends)} scenarios with 15 clients, and"
-    assert f"{words} with a lower one in {lower.sum()} (one seed each" in told
-    assert set(of_15["seed"]) == {0}
+    whole = [run for run in known if ledger.scale(run, "ocfl") == "reduced"]
+    whole = [run for run in whole if run.parameters["only"] is None]
+    index = [*papers.ocfl.SCENARIO, "seed"]
+    pairs, elsewhere = (
+        reports.by_cut(exact, runs).pivot(index=index, columns="cut", values="ARI")
+        for runs in (usual, whole)
+    )
+    same = pairs["single"] == pairs["complete"]
+    assert f"the same clusters in {same.sum()} of {len(pairs)} scenarios" in told
+    ends = [f"{pairs.loc[~same, cut].item():.2f}" for cut in ("single", "complete")]
+    assert "the ARI is {} with the exact cut, and {} with the code's cut".format(*ends) in told
+    moved = (elsewhere["complete"] - pairs["complete"]).abs()
+    assert f"another ARI in all {(moved > 0).sum()}, by up to {moved.max():.2f}" in told
+    assert set(pairs.index.get_level_values("seed")) == {0}
 
 
 @pytest.mark.slow

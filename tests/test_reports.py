@@ -141,6 +141,7 @@ def test_sattlers_two_cuts_stand_beside_each_other():
 
     exact, code = played("Sattler-exact", 1.0, 3), played("Sattler", 0.5, 4)
     other = record(seed=0, **OF_OCFL)
+    assert reports.by_cut([exact], [other]).empty
     found = reports.by_cut([exact], [other, code]).set_index("cut")
     assert found["ARI"].to_dict() == {"complete": 0.5, "single": 1.0}
     assert found["RAND"].to_dict() == pytest.approx({"complete": 0.26, "single": 0.52})

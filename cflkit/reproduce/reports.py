@@ -287,15 +287,17 @@ def by_cut(exact: Sequence[Record], usual: Sequence[Record]) -> pd.DataFrame:
     A row per run of ``exact`` and cut has the scenario, the ``seed``, the linkage of the ``cut``,
     the round of the first ``split``, and at the end of the run the ``clusters`` (a number), the
     ``ARI`` and ``PF1``; ``RAND`` is as in the tables. The run of ``usual`` with the same scenario
-    and seeds has the code's cut; both should be of one machine, since rounding changes splits.
+    and seeds has the code's cut; without such a run, there is no row.
     """
     code = {(ledger.scenario_of(run, "ocfl"), ledger.seeds_of(run)): run for run in usual}
     rows = []
     for run in exact:
         scenario = ledger.scenario_of(run, "ocfl")
-        of_code = code[scenario, ledger.seeds_of(run)]
+        partner = code.get((scenario, ledger.seeds_of(run)))
+        if partner is None:
+            continue
         for cut, played, name in (
-            ("complete", of_code, "Sattler"),
+            ("complete", partner, "Sattler"),
             ("single", run, "Sattler-exact"),
         ):
             end, own = played.summary[name], played.by_method[name]
