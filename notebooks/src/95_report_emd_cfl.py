@@ -512,8 +512,7 @@ for solver, rows in by_solver.items():
 # ## Every threshold in its own unit
 #
 # EMD-CFL, PACFL and FedClust each compare something, and each cut it at a threshold. An ARI at *one* threshold says little about a method: is the method weak, or the threshold wrong? So we compute the ARI for *every* threshold.
-# No run is needed: from the recorded matrix, EMD-CFL's rule or the method's dendrogram gives the clusters of each threshold. Figure 4 shows the mean over seeds. Look where the dotted line crosses the curves.
-# It is the paper's threshold. PACFL's and FedClust's were tuned for the versions as published, which compare other quantities.
+# No run is needed: from the recorded matrix, EMD-CFL's rule or the method's dendrogram gives the clusters of each threshold. Figure 4 shows the mean over seeds. The dotted line is the paper's threshold. PACFL's and FedClust's were tuned for the versions as published, which compare other quantities.
 
 # %% tags=["hide-input"]
 plots.show(
@@ -542,9 +541,9 @@ print("Dashes:", *sorted(set(table["note"]) - {""}), sep="\n    ")
 #   from 3.9 to 4.3 degrees finds them with all three seeds, and 2.5 degrees does not. With one threshold for both, the better version looks like the worse one. (At the reduced scale, no threshold finds the groups of the backdoor with all three seeds: the best mean ARIs are 0.86 and 0.88.) On `four`, both versions have a wide plateau. At the reduced scale,
 #   that of the version as published begins above 12 degrees, as its few validation images make the angles larger.
 # - **FedClust** on `four`, at the reduced scale: as published, every λ from 3 to 4.5 finds the groups, and the paper's 5 lies just above. As intended, no threshold finds them with all three seeds. Its best mean ARI is 0.70, in a narrow interval near 1.3.
-#   So the method is weaker there than its code's version, but far from the 0 that λ = 5 gives. On the backdoor, no λ finds the groups with all three seeds in either version. The best mean ARI is 0.92 as published, with λ above the paper's 4, and 0.58 as intended. At the paper's scale, its distances are not in the records.
+#    On the backdoor, no λ finds the groups with all three seeds in either version. The best mean ARI is 0.92 as published, with λ above the paper's 4, and 0.58 as intended. At the paper's scale, its distances are not in the records.
 #
-# A best threshold is chosen with the true clusters at hand, so it is an upper bound: a server does not know it. And a wide plateau is worth more than a high peak, since it leaves room for a guess.
+# A best threshold is an upper bound, since a server does not know it. And a wide plateau is worth more than a high peak, since it leaves room for a guess.
 #
 # ## If only some clients take part
 #
@@ -799,8 +798,7 @@ print(textwrap.fill(", ".join(missing), 90))
 #     (`squared = False`). Both belong to *FeSEM as published* in runs with `published_distances = True`. The committed runs are older: theirs has only the zero matrix at the start. The code also compares whole states with BatchNorm's buffers; no option does so,
 #     and the networks of MNIST have none.
 # 16. **Texts and official code.** For two methods, the code of the comparison and that of their own authors agree, and the authors' *paper* says something else. Sattler's Algorithm 1 halves a cluster exactly, by single linkage (`linkage = "single"`); both codes have complete
-#     linkage. PACFL's equations 2 and 3 compare principal angles, or the trace (`measure`); both codes compare single columns. No committed run has these options. Of PACFL and FedClust, we ran no authors' code (that of [nine methods](../tests/golden/README.md) equals ours). Tests compare ours with cases worked out by hand, and with
-#     SciPy and scikit-learn.
+#     linkage. PACFL's equations 2 and 3 compare principal angles, or the trace (`measure`); both codes compare single columns. No run of this paper has these options ([93](93_report_ocfl.ipynb#sattler-and-briggs-in-our-runs) has Sattler's). Of PACFL and FedClust, we ran no authors' code (that of [nine methods](../tests/golden/README.md) equals ours). Tests compare ours with cases worked out by hand and with libraries.
 # 17. **The number of clusters.** On `min` and `base`, eight methods have the true number here, and another one in the paper (appendix E.9; see "Thirteen baselines"). So their numbers there are of other runs than ours.
 
 # %% [markdown]
@@ -808,13 +806,13 @@ print(textwrap.fill(", ".join(missing), 90))
 #
 # - At the reduced scale, EMD-CFL, the oracle and FedAvg stand in the paper's order. EMD-CFL is level with the oracle in every seed, but we chose its threshold with the true clusters at hand.
 # - At the paper's own scale, thresholds above 0.02, up to 0.078, give the true clusters of `four` in all three tables (40 clients). ε = 0.1 lies just above, and gives 30 clusters or more, also with our version of the distances as published (one seed). On the backdoor, it gives five clusters in place of three (one seed). With the smaller network, 12 clients and as much training, 0.1 is just above the range, too. If 0.1 is the paper's threshold on MNIST, our runs do not confirm its ARI of 1.
-# - A threshold that belongs to another quantity can reverse an order. On the backdoor at the paper's scale, PACFL as intended fails at the paper's 2.5 degrees, and finds all groups from 3.9 to 4.3 degrees. The version as published has its best ARI, 0.81, at 2.5.
+# - A threshold that belongs to another quantity can reverse an order. On the backdoor at the paper's scale, PACFL as intended fails at the paper's 2.5 degrees, and finds all groups from 3.9 to 4.3 degrees. 
 # - On `four`, six of the thirteen other methods come within a point of EMD-CFL if they run as their authors intended: PACFL, FlexCFL, FeSEM, CFLGP, pFedGraph and FedSaC.
 # - Slips in the code cost several methods much in our runs. As intended, FeSEM finds the true clusters, and FlexCFL is as good as the oracle. This does not show that the slips cause the printed
 #   failures: on the backdoor, FlexCFL as published does well here. With the code's slip, FedEM and FedRC predict with personal models.
-# - In three rounds, the backdoor costs FedAvg's clean clients 4.5 and 2.3 points in two seeds, and nothing in the third. In five rounds of fewer epochs, it costs them six points (one seed). The paper's ten rounds cost nearly nine.
+# - In three rounds, the backdoor costs FedAvg's clean clients 4.5 and 2.3 points in two seeds, and nothing in the third.  The paper's ten rounds cost nearly nine.
 # - A tenth of the dimensions is enough for a working threshold, as in the paper, and a twentieth is not (one seed, reduced scale).
-# - With few clients per round, EMD-CFL is level with the oracle. Both lack the clients that were not drawn.
+# - With few clients per round, EMD-CFL is level with the oracle. 
 # - In our small scenes on `four` (two or three seeds), EMD-CFL follows clients that come later, and not those that change their group. OCFL that clusters again follows both, but lost the groups in one of two runs with few clients per round.
 # - At the paper's scale, PACFL finds the true clusters of all rotations, as printed. At the reduced scale, it does so only as intended: 271 standardised validation images are too few for 12 degrees.
 #   On the backdoor, its result depends on how the pixels are standardised, as runs at the reduced scale show.
