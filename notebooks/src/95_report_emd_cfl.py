@@ -806,13 +806,13 @@ print(textwrap.fill(", ".join(missing), 90))
 #
 # - At the reduced scale, EMD-CFL, the oracle and FedAvg stand in the paper's order. EMD-CFL is level with the oracle in every seed, but we chose its threshold with the true clusters at hand.
 # - At the paper's own scale, thresholds above 0.02, up to 0.078, give the true clusters of `four` in all three tables (40 clients). ε = 0.1 lies just above, and gives 30 clusters or more, also with our version of the distances as published (one seed). On the backdoor, it gives five clusters in place of three (one seed). With the smaller network, 12 clients and as much training, 0.1 is just above the range, too. If 0.1 is the paper's threshold on MNIST, our runs do not confirm its ARI of 1.
-# - A threshold that belongs to another quantity can reverse an order. On the backdoor at the paper's scale, PACFL as intended fails at the paper's 2.5 degrees, and finds all groups from 3.9 to 4.3 degrees. 
+# - A threshold that belongs to another quantity can reverse an order. On the backdoor at the paper's scale, PACFL as intended fails at the paper's 2.5 degrees, and finds all groups from 3.9 to 4.3 degrees.
 # - On `four`, six of the thirteen other methods come within a point of EMD-CFL if they run as their authors intended: PACFL, FlexCFL, FeSEM, CFLGP, pFedGraph and FedSaC.
 # - Slips in the code cost several methods much in our runs. As intended, FeSEM finds the true clusters, and FlexCFL is as good as the oracle. This does not show that the slips cause the printed
 #   failures: on the backdoor, FlexCFL as published does well here. With the code's slip, FedEM and FedRC predict with personal models.
-# - In three rounds, the backdoor costs FedAvg's clean clients 4.5 and 2.3 points in two seeds, and nothing in the third.  The paper's ten rounds cost nearly nine.
+# - In three rounds, the backdoor costs FedAvg's clean clients 4.5 and 2.3 points in two seeds, and nothing in the third. The paper's ten rounds cost nearly nine.
 # - A tenth of the dimensions is enough for a working threshold, as in the paper, and a twentieth is not (one seed, reduced scale).
-# - With few clients per round, EMD-CFL is level with the oracle. 
+# - With few clients per round, EMD-CFL is level with the oracle.
 # - In our small scenes on `four` (two or three seeds), EMD-CFL follows clients that come later, and not those that change their group. OCFL that clusters again follows both, but lost the groups in one of two runs with few clients per round.
 # - At the paper's scale, PACFL finds the true clusters of all rotations, as printed. At the reduced scale, it does so only as intended: 271 standardised validation images are too few for 12 degrees.
 #   On the backdoor, its result depends on how the pixels are standardised, as runs at the reduced scale show.
