@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from staged import committed
 
 from cflkit import _project
+from cflkit.course.versions import METADATA
 from cflkit.reproduce import claims, papers
 from cflkit.reproduce.notebooks import Notebook
 from cflkit.reproduce.records import PROJECT
@@ -93,12 +94,9 @@ def source(own: Page) -> Iterator[str]:
 
 
 def metadata(own: Page) -> Iterator[str]:
-    """Look for metadata that JupyterLab does not write."""
-    known = own.tree.metadata
-    if set(known) != {"kernelspec", "language_info"}:
-        yield f"has the metadata {sorted(known)}"
-    elif known["kernelspec"]["display_name"] != "Python 3 (ipykernel)":
-        yield f"has the kernel {known['kernelspec']['display_name']}"
+    """Look for metadata that differs from notebook to notebook."""
+    if own.tree.metadata != METADATA:
+        yield f"has the metadata {own.tree.metadata}: build it"
     if (own.tree.nbformat, own.tree.nbformat_minor) != (4, 5):
         yield "has another format than 4.5"
     if found := re.search(r"/(home|root|work|tmp|Users)/", own.file):

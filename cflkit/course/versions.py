@@ -36,8 +36,11 @@ LOCAL_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|mailto:|#)[^)]+\)")
 HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.S)
 # nbgrader's facts about a cell, unless it is an answer or a check
 MARK = {"grade": False, "locked": False, "schema_version": 3, "solution": False, "task": False}
-# As JupyterLab writes it, so that opening and saving a notebook changes nothing
-KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+# As JupyterLab writes it, but for the version of Python, which differs from machine to machine
+METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python", "pygments_lexer": "ipython3"},
+}
 BLANK_ANSWER = "*Write your answer here.*"
 # Another seed than that of the visible check
 HIDDEN_SEED = 2026
@@ -57,7 +60,7 @@ def with_grades(source: Path, only: Collection[str] = ()) -> NotebookNode:
     """
     lesson = source.stem[:2]
     notebook = nbformat.v4.new_notebook()
-    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    notebook.metadata = nbformat.from_dict(METADATA)
     seen = [cell for cell in sources.cells_of(source) if "exercise" not in cell.tags]
     seen = chosen(seen, only) if only else seen + quiz_cells(lesson)
     for number, of_source in enumerate(seen):

@@ -58,7 +58,6 @@ def build_prose(source: Path) -> None:
         sys.exit(f"the code of {source.name} has changed: build it without --prose")
     for cell, old in zip(cells, executed, strict=True):
         cell.outputs, cell.execution_count = old.outputs, old.execution_count
-    notebook.metadata = before.metadata
     tidy(notebook)
     write(notebook, target)
 
@@ -83,8 +82,7 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
         cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
         if "hide-input" in cell.metadata.get("tags", []):
             cell.metadata["jupyter"] = {"source_hidden": True}
-    language = notebook.metadata.get("language_info", {})
-    notebook.metadata = {"kernelspec": versions.KERNEL, "language_info": language}
+    notebook.metadata = nbformat.from_dict(versions.METADATA)
 
 
 def state_minutes(notebook: nbformat.NotebookNode, source: Path, minutes: float) -> None:
