@@ -1,13 +1,16 @@
 """Tests that one file holds all that the kit knows about a paper."""
 
 import json
+import math
 import re
 from typing import ClassVar
 
 import nbformat
 import pytest
 
-from cflkit import methods
+from cflkit import methods, metrics
+from cflkit.explain.assessment import of_explanations
+from cflkit.methods import fedcref_measures
 from cflkit.reproduce import grid, ledger, notebooks, papers, readme, records, schema
 from cflkit.reproduce.papers import PAPERS, emd_cfl, explanations, fedcref, lessons, ocfl, tutorial
 from cflkit.reproduce.papers.base import (
@@ -62,6 +65,25 @@ def test_every_committed_record_has_the_id_of_its_parameters(repository):
         assert run.model_dump() == record.parameters
         fields = set(schema.Provenance.model_fields) - {"class_names"}  # of one's own data alone
         assert set(record.provenance) | {"products"} == fields  # which older records do not have
+
+
+@pytest.mark.slow
+def test_the_summary_of_every_committed_record_is_that_of_its_rounds(repository):
+    for record in records.committed():
+        rows = record.rounds
+        of_paper = fedcref_measures.of_clusters if record.paper == "fedcref" else metrics.of_models
+        whole = (of_explanations if "map" in rows else of_paper)(rows)
+        assert whole.keys() == record.summary.keys()
+        for method, stated in record.summary.items():
+            # Old records lack measures that the kit has by now; the table has nine digits
+            found = [whole[method][name] for name in stated]
+            near = pytest.approx([*map(number, stated.values())], rel=1e-5, abs=1e-8, nan_ok=True)
+            assert [*map(number, found)] == near
+
+
+def number(value):
+    """Return a value of a summary as a number: what is unknown is NaN, or infinite, or None."""
+    return math.nan if value is None or math.isinf(value) else value
 
 
 SMALL = {"dataset": "digits-8x8"}

@@ -82,9 +82,14 @@ class Record:
 
         path = self.folder / "rounds.csv"
         try:
-            return pd.read_csv(path, **options)
+            found = pd.read_csv(path, **options)
+            if not {"method", "round"} <= set(found) or self.summary.keys() - set(found["method"]):
+                raise ValueError("it needs the columns method and round, and rows of each method")
+            if not found["round"].astype(str).str.isdecimal().all():
+                raise ValueError("a round is no whole number")
         except (OSError, ValueError) as error:
             raise ParameterError(f"{display_path(path)} is missing or damaged ({error})") from error
+        return found
 
     @cached_property
     def by_method(self) -> dict[str, pd.DataFrame]:
@@ -321,8 +326,7 @@ def read(folder: str | Path) -> Record:
     try:
         contents = json.loads(check_regular(path).read_text(encoding="utf-8"))
         schema.check(contents, folder)
-        record = Record(folder, **{n: v for n, v in contents.items() if n != "sha256"})
-        schema.check_summary(record.summary, record.rounds)
+        return Record(folder, **{n: v for n, v in contents.items() if n != "sha256"})
     except OSError as error:
         raise ParameterError(f"{display_path(path)} cannot be read ({error.strerror})") from error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -330,7 +334,6 @@ def read(folder: str | Path) -> Record:
         raise ParameterError(
             f"{display_path(path)} is damaged, or of another version of the kit ({told})"
         ) from error
-    return record
 
 
 def readable(folders: Iterable[Path]) -> list[Record]:

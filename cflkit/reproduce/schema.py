@@ -1,4 +1,4 @@
-"""The form of a record, and what binds its parts: digests of its files, and the summary.
+"""The form of a record, and what binds its parts: digests of its files.
 
 Digests show an edit of a record. They are no signature: whoever writes new ones can claim anything.
 A record without them is refused, since an edit would else only have to remove them.
@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field
 
 from cflkit._bounds import STRICT
 from cflkit._files import check_regular
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 # The names under which a record states the digest of all else that it says, and that of its table
 RECORD, ROUNDS = "record.json", "rounds.csv"
-# How far a number of the summary may be from the table, which has nine digits
-ROUNDING: dict[str, float] = {"rel_tol": 1e-5, "abs_tol": 1e-8}
 
 
 def is_time(text: str) -> str:
@@ -131,75 +125,3 @@ def check(contents: dict[str, Any], folder: Path) -> None:
     for name in stated.keys() - {RECORD}:
         if stated[name] != digest_of(folder / name):
             raise ValueError(f"{name} was altered: its SHA-256 is another one")
-
-
-# --- The summary ---------------------------------------------------------------------------------
-
-
-def check_summary(summary: Mapping[str, Mapping[str, Any]], rounds: pd.DataFrame) -> None:
-    """Check that a table has rounds of methods, and that the numbers of the summary are from it.
-
-    Raises
-    ------
-    ValueError
-        A number is not from the table.
-    """
-    if not {"method", "round"} <= set(rounds) or rounds["round"].dtype.kind not in "iu":
-        raise ValueError("a table of rounds needs the columns method and round, a whole number")
-    columns: dict[str, Any] = {str(name): rounds[name].to_numpy() for name in rounds}
-    for method, measures in summary.items():
-        own = columns["method"] == method
-        if not own.any():
-            raise ValueError(f"there is no row of {method}")
-        rows = {name: values[own] for name, values in columns.items()}
-        for measure, stated in measures.items():
-            try:
-                found = value(rows, measure)
-            except KeyError:  # a measure of a paper that the rule below does not know
-                continue
-            unknown = stated is None and not math.isfinite(found)  # JSON has no such numbers
-            if unknown or (stated is not None and math.isclose(found, stated, **ROUNDING)):
-                continue
-            raise ValueError(f"{method}: {measure} is {stated}, and {found:g} in the rounds")
-
-
-def value(rows: Mapping[str, Any], measure: str) -> float:
-    """Compute a measure of the summary from a method's rows, as its name says.
-
-    These are the rules of `metrics.of_models`, `fedcref_measures.of_clusters` and
-    `assessment.of_explanations`, which need libraries that take seconds to load.
-
-    Raises
-    ------
-    KeyError
-        There is no rule for the name, or a column is missing.
-    """
-    if measure in ("diverged_in", "iterations"):
-        return float(rows["round"][-1])
-    if measure == "clustering_round":
-        split = rows["round"][rows["n_clusters"].astype(float) > 1]
-        return float(split[0]) if len(split) else math.nan
-    if measure in rows and "map" not in rows:
-        return float(rows[measure][-1])
-    start, _, rest = measure.partition("_")
-    if start in ("mean", "total"):
-        values = rows[rest].astype(float)
-        return mean(values) if start == "mean" else float(known(values).sum())
-    name, _, end = measure.rpartition("_")
-    if end == "start":
-        return float(rows[name][0])
-    shown = rows["map"] == "GradCAM"
-    if measure == "n_clusters":
-        return float(len(set(rows["cluster"][shown])))
-    return mean(rows[name][shown & (rows["source"] == end)].astype(float))
-
-
-def known(values: Any) -> Any:
-    """Return the numbers of an array that are not NaN, which alone differs from itself."""
-    return values[values == values]
-
-
-def mean(values: Any) -> float:
-    """Return the mean of the numbers that are known; NaN if there is none."""
-    own = known(values)
-    return float(own.mean()) if len(own) else math.nan
