@@ -97,7 +97,7 @@ class KMeans(Clusterer):
     def _grouped(self, gamma: Distances) -> ArrayLike:
         from sklearn import cluster
 
-        k = distinct_rows(gamma, self.n_clusters)
+        k = min(self.n_clusters, len(np.unique(gamma, axis=0)))
         return cluster.KMeans(k, n_init=10, random_state=self.seed).fit_predict(gamma)
 
 
@@ -113,7 +113,7 @@ class MeanShift(Clusterer):
     def _grouped(self, gamma: Distances) -> ArrayLike:
         from sklearn import cluster
 
-        if distinct_rows(gamma, 2) == 1:
+        if len(np.unique(gamma, axis=0)) == 1:
             return np.zeros(len(gamma))  # the bandwidth would be zero
         nearest = max(0.3, 2 / len(gamma)) if len(gamma) > 2 else 0.3
         width = cluster.estimate_bandwidth(gamma, quantile=nearest)
@@ -278,16 +278,6 @@ def assign_noise(distance: Distances, labels: Labels, policy: str) -> Labels:
             means = [distance[client, labels == cluster].mean() for cluster in clusters]
             assigned[client] = clusters[int(np.argmin(means))]
     return assigned
-
-
-def distinct_rows(matrix: Distances, most: int) -> int:
-    """Count the different rows of a matrix, up to ``most``, without sorting them."""
-    found: set[bytes] = set()
-    for row in matrix:
-        found.add((row + 0.0).tobytes())  # which makes −0 equal 0
-        if len(found) == most:
-            break
-    return len(found)
 
 
 def canonical_labels(labels: ArrayLike) -> Labels:

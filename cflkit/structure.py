@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cflkit.clustering import checked
+from cflkit.clustering import checked, dendrogram
 
 # L. Kaufman, P. Rousseeuw, Finding Groups in Data, 1990: clusters with less are weak
 REASONABLE = 0.5
@@ -93,13 +93,12 @@ def best_silhouette(squared: NDArray[np.float64]) -> float:
 
     Clusters are those of average linkage.
     """
-    from scipy.cluster.hierarchy import fcluster, linkage
-    from scipy.spatial.distance import squareform
+    from scipy.cluster.hierarchy import fcluster
     from sklearn.metrics import silhouette_score
 
     distances = np.sqrt(squared)
     np.fill_diagonal(distances, 0)
-    tree = linkage(squareform(distances, checks=False), "average")
+    tree = dendrogram(distances, "average")
     scores = [-1.0]
     for k in range(2, len(distances) // 2 + 1):
         labels = fcluster(tree, k, "maxclust")

@@ -6,6 +6,7 @@ nbval those that this machine can execute within the minutes that are given.
 
 import argparse
 import sys
+from collections.abc import Mapping
 
 import psutil
 import pytest
@@ -28,6 +29,25 @@ def absent(one: kept.Kept) -> str:
     return ""
 
 
+def hindrance(one: kept.Kept, minutes: float, memory_gib: float, cores: int, cuda: bool) -> str:
+    """Say why this machine cannot execute it; an empty text if it can."""
+    if one.device != "cpu" and not cuda:
+        return "it needs a GPU"
+    if one.memory_gib > memory_gib:
+        return f"{memory_gib:.1f} GiB are free"
+    needed = one.minutes / (cores if one.device == "cpu" else 1)
+    return f"it takes more than {minutes:g} minutes" if needed > minutes else ""
+
+
+def table(hindrances: Mapping[kept.Kept, str]) -> str:
+    """List what each kept notebook needs, and why it is left out (`hindrance`)."""
+    lines = [f"{'minutes of a core or GPU':>24s} {'GiB':>5s}  {'device':10s} notebook"]
+    for one, why in hindrances.items():
+        needs = f"{one.minutes:24.1f} {one.memory_gib:5.1f}  {one.device:10s} {one.path.stem}"
+        lines.append(f"{needs}  (left out: {why})" if why else needs)
+    return "\n".join(lines)
+
+
 def main() -> int:
     """List all, and execute those that fit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -40,8 +60,8 @@ def main() -> int:
         "cores": usable_cores(),
         "cuda": torch.cuda.is_available(),
     }
-    why = {one: one.hindrance(**machine) or absent(one) for one in kept.listed()}
-    print(kept.table(why), flush=True)
+    why = {one: hindrance(one, **machine) or absent(one) for one in kept.listed()}
+    print(table(why), flush=True)
     fitting = [str(one.path) for one in why if not why[one]]
     if given.list or not fitting:
         return 0

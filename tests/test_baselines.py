@@ -584,16 +584,6 @@ def test_a_profile_holds_buffers_only_of_updates_and_if_it_is_told_to(
     assert method.profile.shape == (6, 3, width)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("stops", [4, 5, 6])
-def test_cfl_gp_reports_every_period_until_it_stops(stops, federate_turned):
-    _, table = run("cfl-gp", federate_turned(), rounds=7, k=2, period=3, stops=stops)
-    up = table["bytes_up"]
-    assert (up > up.min()).tolist() == [True, False, False, True, False, False, False]
-    assert table["settled"].tolist() == [False] * 3 + [True] * 4
-    assert table["clusters"].nunique() == 1
-
-
 def test_the_numbers_of_new_clusters_do_not_depend_on_the_order_of_the_clients(federate_turned):
     method = begin("cfl-gp", federate_turned(), k=3)
     points = torch.tensor([[3.0, 0], [3, 0.1], [0, 1], [0, 1.1], [-7, -7], [-7, -7.1]])

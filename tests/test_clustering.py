@@ -306,11 +306,6 @@ def test_distances_with_the_errors_of_float32_are_taken(seed, scale):
         assert len(clustering.checked(np.float32(scale) * distance)) == 6
 
 
-def test_rows_that_differ_are_counted_as_far_as_needed():
-    rows = np.array([[0.0, 1], [-0.0, 1], [2, 3], [2, 3], [4, 5]])
-    assert [clustering.distinct_rows(rows, most) for most in (1, 2, 3, 9)] == [1, 2, 3, 3]
-
-
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(st.permutations(range(6)), st.sampled_from([0.0, 0.1]))

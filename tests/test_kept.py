@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import full
 import pandas as pd
 import pytest
 
@@ -57,7 +58,7 @@ def test_what_does_not_fit_a_machine_is_said(tmp_path):
     here = {"minutes": 30, "memory_gib": 8, "cores": 2, "cuda": False}
     long, large, gpu = (("cpu", 61, 1), ("cpu", 1, 9), ("NVIDIA H100", 1, 1))
     told = [
-        kept.Kept(tmp_path, minutes, gib, device).hindrance(**here)
+        full.hindrance(kept.Kept(tmp_path, minutes, gib, device), **here)
         for device, minutes, gib in (("cpu", 60, 8), long, large, gpu)
     ]
     assert told == ["", "it takes more than 30 minutes", "8.0 GiB are free", "it needs a GPU"]

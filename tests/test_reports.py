@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cflkit.partition import shifts
 from cflkit.reproduce import costs, ledger, records, reports, stats
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.papers.base import SCORES
@@ -156,15 +155,6 @@ def test_a_run_of_seed_0_is_of_both_kinds():
     runs = [record(summary=ends, **plain | change) for change in ({}, *others)]
     kinds = reports.roundings(runs, "seeds", "roundings")["kind"].value_counts()
     assert kinds.to_dict() == {"seeds": 2 * 4, "roundings": 2 * 4}
-
-
-def test_clusters_by_threshold():
-    truth = shifts.true_clusters("two", 4)
-    scores = np.where(truth[:, None] == truth, 0.02, 0.5)
-    rows = {"method": ["EMD-CFL"], "scores": ["|".join(map(str, scores.ravel()))]}
-    found = reports.by_threshold(record(rows, version="two", clients=4), [0.01, 0.1, 0.6])
-    assert found["clusters"].tolist() == [4, 2, 1]
-    assert found["ari"].tolist() == [0, 1, 0]
 
 
 def test_lines_of_versions():

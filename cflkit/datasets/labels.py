@@ -48,7 +48,7 @@ def names_in(labels: Array, what: str) -> tuple[list[str], Labels]:
     """
     flat = flattened(labels, what)
     try:
-        texts = flat if flat.dtype.kind == "U" else np.char.decode(flat, "utf-8")
+        texts = np.char.decode(flat, "utf-8") if flat.dtype.kind == "S" else flat.astype(str)
     except UnicodeDecodeError as error:
         raise DatasetError(f"{what} have names that are not UTF-8 ({error})") from error
     values, places = np.unique(texts, return_inverse=True)

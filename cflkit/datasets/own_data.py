@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from cflkit._bounds import nearest
+from cflkit._files import expanded
 from cflkit.datasets.files import DatasetError, md5_of, read_arrays
 from cflkit.datasets.folders import Told, from_folder
 from cflkit.datasets.images import ImageSet, as_features, as_images, fifth_for_test
@@ -43,10 +44,9 @@ def is_own(name: str) -> bool:
 
 def whole_path(name: str) -> Path:
     """Return the path with the user's home in place of ``~``, if there is such a user."""
-    path = Path(name)
-    with contextlib.suppress(RuntimeError):
-        path = path.expanduser()
-    return Path(os.path.realpath(path))  # unlike `Path.resolve`, it takes links in a circle
+    return Path(
+        os.path.realpath(expanded(name))
+    )  # unlike `Path.resolve`, it takes links in a circle
 
 
 def refusal(name: str, known: Sequence[str]) -> str:

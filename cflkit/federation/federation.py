@@ -208,11 +208,7 @@ class Federation:
         """Return the clients that train in a round, ascending: drawn from those that answer."""
         there = self.reachable(round)
         everyone = self.per_round >= len(there)
-        return there if everyone else self.drawn(there, self.per_round, round)
-
-    def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
-        """Draw some of the clients, in ascending order; the same for the same seed and key."""
-        return drawn(clients, count, self.seed, *key)
+        return there if everyone else drawn(there, self.per_round, self.seed, round)
 
     def num_samples(self, client: int, split: str = "train") -> int:
         """Return how many samples a client has in a split; 0 if there is no such split.

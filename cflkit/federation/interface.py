@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.requests import Jobs, LocalTraining, Tell
+from cflkit.federation.seeds import drawn
 
 # The models that a client predicts with, as pairs of a digest and the model's weight
 Mixture = tuple[tuple[bytes, float], ...]
@@ -58,7 +59,9 @@ class Server:
         The names of the network's linear layers, in the order of the computation.
     training : LocalTraining
         The training that clients do with a model in a round.
-    initials, participants, reachable, num_samples, drawn : callable
+    seed : int
+        The seed of the federation.
+    initials, participants, reachable, num_samples : callable
         The methods of `FederationLike`.
     """
 
@@ -75,7 +78,11 @@ class Server:
         self.participants = federation.participants
         self.reachable = federation.reachable
         self.num_samples = federation.num_samples
-        self.drawn = federation.drawn
+        self.seed = federation.seed
+
+    def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
+        """Draw some of the clients, in ascending order; the same for the same seed and key."""
+        return drawn(clients, count, self.seed, *key)
 
     def places(self, layers: Sequence[str]) -> Tensor:
         """Return the places of these layers' weights and biases in a model's row."""
@@ -113,7 +120,6 @@ class FederationLike(Protocol):
     def initial(self) -> Tensor: ...
     def reachable(self, round: int) -> Tensor: ...
     def participants(self, round: int) -> Tensor: ...
-    def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor: ...
     def num_samples(self, client: int, split: str = "train") -> int: ...
     def train(self, jobs: Jobs, round: int, reported: bool = True) -> Tensor: ...
     def losses(

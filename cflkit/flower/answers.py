@@ -8,7 +8,7 @@ each answer before a method gets it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,11 +191,6 @@ WEIGHTED = (
     "models trained on samples that the server weights",
     "If it gives all weight to one sample, the trained model tells this sample.",
 )
-TRAINED = (
-    "trained models",
-    "The difference between the trained and the received model can give away samples, above all if "
-    "a client has few samples or trains for few steps.",
-)
 
 
 def name_of(question: Question | None) -> str | None:
@@ -220,15 +215,3 @@ def told_by(method: Method) -> list[tuple[str, str]]:
             case _:
                 found.append(WEIGHTED)
     return list(dict.fromkeys(found))
-
-
-def table(line_up: Mapping[str, Method]) -> str:
-    """Write what clients of methods tell, and what a curious server can learn, in Markdown."""
-    found: dict[tuple[str, str], list[str]] = {TRAINED: ["all methods"]}
-    for name, method in line_up.items():
-        for told in told_by(method):
-            found.setdefault(told, []).append(name)
-    head = "| method | what a client tells | what a curious server can learn |\n|---|---|---|\n"
-    return head + "".join(
-        f"| {', '.join(names)} | {' | '.join(told)} |\n" for told, names in found.items()
-    )

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from cflkit.datasets import DatasetError, ImageSet
 from cflkit.datasets.files import read_arrays
+from cflkit.datasets.labels import numbered, whole
 from cflkit.datasets.own_data import as_features, as_images
 from cflkit.federation import Diverged, Federation, Jobs, LocalTraining
 from cflkit.flower.agreement import Agreement, Refused
@@ -84,37 +85,14 @@ def samples_in(path: Path, names: Sequence[str] = ()) -> dict[str, tuple[Tensor,
                 f"{path}: {name} has {len(samples)} rows, but the labels have the shape "
                 f"{labels.shape}"
             )
-        own = numbers_of(labels, names, f"{path}: {split}_labels")
+        own = NOTHING
+        if len(labels):  # a client may have no sample in a split
+            of_split = f"{path}: {split}_labels"
+            own = numbered(labels, names, of_split) if names else whole(labels, of_split)
         found[split] = samples, torch.from_numpy(own)
     if len({(samples.dtype, samples.shape[1:]) for samples, _ in found.values()}) > 1:
         raise DatasetError(f"{path}: all splits must have samples of one type and one shape")
     return found
-
-
-def numbers_of(labels: NDArray[Any], names: Sequence[str], what: str) -> NDArray[np.int64]:
-    """Return the federation's numbers of a client's labels ``[n]``.
-
-    A client must not number its classes itself: another one may have other classes.
-    """
-    flat = labels.reshape(-1)
-    if len(flat) != len(labels):
-        raise DatasetError(f"{what} have the shape {labels.shape}; give one label per sample")
-    if not len(flat):  # a client may have no sample in a split
-        return NOTHING
-    if not names:
-        if not np.issubdtype(labels.dtype, np.integer):
-            raise DatasetError(
-                f"{what} have the type {labels.dtype}; give the numbers that the classes have in "
-                "the whole federation, or let its setting 'classes' name them, as \"cat, dog\""
-            )
-        return flat.astype(np.int64)
-    given = flat.tolist()
-    if unknown := sorted({str(label) for label in given} - {*names}):
-        raise DatasetError(
-            f"{what} are {', '.join(unknown[:5])}, but the classes of this federation are "
-            f"{', '.join(names)}; give these names"
-        )
-    return np.array([names.index(str(label)) for label in given], dtype=np.int64)
 
 
 @lru_cache(maxsize=1)

@@ -96,14 +96,10 @@ class RemoteFederation:
 
     def participants(self, round: int) -> Tensor:
         """Return the clients that take part in a round, ascending: those drawn that are present."""
-        chosen = self.drawn(torch.arange(self.clients), self.per_round, round)
+        chosen = drawn(torch.arange(self.clients), self.per_round, self.seed, round)
         present = chosen[torch.isin(chosen, self.reachable(round))]
         self._check(chosen.tolist() if not len(present) else [])
         return present
-
-    def drawn(self, clients: Tensor, count: int, *key: int) -> Tensor:
-        """Draw some of the clients, in ascending order; the same for the same seed and key."""
-        return drawn(clients, count, self.seed, *key)
 
     def num_samples(self, client: int, split: str = "train") -> int:
         """Return how many samples a client has in a split; 0 if there is no such split."""

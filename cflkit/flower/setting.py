@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from cflkit import methods
 from cflkit._bounds import STRICT, Count, Natural, one_line
 from cflkit.datasets import ImageSet
+from cflkit.datasets.labels import one_form
 from cflkit.federation import Federation, LocalTraining
 from cflkit.methods import Method
 from cflkit.partition import Partition
@@ -71,7 +72,9 @@ class Setting:
         local = {name: config[name] for name in ("epochs", "optimizer", "lr", "momentum")}
         facts = {name: config[name] for name in ("clients", "model", "classes", "seed")}
         if isinstance(facts["classes"], str):
-            names = facts["names"] = tuple(map(str.strip, facts["classes"].split(",")))
+            names = facts["names"] = tuple(
+                one_form(name.strip()) for name in facts["classes"].split(",")
+            )
             facts["classes"] = len(names)
             if "" in names or len(set(names)) < len(names):
                 raise ValueError(f"classes must be different names, not {config['classes']!r}")

@@ -213,6 +213,22 @@ def all_pairs(models: Tensor, clients: Tensor) -> Jobs:
     return Jobs(models, torch.arange(count).repeat(len(clients)), clients.repeat_interleave(count))
 
 
+class Personal(Method):
+    """A method in which each client predicts with a model of its own, a row of ``personal``."""
+
+    personal: Tensor
+
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Give each client a copy of the initial model."""
+        super().setup(server, initial)
+        self.labels = None
+        self.personal = initial.repeat(server.clients, 1)
+
+    def client_models(self) -> tuple[Tensor, Tensor]:
+        """Return the personal models."""
+        return each_its_own(self.personal)
+
+
 def per_client(losses: Sequence[Tensor], count: int) -> list[Tensor]:
     """Group the losses of `all_pairs` of ``count`` models; return ``[count, n]`` per client."""
     return [

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cflkit.divergence import earth_movers_distance
 from cflkit.federation import Client
-from cflkit.federation.seeds import PROJECTION
+from cflkit.federation.seeds import PROJECTION, stream
 
 Embeddings = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ def shared_projection(
     Its rows are Gaussian, of unit length. By the lemma of Johnson and Lindenstrauss, the projection
     nearly preserves angles. At least one of the d dimensions is kept.
     """
-    stream = np.random.SeedSequence(seed, spawn_key=(PROJECTION, owner, other))
+    own = stream(seed, PROJECTION, owner, other)
     size = max(1, int(share * dimensions)), dimensions
-    matrix = np.random.default_rng(stream).normal(size=size)
+    matrix = np.random.default_rng(own).normal(size=size)
     return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 from cflkit._bounds import STRICT, Clusters
 from cflkit.divergence import earth_movers_distance
 from cflkit.federation import Client, Request
-from cflkit.federation.seeds import PROJECTION, SAMPLES
+from cflkit.federation.seeds import PROJECTION, SAMPLES, stream
 from cflkit.methods.base import Truth, true_labels
 from cflkit.methods.emd_cfl import EMDCFL, agreements, neighbourhoods_of
 from cflkit.methods.emd_cfl_clients import Embeddings, shared_projection
@@ -81,8 +81,8 @@ def sampler(
         if draws == "per client":
             return whole
         key = (SAMPLES, SPLITS.index(split), client.number, owner, other + 1)
-        stream = np.random.SeedSequence(client.shared_seed, spawn_key=key)
-        return whole[np.random.default_rng(stream).permutation(len(whole))[:max_samples]]
+        own = stream(client.shared_seed, *key)
+        return whole[np.random.default_rng(own).permutation(len(whole))[:max_samples]]
 
     return some
 
@@ -97,9 +97,9 @@ def matrix(
     if draws == "per client":
         return shared_projection(seed, owner, other, dimensions, share)
     pair = (owner, other) if other != REFERENCE else (owner, owner, 0)
-    stream = np.random.SeedSequence(seed, spawn_key=(PROJECTION, *pair))
+    own = stream(seed, PROJECTION, *pair)
     size = max(1, int(share * dimensions)), dimensions
-    drawn = np.random.default_rng(stream).normal(size=size)
+    drawn = np.random.default_rng(own).normal(size=size)
     return drawn / np.linalg.norm(drawn, axis=0, keepdims=True)
 
 

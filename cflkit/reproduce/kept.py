@@ -176,15 +176,6 @@ class Kept:
     memory_gib: float
     device: str
 
-    def hindrance(self, minutes: float, memory_gib: float, cores: int, cuda: bool) -> str:
-        """Say why this machine cannot execute it; an empty text if it can."""
-        if self.device != "cpu" and not cuda:
-            return "it needs a GPU"
-        if self.memory_gib > memory_gib:
-            return f"{memory_gib:.1f} GiB are free"
-        needed = self.minutes / (cores if self.device == "cpu" else 1)
-        return f"it takes more than {minutes:g} minutes" if needed > minutes else ""
-
 
 def listed(folder: Path = FOLDER) -> list[Kept]:
     """List the kept notebooks of a folder, the cheapest first."""
@@ -193,12 +184,3 @@ def listed(folder: Path = FOLDER) -> list[Kept]:
         own = json.loads(path.read_text(encoding="utf-8"))["metadata"]["cflkit"]
         found.append(Kept(path, own["minutes"], own["memory_gib"], own["device"]))
     return sorted(found, key=lambda one: (one.minutes, one.path.name))
-
-
-def table(hindrances: Mapping[Kept, str]) -> str:
-    """List what each kept notebook needs, and why it is left out (`Kept.hindrance`)."""
-    lines = [f"{'minutes of a core or GPU':>24s} {'GiB':>5s}  {'device':10s} notebook"]
-    for one, why in hindrances.items():
-        needs = f"{one.minutes:24.1f} {one.memory_gib:5.1f}  {one.device:10s} {one.path.stem}"
-        lines.append(f"{needs}  (left out: {why})" if why else needs)
-    return "\n".join(lines)

@@ -269,7 +269,7 @@ class Selection(Parameters):
     only: Annotated[list[str], Field(min_length=1)] | None = None
     until: Literal["rounds", "clusters"] = "rounds"
 
-    @field_validator("only")
+    @field_validator("only", "compared", check_fields=False)  # not all papers compare more
     @classmethod
     def known_methods(cls, names: list[str] | None) -> list[str] | None:
         """Accept only names of the line-up."""

@@ -15,12 +15,10 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import adjusted_rand_score
 
 from cflkit import clustering
-from cflkit._bounds import Clusters
-from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.methods.ocfl import rises
 from cflkit.partition.scenarios import cluster_sizes
 from cflkit.reproduce import ledger, records, stats
-from cflkit.reproduce.papers import PAPERS, emd_cfl, ocfl
+from cflkit.reproduce.papers import PAPERS, ocfl
 from cflkit.reproduce.records import Record
 from cflkit.reproduce.stats import LEVEL, Comparison, Paired
 
@@ -332,22 +330,6 @@ def roundings(runs: Sequence[Record], of_seeds: str, of_roundings: str) -> pd.Da
 
 
 # --- EMD-CFL, FedCRef and explanations -----------------------------------------------------------
-
-
-def by_threshold(
-    run: Record,
-    thresholds: Sequence[float],
-    method: str = "EMD-CFL",
-    rule: Clusters = "neighbourhoods",
-) -> pd.DataFrame:
-    """Return the ``clusters`` (a number) and the ``ari`` that each threshold of EMD-CFL would give.
-
-    They follow from the scores of the run's first round.
-    """
-    scores, truth = emd_cfl.recorded_scores(run, method)
-    found = [clusters_of(scores, epsilon, rule)[0] for epsilon in thresholds]
-    aris = [adjusted_rand_score(truth, clusters) for clusters in found]
-    return pd.DataFrame({"clusters": [max(c) + 1 for c in found], "ari": aris}, index=thresholds)
 
 
 def version_lines(

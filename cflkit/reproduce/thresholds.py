@@ -51,7 +51,7 @@ def curve(matrix: NDArray[np.float64], truth: ArrayLike, linkage: str | None) ->
     scores, or distances, of which a dendrogram is cut (`Cut`).
     """
     if linkage is None:
-        own = np.maximum(matrix, matrix.T)[~np.eye(len(matrix), dtype=bool)]
+        own = np.maximum(matrix, matrix.T)
     else:
         own = clustering.merge_heights(matrix, linkage)
     rows = []

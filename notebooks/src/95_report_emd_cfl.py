@@ -32,12 +32,15 @@ import textwrap
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from sklearn.metrics import adjusted_rand_score
 
 from cflkit import datasets, plots
 from cflkit.methods.emd_cfl import agreements
+from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.partition import shifts
 from cflkit.reproduce import costs, figures, ledger, papers, records, reports, thresholds
 from cflkit.reproduce.papers import emd_cfl
+from cflkit.reproduce.papers.emd_cfl import recorded_scores, working_range
 
 plots.style()
 
@@ -363,7 +366,7 @@ for past in ordered:
     name = f"{p['dataset']} {p['version']}, {p['clients']} clients, {p['local_epochs']} epochs"
     name += ", paper's network" if p["model"] == "emd-cnn" else ""
     labels.append(f"seed {p['seed']}" if name == above else f"{name}, seed {p['seed']}")
-    ours[f"{name}, seed {p['seed']}"], above = emd_cfl.recorded_range(past), name
+    ours[f"{name}, seed {p['seed']}"], above = working_range(*recorded_scores(past)), name
 
 # %% tags=["hide-input"]
 figure, ax = plt.subplots(figsize=(7.7, 0.17 * len(ours) + 1.1))
@@ -401,9 +404,9 @@ for told, of in (("all of these runs", several), ("those of MNIST alone", withou
 for past in ordered:
     p = past.parameters
     if p["version"] == "four" and p["local_epochs"] == 10:
-        scores, truth = emd_cfl.recorded_scores(past)
+        scores, truth = recorded_scores(past)
         pairs = np.argwhere(np.triu(agreements(scores, 0.1) & (truth[:, None] != truth)))
-        low, high = emd_cfl.working_range(scores, truth)
+        low, high = working_range(scores, truth)
         print(f"four, 10 epochs, {p['clients']} clients, {p['model']}, seed {p['seed']}: right if")
         print(f"  {low:.3f} < ε ≤ {high:.3f}; clusters of pairs that 0.1 joins:", *truth[pairs])
 
@@ -435,15 +438,15 @@ kinds = [(past, name) for past in of_round for name in past.summary if name.star
 
 # %% tags=["nbval-check-output"]
 for past, kind in kinds:
-    scores, truth = emd_cfl.recorded_scores(past, kind)
-    low, high = emd_cfl.working_range(scores, truth)
+    scores, truth = recorded_scores(past, kind)
+    low, high = working_range(scores, truth)
     version, seed = past.parameters["version"], past.parameters["seed"]
     print(f"mnist {version}, {len(truth)} clients, seed {seed}, {kind}")
     print(f"right: {low:.3f} < ε ≤ {high:.3f}")
     print(f"{'ε':>5s}{'by neighbours':>20s}{'by components':>20s}")
-    tables = [reports.by_threshold(past, TRIED, kind, rule) for rule in RULES]
-    for epsilon, *found in zip(TRIED, *(table.to_numpy() for table in tables), strict=True):
-        texts = [f"{clusters:.0f}, ARI {ari:.2f}" for clusters, ari in found]
+    for epsilon in TRIED:
+        found = [clusters_of(scores, epsilon, rule)[0] for rule in RULES]
+        texts = [f"{max(own) + 1}, ARI {adjusted_rand_score(truth, own):.2f}" for own in found]
         print(f"{epsilon:5.2f}" + "".join(f"{text:>20s}" for text in texts))
     agree, same = agreements(scores, 0.1), truth[:, None] == truth
     wrong = {(int(truth[i]), int(truth[j])) for i, j in np.argwhere(agree & ~same) if i < j}
@@ -494,7 +497,8 @@ steps = np.geomspace(0.001, 0.2, 24)
 by_solver = {"exact": {}, "Sinkhorn": {}}
 for past in sorted(narrow, key=lambda past: past.parameters["projection"]):
     solver = {None: "exact", 0.1: "Sinkhorn"}[past.parameters["sinkhorn"]]
-    by_solver[solver][past.parameters["projection"]] = reports.by_threshold(past, steps)["ari"]
+    curve = thresholds.curve_of(past, "EMD-CFL")
+    by_solver[solver][past.parameters["projection"]] = thresholds.at(curve, steps)
 
 # %% tags=["nbval-check-output"]
 for solver, rows in by_solver.items():

@@ -65,15 +65,6 @@ class Briggs(Method):
             raise ValueError(f"wrong_sign is about cosine similarity, not {self.metric} distance")
         return self
 
-    def clusterer(self) -> clustering.Clusterer:
-        """Build the clusterer that cuts the dendrogram."""
-        return clustering.make(
-            "agglomerative",
-            threshold=self.threshold,
-            linkage=self.linkage,
-            wrong_sign=self.wrong_sign,
-        )
-
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the updates; cluster first in round n (from 0), which trains the global model.
 
@@ -85,7 +76,9 @@ class Briggs(Method):
             distance = pairwise(self.vectors(updates), self.metric)
             heights = clustering.merge_heights(distance, self.linkage)
             self.scalars = {"merge_heights": "|".join(f"{height:.4g}" for height in heights)}
-            self.labels = torch.from_numpy(self.clusterer().fit_predict(distance))
+            cut = {"threshold": self.threshold, "linkage": self.linkage}
+            clusterer = clustering.make("agglomerative", **cut, wrong_sign=self.wrong_sign)
+            self.labels = torch.from_numpy(clusterer.fit_predict(distance))
             # Each cluster starts from the global model and adds the updates of its own members
             self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
             self.clustered = True

@@ -38,8 +38,6 @@ class CFLGP(Method):
         The number of a client's first samples in its gradient; the authors take a batch.
     period : int
         The number of rounds from one report to the next: 2 of the authors, 1 in the comparison.
-    stops : int, optional
-        The round from which clients keep their clusters: by default none, 10 of the authors.
     include_buffers : bool
         Whether updates contain BatchNorm's buffers, as in the comparison. Gradients have none.
     weighting : {"equal", "samples"}
@@ -50,7 +48,6 @@ class CFLGP(Method):
     report: Literal["gradient", "own update"] = "gradient"
     samples: Count | None = None
     period: Count = 2
-    stops: Count | None = None
     include_buffers: bool = False
     weighting: Weighting = "equal"
 
@@ -62,12 +59,6 @@ class CFLGP(Method):
         whole = self.include_buffers and self.report == "own update"
         # For each client and model, the mean of the reports
         self.profile = torch.zeros(server.clients, k, len(initial) if whole else server.parameters)
-        self.rounds = 0
-
-    @property
-    def settled(self) -> bool:
-        """Return whether there are no more reports: the next is due at a multiple of the period."""
-        return self.stops is not None and -(-self.rounds // self.period) * self.period >= self.stops
 
     def asks(self) -> list[Request]:
         """Return the question for gradients, if these are reported."""
@@ -75,7 +66,7 @@ class CFLGP(Method):
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of FedAvg within each cluster, with a new clustering if reports are due."""
-        due = t % self.period == 0 and not self.settled
+        due = t % self.period == 0
         if due and self.report == "gradient":
             yield from self.ask_for_gradients(t)
             self.labels = torch.from_numpy(self.cluster())
@@ -88,7 +79,6 @@ class CFLGP(Method):
             self.labels = torch.from_numpy(self.cluster())
         # A client whose cluster has just changed brings the model that it has trained
         self.aggregate(t, jobs, trained)
-        self.rounds = t + 1
 
     def ask_for_gradients(self, t: int) -> Generator[Request, Any, None]:
         """Add all clients' gradients at one model to the profiles."""

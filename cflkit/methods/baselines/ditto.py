@@ -11,16 +11,15 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic.dataclasses import dataclass
-from torch import Tensor
 
 from cflkit._bounds import STRICT, NonNegative
-from cflkit.federation import Jobs, Request, Server, Train
-from cflkit.methods.base import Method, each_its_own, weighted_means
+from cflkit.federation import Jobs, Request, Train
+from cflkit.methods.base import Personal, weighted_means
 from cflkit.methods.baselines.fedprox import proximal_training
 
 
 @dataclass(config=STRICT)
-class Ditto(Method):
+class Ditto(Personal):
     """Federated averaging beside personal models, with which the clients predict.
 
     Parameters
@@ -39,12 +38,6 @@ class Ditto(Method):
 
     mu: NonNegative = 0.1
 
-    def setup(self, server: Server, initial: Tensor) -> None:
-        """Give each client a copy of the initial model."""
-        super().setup(server, initial)
-        self.labels = None
-        self.personal = initial.repeat(server.clients, 1)
-
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of federated averaging, and train the personal models at the clients."""
         present = self.server.participants(t)
@@ -57,7 +50,3 @@ class Ditto(Method):
         self.personal[present] = own
         trained = yield Train(Jobs(self.models, same, present))
         self.models = weighted_means(self.models, trained, self.server.sizes[present][None])
-
-    def client_models(self) -> tuple[Tensor, Tensor]:
-        """Return the personal models."""
-        return each_its_own(self.personal)

@@ -12,15 +12,14 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic.dataclasses import dataclass
-from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
-from cflkit.federation import Jobs, Request, Server, Train
-from cflkit.methods.base import Method, Weighting, client_weights, each_its_own, weighted_means
+from cflkit.federation import Jobs, Request, Train
+from cflkit.methods.base import Personal, Weighting, client_weights, weighted_means
 
 
 @dataclass(config=STRICT)
-class FedRep(Method):
+class FedRep(Personal):
     """Federated averaging of all layers but the last, which each client trains before them.
 
     Parameters
@@ -49,12 +48,6 @@ class FedRep(Method):
     body_epochs: Count = 1
     weighting: Weighting = "equal"
 
-    def setup(self, server: Server, initial: Tensor) -> None:
-        """Give each client the initial model."""
-        super().setup(server, initial)
-        self.labels = None
-        self.personal = initial.repeat(server.clients, 1)
-
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Train the participants' last layers, then their other layers, and average the latter."""
         present, usual = self.server.participants(t), self.server.training
@@ -73,7 +66,3 @@ class FedRep(Method):
         kept[present] = heads
         self.personal = self.models.repeat(self.server.clients, 1)
         self.personal[:, places] = kept
-
-    def client_models(self) -> tuple[Tensor, Tensor]:
-        """Return the personal models."""
-        return each_its_own(self.personal)

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
 from cflkit.federation import NOBODY, Jobs, Losses, Request, Send, Server, Train
-from cflkit.methods.base import Method, all_pairs, each_its_own, weighted_means
+from cflkit.methods.base import Personal, all_pairs, weighted_means
 from cflkit.methods.baselines.fedprox import proximal_training
 from cflkit.methods.baselines.questions import importance
 
 
 @dataclass(config=STRICT)
-class FedSoft(Method):
+class FedSoft(Personal):
     """Each client trains one model, and every centre is a weighted mean of these models.
 
     The paper draws clients for each centre, in proportion to their samples in the cluster. Here all
@@ -76,9 +76,7 @@ class FedSoft(Method):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, with equal weights of the centres."""
         super().setup(server, initial)
-        self.labels = None
         self.models = torch.cat([initial[None], server.initials(self.k - 1, 0)])
-        self.personal = initial.repeat(server.clients, 1)
         self.importance = torch.full((server.clients, self.k), 1 / self.k)
         self.estimated = torch.zeros(server.clients, dtype=torch.bool)
 
@@ -104,7 +102,3 @@ class FedSoft(Method):
         self.personal[present] = trained
         samples = self.importance[present] * self.server.sizes[present, None]
         self.models = weighted_means(self.models, trained, samples.T)
-
-    def client_models(self) -> tuple[Tensor, Tensor]:
-        """Return the personal models."""
-        return each_its_own(self.personal)

@@ -58,7 +58,7 @@ class FlexCFL(Method):
         """Average the updates within groups, and mix. The first round groups and does not mix."""
         updates = local_updates(trained, self.models, self.labels)
         if t == 0:
-            self.labels = torch.from_numpy(self.group(updates[:, : self.compared]))
+            self.labels = torch.from_numpy(self.group(self.vectors(updates)))
             self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
             self.clustered = True
         authors: Weighting = "equal" if t == 0 else "samples"
@@ -67,11 +67,6 @@ class FlexCFL(Method):
         self.models = average_updates(self.models, updates, self.labels, weights)
         if t > 0 and self.mixing:
             self.models = self.mixed(self.models)
-
-    @property
-    def compared(self) -> int:
-        """Return how many values of a row are compared and exchanged."""
-        return self.models.shape[1] if self.include_buffers else self.server.parameters
 
     def group(self, updates: Tensor) -> np.ndarray[Any, Any]:
         """Cluster updates ``[m, P]`` by their cosine similarities with their main directions."""
@@ -82,13 +77,12 @@ class FlexCFL(Method):
 
     def mixed(self, models: Tensor) -> Tensor:
         """Add to each group's model ``[K, P + Q]`` the directions of the others."""
-        p = self.compared
-        own = models[:, :p]
+        own = self.vectors(models)
         weights = (self.mixing / own.norm(dim=1)).repeat(len(own), 1).fill_diagonal_(0)
         mixed = own + weights @ own
         if self.divided:
             mixed = mixed / (1 + weights.sum(dim=1, keepdim=True))
-        return torch.cat([mixed, models[:, p:]], dim=1)
+        return torch.cat([mixed, models[:, own.shape[1] :]], dim=1)
 
 
 def direction_similarities(updates: Tensor, k: int) -> Matrix:

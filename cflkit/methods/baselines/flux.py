@@ -103,6 +103,4 @@ def cluster(descriptors: NDArray[np.float64]) -> NDArray[np.int64]:
     nearest = np.sort(distance, axis=1)[:, 1] if len(distance) > 1 else np.ones(1)
     radius = max(clustering.knee(np.sort(nearest)), np.finfo(float).tiny)
     labels = DBSCAN(eps=radius, min_samples=2, metric="precomputed").fit_predict(distance)
-    alone = labels < 0
-    labels[alone] = labels.max() + 1 + np.arange(alone.sum())
-    return labels.astype(np.int64)
+    return clustering.assign_noise(distance, labels.astype(np.int64), "singletons")

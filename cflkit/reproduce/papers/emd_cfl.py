@@ -122,12 +122,6 @@ class Parameters(Run, Selection):
             raise ValueError(f"unknown version; choose from {', '.join(shifts.VERSIONS)}")
         return name
 
-    @field_validator("compared")
-    @classmethod
-    def known_compared(cls, names: list[str] | None) -> list[str] | None:
-        """Accept only names of the line-up."""
-        return cls.known_methods(names)
-
     @model_validator(mode="after")
     def change_within_the_rounds(self) -> Self:
         """Refuse a change that is not between the first round and the last one."""
@@ -368,11 +362,6 @@ def recorded_scores(
     else:
         truth = shifts.true_clusters(run["version"], run["clients"])
     return matrix.reshape(len(truth), -1), truth
-
-
-def recorded_range(record: Record) -> tuple[float, float]:
-    """Compute the `working_range` of a run from the scores that its record keeps."""
-    return working_range(*recorded_scores(record))
 
 
 # --- The table of results, and the paper ---------------------------------------------------------
