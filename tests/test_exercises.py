@@ -578,7 +578,7 @@ def automatic_points(notebook):
     return sum(one["points"] for one in marks if one["grade_id"].startswith("check-"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nbgrader_grades_blank_half_and_whole_submissions(tmp_path, monkeypatch):
     from nbgrader.api import Gradebook
     from nbgrader.apps import NbGraderAPI

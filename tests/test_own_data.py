@@ -604,7 +604,16 @@ def features_of_two_domains(digits):
     "lesson",
     ["03b_ocfl_controls", pytest.param("05b_emd_cfl_controls", marks=pytest.mark.nightly)],
 )
-@pytest.mark.parametrize("make", [floats_in_a_file, folder_of_pictures, features_of_two_domains])
+@pytest.mark.parametrize(
+    "make",
+    [
+        folder_of_pictures,
+        *(
+            pytest.param(other, marks=pytest.mark.nightly)
+            for other in (floats_in_a_file, features_of_two_domains)
+        ),
+    ],
+)
 def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys, make, lesson):
     monkeypatch.chdir(tmp_path)
     path = make(datasets.load("digits-8x8"))

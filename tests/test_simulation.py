@@ -718,7 +718,9 @@ def test_agreement_of_the_unclustered_and_the_true():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overlap", ["nonoverlapping", "overlapping"])
+@pytest.mark.parametrize(
+    "overlap", ["nonoverlapping", pytest.param("overlapping", marks=pytest.mark.nightly)]
+)
 def test_ocfl_finds_the_clusters_of_mnist(data_root, overlap):
     images, split = partition.ocfl(
         datasets.load("mnist"), overlap=overlap, balance="balanced", draws=400

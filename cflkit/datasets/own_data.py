@@ -44,9 +44,8 @@ def is_own(name: str) -> bool:
 
 def whole_path(name: str) -> Path:
     """Return the path with the user's home in place of ``~``, if there is such a user."""
-    return Path(
-        os.path.realpath(expanded(name))
-    )  # unlike `Path.resolve`, it takes links in a circle
+    # Unlike `Path.resolve`, this takes links in a circle
+    return Path(os.path.realpath(expanded(name)))
 
 
 def refusal(name: str, known: Sequence[str]) -> str:
