@@ -305,6 +305,7 @@ def test_runs_without_clusters_are_not_in_the_table_of_true_groups():
     record = next(r for r in records.committed() if r.parameters.get("until") == "clusters")
     more = {"FedEM": {"total_bytes_up": 1.0}, "diverged": {"diverged_in": 2}}
     extended = dataclasses.replace(record, summary=record.summary | more)
+    vars(extended)["rounds"] = record.rounds  # without rows of these methods
     assert readme.true_groups([extended]) == readme.true_groups([record])
 
 
