@@ -195,6 +195,22 @@ class Method:
         vars(self).update(state)
 
 
+class Personal(Method):
+    """A method in which each client predicts with a model of its own, a row of ``personal``."""
+
+    personal: Tensor
+
+    def setup(self, server: Server, initial: Tensor) -> None:
+        """Give each client a copy of the initial model."""
+        super().setup(server, initial)
+        self.labels = None
+        self.personal = initial.repeat(server.clients, 1)
+
+    def client_models(self) -> tuple[Tensor, Tensor]:
+        """Return the personal models."""
+        return each_its_own(self.personal)
+
+
 def true_labels(truth: Sequence[int], server: Server) -> Tensor:
     """Return the true clusters as labels ``[m]``; any other number of them is a `ValueError`."""
     if len(truth) != server.clients:
@@ -211,22 +227,6 @@ def all_pairs(models: Tensor, clients: Tensor) -> Jobs:
     """Return one job per client and model, with the jobs of a client next to each other."""
     count = len(models)
     return Jobs(models, torch.arange(count).repeat(len(clients)), clients.repeat_interleave(count))
-
-
-class Personal(Method):
-    """A method in which each client predicts with a model of its own, a row of ``personal``."""
-
-    personal: Tensor
-
-    def setup(self, server: Server, initial: Tensor) -> None:
-        """Give each client a copy of the initial model."""
-        super().setup(server, initial)
-        self.labels = None
-        self.personal = initial.repeat(server.clients, 1)
-
-    def client_models(self) -> tuple[Tensor, Tensor]:
-        """Return the personal models."""
-        return each_its_own(self.personal)
 
 
 def per_client(losses: Sequence[Tensor], count: int) -> list[Tensor]:
