@@ -258,20 +258,15 @@ def test_the_words_about_real_groups_and_fedcref_have_the_numbers_of_the_records
 
     named = [f"{end:.2f}" for end in three_seeds(0.5, 0.0)]
     assert f"from half-wrong clusters, {' beside '.join(named)} here" in told
-    for name, training, words in (
-        (
-            "emnist-letters",
-            5,
-            "it ends at {}, where clients alone end at {}, and perfect associations at {}.",
-        ),
-        (
-            "fashion-mnist",
-            15,
-            "it ends at {}, far below clients alone ({}) and perfect associations ({})",
-        ),
-        ("fashion-mnist", 5, "with a fourth of it at {} ({} and {};"),
+    # The data, the rounds of federated training, θ, and how many seeds
+    for name, training, theta, seeds, words in (
+        ("emnist-letters", 5, 0.25, 1, "it ends at {}, where clients alone end at {}, and perfect"),
+        ("fashion-mnist", 15, 0.25, 1, "ends at {}, far below clients alone ({}) and perfect"),
+        ("fashion-mnist", 5, 0.25, 2, "with a fourth of it at {} ({} and {}; two seeds)"),
+        ("fashion-mnist", 5, 0.1, 3, "it ends at {}, where clients alone end at {}, and perfect"),
     ):
-        one = ends("fedcref", dataset=name, rounds=training)
+        one = ends("fedcref", dataset=name, rounds=training, theta=theta)
+        assert len(one) == seeds
         order = ["FedCRef", "Alone", "Perfect associations"]
         assert words.format(*(f"{end:.2f}" for end in one[order].mean())) in told
     gaps = [three_seeds(0.3, overlap).diff().abs().iloc[1] for overlap in (0.3, 0.5)]
