@@ -523,7 +523,7 @@ plots.show(
     figures.over_thresholds(known, ("four", "backdoor")),
     4,
     "The mean ARI over the threshold, each in its method's own unit, for the versions four and backdoor. Blue: as intended. Orange: as published. "
-    "The dashed curves of PACFL and FedClust on the backdoor are of one seed.",
+    "The table below has the number of seeds.",
     "Six panels of step curves over logarithmic thresholds, with a dotted vertical line each. Most curves rise to a plateau and fall again. "
     "EMD-CFL's plateaus end left of its line. On the backdoor, PACFL's orange curve has its peak at the line, and its blue one reaches 1 right of it.",
 )
