@@ -269,6 +269,9 @@ def test_the_words_about_real_groups_and_fedcref_have_the_numbers_of_the_records
         assert len(one) == seeds
         order = ["FedCRef", "Alone", "Perfect associations"]
         assert words.format(*(f"{end:.2f}" for end in one[order].mean())) in told
+    small = ends("fedcref", dataset="fashion-mnist", theta=0.1)
+    assert (small["FedCRef"] - small["Alone"]).min() > 0.1
+    assert "gains 0.10 or more with a smaller one (three runs)" in told
     gaps = [three_seeds(0.3, overlap).diff().abs().iloc[1] for overlap in (0.3, 0.5)]
     assert f"both gaps are small ({max(gaps):.3f} at most)" in told
 

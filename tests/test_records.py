@@ -174,7 +174,6 @@ def test_an_edited_record_is_named_and_left_out_and_the_others_stay(finished, ca
         (folder / "rounds.csv").write_text(rows.replace(",1,", ",2,"))
     if edited == "scenario":
         contents["parameters"]["dataset"] = contents["parameters"]["seed"] = []
-    if edited == "scenario":
         contents = schema.sealed(contents, folder)
     (folder / "record.json").write_text(json.dumps(contents))
     found = [r.id for r in records.find() if r.folder.parent == whole.folder.parent]

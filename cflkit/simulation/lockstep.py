@@ -253,7 +253,8 @@ def check_hidden(requests: Mapping[str, Request], federation: FederationLike) ->
 def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[Any] | Tensor:
     """Return copies of some of the answers."""
     if isinstance(answers, Tensor):
-        return answers[list(where)]
+        everything = list(where) == list(range(len(answers)))
+        return answers.clone() if everything else answers[list(where)]
     return copy.deepcopy([answers[place] for place in where])
 
 
