@@ -92,7 +92,7 @@ def pool_of():
 def federate(small, split):
     """Build federations on the small digits; keyword arguments go to `Federation`."""
 
-    def build(model="compact-cnn", training=None, **options):
+    def build(model="perceptron", training=None, **options):
         training = training or LocalTraining(epochs=2, batch_size=16, lr=0.1)
         return Federation(small, split, model, training, **{"device": "cpu"} | options)
 

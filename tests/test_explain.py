@@ -279,7 +279,7 @@ def test_one_cluster_has_nothing_outside(split):
 
 
 def test_the_federation_gives_a_network_of_its_own(federate, small):
-    federation = federate()
+    federation = federate("compact-cnn")
     model = federation.blueprint.initials(1, 3)[0]
     torch.manual_seed(0)
     expected_draw = torch.rand(2)
@@ -303,7 +303,7 @@ HOW = assessment.Assessment("features.8", sample_size=12, step=16)
 @pytest.fixture(scope="module")
 def line_up(federate):
     """Run FedAvg and two methods with the same clusters for two rounds."""
-    federation = federate()
+    federation = federate("compact-cnn")
     found = {
         "FedAvg": methods.make("fedavg"),
         "oracle": methods.make("oracle", truth=federation.clusters),

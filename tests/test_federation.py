@@ -41,6 +41,12 @@ MOMENTUM = LocalTraining(epochs=1, batch_size=4, lr=0.05, momentum=0.9, weight_d
 ADAM = LocalTraining(epochs=2, batch_size=16, optimizer="adam", lr=1e-3, weight_decay=1e-2)
 
 
+@pytest.fixture(scope="module")
+def federate(federate):
+    """Build federations of networks with convolutions."""
+    return lambda model="compact-cnn", *rest, **options: federate(model, *rest, **options)
+
+
 def everyone(federation):
     clients = torch.arange(federation.clients)
     return Jobs(federation.initial()[None], torch.zeros_like(clients), clients)

@@ -115,7 +115,7 @@ def test_server_optimisers_follow_reddi_et_al(server):
     ("server", "rate"), [("sgd", 1), ("momentum", 1), ("adagrad", 1), ("adam", 0.1), ("yogi", 0.1)]
 )
 def test_servers_have_a_learning_rate_with_which_they_learn(federate, server, rate):
-    federation = federate()
+    federation = federate("compact-cnn")
     ends = []
     for options in ({}, {"lr": rate}):
         method = methods.make("fedopt", optimizer=server, **options)

@@ -156,11 +156,8 @@ SMALL = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "paper",
-    ["ocfl", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("emd-cfl", "fedcref"))],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("paper", SMALL)
 def test_the_first_round_of_a_committed_record_comes_out_again(data_root, monkeypatch, paper):
     """Results are the same up to rounding on any machine, and on some to the last digit.
 

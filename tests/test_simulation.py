@@ -602,7 +602,7 @@ def test_methods_go_on_where_clients_have_other_data(federate, small):
     _, other = partition.iid(small, clients=6, draws=40, seed=1)
     first_home = federate()
     assert other.clients == first_home.clients
-    second_home = Federation(small, other, "compact-cnn", first_home.training, device="cpu")
+    second_home = Federation(small, other, "perceptron", first_home.training, device="cpu")
     line_up = {"FedAvg": methods.make("fedavg")}
     first = run(line_up, first_home, 1)
     model = line_up["FedAvg"].models.clone()
@@ -651,7 +651,7 @@ def test_methods_cannot_go_on_in_a_federation_that_does_not_fit(federate, small)
     line_up = {"Sattler": methods.make("sattler")}
     first = run(line_up, federate(), 1)
     _, fewer = partition.iid(small, clients=3, draws=40)
-    for home in (Federation(small, fewer, "compact-cnn", device="cpu"), federate("linear")):
+    for home in (Federation(small, fewer, "perceptron", device="cpu"), federate("linear")):
         with pytest.raises(ValueError, match=r"Sattler cannot go on here"):
             run(line_up, home, 2, after=first)
     with pytest.raises(ValueError, match=r"runs only with all clients"):
@@ -717,10 +717,8 @@ def test_agreement_of_the_unclustered_and_the_true():
     assert (together["ari"], together["homogeneity"], together["completeness"]) == (0, 0, 1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "overlap", ["nonoverlapping", pytest.param("overlapping", marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("overlap", ["nonoverlapping", "overlapping"])
 def test_ocfl_finds_the_clusters_of_mnist(data_root, overlap):
     images, split = partition.ocfl(
         datasets.load("mnist"), overlap=overlap, balance="balanced", draws=400

@@ -225,7 +225,7 @@ def outcomes(runs: Sequence[Record], printed: pd.DataFrame) -> pd.DataFrame:
         row = dict(zip(ocfl.SCENARIO, scenario, strict=True))
         row |= {"seed": run.parameters["seed"], "method": name, "ARI": ari}
         row |= {"round": ocfl.round_as_in_the_tables(found), "printed round": fired}
-        row |= {"RAND": ocfl.as_in_the_tables(found)["RAND"], "printed": theirs["RAND"]}
+        row |= {"RAND": ocfl.as_in_the_tables(found), "printed": theirs["RAND"]}
         row["at their round"] = ari * (ocfl.TABLE_ROUNDS + 1 - fired) / ocfl.TABLE_ROUNDS
         rows.append(row)
     return pd.DataFrame(rows)
@@ -302,7 +302,7 @@ def by_cut(exact: Sequence[Record], usual: Sequence[Record]) -> pd.DataFrame:
             row = dict(zip(ocfl.SCENARIO, scenario, strict=True)) | {"seed": run.parameters["seed"]}
             row |= {"cut": cut, "split": end["clustering_round"], "clusters": end["n_clusters"]}
             row |= {"ARI": end["ari"], "PF1": end["pf1"]}
-            rows.append(row | {"RAND": ocfl.as_in_the_tables(own)["RAND"]})
+            rows.append(row | {"RAND": ocfl.as_in_the_tables(own)})
     return pd.DataFrame(rows)
 
 

@@ -222,8 +222,8 @@ TABLE_ROUNDS = 50
 TABLE_MEASURES = {"RAND": "ari", "AMI": "ami", "COM": "homogeneity"}
 
 
-def as_in_the_tables(rounds: base.Rows) -> dict[str, float]:
-    """Compute RAND, AMI and COM of a run by the protocol behind Table I and Table 1.
+def as_in_the_tables(rounds: base.Rows, name: str = "RAND") -> float:
+    """Compute RAND, AMI or COM of a run by the protocol behind Table I and Table 1.
 
     They are means over rounds 1 to 50, including the rounds before clustering. A single cluster
     scores zero, so a method that clusters in round r gets at most (51 − r) / 50. If a run ended, or
@@ -240,13 +240,10 @@ def as_in_the_tables(rounds: base.Rows) -> dict[str, float]:
     """
     count, final = until_divergence(rounds)
     if count == 0 or (count < TABLE_ROUNDS and final is None):
-        return dict.fromkeys(TABLE_MEASURES, np.nan)
+        return float("nan")
     # Rounds that are missing have the clusters of the last one
     places = np.arange(TABLE_ROUNDS).clip(max=count - 1)
-    return {
-        name: float(base.column(rounds, measure)[places].mean())
-        for name, measure in TABLE_MEASURES.items()
-    }
+    return float(base.column(rounds, TABLE_MEASURES[name])[places].mean())
 
 
 def until_divergence(rounds: base.Rows) -> tuple[int, int | None]:
@@ -284,7 +281,7 @@ def round_as_in_the_tables(rounds: base.Rows) -> float | None:
 
 def table_measure(name: str) -> base.Protocol:
     """Build the protocol of a measure with this name in Table I and Table 1."""
-    return base.Protocol(lambda rounds: as_in_the_tables(rounds)[name], base.SCORES, True)
+    return base.Protocol(lambda rounds: as_in_the_tables(rounds, name), base.SCORES, True)
 
 
 PROTOCOLS = {
