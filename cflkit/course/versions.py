@@ -201,7 +201,7 @@ def write_versions(out: Path, solutions: bool = True, only: Collection[str] = ()
     known = [id for source in sources.by_lesson().values() for id in sources.ids(source)]
     for id in only:
         if id not in known:
-            near = hint(id, known) or f"; there are {', '.join(known)}"
+            near = hint(id.zfill(4), known) or f"; there are {', '.join(known)}"
             raise CourseError(f"no exercise {id!r}{near}")
     if out.exists() and not out.is_dir():
         raise CourseError(f"{out} is a file; name a new folder")
