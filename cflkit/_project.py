@@ -42,19 +42,12 @@ def digest_of_files() -> str:
 DIGEST = digest_of_files()
 
 
-def revision() -> str | None:
-    """Return the commit that was checked out when this function was first called."""
-    return state()[0]
-
-
-def is_clean() -> bool | None:
-    """Return whether the files that determine results were those of the commit at that time."""
-    return state()[1]
-
-
 @cache
 def state() -> tuple[str | None, bool | None]:
-    """Ask git once, so that a commit during a run does not change what its record says."""
+    """Return the commit that is checked out, and whether the files that determine results are its.
+
+    Git is asked once, so that a commit during a run does not change what its record says.
+    """
     commit = git("rev-parse", "HEAD")
     changes = None if commit is None else git("status", "--porcelain", "--", *CODE)
     return commit, None if changes is None else not changes

@@ -156,7 +156,7 @@ def one_batch():
         parameters = ocfl.Parameters.checked(values)
         federation = ocfl.federation(parameters, *ocfl.data(parameters))
         fedavg = {"FedAvg": methods.make("fedavg")}
-        history = ocfl.play(parameters, federation, fedavg, parameters.rounds)
+        history = ocfl.base.play_rounds(parameters, federation, fedavg, parameters.rounds)
         records.write(records.run_id(parameters), parameters, history, federation)
 
     run()  # so that all modules are imported

@@ -181,7 +181,8 @@ def test_the_report_of_a_run_has_its_claims(tmp_path, lesson, monkeypatch):
     report, output = notebooks.execute(
         notebooks.read_notebook(lesson), {"seed": 3}, tmp_path / "out.ipynb"
     )
-    assert claims.of_notebook(output) == {"the seed is even": False, "it runs as it is": True}
+    found = claims.of_cells(json.loads(output.read_text())["cells"])
+    assert found == {"the seed is even": False, "it runs as it is": True}
     assert report.startswith("FALSE  the seed is even\n")
     assert report.count("Counts are of runs with the lesson") == 1
 
@@ -258,6 +259,8 @@ def test_seeds_clients_and_rounds_change_perturbations():
 def test_a_forced_engine_wins_over_the_one_that_a_lesson_names(federate, perturb):
     perturb(None, "stacked")
     assert (federate().engine, federate(engine="threads").engine) == ("stacked", "stacked")
+    with pytest.raises(ValueError, match="'stacked' is this federation's own: force another one"):
+        federate(engine="stacked")
     perturb(None, "none")
     with pytest.raises(ValueError, match="unknown engine 'none'; choose from threads, stacked"):
         federate()

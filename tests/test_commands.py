@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from cflkit import __main__, _project
 from cflkit.__main__ import main
 from cflkit.reproduce import grid, ledger, notebooks, readme, records, told
+from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.commands import cli
 from cflkit.reproduce.notebooks import NotebookError
 from cflkit.reproduce.papers import PAPERS, ocfl
@@ -428,7 +429,7 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on():
     [folder] = records.results().iterdir()
     provenance = records.read(folder).provenance
     assert provenance["resumed"] == 1
-    assert provenance["git_revisions"] == [_project.revision() or "unknown"]
+    assert provenance["git_revisions"] == [_project.state()[0] or "unknown"]
     assert provenance["notebook"] == LESSON.digest
 
 
@@ -624,7 +625,7 @@ def test_a_run_is_told_in_few_lines():
     [place] = (PROJECT / "data" / "results").glob("tutorial-bumps-m30-seed0-*")
     record = records.read(place)
     claims = {"it holds": True, "and this": False}
-    output = nbformat.v4.new_output("display_data", {told.MIME: list(claims.items())})
+    output = nbformat.v4.new_output("display_data", {MIME: list(claims.items())})
     figure = nbformat.v4.new_output("stream", name="stdout", text="figure    f.png\nmore\n")
     cells = [
         nbformat.v4.new_code_cell(outputs=[output]),

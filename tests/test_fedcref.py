@@ -278,17 +278,6 @@ def test_soft_assignment_and_its_target_by_hand():
     )
 
 
-@pytest.mark.parametrize("method", ["kmeans", "dec"])
-def test_too_few_samples_or_no_numbers_are_refused(method):
-    fit = first.kmeans if method == "kmeans" else first.DEC((4, 2)).fit_predict
-    with pytest.raises(ValueError, match="3 samples cannot be put into 4 clusters"):
-        fit(np.zeros((3, 2)), 4, 0)
-    with pytest.raises(ValueError, match="cannot be put into 0 clusters"):
-        fit(np.zeros((3, 2)), 0, 0)
-    with pytest.raises(ValueError, match="not finite"):
-        fit(np.full((3, 2), np.nan), 2, 0)
-
-
 def test_clients_with_the_same_samples_do_not_have_the_same_dirt(small, system):
     twins = replace(system, train=[system.train[0]] * 5)
     dealt = first.first_clusters("dirty-uniform", small, twins, dirtiness=0.5)

@@ -269,18 +269,18 @@ FINE = {"train": 30, "test": 10, "validation": 8, "backdoor": 0}
 def test_a_false_hello_is_refused(clients, said):
     grid = Grid(clients[1])
     grid.spoil = replaced("hello", said, number=0)
-    with pytest.raises(ClientsAbsent, match=r"client 2: .*a node was refused"):
+    with pytest.raises(ClientsAbsent, match="client 2: its hello was refused"):
         remote(clients[1], grid, wait=0.0)
 
 
 def test_a_key_belongs_to_one_client(clients):
     """The node of client 3 says that it is client 2, before client 2 does."""
-    grid, numbers = Grid(clients[1]), [100 + client for client in range(CLIENTS)]
-    remote(clients[1], grid, numbers=numbers)
+    grid = Grid(clients[1])
+    remote(clients[1], grid)
     grid.data[103] = grid.data[102]
     grid.data[999] = grid.data[103]
     with pytest.raises(ClientsAbsent, match=r"\(client 3: .* it is client 2, with the key of cl"):
-        remote(clients[1], grid, numbers=numbers, wait=0.0)
+        remote(clients[1], grid, wait=0.0)
     for given in ("", "1, 2", ", ".join("1" * CLIENTS), "1, 2, 3, 4, 5, x"):
         with pytest.raises(ValueError, match="nodes must be the numbers that 'flwr supernode reg"):
             server_app.numbers_of({"nodes": given, "clients": CLIENTS})

@@ -244,7 +244,7 @@ def test_emd_cfl_joins_ocfls_line_up_if_it_is_named_and_clients_have_validation_
     whole = ocfl.data(ocfl.Parameters.checked(usual))[1]
     assert [len(held) for held in split.test] == [len(held) for held in whole.test]
     federation = ocfl.federation(run, images, split)
-    table = ocfl.play(run, federation, ocfl.chosen(run, images, split), 2).table()
+    table = ocfl.base.play_rounds(run, federation, ocfl.chosen(run, images, split), 2).table()
     assert {*table["method"]} >= {*names}
     assert table.loc[table["method"] == "EMD-CFL", "scores"].str.len().gt(0).any()
 

@@ -33,6 +33,18 @@ def test_the_right_answer_is_told_neither_by_its_place_nor_by_its_length():
     assert sum(longest) <= len(every) / 2
 
 
+def test_the_sections_that_an_answer_sends_to_exist():
+    """They are in the lesson, or in the appendix or lesson whose number the explanation has."""
+    for lesson, questions in QUIZZES.items():
+        for question in questions:
+            _, _, sent = question.explanation.partition("See")
+            numbers = {lesson, *re.findall(r"(?:appendix|lesson) (\d\db?)", question.explanation)}
+            files = [path for n in numbers for path in sources.SOURCES.glob(f"{n}_*.py")]
+            text = "".join(path.read_text(encoding="utf-8") for path in files)
+            for title in re.findall(r'"(.+?)"', sent):
+                assert re.search(rf"^# ##+ {re.escape(title)}$", text, re.M), (question.id, title)
+
+
 @pytest.mark.parametrize("right", [0, 2])
 def test_a_question_has_exactly_one_right_answer(right):
     answers = [{"text": str(k), "correct": k < right, "feedback": "…"} for k in range(3)]

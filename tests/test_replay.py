@@ -25,7 +25,7 @@ def kept(tmp_path_factory):
     run = ocfl.Parameters.checked(usual | QUICK | {"lr": 0.05})
     images, split = ocfl.data(run)
     federation = ocfl.federation(run, images, split)
-    history = ocfl.play(run, federation, ocfl.line_up(run, images, split), run.rounds)
+    history = ocfl.base.play_rounds(run, federation, ocfl.line_up(run, images, split), run.rounds)
     with pytest.MonkeyPatch.context() as places:
         places.setenv("CFLKIT_RESULTS", str(tmp_path_factory.mktemp("kept")))
         return records.write(records.run_id(run), run, history, federation)
@@ -264,5 +264,5 @@ def test_provenance_says_what_a_result_hangs_on(made):
     assert known["notebook"] is None  # no notebook has run
     assert known["data_files"] == {}  # the digits are part of scikit-learn
     assert known["resumed"] == 0
-    assert known["git_revisions"] == [_project.revision() or "unknown"]
+    assert known["git_revisions"] == [_project.state()[0] or "unknown"]
     assert (known["cuda"], known["cudnn"]) == (None, None)

@@ -127,51 +127,27 @@ def not_written(error: NotImplementedError, answer: Callable[..., Any]) -> str:
 
 @dataclass
 class Exercise:
-    """What all exercises have.
-
-    Attributes
-    ----------
-    title : str
-        A short title.
-    minutes : int
-        How long it takes; an estimate.
-    level : {"easy", "medium", "hard"}
-        How difficult it is.
-    points : int
-        The points that it is worth.
-    id : str
-        The lesson and the number of the exercise, such as ``03.2``; its heading has it.
-    solution : object
-        The function or the prediction that the source gives to its check.
-    """
+    """What all exercises have."""
 
     kind: ClassVar[str]
     title: str
-    minutes: int
+    minutes: int  # an estimate of how long it takes
     level: Literal["easy", "medium", "hard"]
     points: int
+    # From the source: the lesson and the number, such as ``03.2``, and the function or the
+    # prediction that it gives to the check
     id: str = field(init=False, default="")
     solution: Any = field(init=False, default=None)
 
 
 @dataclass
 class Implement(Exercise):
-    """Write a function. It is compared with the solution on random inputs.
-
-    Attributes
-    ----------
-    inputs : callable
-        The function from a random generator to the arguments of one trial.
-    mistakes : mapping of str to callable
-        The functions that make the usual mistakes, by the hint for each.
-    same : callable
-        The function that compares two results, by default `close`.
-    """
+    """Write a function. It is compared with the solution on random inputs."""
 
     kind = "Write a function"
-    inputs: Callable[[np.random.Generator], Arguments]
-    mistakes: Mapping[str, Callable[..., Any]]
-    same: Callable[[Any, Any], bool] = close
+    inputs: Callable[[np.random.Generator], Arguments]  # the arguments of one trial
+    mistakes: Mapping[str, Callable[..., Any]]  # the usual ones, by the hint for each
+    same: Callable[[Any, Any], bool] = close  # compares two results
 
     def hint(self, answer: Any, rng: np.random.Generator) -> str | None:
         """Judge a function; return None if it is right, and otherwise what to think about."""
@@ -209,25 +185,13 @@ class Implement(Exercise):
 
 @dataclass
 class Predict(Exercise):
-    """Predict the outcome of an experiment. The check then runs the experiment.
-
-    Attributes
-    ----------
-    measure : callable
-        The experiment, which takes a few seconds and returns the right answer.
-    mistakes : mapping of str to object
-        The usual wrong predictions, by the hint for each.
-    because : str
-        Why the outcome is what it is, which those who are right may read.
-    tolerance : float
-        How far a predicted number may be from the measured one.
-    """
+    """Predict the outcome of an experiment. The check then runs the experiment."""
 
     kind = "Predict, then run"
-    measure: Callable[[], Any]
-    mistakes: Mapping[str, Any]
-    because: str
-    tolerance: float = TOLERANCE
+    measure: Callable[[], Any]  # the experiment, which takes a few seconds
+    mistakes: Mapping[str, Any]  # the usual wrong predictions, by the hint for each
+    because: str  # why the outcome is what it is, which those who are right may read
+    tolerance: float = TOLERANCE  # of a predicted number
 
     @cached_property
     def outcome(self) -> Any:
@@ -252,13 +216,7 @@ class Predict(Exercise):
 
 @dataclass
 class Explain(Exercise):
-    """Derive or explain something in words. A person compares the answer with a rubric.
-
-    Attributes
-    ----------
-    rubric : tuple of (int, str)
-        The points, and what an answer must say for them.
-    """
+    """Derive or explain something in words. A person compares the answer with a rubric."""
 
     kind = "Answer in words; the solutions have a rubric"
-    rubric: tuple[tuple[int, str], ...]
+    rubric: tuple[tuple[int, str], ...]  # points, and what an answer must say for them

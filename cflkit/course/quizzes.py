@@ -59,21 +59,10 @@ def questions_of(source: Path) -> list[Question]:
 
 
 def show(number: str) -> None:
-    """Show the quiz of a lesson in a notebook, by the package jupyterquiz.
+    """Show the quiz of a lesson, such as ``03``, in a notebook, by the package jupyterquiz.
 
-    The notebook keeps the answers encoded, so that nobody reads the key by accident.
-
-    Parameters
-    ----------
-    number : str
-        The number of the lesson, such as ``03``.
-
-    Raises
-    ------
-    CourseError
-        The lesson has no quiz.
-    ImportError
-        The package jupyterquiz, which the extra ``course`` installs, is missing.
+    The notebook keeps the answers encoded, so that nobody reads the key by accident. A
+    `CourseError` says that the lesson has no quiz. The extra ``course`` installs jupyterquiz.
     """
     from IPython.display import HTML, display
     from jupyterquiz import display_quiz

@@ -42,42 +42,20 @@ class CourseError(ParameterError):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a source.
+    """A cell of a source."""
 
-    Attributes
-    ----------
-    kind : str
-        ``code`` or ``markdown``.
-    source : str
-        Its text.
-    tags : list of str
-        Its tags.
-    exercise : str
-        The exercise to which it belongs; empty before the first one.
-    line : int
-        The number of its first line in the file, from 0.
-    """
-
-    kind: str
+    kind: str  # ``code`` or ``markdown``
     source: str
     tags: list[str]
-    exercise: str
-    line: int
+    exercise: str  # to which it belongs; empty before the first one
+    line: int  # its first one in the file, from 0
 
 
 def by_lesson(pattern: str = "exercises/*.py") -> dict[str, Path]:
     """Return the sources of exercises, or others, by their lesson, in order.
 
-    Parameters
-    ----------
-    pattern : str
-        The files, seen from ``notebooks/src``. The name of each begins with its lesson or lab, such
-        as ``03`` or ``L1``.
-
-    Raises
-    ------
-    CourseError
-        There are none, as where the package is installed without the project.
+    The name of each file begins with its lesson or lab, such as ``03`` or ``L1``. A `CourseError`
+    says that there are none, as where the package is installed without the project.
     """
     found = {path.stem[:2]: path for path in sorted(SOURCES.glob(pattern))}
     if not found:

@@ -175,28 +175,11 @@ def answered(cell: NotebookNode) -> Exercise | None:
 
 
 def write_versions(out: Path, solutions: bool = True, only: Collection[str] = ()) -> list[Path]:
-    """Write a course into a folder.
+    """Write a course into a new or empty folder, and return the folders in it.
 
-    Parameters
-    ----------
-    out : Path
-        The folder, which must not exist or be empty.
-    solutions : bool
-        Whether to write what contains the answers, too: solutions, the nbgrader course, quizzes for
-        Moodle and the instructor's pack.
-    only : collection of str
-        The exercises that are written, with those on whose functions they depend, and without
-        quizzes and the instructor's pack; by default all.
-
-    Returns
-    -------
-    list of Path
-        The folders that were written.
-
-    Raises
-    ------
-    CourseError
-        The folder has files already, or there is no such exercise.
+    Without ``solutions``, it is what students may have. With ``only`` some exercises, it has these
+    and those on whose functions they depend, without quizzes and the instructor's pack. A
+    `CourseError` says that the folder has files already, or that there is no such exercise.
     """
     known = [id for source in sources.by_lesson().values() for id in sources.ids(source)]
     for id in only:

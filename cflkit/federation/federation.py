@@ -112,7 +112,10 @@ class Federation:
         self.seed, self.shared_seed, self.training = seed, seed, training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
         precision = self.training.precision
-        self.engine = machine.engine_to_use(self.forced_engine or engine, self.device, precision)
+        own = machine.engine_to_use(engine, self.device, precision)
+        if own == self.forced_engine:  # a count with it would count the usual runs again
+            raise ValueError(f"the engine {own!r} is this federation's own: force another one")
+        self.engine = machine.engine_to_use(self.forced_engine or own, self.device, precision)
         machine.check_precision(precision, self.device)
         self.task = "reconstruction" if model in models.AUTOENCODERS else "classification"
         if self.task == "reconstruction" and images.images.is_floating_point():

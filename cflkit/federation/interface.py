@@ -45,8 +45,8 @@ class Server:
 
     Attributes
     ----------
-    clients, clients_per_round : int
-        The number of clients m, and of those that take part in a round.
+    clients : int
+        The number of clients m.
     partial : bool
         Whether a round can leave out clients.
     sizes : Tensor
@@ -67,7 +67,6 @@ class Server:
 
     def __init__(self, federation: FederationLike) -> None:
         self.clients = federation.clients
-        self.clients_per_round = federation.per_round
         self.partial = federation.partial
         self.sizes = federation.sizes.clone()
         self.parameters = federation.parameters

@@ -210,12 +210,9 @@ class Agreement:
         if not isinstance(mixtures, list) or len(mixtures) not in most:
             return f"there must be 1 to {self.jobs} mixtures"
         for mixture in mixtures:
-            match mixture:
-                case tuple() if len(mixture) in most and all(
-                    is_part(part, keys) for part in mixture
-                ):
-                    continue
-            return "a mixture must be pairs of a model's key and its weight"
+            whole = type(mixture) is tuple and len(mixture) in most
+            if not whole or not all(is_part(part, keys) for part in mixture):
+                return "a mixture must be pairs of a model's key and its weight"
         return None
 
 

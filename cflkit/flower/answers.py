@@ -32,28 +32,14 @@ UNIT = 1 + 1e-4  # the largest coordinate of a vector of unit length, with its r
 
 
 class Answer(NamedTuple):
-    """The answer to a question.
+    """The answer to a question."""
 
-    Attributes
-    ----------
-    fits : callable
-        Whether the server can use an answer.
-    leaves, says : str
-        What leaves the client, and what a curious server can learn from it, for the page.
-    about : type, optional
-        What a job is about: a client (int), or several (tuple).
-    hidden : bool
-        Whether it is hidden by the seed that clients share, and the server must not know.
-    model : bool
-        Whether the question comes with a model.
-    """
-
-    fits: Fits
-    leaves: str
-    says: str
-    about: type | None = None
-    hidden: bool = False
-    model: bool = True
+    fits: Fits  # whether the server can use an answer
+    leaves: str  # the client, for the page
+    says: str  # what a curious server can learn from it
+    about: type | None = None  # what a job is about: a client (int), or several (tuple)
+    hidden: bool = False  # by the seed that clients share, and the server must not know
+    model: bool = True  # whether the question comes with a model
 
 
 def is_array(

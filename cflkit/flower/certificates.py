@@ -19,15 +19,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 
 def write_certificates(folder: Path, names: Sequence[str], addresses: Sequence[str]) -> None:
-    """Write an authority (``ca.crt``), and a server's certificate and key signed by it.
+    """Write ``ca.crt``, the certificate of an authority, and ``server.crt`` and ``server.key``.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder; it gets ``ca.crt``, ``server.crt`` and ``server.key``. The authority's key is
-        not kept.
-    names, addresses : sequence of str
-        The names and the addresses by which nodes reach the server.
+    The authority signs for the names and the addresses by which nodes reach the server. Its key is
+    not kept.
     """
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     now = datetime.datetime.now(datetime.UTC)

@@ -50,21 +50,10 @@ class DemoError(Exception):
 class Demo:
     """A demonstration; `prepare` it first, and then `run` it.
 
-    Parameters
-    ----------
-    folder : Path
-        Where data, keys, logs and results lie.
-    dataset, version, clients, samples
-        The data, how they differ between clients, the number of clients, and the samples of each
-        (`shifts.make`).
-    config : mapping
-        Settings of the run, see `cflkit.flower.server_app`.
-
-    Attributes
-    ----------
-    processes : dict of str to Popen
-        The SuperLink (``server``), and per client its node (``client-00``) and the process with its
-        data (``client-00-data``).
+    Data, keys, logs and results lie in ``folder``. The clients' data are those of `shifts.make`,
+    and ``config`` has settings of the run, see `cflkit.flower.server_app`. The ``processes`` are
+    the SuperLink (``server``), and per client its node (``client-00``) and the process with its
+    data (``client-00-data``).
     """
 
     def __init__(

@@ -101,20 +101,10 @@ def federation_of(
 ) -> Federation:
     """Build the federation as one client sees it: the other clients have no samples.
 
-    Parameters
-    ----------
-    setting, data, client
-        The facts on which all agree; the client's file (`read`), and its number from 0.
-    changed : int
-        When the file was last changed, in nanoseconds; a file is read once per version.
-    shared_seed : int, optional
-        The secret that the clients share and the server does not know (`Client.shared_seed`); by
-        default the seed of the federation, which the server knows.
-
-    Raises
-    ------
-    DatasetError
-        The number of the client is out of bounds, or its file does not fit the setting.
+    A file is read once per version: ``changed`` says when it was last changed, in nanoseconds. The
+    shared seed is the secret that the server does not know (`Client`); by default it is the seed of
+    the federation, which the server knows. A `DatasetError` says that the number of the client is
+    out of bounds, or that its file does not fit the setting.
     """
     if not 0 <= client < setting.clients:
         raise DatasetError(f"clients are numbered from 0 to {setting.clients - 1}, not {client}")

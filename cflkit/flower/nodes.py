@@ -57,18 +57,12 @@ class Nodes:
         The facts on which server and nodes agree, which every message has.
     timeout, wait : float
         How long to wait for an answer, and for all clients at the start, in seconds.
-    numbers : sequence of int, optional
+    numbers : sequence of int
         ``[m]``, the number that Flower has given to the key of each client's node. A node with
-        another key cannot say that it is this client. By default, whoever says it first is.
+        another key cannot say that it is this client.
 
     Attributes
     ----------
-    of : dict of int to int
-        The node of each client that is there.
-    faults : dict of int to str
-        Why each absent client is absent.
-    samples : dict of int to dict
-        How many samples each client has in each split.
     log : list of dict
         Every message: ``seconds`` from the start, ``round`` (0 before the first one), ``client``
         (-1 if it is not known yet), ``kind``, ``direction`` (``down`` to the client, or ``up``),
@@ -86,27 +80,25 @@ class Nodes:
         setting: Setting,
         timeout: float,
         wait: float,
-        numbers: Sequence[int] | None = None,
+        numbers: Sequence[int],
     ) -> None:
-        self.owners = None if numbers is None else {n: c for c, n in enumerate(numbers)}
+        self.owners = {node: client for client, node in enumerate(numbers)}
         self.grid, self.setting, self.timeout = grid, setting, timeout
         self.log: list[dict[str, Any]] = []
-        self.of: dict[int, int] = {}
-        self.faults: dict[int, str] = {}
-        self.samples: dict[int, dict[str, int]] = {}
+        self.of: dict[int, int] = {}  # the node of each client that is there
+        self.faults: dict[int, str] = {}  # why each absent client is absent
+        self.samples: dict[int, dict[str, int]] = {}  # how many each client has in each split
         self._round, self._start = -1, time.monotonic()
         # The hellos without an answer: the node and the time of each message
         self._greeted: dict[str, tuple[int, float]] = {}
-        # The nodes whose hello could not be used: why, and when
-        self._refused: dict[int, tuple[str, float]] = {}
+        # The nodes whose hello could not be used, and when
+        self._refused: dict[int, float] = {}
         self._answers: dict[tuple[int, str], Sequence[Any]] = {}
         self._greet()
         while missing := self.absent():
             if time.monotonic() > self._start + wait:
-                told = "".join(f"; a node was refused: {why}" for why, _ in self._refused.values())
-                for client in missing:
-                    self.faults.setdefault(client, f"it has not said hello{told}")
-                raise ClientsAbsent(missing, self.faults)
+                silent = dict.fromkeys(missing, "it has not said hello")
+                raise ClientsAbsent(missing, silent | self.faults)
             time.sleep(POLL)
             self._greet()
 
@@ -131,15 +123,13 @@ class Nodes:
 
         Their answers are read when this is called again.
         """
-        connected = set(self.grid.get_node_ids())
-        if self.owners is not None:
-            connected &= self.owners.keys()
+        connected = set(self.grid.get_node_ids()) & self.owners.keys()
         for client, node in list(self.of.items()):
             if node not in connected:
                 self._lose(client, "its node has disconnected")
         now = time.monotonic()
         asked = {node for node, _ in self._greeted.values()}
-        asked |= {node for node, (_, since) in self._refused.items() if now - since < AGAIN}
+        asked |= {node for node, since in self._refused.items() if now - since < AGAIN}
         unknown = sorted(connected - set(self.of.values()) - asked)
         sent = self._push("hello", dict.fromkeys(unknown, self._packed("hello", {})))
         self._greeted |= {message: (node, time.monotonic()) for message, node in sent.items()}
@@ -148,9 +138,8 @@ class Nodes:
             try:
                 self._admit(node, self._answer_of(reply, -1, "hello"))
             except NoAnswer as error:
-                self._refused[node] = str(error), time.monotonic()
-                if self.owners is not None:
-                    self.faults[self.owners[node]] = f"its hello was refused: {error}"
+                self._refused[node] = time.monotonic()
+                self.faults[self.owners[node]] = f"its hello was refused: {error}"
                 log(WARNING, "node %s does not take part: %s", node, error)
         for message, (_, since) in list(self._greeted.items()):
             if time.monotonic() - since > self.timeout:  # a node that has come back is asked again
@@ -163,11 +152,8 @@ class Nodes:
         except (TypeError, ValidationError) as error:
             raise NoAnswer("it does not say which client it is, with how many samples") from error
         client, samples = hello.client, {str(own): n for own, n in hello.samples.items()}
-        if self.owners is not None and self.owners[node] != client:
-            whose = self.owners[node]
+        if (whose := self.owners[node]) != client:
             raise NoAnswer(f"it says that it is client {client}, with the key of client {whose}")
-        if client >= self.setting.clients or client in self.of:
-            raise NoAnswer(f"it says that it is client {client}")
         if "test" not in samples or not samples.get("train"):
             raise NoAnswer(f"client {client} does not say that it has samples to train and to test")
         if samples != self.samples.setdefault(client, samples):
@@ -209,7 +195,8 @@ class Nodes:
                 except NoAnswer as error:
                     self._lose(client, str(error))
                     continue
-                parts = list(answer) if is_sequence(answer) else []
+                rows = isinstance(answer, Tensor) and answer.ndim > 0
+                parts = list(answer) if rows or isinstance(answer, list) else []
                 if len(parts) == len(jobs[client]) and all(map(fits, jobs[client], parts)):
                     self._answers[keys[client]] = parts
                 else:
@@ -270,8 +257,3 @@ class Nodes:
                 "bytes": int(sum(record.count_bytes() for record in content.values())),
             }
         )
-
-
-def is_sequence(answer: Any) -> bool:
-    """Return whether an answer has parts: it is a list, or an array with rows."""
-    return isinstance(answer, list) or (isinstance(answer, Tensor) and answer.ndim > 0)

@@ -61,11 +61,11 @@ class RemoteFederation:
         grid: Grid,
         setting: Setting,
         *,
+        numbers: Sequence[int],
         per_round: int | None = None,
         timeout: float = 600.0,
         wait: float = 600.0,
         absent_allowed: bool = False,
-        numbers: Sequence[int] | None = None,
     ) -> None:
         self.absent_allowed = absent_allowed
         self.clients, self.seed, self.training = setting.clients, setting.seed, setting.training

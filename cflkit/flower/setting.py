@@ -35,31 +35,15 @@ ONLY_SIMULATED = {
 
 @dataclass(frozen=True, config=STRICT)
 class Setting:
-    """The network, the local training and the seed.
-
-    Attributes
-    ----------
-    clients, classes : int
-        The number of clients m, and that of classes, which are numbered from 0.
-    model : str
-        A name that `cflkit.models.make` knows.
-    shape : tuple of int
-        ``(channels, height, width)`` of an image.
-    training : LocalTraining
-        The local training of a round.
-    seed : int
-        The seed of initialisation, batches and dropout.
-    names : tuple of str
-        The names of the classes in the order of their numbers, if clients' labels are names.
-    """
+    """The network, the local training and the seed."""
 
     clients: Count
-    model: str
-    shape: tuple[Count, Count, Count]
+    model: str  # a name that `cflkit.models.make` knows
+    shape: tuple[Count, Count, Count]  # channels, height, width of an image
     classes: Count
     training: LocalTraining
-    seed: Natural = 0
-    names: tuple[str, ...] = ()
+    seed: Natural = 0  # of initialisation, batches and dropout
+    names: tuple[str, ...] = ()  # of the classes, in their order, if clients' labels are names
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Setting:

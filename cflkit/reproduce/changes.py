@@ -30,22 +30,19 @@ def affected(scene: Scene, clusters: ArrayLike) -> list[int]:
     return list(range(len(np.asarray(clusters))))
 
 
-def check_scene(scene: Scene, clusters: ArrayLike) -> None:
-    """Raise a `ValueError` if a scene needs more true clusters than there are."""
-    if scene in ("late group", "drift") and len(members(clusters)) < 2:
-        raise ValueError(f"the scene {scene!r} needs two true clusters, and there is one")
-
-
 def presence(scene: Scene, clusters: ArrayLike, rounds: int, change: int, seed: int) -> Tensor:
     """Return who is there in which round (``[rounds, m]``, bool) for `Federation(presence=...)`.
 
     In ``join`` and ``late group``, the `affected` clients come after ``change`` rounds. In
     ``random``, each client is there with probability 1/2 in each round, and so is at least one
-    client of each cluster, which is drawn (``seed``). Otherwise, all clients are always there.
+    client of each cluster, which is drawn (``seed``). Otherwise, all clients are always there. A
+    `ValueError` says that a scene needs more true clusters than there are.
     """
     import torch
 
     m = len(np.asarray(clusters))
+    if scene in ("late group", "drift") and len(members(clusters)) < 2:
+        raise ValueError(f"the scene {scene!r} needs two true clusters, and there is one")
     there = np.ones((rounds, m), dtype=bool)
     if scene in ("join", "late group"):
         there[:change, affected(scene, clusters)] = False

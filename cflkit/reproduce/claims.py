@@ -9,8 +9,7 @@ often each claim held is written into ``data/robustness.csv``, and the cell prin
 from __future__ import annotations
 
 import html
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,19 +86,10 @@ def counted(row: Mapping[str, Any]) -> str:
     return f"{row['held']} of {row['runs']} {SETTINGS[row['setting']]}{given}"
 
 
-def of_notebook(notebook: Path) -> dict[str, bool]:
-    """Return the claims that an executed notebook has in its outputs.
-
-    Raises
-    ------
-    ValueError
-        The notebook has no claims.
-    """
-    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
-        for output in cell.get("outputs", []):
-            if MIME in output.get("data", {}):
-                return dict(output["data"][MIME])
-    raise ValueError(f"{notebook} has no claims in its outputs")
+def of_cells(cells: Iterable[Any]) -> dict[str, bool]:
+    """Return the claims that executed cells have in their outputs."""
+    outputs = (output for cell in cells for output in cell.get("outputs", ()))
+    return dict(pair for output in outputs for pair in output.get("data", {}).get(MIME, ()))
 
 
 def counts(path: Path | None = None) -> list[dict[str, Any]]:

@@ -318,15 +318,13 @@ def show_ledger(
     """
     from cflkit.reproduce import ledger, lists, papers
 
-    if paper not in (None, *papers.PAPERS):
-        told = f"{', '.join(papers.PAPERS)}{hint(str(paper), papers.PAPERS)}"
-        raise ParameterError(f"no paper {paper!r}; there are {told}")
     printed = ledger.published()
     of_paper = printed["paper"].eq(paper) | (paper is None)
     tables = sorted(printed.loc[of_paper, "table"].unique())
-    if table not in (None, *tables):
-        told = f"{', '.join(tables)}{hint(str(table), tables)}"
-        raise ParameterError(f"no table {table!r}; there are {told}")
+    for what, name, known in (("paper", paper, papers.PAPERS), ("table", table, tables)):
+        if name not in (None, *known):
+            told = f"{', '.join(known)}{hint(str(name), known)}"
+            raise ParameterError(f"no {what} {name!r}; there are {told}")
     # What cannot be written is refused before the work
     notebooks.check_writable(output.parent)
     there = check_regular(output).exists()

@@ -25,7 +25,8 @@ from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.papers.base import SCORES, Margin, Protocol, Ranks
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import AS_PUBLISHED, PROJECT, PUBLISHED, Record
-from cflkit.reproduce.rule import ANSWERS, NO_CODE, STATUS, answer, half_width, status
+from cflkit.reproduce.rule import ANSWERS, NO_CODE, STATUS, answer, status
+from cflkit.reproduce.stats import half_width
 from cflkit.reproduce.values import options, read_yaml
 
 # The ledger of the committed records, which `readme` writes

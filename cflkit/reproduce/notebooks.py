@@ -156,29 +156,11 @@ def run(
     verbose: bool = True,
     keep: bool = False,
 ) -> str | None:
-    """Run a notebook with parameters; return what to tell of it.
+    """Run a notebook with parameters; return what to tell of it, or None if nothing was to be done.
 
-    While a notebook that writes a record runs, no other process can run it with the same ones; with
+    The options are those of ``python -m cflkit run``; the values in ``given`` are YAML. While a
+    notebook that writes a record runs, no other process can run it with the same parameters; with
     ``missing`` it waits, and then finds the record.
-
-    Parameters
-    ----------
-    path : Path
-        A notebook with one cell tagged ``parameters``.
-    given : mapping of str to str
-        Values as YAML, which replace those of the file.
-    file : Path or None
-        A YAML file that maps names to values.
-    output : Path, optional
-        The executed notebook; by default in `RUNS`, named by the run's id or by the notebook.
-    missing : bool
-        Do nothing, and return None, if the notebook's record is there already.
-    record_only : bool
-        Run only the cells that the record needs. The others train models, too.
-    verbose : bool
-        Show each round, and tell all that the report's cells print; else see `told`.
-    keep : bool
-        Leave a copy of the executed notebook beside the record, see `kept`.
 
     Raises
     ------

@@ -245,15 +245,8 @@ class Training(Parameters):
         """Build the local training that clients do in a round."""
         from cflkit.federation import LocalTraining
 
-        return LocalTraining(
-            epochs=self.local_epochs,
-            batch_size=self.batch_size,
-            optimizer=self.optimizer,
-            lr=self.lr,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            precision=self.precision,
-        )
+        names = {"batch_size", "optimizer", "lr", "momentum", "weight_decay", "precision"}
+        return LocalTraining(epochs=self.local_epochs, **self.model_dump(include=names))
 
 
 class Run(Training, Images):

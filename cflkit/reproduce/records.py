@@ -272,11 +272,12 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
     from cflkit.simulation.loop import peak_memory
 
     device, names = federation.device, federation.data.class_names
+    commit, clean = _project.state()
     cuda = device.type == "cuda"
     return {
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "git_revision": _project.revision(),
-        "git_clean": _project.is_clean(),
+        "git_revision": commit,
+        "git_clean": clean,
         # More than one if the commit changed before the run continued from a checkpoint
         "git_revisions": list(dict.fromkeys(history.revisions)),
         "resumed": len(history.revisions) - 1,

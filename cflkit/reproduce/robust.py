@@ -81,7 +81,9 @@ class Measurement:
             try:
                 if reason:
                     raise ValueError(reason)
-                found = claims.of_notebook(work / EXECUTED)
+                executed = json.loads((work / EXECUTED).read_text(encoding="utf-8"))
+                if not (found := claims.of_cells(executed["cells"])):
+                    raise ValueError(f"{work / EXECUTED} has no claims in its outputs")
             except ValueError as error:
                 failed.append(f"seed {seed}: {error}")
                 continue

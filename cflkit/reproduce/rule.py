@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
 from cflkit.reproduce.papers.base import SCORES, Margin
+from cflkit.reproduce.stats import half_width
 
 ANSWERS = ("reproduced", "close", "differs", "inconclusive", "single run")
 # A number that the authors' own code does not produce cannot be reproduced
 NO_CODE = "produced by no code"
 STATUS = (*ANSWERS, "not run", NO_CODE)
-
-
-def half_width(ours: ArrayLike) -> float:
-    """Return half the width of the 90 % t-interval of a mean over seeds; NaN for a single value."""
-    values = np.asarray(ours, dtype=float)
-    if len(values) < 2:
-        return np.nan
-    return float(stdtrit(len(values) - 1, 0.95) * values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def status(value: float, ours: ArrayLike, margin: Margin = SCORES) -> str:

@@ -88,8 +88,8 @@ def dirty_uniform(classes: ArrayLike, dirtiness: float, seed: int) -> Labels:
 
 def kmeans(samples: ArrayLike, k: int, seed: int) -> Labels:
     """Cluster samples ``[n, d]`` by scikit-learn's k-means, and return the best of 20 starts."""
-    found = KMeans(k, n_init=20, random_state=seed).fit_predict(checked(samples, k))
-    return found.astype(np.int64)
+    values = np.asarray(samples, dtype=np.float32)
+    return KMeans(k, n_init=20, random_state=seed).fit_predict(values).astype(np.int64)
 
 
 def kfed(samples: Sequence[ArrayLike], labels: Sequence[Labels], k: int) -> list[Labels]:
@@ -117,16 +117,6 @@ def kfed(samples: Sequence[ArrayLike], labels: Sequence[Labels], k: int) -> list
     return [names[own] for names, own in zip(of_clients, numbers, strict=True)]
 
 
-def checked(samples: ArrayLike, k: int) -> NDArray[np.float32]:
-    """Return ``samples`` as an array; refuse with a `ValueError` what cannot form k clusters."""
-    values = np.asarray(samples, dtype=np.float32)
-    if k < 1 or len(values) < k:
-        raise ValueError(f"{len(values)} samples cannot be put into {k} clusters")
-    if not np.isfinite(values).all():
-        raise ValueError("a sample has a value that is not finite")
-    return values
-
-
 @dataclass(frozen=True)
 class DEC:
     """Deep embedded clustering (Xie, Girshick and Farhadi, ICML 2016).
@@ -149,7 +139,7 @@ class DEC:
 
     def fit_each(self, samples: ArrayLike, numbers: Sequence[int], seed: int) -> dict[int, Labels]:
         """Compute the labels for each of several numbers of clusters, with one pre-training."""
-        x = torch.from_numpy(checked(samples, max(numbers)))
+        x = torch.from_numpy(np.asarray(samples, dtype=np.float32))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             encoder = self.pretrained(x)

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from cflkit._project import IS_CLONE, PROJECT
 from cflkit.reproduce import records
-from cflkit.reproduce.claims import MIME
+from cflkit.reproduce.claims import of_cells
 from cflkit.reproduce.records import AS_PUBLISHED, Record
 
 ROUND = re.compile(r"(continues after )?round \d+ of \d+")
@@ -82,12 +82,12 @@ def heading(tree: Mapping[str, Any]) -> str:
 
 def brief(cells: Sequence[Any], record: Record | None, notebook: Path, output: Path) -> str:
     """Tell what came of a run in few lines: its results, where all of it lies, and what is next."""
-    claims = [tuple(pair) for pair in claimed(cells)]
+    claims = of_cells(cells)
     lines = [] if record is None else [*story(record), ""]
     if record is None:
-        lines += [f"{'true ' if holds else 'FALSE'}  {claim}" for claim, holds in claims]
+        lines += [f"{'true ' if holds else 'FALSE'}  {claim}" for claim, holds in claims.items()]
     elif claims:
-        held = sum(holds for _, holds in claims)
+        held = sum(claims.values())
         told = f"{held} of {len(claims)} claims of the notebook are true in this run"
         lines.append(f"claims    {told} (--verbose lists them)")
     lines += [line for line in printed(cells) if line.startswith("figure ")]
@@ -141,13 +141,6 @@ def following(record: Record | None, notebook: Path) -> Iterator[str]:
         steps["make lab"] = "the lessons; begin at 00"
     for before, (step, what) in zip(["next", *[""] * 2], steps.items(), strict=False):
         yield f"{before:8s}  {step:{max(map(len, steps))}s}  {what}"
-
-
-def claimed(cells: Iterable[Any]) -> Iterator[Any]:
-    """Yield the claims that cells made, each with its truth."""
-    for cell in cells:
-        for output in cell.get("outputs", ()):
-            yield from output.get("data", {}).get(MIME, ())
 
 
 def printed(cells: Iterable[Any]) -> Iterator[str]:

@@ -39,19 +39,7 @@ class CheckpointMismatch(Exception):
 
 
 class Keeper:
-    """A writer and reader of a run's checkpoints.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    methods, federation : mapping of str to Method, FederationLike
-        What runs.
-    plan : str
-        What is measured when.
-    after : History or None
-        The earlier rounds after which the run goes on.
-    """
+    """A writer and reader of a run's checkpoints; the ``plan`` says what is measured when."""
 
     def __init__(
         self,
@@ -128,22 +116,9 @@ def code() -> str:
 def save(path: Path, identity: str, state: dict[str, Any]) -> None:
     """Write a state to a temporary file, and rename the file once it is complete.
 
-    The file ends with a digest of its contents, since PyTorch would read altered numbers.
-
-    Parameters
-    ----------
-    path : Path
-        The file to write. Missing parent folders are created.
-    identity : str
-        The identity of the run, which `load` compares.
-    state : dict
-        Tensors, arrays, numbers and texts, and lists and dicts of these. Equal tensors, such as the
-        model that several methods have, are written once.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written.
+    It has tensors, arrays, numbers and texts, and lists and dicts of these. Equal tensors, such as
+    the model that several methods have, are written once. The file ends with a digest of its
+    contents, since PyTorch would read altered numbers. An `OSError` says why it cannot be written.
     """
     draft = path.with_suffix(f".{os.getpid()}.part")
     try:
@@ -166,22 +141,8 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
 def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[str, Any]:
     """Read what `save` wrote; no arbitrary objects are unpickled.
 
-    Parameters
-    ----------
-    path : Path
-        The file of the checkpoint.
-    identity : str
-        The identity of the run that is to continue.
-    rounds : int
-        The number of rounds of the whole run. The checkpoint must not have more.
-    device : torch.device
-        The device for tensors that were saved on a GPU.
-
-    Raises
-    ------
-    CheckpointMismatch
-        The file is damaged, belongs to another run, or was made by other code or another version
-        of PyTorch.
+    Tensors that were saved on a GPU come to the ``device``. A `CheckpointMismatch` says that the
+    file is damaged, belongs to another run or to one of more ``rounds``, or was made by other code.
     """
     check_digest(path)
     try:
@@ -243,14 +204,7 @@ def plain(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
 
     NumPy's numbers become Python's and its arrays become tensors, since they could not be loaded
     again. A tensor becomes the first one that is equal to it, since ``torch.save`` writes a tensor
-    once.
-
-    Parameters
-    ----------
-    leaf : object
-        The leaf, such as a tensor.
-    known : dict
-        The different tensors so far, to which this function adds.
+    once; ``known`` has the different ones so far.
     """
     if isinstance(leaf, Tensor):
         contents = leaf.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()

@@ -86,24 +86,15 @@ def num_bytes(value: Any) -> int:
 
 
 class Conversation:
-    """A method's round: the request that waits for answers, until the round ends or breaks off.
-
-    Attributes
-    ----------
-    request : Request or None
-        The request that the method has made; None if its round is over.
-    error : Diverged or None
-        Why the round broke off, or that the models on the server are not finite after it.
-    traffic : Traffic
-        What the method's clients received and sent.
-    """
+    """A method's round: the request that waits for answers, until the round ends or breaks off."""
 
     def __init__(self, method: Method, t: int, until_settled: bool) -> None:
         self.method, self.t, self.until_settled = method, t, until_settled
         self.talk: Generator[Request, Any, None] = method.round(t)
         self.traffic = Traffic()
+        # Why the round broke off, or that the models on the server are not finite after it
         self.error: Diverged | None = None
-        self.request: Request | None = None
+        self.request: Request | None = None  # none if the round is over
         self.advance(None)
 
     def advance(self, answers: Any) -> None:
@@ -140,24 +131,12 @@ class Conversation:
 
 @dataclass
 class Answers:
-    """The answers of the D distinct jobs of some requests; for trainings ``[D, P + Q]``.
-
-    Attributes
-    ----------
-    values : sequence
-        The answers.
-    places : dict
-        The position of a job's answer among these, by the job's key.
-    error : Diverged or None
-        The error if not all trained models are finite.
-    digests : list of bytes or None
-        The digests of the answers, if these are models.
-    """
+    """The answers of the D distinct jobs of some requests; for trainings ``[D, P + Q]``."""
 
     values: Sequence[Any] | Tensor
-    places: dict[Key, int]
-    error: Diverged | None = None
-    digests: list[bytes] | None = None
+    places: dict[Key, int]  # of each job's answer among these
+    error: Diverged | None = None  # if not all trained models are finite
+    digests: list[bytes] | None = None  # of the answers, if these are models
 
 
 def converse(

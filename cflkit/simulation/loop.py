@@ -20,7 +20,7 @@ import psutil
 import torch
 from tqdm.auto import tqdm
 
-from cflkit._project import revision
+from cflkit._project import state
 from cflkit.federation import Diverged, FederationLike, Server
 from cflkit.methods.base import Measuring, Method
 from cflkit.simulation.checkpoints import Keeper
@@ -187,7 +187,7 @@ def begin(
     elif measuring.at_start and after is None:
         history.rows = measuring.rows(methods, federation, -1, "all")
     if resumed or after is None:
-        history.revisions.append(revision() or "unknown")
+        history.revisions.append(state()[0] or "unknown")
     history.summarise = measuring.summarise
     return history, start
 

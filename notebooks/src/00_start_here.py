@@ -177,8 +177,8 @@ print(f"agreement with the true groups (ARI): {ari:.2f}")
 # - Updates tell who is alike, although no image leaves a client.
 # - A cluster's model has learned from more data than a client's own, and from none that does not fit.
 #
-# Each lesson ends with claims: sentences that are either true or false in a run. We repeated the runs with twenty draws of clients, and five of these once more with another implementation of the
-# training and once more with tiny differences of rounding, and counted how often each claim was true.
+# Each lesson ends with claims: sentences that are either true or false in a run. We counted how often each was true with twenty draws of clients (*seeds*). With five draws we counted twice more:
+# with another implementation of the training (the *stacked engine*), and with tiny differences of rounding (*the last bit perturbed*).
 
 # %% tags=["claims"]
 one, alone, clustered = (values.mean() for values in accuracy.values())
@@ -204,7 +204,7 @@ claims.check(
 # | [02 When clients disagree](02_when_clients_disagree.ipynb) | What goes wrong if groups of clients see different classes? |
 # | [03 OCFL](03_ocfl_temperature.ipynb) | When should the server split, and who belongs together? |
 # | [04 Two older rules](04_sattler_and_briggs.ipynb) | What must two older methods be told before they can split? |
-# | [05 EMD-CFL](05_emd_cfl.ipynb) | Same labels, other pictures: who tells the clients apart? |
+# | [05 EMD-CFL](05_emd_cfl.ipynb) | Same labels, different pictures: who tells the clients apart? |
 # | [06 FedCRef](06_fedcref.ipynb) | What if nobody has labels: whose cluster is like mine? |
 # | [07 Explanations](07_explaining_cluster_models.ipynb) | What does an insertion score measure? |
 # | [08 Tutorial 022](08_tutorial_022.ipynb) | Can this tutorial's table be true? |
@@ -221,7 +221,7 @@ claims.check(
 # | [Failure labs](exercises) | Something went wrong in an experiment. What was it? |
 
 # %% [markdown]
-# Read 00 to 03 in order; after them, each lesson can be a session of its own. The page [Where do I begin?](where_to_begin.md) says what students, instructors and researchers need, and how long it takes.
+# Read 00 to 03 in order; after them, each lesson can be a session of its own (but 09 needs 04). The page [Where do I begin?](where_to_begin.md) says what students, instructors and researchers need, and how long it takes.
 # Most lessons have an appendix that tests their idea more strictly, such as [03b](03b_ocfl_controls.ipynb).
 
 # %% [markdown]

@@ -29,6 +29,8 @@
 # Learning of Deep Networks from Decentralized Data*, AISTATS 2017.
 #
 # ![Four steps of one round of federated averaging in the upper row: send the model, train locally, return updates, average. The lower row has the phases of OCFL, which lesson 03 explains.](../figures/scheme_fedavg_ocfl.svg)
+#
+# *Upper row: a round of federated averaging. The lower row is OCFL, which [lesson 03](03_ocfl_temperature.ipynb) explains.*
 
 # %% tags=["hide-input"]
 import copy
@@ -256,16 +258,16 @@ plots.show_frames(
     2,
     "**Similar clients drift together, dissimilar ones apart.** Each line is the update of a client, from the shared model at the left; colours are groups, and the grey clients have none. "
     "The black line is the mean update, which the server keeps. An update has 650 numbers, but each line has its true length and its true angle to the mean; the unit is the mean length of the clients' updates. "
-    "(Which side of the mean a line is on shows only in which of two opposite directions it differs.)",
+    "(Only the angle to the mean is true. Two lines that lie close together, such as orange and blue, can still differ, and lines of one group can be on both sides.)",
     "Two panels with six lines each that start at one point. The grey lines of similar clients all point along the black mean, which is nearly as long; the coloured "
     "lines of dissimilar clients point far away from their mean, which is short.",
     first=3,
 )
 
 # %% [markdown]
-# The mean of similar clients keeps most of the length. That of dissimilar ones keeps less than the 41 % of unrelated directions, because the groups pull *against*
+# The mean of similar clients keeps most of the length, which we call their *work*. That of dissimilar ones keeps less than the 41 % of unrelated directions, because the groups pull *against*
 # each other. With more epochs, the mean keeps a larger *share* in both federations. But the updates become much longer, so
-# more is lost in all ([01b](01b_drift_measured.ipynb#how-much-work-survives) measures both).
+# more is lost in total ([01b](01b_drift_measured.ipynb#how-much-work-survives) measures both).
 #
 # ## What do clients forget meanwhile?
 #

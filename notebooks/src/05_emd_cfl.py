@@ -9,7 +9,7 @@
 # %% [markdown]
 # # Seeing data without seeing it: EMD-CFL in one picture
 #
-# **Question.** All clients hold the same labels, but some hold other pictures, and one group was poisoned. The server may not look at a single image.
+# **Question.** All clients hold the same labels, but some hold different pictures, and one group was poisoned. The server may not look at a single image.
 # How can it know which clients to keep apart?
 #
 # **Answer.** From the clients' own models. A network turns each image into a point. A client's own model puts images like its own into familiar places, and strange images into other places.
@@ -446,7 +446,7 @@ for past in natural:
 # *Left: the scores of the first run, dark where they are small; the white line in the scale is its ε of 0.02. Right: one mark per seed, after three rounds. (64 pixels, a small network: far below the paper's scale.)*
 #
 # In all three runs, no cluster mixes two styles, and the cartoons and the sketches are whole. One run finds exactly the four styles. In the other two, paintings and photos fall into pieces.
-# In one of these, three pairs of one style have a score above ε. In the other, one client with photos agrees with two with paintings, so that clients of one style no longer agree with exactly the
+# In one of these, three pairs of clients with the same style have a score above ε. In the other, one client with photos agrees with two with paintings, so that clients of one style no longer agree with exactly the
 # same others. The pieces cost little here: EMD-CFL's accuracy is within 0.01 of the oracle's, and 0.10 to 0.16 above FedAvg's. (The ε was chosen for rotated MNIST, before PACS was run. With
 # the authors' 0.1, no run finds the styles: the ARI is 0.32, 0.68 and 0.46.)
 #

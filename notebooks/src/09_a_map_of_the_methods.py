@@ -81,8 +81,8 @@ federation, truth = clients_of("four")
 # - **OCFL** (Zuziak et al.): with clients whose updates point in similar directions, from the first rise of the temperature on.
 # - **IFCA** (Ghosh et al.): the server keeps $k$ models. In every round, each client picks the model that has the lowest loss on its own images.
 # - **pFedGraph** (Ye et al.): this method has no clusters. Each client gets its own weights, which are larger for clients with similar updates.
-# - **EMD-CFL** (Zhang, Toni and Williams): with clients whose images look similar to a network, as far as a threshold allows. (We set the threshold half-way between its largest distance
-#   within groups and its smallest distance between groups. A server could not do this, because it does not know the groups.)
+# - **EMD-CFL** (Zhang, Toni and Williams): with clients whose images look similar to a network, as far as a threshold allows. (We set the threshold half-way between its largest score
+#   within groups and its smallest score between groups. A server could not do this, because it does not know the groups.)
 #
 # `mixing.watched` lets each method run as usual, and measures a matrix after each round.
 
@@ -90,7 +90,7 @@ federation, truth = clients_of("four")
 
 
 def threshold_of(federation, truth):
-    """The middle between EMD-CFL's distances within groups and between them, in round 1."""
+    """The middle between EMD-CFL's scores within groups and between them, in round 1."""
     theta = federation.initial()[None]
     trained = federation.train(Jobs(theta, torch.zeros(20).long(), everyone), 0)
     emd = methods.make("emd-cfl")
@@ -263,7 +263,7 @@ plots.show(
 )
 
 # %% [markdown]
-# OCFL and pFedGraph compare updates, and IFCA compares losses. Yet their bars and their accuracies are nearly the same. It only matters what a method compares until it
+# OCFL and pFedGraph compare updates, and IFCA compares losses. Yet their bars and their accuracies are nearly the same. What a method compares matters only until it
 # has found the groups. After that, all three average within the groups.
 #
 # Weight from other groups (pink) hurts, because their models have learned digits that are turned differently. FedAvg has three quarters of it, and is last, 11 points below Local. A client that trains alone (all black) does not use the images of
@@ -344,8 +344,8 @@ for name, row in (history.summary() | misled).items():
 #    its lead over Local. With $k = 8$ it was as accurate, but it sent more bytes.
 # 4. **There are no groups?** Then OCFL, pFedGraph and EMD-CFL lost nothing against FedAvg. IFCA was 0.02 lower in this one run, and Local lost a lot.
 #
-# > **An honest limit.** This is one data set, one network, one seed and clean groups of five. EMD-CFL needs more images than a client has here: its distances use only four validation images per client, where
-# > the paper's clients have 542. So its distances within groups and between them overlap, and no threshold is right. On Rotated MNIST, the paper's first data set, it separates the
+# > **An honest limit.** This is one data set, one network, one seed and clean groups of five. EMD-CFL's scores within groups and between them overlap, so no threshold is right. We think that few images are one cause:
+# > a client has four validation images here, and one of the paper's has 542. On Rotated MNIST, the paper's first data set, it separates the
 # > same four rotations ([report 95](95_report_emd_cfl.ipynb#all-40-clients-of-the-paper)). A client *without* partners can
 # > lose a lot with any method that insists on sharing ([09b](09b_catalogue.ipynb#make-them-fail)). And $M$ shows only the averaging, not what a method changes in the local training.
 #

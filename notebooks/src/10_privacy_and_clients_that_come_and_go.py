@@ -11,7 +11,7 @@
 #
 # **Question.** The images stay with the clients, and only updates leave. What do these reveal, and what does it cost to hide it?
 #
-# **Answer.** An update tells which classes a client has. Noise can hide this. But a small amount of noise already destroys the clusters, and
+# **Answer.** An update tells which classes a client has. Noise makes this harder to read. But a small amount of noise already destroys the clusters, and
 # at that point the classes can still be read, and the mathematical guarantee of privacy is worth nothing.
 #
 # **You will**
@@ -120,7 +120,7 @@ print(f"all classes read from the signs: {exact} of {len(held)} clients")
 #
 # $$\frac{\partial \ell}{\partial b_c} = p_c - \mathbb{1}[y = c],$$
 #
-# where $p_c$ is the predicted probability of the class. Training goes *against* the gradient. So the bias of a class goes up if the client has more images of it
+# where $p_c$ is the predicted probability of the class, and $\mathbb{1}[y = c]$ is 1 for $c = y$ and else 0. Training goes *against* the gradient. So the bias of a class goes up if the client has more images of it
 # than the model predicts, and down if the client has none. Zhao et al. (2020) read labels in this way, and then rebuild images.
 #
 # OCFL finds groups *because* updates tell something about the data. What helps the clustering also helps a curious server.
@@ -250,7 +250,7 @@ plots.show_frames(
 )
 
 # %% tags=["nbval-ignore-output"]
-print(table[["ARI", "OCFL", "oracle", "FedAvg", "Local"]].round(2).to_string())
+print(table[["ARI", "OCFL", "oracle", "FedAvg", "Local"]].to_string(float_format="{:.2f}".format))
 
 # %% [markdown]
 # Compare the methods at the *same* noise, because the loss of one method says nothing about clusters:

@@ -25,8 +25,8 @@
 #
 # **Study minutes:** 15. **Minutes on two cores:** 0.5
 #
-# **Papers.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic Assumption*,
-# proposes in section 6.2 to attribute newcomers, and to cluster a few times. The experiments are ours.
+# **Paper.** M. K. Zuziak, R. Pellungrini, S. Rinzivillo, *One-Shot Clustering for Federated Learning Under Clustering-Agnostic Assumption*.
+# Its section 6.2 proposes to attribute newcomers, and to cluster a few times. The experiments are ours.
 
 # %% tags=["hide-input"]
 import matplotlib.pyplot as plt
@@ -162,7 +162,7 @@ def cast(scene):
 
 
 def play(scene):
-    """Return what `cast` does, and accuracies and clusters by round."""
+    """Return what `cast` returns, and the accuracies and clusters by round."""
     new, there = cast(scene)
     lines, history, accuracy, found = line_up(), None, [], []
     for t in range(run.rounds):

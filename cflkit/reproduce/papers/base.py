@@ -264,6 +264,7 @@ def play_rounds(
     """Run the methods for some rounds, or until all their clusters are final if the run says so."""
     from cflkit import simulation
 
+    options = {"central_every": getattr(run, "central_every", 1)} | options
     until_settled = isinstance(run, Selection) and run.until == "clusters"
     return simulation.run(
         methods, federation, rounds, until_settled=until_settled, checkpoint=checkpoint, **options
@@ -290,7 +291,6 @@ class Paper:
     play: Callable[[Any, Federation, Mapping[str, Method], int], History] = play_rounds
     rounds: Callable[[Any], int] = lambda run: int(run.rounds)
     after_the_last: bool = False  # whether the rows are made only after the last round
-    switches: tuple[Switch, ...] = ()
     results: Results | None = None  # None for a paper that shares another's runs
     free: frozenset[str] = frozenset({"seed", "partition_seed"})  # may differ within a scale
     # Parameters that runs at the reduced scale cannot have: 10 participants of 12 clients are not

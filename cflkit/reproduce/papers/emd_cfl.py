@@ -27,7 +27,7 @@ from cflkit._bounds import (
 )
 from cflkit.reproduce import changes
 from cflkit.reproduce.papers import base
-from cflkit.reproduce.papers.ocfl import CLUSTERERS, EXACT_CUT
+from cflkit.reproduce.papers.ocfl import CLUSTERERS
 from cflkit.reproduce.parameters import Run, Seed, Selection
 from cflkit.reproduce.records import Record
 
@@ -215,16 +215,6 @@ OF_BASELINES = tuple(
         ("fedsac", "signed", True, False, "opposite feature axes count as distant"),
     )
 )
-# What only a method's own paper says: neither its authors' code nor the comparison's does it
-OF_TEXTS = (
-    base.Switch(*EXACT_CUT),
-    base.Switch(
-        *("pacfl", "measure", "subspaces", "columns", "text"),
-        "the smallest principal angle of the spaces that the directions span",
-        "Vahidian et al., equation 2; equation 3 is the measure 'trace'",
-    ),
-)
-SWITCHES = (*ON_REQUEST, *OF_BASELINES, *OF_TEXTS)
 
 
 # --- A run ---------------------------------------------------------------------------------------
@@ -249,7 +239,6 @@ def federation(run: Parameters, images: base.ImageSet, split: base.Partition) ->
     """Build the federation of clients, who come and go as the run's scene says."""
     from cflkit.federation import Federation
 
-    changes.check_scene(run.scene, split.truth)
     presence = changes.presence(run.scene, split.truth, run.rounds, run.change, run.partition_seed)
     model = run.model if run.weights is None else f"{run.model}-{run.weights}"
     options: dict[str, Any] = {"seed": run.seed, "clients_per_round": run.participants}
@@ -390,7 +379,6 @@ PAPERS = (
         federation=federation,
         line_up=line_up,
         play=play,
-        switches=SWITCHES,
         results=base.Results(
             "emd-results",
             (

@@ -203,7 +203,6 @@ PAPERS = (
         line_up=line_up,
         play=play,
         after_the_last=True,
-        switches=ocfl.SWITCHES,
         wrong_sign=ocfl.WRONG_SIGN,
         results=base.Results(
             "explanations-results",

@@ -7,8 +7,6 @@ the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_Bi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -83,11 +81,6 @@ EQUAL_WEIGHTS = (
     "all clients have equal weights in an average, whatever their number of samples",
     "as in OCFL's own Algorithm 1; this method's authors weight by samples",
 )
-EXACT_CUT = (
-    *("sattler", "linkage", "single", "complete", "text"),
-    "halves with the smallest largest similarity across; the codes only approximate them",
-    "Sattler et al., Algorithm 1",
-)
 SWITCHES = tuple(
     base.Switch(*switch)
     for switch in (
@@ -125,7 +118,11 @@ SWITCHES = tuple(
             "any first temperature exceeds the one before it, so that round 1 clusters",
             "first paper, Algorithm 1; the extended paper (line 6) and the code: +∞",
         ),
-        EXACT_CUT,
+        (
+            *("sattler", "linkage", "single", "complete", "text"),
+            "halves with the smallest largest similarity across; the codes only approximate them",
+            "Sattler et al., Algorithm 1",
+        ),
         ("fedavg", "weighting", "equal", "samples", "code", *EQUAL_WEIGHTS),
         ("briggs", "weighting", "equal", "samples", "code", *EQUAL_WEIGHTS),
     )
@@ -199,19 +196,6 @@ def chosen(run: Parameters, images: base.ImageSet, split: base.Partition) -> bas
         lines["Sattler-exact"] = methods.make("sattler", linkage="single", **sattlers_limits(run))
         lines["EMD-CFL"] = MeasuredEMDCFL(epsilon=run.epsilon, weighting="equal")
     return base.selected(lines, run.only)
-
-
-def play(
-    run: Parameters,
-    federation: base.Federation,
-    methods: Mapping[str, base.Method],
-    rounds: int,
-    checkpoint: Path | None = None,
-) -> base.History:
-    """Run the methods, see `play_rounds`, with tests on the central data as often as asked."""
-    return base.play_rounds(
-        run, federation, methods, rounds, checkpoint, central_every=run.central_every
-    )
 
 
 # --- Protocols -----------------------------------------------------------------------------------
@@ -329,8 +313,6 @@ PAPERS = tuple(
         data=data,
         federation=federation,
         line_up=chosen,
-        play=play,
-        switches=SWITCHES,
         results=results,
         free=frozenset({"seed", "partition_seed", "central_every", "only", "until", "precision"}),
         wrong_sign=WRONG_SIGN,

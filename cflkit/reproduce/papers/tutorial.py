@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from cflkit._bounds import MOST, Count, Natural, Positive, PositiveShare, Repeats
 from cflkit.reproduce.papers import base
@@ -45,20 +45,12 @@ class Parameters(Training, Selection):
     folder: ClassVar[str] = "tutorial"
     line_up: ClassVar[tuple[str, ...]] = METHODS
 
-    clients: Annotated[int, Field(ge=3, le=MOST)]
+    clients: Annotated[int, Field(ge=3, le=MOST, multiple_of=3)]  # in three equal clusters
     height: Positive
     warm_up: Natural
     k: Count
     fraction: PositiveShare
     repeats: Repeats = 1  # no part of a record, see `bounds.Repeats`
-
-    @field_validator("clients")
-    @classmethod
-    def three_clusters(cls, clients: int) -> int:
-        """Accept only numbers of clients that three equal clusters can have."""
-        if clients % 3:
-            raise ValueError("must be a multiple of 3, the number of clusters")
-        return clients
 
     @property
     def scenario(self) -> str:
@@ -113,7 +105,6 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
-        switches=SWITCHES,
         results=base.Results(
             "tutorial-results",
             (

@@ -47,7 +47,7 @@ exactly, and scores within a tolerance that stands there. With `--keep`,
 | run | minutes of one core, or of the GPU | GiB of memory | device |
 |---|--:|--:|---|"""
 REPOSITORY = os.environ.get("CFLKIT_REPOSITORY", "").rstrip("/")
-COMMIT = _project.revision() or "main"
+COMMIT = _project.state()[0] or "main"
 # What the book has as a page, and where it is
 ONLY_HERE = {
     Path("data/ledger.csv"): "ledger.html",
