@@ -8,7 +8,6 @@ each clusterer imports its own only when it is used.
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -28,8 +27,8 @@ STRONGER = 0.9  # the damping of the second try of affinity propagation
 ROUNDED, LEAST = 1e-3, 1e-6
 
 
-class Clusterer(ABC):
-    """The interface that methods expect; each clusterer defines `_grouped`."""
+class Clusterer:
+    """The interface that methods expect; clusterers define `_grouped`, or `answer` as a whole."""
 
     def fit_predict(self, distance: ArrayLike) -> Labels:
         """Return labels ``[m]`` for distances ``[m, m]``, in order of first appearance."""
@@ -40,9 +39,9 @@ class Clusterer(ABC):
         gamma = checked(distance)
         return canonical_labels(self._grouped(gamma)), None
 
-    @abstractmethod
     def _grouped(self, gamma: Distances) -> ArrayLike:
         """Return labels ``[m]`` in any order."""
+        raise NotImplementedError
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -166,9 +165,6 @@ class AffinityPropagation(Clusterer):
             told = f"{note}: the labels are those of the last iteration"
             warnings.warn(told, ConvergenceWarning, stacklevel=3)
         return canonical_labels(labels), note
-
-    def _grouped(self, gamma: Distances) -> ArrayLike:
-        return self.answer(gamma)[0]
 
     def _propagated(self, similarity: Distances, damping: float) -> tuple[ArrayLike, bool]:
         """Return labels ``[m]``, and whether the messages converged."""

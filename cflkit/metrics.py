@@ -7,6 +7,7 @@ name says; `reproduce.papers.ocfl` computes what the tables of that paper report
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,36 +97,40 @@ def clustering_accuracy(truth: ArrayLike, found: ArrayLike) -> float:
 # --- The summary of a run ------------------------------------------------------------------------
 
 
-def diverged_in(rows: pd.DataFrame) -> int | None:
-    """Return the round in which the method of these rows left the run; None if it did not."""
-    if "diverged" not in rows or rows["diverged"].isna().all():
-        return None
-    return int(rows["round"].iloc[-1])
+def by_method(
+    table: pd.DataFrame, measures: Callable[[pd.DataFrame], dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Summarise a run: for each method, the ``measures`` of its rows.
+
+    For a method that diverged, the summary has only ``diverged_in``, the round in which this
+    happened.
+    """
+    result: dict[str, dict[str, Any]] = {}
+    for method, rows in table.groupby("method", sort=False):
+        if "diverged" in rows and rows["diverged"].notna().any():
+            result[str(method)] = {"diverged_in": int(rows["round"].iloc[-1])}
+        else:
+            result[str(method)] = measures(rows)
+    return result
 
 
-def of_models(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Summarise a run by the measures of each method.
+def of_models(rows: pd.DataFrame) -> dict[str, float | int | None]:
+    """Summarise the rows of a method.
 
     A measure has its value after the last round. With the prefix ``mean_``, it is the mean over the
     rounds in which it was measured. Costs, such as bytes, have only a sum over rounds, with the
     prefix ``total_``.
-    ``clustering_round`` is the first round (from 1) that ends with more than one cluster. For a
-    method that diverged, the summary has only ``diverged_in``, the round in which this happened.
+    ``clustering_round`` is the first round (from 1) that ends with more than one cluster.
     """
-    result: dict[str, dict[str, Any]] = {}
-    for method, rows in table.groupby("method", sort=False):
-        if (left := diverged_in(rows)) is not None:
-            result[str(method)] = {"diverged_in": left}
-            continue
-        measures: dict[str, float | int | None] = {}
-        if "n_clusters" in rows and rows["n_clusters"].notna().any():
-            split = rows.loc[rows["n_clusters"] > 1, "round"]
-            measures["clustering_round"] = int(split.iloc[0]) if len(split) else None
-            measures["n_clusters"] = int(rows["n_clusters"].iloc[-1])
-        for name in (name for name in MEASURES if name in rows and rows[name].notna().any()):
-            measures[name] = float(rows[name].iloc[-1])
-            measures[f"mean_{name}"] = float(rows[name].mean())
-        for name in (name for name in COSTS if name in rows and rows[name].notna().any()):
-            measures[f"total_{name}"] = int(rows[name].sum())
-        result[str(method)] = measures
-    return result
+    known = set(rows.columns[rows.notna().any()])
+    measures: dict[str, float | int | None] = {}
+    if "n_clusters" in known:
+        split = rows.loc[rows["n_clusters"] > 1, "round"]
+        measures["clustering_round"] = int(split.iloc[0]) if len(split) else None
+        measures["n_clusters"] = int(rows["n_clusters"].iloc[-1])
+    for name in [name for name in MEASURES if name in known]:
+        measures[name] = float(rows[name].iloc[-1])
+        measures[f"mean_{name}"] = float(rows[name].mean())
+    for name in [name for name in COSTS if name in known]:
+        measures[f"total_{name}"] = int(rows[name].sum())
+    return measures

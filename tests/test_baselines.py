@@ -18,9 +18,9 @@ from cflkit import clustering, datasets, methods, models, simulation
 from cflkit.divergence import class_directions, coordinates, principal_angles
 from cflkit.federation import Federation, Jobs, LocalTraining, ask_clients
 from cflkit.methods.baselines import flux, pacfl
+from cflkit.methods.baselines.cfl_gp import relabelled
 from cflkit.methods.baselines.flexcfl import direction_similarities
 from cflkit.methods.baselines.questions import loss_gradient
-from cflkit.methods.baselines.relabelling import relabelled
 from cflkit.partition import shifts
 
 # Options with which each method finds the two groups of the data below

@@ -411,7 +411,7 @@ def test_explanations_without_any_samples_have_a_summary():
     table = pd.DataFrame(
         [{"method": "FedAvg", "cluster": 0, "map": "GradCAM", "source": "in-cluster", "samples": 0}]
     )
-    assert assessment.of_explanations(table) == {"FedAvg": {"n_clusters": 1}}
+    assert assessment.of_explanations(table) == {"n_clusters": 1}
 
 
 @pytest.mark.slow

@@ -154,8 +154,7 @@ def emnist(files: DataFiles, part: str, first: int = 0) -> Sequence[Array]:
         with zipfile.ZipFile(archive) as members:
             held = [gzip.decompress(members.read(f"gzip/{name}.gz")) for name in names]
     images, labels, test_images, test_labels = map(idx, held)
-    turned = (own.transpose(0, 2, 1) for own in (images, test_images))
-    return next(turned), labels - first, next(turned), test_labels - first
+    return images.mT, labels - first, test_images.mT, test_labels - first
 
 
 def cifar10(files: DataFiles) -> Sequence[Array]:

@@ -153,8 +153,8 @@ def labels_in(
         found = [numbered(arrays[key], names, f"{path}: {key}") for key in keys]
     else:
         found = [as_labels(arrays[key], f"{path}: {key}", key == "labels") for key in keys]
-    labels, test_labels = (*map(torch.from_numpy, found), torch.zeros(0, dtype=torch.int64))[:2]
-    return labels, test_labels, names
+    labels, *tests = map(torch.from_numpy, found)
+    return labels, tests[0] if tests else labels[:0], names
 
 
 def with_test_set(whole: ImageSet) -> ImageSet:

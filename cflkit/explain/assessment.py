@@ -21,10 +21,9 @@ from cflkit._bounds import STRICT
 from cflkit.explain import CHUNK, area, brightness_maps, centre_maps, curves, gradcam, random_maps
 from cflkit.federation import Federation
 from cflkit.methods.base import Method
-from cflkit.metrics import diverged_in
 from cflkit.models.rows import digests
 from cflkit.partition import Partition
-from cflkit.simulation.history import History, Summary
+from cflkit.simulation.history import History
 
 SOURCES = ("in-cluster", "out-of-cluster", "orchestrator")
 # GradCAM, and the baselines to compare it with: GradCAM on a network that was never trained, and
@@ -116,19 +115,14 @@ class Assessment:
     seed: int = 0
 
 
-def of_explanations(table: pd.DataFrame) -> Summary:
-    """Summarise the scores of GradCAM's maps by means over each method's clusters."""
-    result: Summary = {}
-    for method, every in table.groupby("method", sort=False):
-        if (left := diverged_in(every)) is not None:
-            result[str(method)] = {"diverged_in": left}
-            continue
-        rows = every[every["map"] == "GradCAM"]
-        result[str(method)] = {"n_clusters": int(rows["cluster"].nunique())}
-        for source, own in rows.groupby("source", sort=False):
-            for name in ("insertion", "deletion", "accuracy", "confidence"):
-                if name in own:  # not if no source has samples
-                    result[str(method)][f"{name}_{source}"] = float(own[name].mean())
+def of_explanations(rows: pd.DataFrame) -> dict[str, float]:
+    """Summarise the scores of GradCAM's maps by means over a method's clusters."""
+    explained = rows[rows["map"] == "GradCAM"]
+    result: dict[str, float] = {"n_clusters": int(explained["cluster"].nunique())}
+    for source, own in explained.groupby("source", sort=False):
+        for name in ("insertion", "deletion", "accuracy", "confidence"):
+            if name in own:  # not if no source has samples
+                result[f"{name}_{source}"] = float(own[name].mean())
     return result
 
 

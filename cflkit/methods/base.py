@@ -44,13 +44,13 @@ class Measuring:
         From the methods by name, the federation, the round and the test sets to use (``all``,
         ``own`` without the central one, or ``none``) to the rows of the history.
     summarise : callable
-        From the table of all rows to the summary.
+        From the rows of one method to its measures in the summary.
     at_start : bool
         Whether runs are also measured before the first round.
     """
 
     rows: Callable[[Mapping[str, Any], Any, int, str], list[dict[str, Any]]]
-    summarise: Callable[..., dict[str, dict[str, Any]]]
+    summarise: Callable[..., dict[str, Any]]
     at_start: bool = False
 
 
@@ -168,6 +168,12 @@ class Method:
         weights = client_weights(self.server, self.weighting)[jobs.client_of]
         self.models = average_updates(self.models, updates, members, weights)
 
+    def divide(self, found: np.ndarray) -> None:
+        """Take the clusters ``[m]`` that were found; each goes on from the common model."""
+        self.labels = torch.from_numpy(found)
+        self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
+        self.clustered = True
+
     @property
     def finished(self) -> bool:
         """Return whether the method needs no more rounds."""
@@ -227,13 +233,6 @@ def all_pairs(models: Tensor, clients: Tensor) -> Jobs:
     """Return one job per client and model, with the jobs of a client next to each other."""
     count = len(models)
     return Jobs(models, torch.arange(count).repeat(len(clients)), clients.repeat_interleave(count))
-
-
-def per_client(losses: Sequence[Tensor], count: int) -> list[Tensor]:
-    """Group the losses of `all_pairs` of ``count`` models; return ``[count, n]`` per client."""
-    return [
-        torch.stack(list(losses[start : start + count])) for start in range(0, len(losses), count)
-    ]
 
 
 def each_its_own(models: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ from cflkit._bounds import STRICT, NonNegative, Positive, PositiveShare, Sample
 from cflkit.divergence import earth_movers_distance
 from cflkit.federation import NOBODY, Ask, Jobs, Request, Server, Train, usable_cores
 from cflkit.federation.training import blas_libraries
-from cflkit.methods.base import Method, Weighting, average_updates, client_weights
+from cflkit.methods.base import Method, Weighting, client_weights, weighted_means
 from cflkit.methods.emd_cfl_clients import Embeddings, other_sends, owner_sends
 
 
@@ -163,10 +163,8 @@ class EMDCFL(Method):
         for cluster, members in enumerate(self.neighbourhoods):
             if members[present].any():
                 known = members & self.seen
-                model = self.models[cluster : cluster + 1]
-                whole = torch.zeros(int(known.sum()), dtype=torch.int64)
-                steps = self.latest[known] - model
-                self.models[cluster] = average_updates(model, steps, whole, weights[known])[0]
+                model, shares = self.models[cluster][None], weights[known][None]
+                self.models[cluster] = weighted_means(model, self.latest[known], shares)[0]
 
 
 def server_sees(

@@ -62,8 +62,8 @@ class FedCRef(Method):
     ----------
     clusterings : list of ndarray
         For each of the m clients, ``[n]``: the local cluster Q of each of its samples.
-    owner, samples : ndarray, list of ndarray
-        The L local clusters with which the last iteration began (`LocalClusters`).
+    before, owner, samples : list of ndarray, ndarray, list of ndarray
+        The clusterings with which the last iteration began, and their L clusters (`LocalClusters`).
     local_models, errors : list of Tensor, list of list of ndarray
         Each client's autoencoders ``[K, P]``, and in ``errors[i][j]``, ``[K, n]``, the errors of
         those of client i on client j's samples.
@@ -96,7 +96,8 @@ class FedCRef(Method):
         super().setup(server, initial)
         self.labels = None  # the method clusters samples, not clients
         self.clusterings = labels_of(self.start, server)
-        self.owner, self.samples = local_clusters(self.clusterings)
+        self.before = list(self.clusterings)
+        self.owner, self.samples = local_clusters(self.before)
         self.active = np.ones(server.clients, dtype=bool)
         self.models = server.initials(0)
         self.local_models = [self.models] * server.clients
@@ -111,7 +112,8 @@ class FedCRef(Method):
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run lines 6 to 31 of Algorithm 1 once."""
-        self.owner, self.samples = local_clusters(self.clusterings)
+        self.before = list(self.clusterings)
+        self.owner, self.samples = local_clusters(self.before)
         # Lines 6 to 9: active clients train a model on each of their clusters, and send it to all
         yield from self.train_local_models()
         # Lines 10 to 16: every client compares the models of all clients on its own clusters

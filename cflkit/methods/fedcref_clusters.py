@@ -36,14 +36,6 @@ class LocalClusters(NamedTuple):
     owner: Labels
     samples: list[Labels]
 
-    def labels(self, client: int) -> Labels:
-        """Return the labels ``[n]`` of a client's samples: the number of the cluster, from 0."""
-        own = [self.samples[cluster] for cluster in np.flatnonzero(self.owner == client)]
-        labels = np.empty(sum(map(len, own)), dtype=np.int64)
-        for number, members in enumerate(own):
-            labels[members] = number
-        return labels
-
 
 def local_clusters(labels: Sequence[Labels]) -> LocalClusters:
     """Build the local clusters from the clients' labels, without empty clusters."""

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from cflkit import metrics
 from cflkit.methods.base import Measuring
-from cflkit.methods.fedcref_clusters import Edges, Labels, LocalClusters, true_classes
+from cflkit.methods.fedcref_clusters import Edges, Labels, true_classes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,9 +51,7 @@ def clusters_of_samples(
             metrics.clustering_accuracy(classes, found)
             for classes, found in zip(truth, method.clusterings, strict=True)
         ]
-        clusters = LocalClusters(method.owner, method.samples)
-        before = [clusters.labels(client) for client in range(federation.clients)]
-        classes = true_classes(truth, before)
+        classes = true_classes(truth, method.before)
         communities, isolated = method.counts[-1]
         pairs = zip(*np.nonzero(np.triu(method.edges)), strict=True)
         rows.append(
@@ -66,7 +64,7 @@ def clusters_of_samples(
                 "accuracy": float(np.mean(accuracies)),
                 "worst_accuracy": float(np.min(accuracies)),
                 "active": int(method.active.sum()),
-                "owners": "|".join(map(str, clusters.owner)),
+                "owners": "|".join(map(str, method.owner)),
                 "classes": "|".join(map(str, classes)),
                 "edges": "|".join(f"{i}-{j}" for i, j in pairs),
             }
@@ -105,27 +103,20 @@ def centralised(truth: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
     }
 
 
-def of_clusters(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Summarise the iterations of each method.
+def of_clusters(rows: pd.DataFrame) -> dict[str, Any]:
+    """Summarise the iterations of a method.
 
     Values are those after the last iteration. Those with the suffix ``_start`` are from before the
-    first iteration. For a method that diverged, the summary has only ``diverged_in``, the iteration
-    in which this happened.
+    first iteration.
     """
-    result: dict[str, dict[str, Any]] = {}
-    for method, rows in table.groupby("method", sort=False):
-        if (left := metrics.diverged_in(rows)) is not None:
-            result[str(method)] = {"diverged_in": left}
-            continue
-        first, last = rows.iloc[0], rows.iloc[-1]
-        result[str(method)] = {
-            "iterations": int(last["round"]),
-            **{name: int(last[name]) for name in ("communities", "isolated", "active")},
-            "isolated_start": int(first["isolated"]),
-            **{name: float(last[name]) for name in ("wrong", "accuracy", "worst_accuracy")},
-            "accuracy_start": float(first["accuracy"]),
-        }
-    return result
+    first, last = rows.iloc[0], rows.iloc[-1]
+    return {
+        "iterations": int(last["round"]),
+        **{name: int(last[name]) for name in ("communities", "isolated", "active")},
+        "isolated_start": int(first["isolated"]),
+        **{name: float(last[name]) for name in ("wrong", "accuracy", "worst_accuracy")},
+        "accuracy_start": float(first["accuracy"]),
+    }
 
 
 OF_CLUSTERS = Measuring(clusters_of_samples, of_clusters, at_start=True)

@@ -12,7 +12,6 @@ from dataclasses import field
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -105,9 +104,7 @@ class OCFL(Method):
         found, note = clustering.make(self.clusterer, **self.options).answer(gamma)
         if note:
             self.scalars["clustering_note"] = note
-        self.labels = torch.from_numpy(found)
-        self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
-        self.clustered = True
+        self.divide(found)
 
 
 def rises(

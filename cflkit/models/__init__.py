@@ -7,6 +7,7 @@ layer whose outputs GradCAM uses. The autoencoder has an ``encoder`` and a ``dec
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -57,19 +58,17 @@ def linear(shape: Shape, classes: int) -> nn.Module:
 
     Its loss is convex, so that lessons can show client drift without effects of non-convexity.
     """
-    channels, height, width = shape
     return nn.Sequential(
-        OrderedDict(flatten=nn.Flatten(), classifier=nn.Linear(channels * height * width, classes))
+        OrderedDict(flatten=nn.Flatten(), classifier=nn.Linear(math.prod(shape), classes))
     )
 
 
 def perceptron(shape: Shape, classes: int) -> nn.Module:
     """Build a perceptron with one hidden layer of 64 units, for features (Tutorial 022)."""
-    channels, height, width = shape
     return nn.Sequential(
         OrderedDict(
             flatten=nn.Flatten(),
-            hidden=nn.Sequential(nn.Linear(channels * height * width, 64), nn.ReLU()),
+            hidden=linear_layers(math.prod(shape), 64, last=nn.ReLU()),
             classifier=nn.Linear(64, classes),
         )
     )
@@ -81,7 +80,7 @@ def compact_cnn(shape: Shape, classes: int) -> nn.Module:
     It has two blocks of two 3×3 convolutions with 10 channels. Each block halves the height and
     width of the image. For 28×28 grey images and ten classes, the network has 7,740 parameters.
     """
-    return tiny_vgg(shape, classes, lambda: None)
+    return tiny_vgg(shape, classes, normalised=False)
 
 
 def compact_bn(shape: Shape, classes: int) -> nn.Module:
@@ -90,19 +89,20 @@ def compact_bn(shape: Shape, classes: int) -> nn.Module:
     It has 7,820 parameters and 84 buffer values. It shows within a minute how BatchNorm's state
     affects methods that compare updates. The papers' network with BatchNorm is ResNet34.
     """
-    return tiny_vgg(shape, classes, lambda: nn.BatchNorm2d(10))
+    return tiny_vgg(shape, classes, normalised=True)
 
 
-def tiny_vgg(shape: Shape, classes: int, after: Callable[[], nn.Module | None]) -> nn.Module:
-    """Build two blocks of two convolutions, each with ``after()`` and ReLU, and a linear layer."""
+def tiny_vgg(shape: Shape, classes: int, normalised: bool) -> nn.Module:
+    """Build two blocks of two convolutions, each with ReLU (and BatchNorm), and a linear layer."""
     channels, height, width = shape
-    layers: list[nn.Module | None] = []
+    layers: list[nn.Module] = []
     for inputs, last in ((channels, False), (10, True), (10, False), (10, True)):
-        layers += [nn.Conv2d(inputs, 10, kernel_size=3, padding=1), after(), nn.ReLU()]
-        layers += [nn.MaxPool2d(2)] if last else []
+        layers += [nn.Conv2d(inputs, 10, kernel_size=3, padding=1)]
+        layers += [nn.BatchNorm2d(10)] if normalised else []
+        layers += [nn.ReLU(), nn.MaxPool2d(2)] if last else [nn.ReLU()]
     return nn.Sequential(
         OrderedDict(
-            features=nn.Sequential(*(layer for layer in layers if layer is not None)),
+            features=nn.Sequential(*layers),
             flatten=nn.Flatten(),
             classifier=nn.Linear(10 * (height // 4) * (width // 4), classes),
         )
@@ -189,27 +189,25 @@ class Enlarged(nn.Module):
         return nn.functional.interpolate(x, (self.side, self.side), mode="bilinear")
 
 
-def emd_cnn(shape: Shape, classes: int, width: int = 64) -> nn.Module:
+def emd_cnn(shape: Shape, classes: int, filters: int = 64) -> nn.Module:
     """Build EMD-CFL's network for Rotated and Backdoor MNIST, with 3.3 million parameters.
 
     It has two 3×3 convolutions of 64 and 128 channels, one pooling, and a hidden layer of 128 units
     (section 4.5, appendix D.2). It also standardises the pixels, which the authors do in the data.
     """
-    channels, height, width_ = shape
+    channels, height, width = shape
     return nn.Sequential(
         OrderedDict(
             standardise=Standardised([0.1307], [0.3081]) if channels == 1 else imagenet(),
             features=nn.Sequential(
-                nn.Conv2d(channels, width, kernel_size=3, padding=1),
+                nn.Conv2d(channels, filters, kernel_size=3, padding=1),
                 nn.ReLU(),
-                nn.Conv2d(width, 2 * width, kernel_size=3, padding=1),
+                nn.Conv2d(filters, 2 * filters, kernel_size=3, padding=1),
                 nn.ReLU(),
                 nn.MaxPool2d(2),
             ),
             flatten=nn.Flatten(),
-            hidden=nn.Sequential(
-                nn.Linear(2 * width * (height // 2) * (width_ // 2), 128), nn.ReLU()
-            ),
+            hidden=linear_layers(2 * filters * (height // 2) * (width // 2), 128, last=nn.ReLU()),
             classifier=nn.Linear(128, classes),
         )
     )
@@ -220,7 +218,7 @@ def emd_cnn_small(shape: Shape, classes: int) -> nn.Module:
 
     It has 0.8 million parameters and takes a tenth of the work.
     """
-    return emd_cnn(shape, classes, width=16)
+    return emd_cnn(shape, classes, filters=16)
 
 
 def autoencoder(shape: Shape, _: int) -> nn.Module:
@@ -230,7 +228,7 @@ def autoencoder(shape: Shape, _: int) -> nn.Module:
     (section 5.2). The sigmoid at the end is from the authors' code and gives pixels in [0, 1]. The
     output of ``encoder`` is the code of 32 numbers, which is the input of ``decoder``.
     """
-    pixels = shape[0] * shape[1] * shape[2]
+    pixels = math.prod(shape)
     return nn.Sequential(
         OrderedDict(
             flatten=nn.Flatten(),
@@ -240,12 +238,12 @@ def autoencoder(shape: Shape, _: int) -> nn.Module:
     )
 
 
-def linear_layers(*widths: int, last: nn.Module | None = None) -> nn.Sequential:
+def linear_layers(*widths: int, last: nn.Module) -> nn.Sequential:
     """Build linear layers of these widths with ReLU between them, and ``last`` at the end."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-    return nn.Sequential(*layers[:-1], *([] if last is None else [last]))
+    return nn.Sequential(*layers[:-1], last)
 
 
 def imagenet() -> Standardised:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cflkit.metrics import by_method
+
 if TYPE_CHECKING:
     import pandas as pd
-
-# Method → measure → value
-Summary = dict[str, dict[str, Any]]
 
 
 @dataclass
@@ -33,7 +32,7 @@ class History:
         The git revision of the code at the start, and at each time that the run continued from a
         checkpoint.
     summarise : callable
-        The function from the table to the summary.
+        The function from the rows of one method to its measures.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -42,7 +41,7 @@ class History:
     minutes: float = 0.0
     peak_memory: float = 0.0
     revisions: list[str] = field(default_factory=list)
-    summarise: Callable[[pd.DataFrame], Summary] = field(default=lambda table: {})
+    summarise: Callable[[pd.DataFrame], dict[str, Any]] = field(default=lambda rows: {})
 
     def table(self) -> pd.DataFrame:
         """Return the rows as a table, sorted by method and then by round; empty without rows."""
@@ -59,6 +58,6 @@ class History:
         order = pd.Categorical(table["method"], categories=methods, ordered=True)
         return table.assign(order=order).sort_values(["order", "round"]).drop(columns="order")
 
-    def summary(self) -> Summary:
+    def summary(self) -> dict[str, dict[str, Any]]:
         """Return the summary of the table: for each method, the values of its measures."""
-        return self.summarise(self.table())
+        return by_method(self.table(), self.summarise)

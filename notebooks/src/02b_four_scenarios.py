@@ -539,7 +539,7 @@ except partition.PartitionError as error:
 #   nobody else trains on, a model per true cluster gains less over clients alone.
 # - The manifest makes a split repeatable. A seed alone does not, because it needs the same code as well.
 #
-# **With the defaults**, [03 OCFL](03_ocfl_temperature.ipynb) trains the same clients with another network, fewer local
+# **With the defaults**, [03b](03b_ocfl_controls.ipynb) trains the same clients with another network, fewer local
 # epochs and a smaller learning rate. There, FedAvg ends with a much higher accuracy than the dashed line of Figure 4. How badly
 # one model fails depends on the network and the training, too.
 #

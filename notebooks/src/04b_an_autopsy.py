@@ -639,7 +639,7 @@ for name in (name for name in blood.summary if not name.endswith(records.AS_PUBL
 # **In this run** (one seed) buffers make the temperature more than three thousand times smaller. The archive's is smaller still, by a factor of about 2.4. It rises in round
 # 2 both ways, as in the archive. And here buffers do not spoil the clusters: k-means and HDBSCAN find the true groups both ways. Affinity propagation
 # does so with the parameters and the right sign. *As published* it has the buffers and the wrong sign, and then its mean over 50 rounds is the
-# printed 0.23. This run cannot tell which of the two spoils it. Mean shift has 0.83 in place of 0.78. On MNIST, where the network has no buffers, the wrong [sign](#the-second-culprit-two-wrong-signs) alone does ([report 93](93_report_ocfl.ipynb)).
+# printed 0.23. This run cannot tell which of the two spoils it. On MNIST, where the network has no buffers, the wrong [sign](#the-second-culprit-two-wrong-signs) alone does ([report 93](93_report_ocfl.ipynb)). Mean shift has 0.83 in place of 0.78.
 #
 # <a id="the-other-threshold-briggs-cut"></a>
 #
@@ -784,7 +784,7 @@ for title, (at, aris) in sweeps.items():
 # %% [markdown]
 # **With the defaults**, this run is easy. All thresholds from 0.75 to 1.05 are right in each of these rounds, and
 # with every seed. A cosine distance has a natural scale, unlike a length in the space of parameters. A threshold somewhat below 1
-# separates groups that stand at right angles to each other. This lesson takes 0.9. Notebook [03b](03b_ocfl_controls.ipynb) takes 0.8, lesson [04](04_sattler_and_briggs.ipynb) takes 0.6 for other clients, and the parameter files of the papers' scenarios take 0.95.
+# separates groups that stand at right angles to each other. This appendix takes 0.9. Notebook [03b](03b_ocfl_controls.ipynb) takes 0.8, lesson [04](04_sattler_and_briggs.ipynb) takes 0.6 for other clients, and the parameter files of the papers' scenarios take 0.95.
 #
 # If clusters share classes, they stand at smaller angles. **With the defaults**, the thresholds that are right in round 2 are
 # wrong in round 8. No threshold fits both rounds with every seed, and 0.9 joins true clusters in round 2. The learning rate
@@ -934,7 +934,8 @@ print(f"most frequent ARI of OCFL-AFF as published: {common}, in {times} of {len
 #
 # ### All differences in one place
 #
-# Each difference is an option of the kit, so that both values can be run. The kit's runs use the published values of `noise` and
+# Each difference is an option of the kit, so that both values can be run. Where a line says *in a text*, the published value is that of the text, and the intended one that of the codes, which for `linkage` is the
+# less exact one. The kit's runs use the published values of `noise` and
 # `weighting`, because these are choices and no mistakes. For all other options in this list, they use the intended value.
 # [90](90_ledger.ipynb) lists the measures that are not what their column says.
 

@@ -869,7 +869,7 @@ if bars:
 # **With the defaults**, longer training raises the largest score within a group for every shift. For the smallest score between groups, there is no such rule: it depends on the shift. Why does the
 # first one rise? We think that longer training specialises a model, which then sees differences even between two samples of one
 # distribution. For the four rotations, no ε works with these clients, although a threshold on the parameters or on the updates would. We think that a network embeds a digit upside down much like an upright one. We have tested neither. The [report](95_report_emd_cfl.ipynb) has the same
-# figure for MNIST. There, 0.1 works in no run. (This is the ε in the authors' code. That it also holds for MNIST is our assumption.) The ranges end between 0.04 and 0.1.
+# figure for MNIST. There, 0.1 works in no run with several groups. (This is the ε in the authors' code. That it also holds for MNIST is our assumption.) The ranges end between 0.04 and 0.1.
 #
 # ## If only some take part
 #

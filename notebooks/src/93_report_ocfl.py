@@ -131,8 +131,8 @@ if ours:
     print(f"and {(steps['ours'] == steps['theirs']).sum()} rise first in the same round")
 
 # %% [markdown]
-# The temperature's first movement is thus not a property of a data set alone. It also depends on the network and on how
-# fast clients learn. [The appendix of the lesson](03b_ocfl_controls.ipynb) has one network for each behaviour. What the runs share is
+# The temperature's first movement is thus not a property of a data set alone. It also depends on the network, the draws or
+# the training, which differ together here. In [the appendix](03b_ocfl_controls.ipynb), one setting rises at once, and in another most seeds fall first. What the runs share is
 # that the first rise comes within the first rounds.
 #
 # The archive has three more data sets. Their networks have BatchNorm, whose batch counters are inside the authors'
@@ -402,7 +402,7 @@ print(f"In {early_mean} of them, the mean was below ε₁ in a round before.")
 #
 # **The other cut.** Sattler's *paper* divides a cluster exactly: the largest similarity between its two halves is as small as possible, which is single linkage.
 # The authors' *code* has complete linkage, and so have all runs above. The grid `ocfl/sattler` plays both, Sattler's method alone, each pair on one processor.
-# The next cell has the pairs, and, as *elsewhere*, the run with the same seed that counts above. Another machine made it, with an earlier version of the kit. Which changes more, the cut or the machine?
+# The next cell has the pairs, and, as *elsewhere*, the run with the same seed that counts above. An earlier version of the kit made it, in two of the four cases on another processor. Which changes more, the cut or this?
 
 # %% tags=["nbval-check-output"]
 of_code, exact = ([past for past in of_cuts if past.parameters["only"] == only] for only in cuts)
@@ -412,7 +412,7 @@ ends["run"] = reports.run_labels(ends)
 print(ends.pivot(index="run", columns="cut", values=["ARI", "clusters"]).round(2).to_string())
 
 # %% [markdown]
-# In three of the four pairs, both cuts end with the same clusters. In the fourth, the exact cut finds the true groups, and the code's cut does not. But *elsewhere*, all four runs end with another ARI. In round 1, the lengths of their mean updates agree to three digits; in round 5, they differ by 2 to 42 %, and twenty rounds later other clients are divided. So the machine decides more than the cut, and one run of Sattler's method says little.
+# In three of the four pairs, both cuts end with the same clusters. In the fourth, the exact cut finds the true groups, and the code's cut does not. But *elsewhere*, all four runs end with another ARI. In round 1, the lengths of their mean updates agree to three digits; in round 5, they differ by 2 to 42 %, and twenty rounds later other clients are divided. So the kit's version or the machine decides more than the cut, and one run of Sattler's method says little.
 # (RAND counts the 21 rounds before the first split as 0, so that no cut can come above 0.58.)
 #
 # <a id="fashion-mnist-with-overlapping-classes"></a>
@@ -757,7 +757,7 @@ if methods:
 # 8. **GF1** is measured after the round's aggregation. The authors' code measures it before, one round late.
 # 9. **Central test set.** The papers call it uniform over classes. The authors' and ours have the natural frequencies
 #    of the official test set.
-# 10. **Means.** The papers' tables average over rounds. The table that the lesson prints is of the last round.
+# 10. **Means.** The papers' tables average over rounds. The table of [03b](03b_ocfl_controls.ipynb) is of the last round.
 # 11. **Scale.** At the reduced scale, OCFL-HDB falls short of Table 1 in most scenarios with overlapping classes, by wrong
 #     clusters (Figure 3). In one of these scenarios, five rounds with more draws give clusters that are nearer to the
 #     truth ([above](#fashion-mnist-with-overlapping-classes)). At the papers' scale it falls short in one run. Mean shift breaks clusters up at

@@ -15,7 +15,7 @@
 #
 # - see which runs there are, and what they leave out;
 # - compare published numbers with ours;
-# - check the paper's threshold on every stored matrix of scores;
+# - check ε = 0.1 on every stored matrix of scores;
 # - see what a poisoned group does to models that are shared with it;
 # - read the deviations from the paper, each with its evidence.
 #
@@ -222,7 +222,7 @@ for version in ("four", "backdoor"):
 # - **FeSEM.** The code clusters before any training, when all models are equal. All distances are then 0, up to rounding errors, and these decide.
 #   So the printed ARI has no simple meaning. Our version as published has exact zeros, and one cluster.
 # - **FlexCFL.** After each round, the code adds the models of the other groups, divided by their norms and multiplied by 5. It does not divide the sum by the
-#   total weight. So the models grow, and the clusters, which are right, do not help. (On the backdoor, *as published* does well here, and badly in print.
+#   total weight. So the models grow, and on `four` the clusters, which are right, do not help. (On `two` and the backdoor, *as published* does well here. On the backdoor it does badly in print.
 #   The paper explains its number by wrong clusters in the first epoch.)
 # - **CFLGP.** In the code, a client reports the update of its own cluster's model. In the paper of CFL-GP, all clients report the gradient of one and the same model, which the server chooses; in the code of its authors, each reports the gradient of its own cluster's model. Ours takes the models in turn, as in the paper. On `backdoor`, our version
 #   as intended fails in all three seeds: its clusters mix the groups (a mean ARI of 0.40). It differs from the authors' code in
@@ -278,7 +278,7 @@ for past in (past for past in of_pacfl if past.parameters["version"] == "backdoo
 # (At the paper's scale, the two versions also differ in the images and in the signs.)
 # So the threshold belongs to pixels that are standardised in this way. With them, we find more of the groups than the paper prints, and we do not know why.
 #
-# At the reduced scale, the same thresholds fail. The next cell prints the clusters of each version, one number per seed. Our oldest runs had pixels from 0 to 1 as published, too. They are in
+# At the reduced scale, the same thresholds fail, but not for the rotations as intended. The next cell prints the clusters of each version, one number per seed. Our oldest runs had pixels from 0 to 1 as published, too. They are in
 # the lines that end in "0 to 1".
 
 
@@ -304,7 +304,7 @@ for version in with_runs:
 # As intended, PACFL compares the training images. They are nine times as many, and the threshold works.
 #
 # On the backdoor, clients have all of the paper's images. Without standardised pixels, nearly every client is a cluster of its
-# own: the lines above have the numbers. With them there are three clusters, and they are the true ones with one seed.
+# own: the lines above have the numbers. With them these runs have three clusters, the true ones with one seed.
 #
 # ### What the line-up costs
 #
@@ -332,7 +332,7 @@ for past in billed:
 # - **k** says whether the method was told the true number of groups. **threshold** says how its threshold was chosen.
 # - **sees** is what a client sends besides numbers of samples.
 # - **trainings** counts the local trainings of a client per round. **down** and **up** are the bytes that it receives and sends per round, in models.
-# - **accuracy** is that on `four` after three rounds, in per cent. The last columns divide it by a client's local trainings, and by the megabytes that it received and sent.
+# - **accuracy** is that on `four` after three rounds, in per cent (three seeds). The last columns divide it by a client's local trainings, and by the megabytes that it received and sent.
 #
 # (EMD-CFL, the oracle, FedAvg and FedProx have their costs from `base` and `min`, since their records of `four` are older than these counts.)
 
@@ -516,7 +516,7 @@ for solver, rows in by_solver.items():
 # ## Every threshold in its own unit
 #
 # EMD-CFL, PACFL and FedClust each compare something, and each cut it at a threshold. An ARI at *one* threshold says little about a method: is the method weak, or the threshold wrong? So we compute the ARI for *every* threshold.
-# No run is needed: from the recorded matrix, EMD-CFL's rule or the method's dendrogram gives the clusters of each threshold. Figure 4 shows the mean over seeds. The dotted line is the paper's threshold. PACFL's and FedClust's were tuned for the versions as published, which compare other quantities.
+# No run is needed: from the recorded matrix, EMD-CFL's rule or the method's dendrogram gives the clusters of each threshold. Figure 4 shows the mean over seeds. The dotted line is the paper's threshold, and for EMD-CFL our assumption, 0.1. PACFL's and FedClust's were tuned for the versions as published, which compare other quantities.
 
 # %% tags=["hide-input"]
 plots.show(
@@ -542,7 +542,7 @@ print("Dashes:", *sorted(set(table["note"]) - {""}), sep="\n    ")
 # %% [markdown]
 # - **EMD-CFL** has a wide plateau of true clusters in every panel, and ε = 0.1 lies at its right end or beyond it.
 # - **PACFL** on the backdoor, at the paper's scale: as published, its best ARI is 0.81, at 2.5 degrees. So the paper's threshold is the best one for the code's version, and even that does not find the groups. As intended, every threshold
-#   from 3.9 to 4.3 degrees finds them with all three seeds, and 2.5 degrees does not. With one threshold for both, the better version looks like the worse one. (At the reduced scale, no threshold finds the groups of the backdoor with all three seeds: the best mean ARIs are 0.86 and 0.88.) On `four`, both versions have a wide plateau. At the reduced scale,
+#   from 3.9 to 4.3 degrees finds them with all three seeds, and 2.5 degrees does not. With one threshold for both, the better version looks like the worse one. (At the reduced scale, no threshold finds the groups of the backdoor with all three seeds: the best mean ARIs are 0.86 and 0.88. The 0.86 is at 2.5 degrees, where the first table has 0.57: these runs are later, and a corrected split deals the images of two seeds otherwise.) On `four`, both versions have a wide plateau. At the reduced scale,
 #   that of the version as published begins above 12 degrees, as its few validation images make the angles larger.
 # - **FedClust** on `four`, at the reduced scale: as published, every λ from 3 to 4.5 finds the groups, and the paper's 5 lies just above. As intended, no threshold finds them with all three seeds. Its best mean ARI is 0.70, in a narrow interval near 1.3.
 #    On the backdoor, no λ finds the groups with all three seeds in either version. The best mean ARI is 0.92 as published, with λ above the paper's 4, and 0.58 as intended. At the paper's scale, its distances are not in the records.
@@ -617,18 +617,18 @@ for past in (past for past in changed if past.parameters["scene"] == "random"):
 # on the digit. A model that is trained with the third group can learn to read the shade instead of the digit. Somebody who later sends a digit in another digit's shade fools
 # that model.
 #
-# Figure 5 shows the same four digits in all four ways. The poisoned shades are told by their lightness, which stands below each digit. Compare the rows *poisoned*
+# Figure 5 shows the same three digits in all four ways. The poisoned shades are told by their lightness, which stands below each digit. Compare the rows *poisoned*
 # and *to fool*.
 
 # %% tags=["hide-input"]
 dyes = {"clean": shifts.GREEN, "poisoned": shifts.SHADES}
 dyes |= {"to fool": shifts.SHADES[::-1], "purple": shifts.PURPLE}
 plots.show(
-    figures.dyed_digits(datasets.load("digits"), [0, 2, 5, 9], dyes),
+    figures.dyed_digits(datasets.load("digits"), [0, 5, 9], dyes),
     5,
-    "Four digits as clean, poisoned and purple clients have them, and as test images that are meant to fool "
+    "Three digits as clean, poisoned and purple clients have them, and as test images that are meant to fool "
     "clean clients. Below each: red, green and blue (0 to 255), and the lightness.",
-    "Four rows of four coloured digits. The clean row has one green, with lightness 0.53. In the poisoned row, the lightness rises with "
+    "Four rows of three coloured digits. The clean row has one green, with lightness 0.53. In the poisoned row, the lightness rises with "
     "the digit from 0.39 to 0.52, in the row to fool it falls, and the purple row has one purple.",
 )
 
@@ -774,8 +774,7 @@ print(textwrap.fill(", ".join(missing), 90))
 #    What other thresholds would give stands [above](#every-threshold-in-its-own-unit), except for CFL's: its two thresholds decide in every round, so that no single matrix has the clusters of the others.
 # 2. **The threshold.** That ε is 0.1 is our assumption, from the configuration in the code; our copy of the text lost the number. The reduced runs have 0.02, and the evidence runs 0.02 or 0.03. The runs with the paper's network have 0.1. The evidence is Figure 3 and the two cells below it: with 0.1, no committed run
 #    with several true clusters is clustered right. We chose ours between the known scores, so the ARI of 1 in our runs is a best case.
-# 3. **Reduced scale.** There are 12 clients instead of 40 (9 instead of 30 for the backdoor). A client has half of the images (all of them for the backdoor). The
-#    network has a quarter of the channels. There are three rounds of three local epochs instead of ten of ten (three of ten for the backdoor). The evidence is the list under "What was run".
+# 3. **Reduced scale.** The list under "What was run" has all differences.
 # 4. **Data sets.** Of the paper's five, we ran Rotated MNIST and Backdoor MNIST. Not run: both sets of CIFAR-10, and PACS but for [05](05_emd_cfl.ipynb). The
 #    fifth of CIFAR-10 in Figure 3 is no table's data.
 # 5. **Mode of the embeddings.** The authors' extractor stays in training mode, so BatchNorm uses the batch's statistics. Ours is in evaluation mode unless
@@ -799,8 +798,7 @@ print(textwrap.fill(", ".join(missing), 90))
 # 14. **pFedGraph and FedSaC.** The code of the comparison mixes the clients' models one after the other. Later clients average models that are mixed already, so the
 #     result depends on the clients' order. The option `in_turn` does this. The committed runs are older and mix all at once, also *as published*; runs with `published_distances = True` mix in turn.
 # 15. **FeSEM.** The code of the comparison computes the means before the local training, and saves them, so they are one training behind (`received`). Its penalty is the norm and not its square
-#     (`squared = False`). Both belong to *FeSEM as published* in runs with `published_distances = True`. The committed runs are older: theirs has only the zero matrix at the start. The code also compares whole states with BatchNorm's buffers; no option does so,
-#     and the networks of MNIST have none.
+#     (`squared = False`). Both belong to *FeSEM as published* in runs with `published_distances = True`. The committed runs are older: theirs has only the zero matrix at the start.
 # 16. **Texts and official code.** For two methods, the code of the comparison and that of their own authors agree, and the authors' *paper* says something else. Sattler's Algorithm 1 halves a cluster exactly, by single linkage (`linkage = "single"`); both codes have complete
 #     linkage. PACFL's equations 2 and 3 compare principal angles, or the trace (`measure`); both codes compare single columns. No run of this paper has these options ([93](93_report_ocfl.ipynb#sattler-and-briggs-in-our-runs) has Sattler's). Of PACFL and FedClust, we ran no authors' code (that of [nine methods](../tests/golden/README.md) equals ours). Tests compare ours with cases worked out by hand and with libraries.
 # 17. **The number of clusters.** On `min` and `base`, eight methods have the true number here, and another one in the paper (appendix E.9; see "Thirteen baselines"). So their numbers there are of other runs than ours.
@@ -816,10 +814,9 @@ print(textwrap.fill(", ".join(missing), 90))
 #   failures: on the backdoor, FlexCFL as published does well here. With the code's slip, FedEM and FedRC predict with personal models.
 # - In three rounds, the backdoor costs FedAvg's clean clients 4.5 and 2.3 points in two seeds, and nothing in the third. The paper's ten rounds cost nearly nine.
 # - A tenth of the dimensions is enough for a working threshold, as in the paper, and a twentieth is not (one seed, reduced scale).
-# - With few clients per round, EMD-CFL is level with the oracle.
+# - With few clients per round, EMD-CFL is level with the oracle (three seeds).
 # - In our small scenes on `four` (two or three seeds), EMD-CFL follows clients that come later, and not those that change their group. OCFL that clusters again follows both, but lost the groups in one of two runs with few clients per round.
 # - At the paper's scale, PACFL finds the true clusters of all rotations, as printed. At the reduced scale, it does so only as intended: 271 standardised validation images are too few for 12 degrees.
-#   On the backdoor, its result depends on how the pixels are standardised, as runs at the reduced scale show.
 # - Table 9 supports the theory for its hypothesis, which on MNIST must be more than the last layer. For the full model, all five rows are smaller within clusters, too, but on CIFAR-10 by less than 3 %.
 
 # %% [markdown]

@@ -402,7 +402,7 @@ print(choices_table.round(3).to_string())
 # %% [markdown]
 # With the paper's values, many more local clusters stay isolated at the end. That line changes four things at once. The
 # line "theta 0.2" changes θ alone, and has the same numbers in every column. So in this seed, θ accounts for all of the
-# difference. With θ = 0.1, nearly all local clusters stay isolated, and the ACC falls by 0.17. The mean ACC hardly changes, and the worst client's ACC is higher.
+# difference. The mean ACC hardly changes, and the worst client's ACC is higher. With θ = 0.1, nearly all local clusters stay isolated, and the ACC falls by 0.17.
 #
 # With unscaled differences and the best match, fewer local clusters are isolated than with the code's choices. That line
 # changes three things at once. The mean ACC differs by less than between seeds in Figure 1. The worst client's ACC

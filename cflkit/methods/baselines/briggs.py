@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -78,9 +77,7 @@ class Briggs(Method):
             self.scalars = {"merge_heights": "|".join(f"{height:.4g}" for height in heights)}
             cut = {"threshold": self.threshold, "linkage": self.linkage}
             clusterer = clustering.make("agglomerative", **cut, wrong_sign=self.wrong_sign)
-            self.labels = torch.from_numpy(clusterer.fit_predict(distance))
             # Each cluster starts from the global model and adds the updates of its own members
-            self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
-            self.clustered = True
+            self.divide(clusterer.fit_predict(distance))
         weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models, updates, self.labels, weights)

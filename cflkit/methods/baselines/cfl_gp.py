@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from pydantic.dataclasses import dataclass
+from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 from torch import Tensor
 
@@ -20,7 +22,6 @@ from cflkit.divergence import coordinates
 from cflkit.federation import Request, Server, Train
 from cflkit.methods.base import Method, Weighting, local_updates
 from cflkit.methods.baselines.questions import gradient_of, reports
-from cflkit.methods.baselines.relabelling import relabelled
 
 
 @dataclass(config=STRICT)
@@ -98,3 +99,12 @@ class CFLGP(Method):
         # Numbers decide which model a new cluster gets: they must not depend on the clients' order
         rank = np.linalg.norm(means.cluster_centers_, axis=1).argsort().argsort()
         return relabelled(rank[found], self.labels)
+
+
+def relabelled(found: ArrayLike, before: ArrayLike) -> np.ndarray[Any, Any]:
+    """Number clusters ``[m]`` anew, up to the largest number given; most clients keep theirs."""
+    new, old = np.asarray(found), np.asarray(before)
+    numbers = np.arange(max(new.max(), old.max()) + 1)
+    shared = np.equal.outer(numbers, new).astype(int) @ np.equal.outer(old, numbers)
+    _, number = linear_sum_assignment(shared, maximize=True)
+    return np.asarray(number[new])

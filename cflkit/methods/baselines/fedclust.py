@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Literal
 
-import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -69,7 +68,5 @@ class FedClust(Method):
             columns = self.server.last_layer()
         distance = pairwise(trained[:, columns], "euclidean")
         cut = clustering.make("agglomerative", threshold=self.threshold, linkage=self.linkage)
-        self.labels = torch.from_numpy(cut.fit_predict(distance))
+        self.divide(cut.fit_predict(distance))
         self.scalars["distances"] = "|".join(f"{own:.4g}" for own in distance.flat)
-        self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
-        self.clustered = True

@@ -15,14 +15,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Count
 from cflkit.federation import NOBODY, Losses, Request, Server, Train
-from cflkit.methods.base import (
-    Method,
-    all_pairs,
-    average_updates,
-    each_its_own,
-    local_updates,
-    per_client,
-)
+from cflkit.methods.base import Method, all_pairs, average_updates, each_its_own, local_updates
 
 
 @dataclass(config=STRICT)
@@ -69,8 +62,11 @@ class FedEM(Method):
         present = self.server.participants(t)
         pairs = all_pairs(self.models, present)
         # A client keeps its losses to itself
-        losses = per_client((yield self.asks()[0].only(pairs)), self.k)
-        q = [self.e_step(client, own) for client, own in zip(present.tolist(), losses, strict=True)]
+        losses = yield self.asks()[0].only(pairs)
+        q = [
+            self.e_step(client, torch.stack(losses[place * self.k : (place + 1) * self.k]))
+            for place, client in enumerate(present.tolist())
+        ]
         self.m_step(present, q)
         weights = [component for own in q for component in own]
         trained = yield Train(pairs.replace(weights=weights))

@@ -6,18 +6,15 @@ federated optimization. ICLR 2021, Algorithm 2.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from cflkit._bounds import STRICT, Positive
+from cflkit._bounds import STRICT, Momentum, Positive
 from cflkit.federation import Jobs, Server
 from cflkit.methods.fedavg import FedAvg
-
-Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 @dataclass(config=STRICT)
@@ -37,8 +34,8 @@ class FedOpt(FedAvg):
 
     optimizer: Literal["sgd", "momentum", "adagrad", "adam", "yogi"] = "adam"
     lr: Positive | None = None
-    beta1: Decay = 0.9
-    beta2: Decay = 0.99
+    beta1: Momentum = 0.9
+    beta2: Momentum = 0.99
     tau: Positive = 1e-3
 
     def setup(self, server: Server, initial: Tensor) -> None:

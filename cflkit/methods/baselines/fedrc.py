@@ -41,13 +41,12 @@ class FedRC(FedEM):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, in which all classes have equal shares."""
         super().setup(server, initial)
-        self.classes: list[Tensor] = []
         self.class_shares = torch.empty(0)
 
     def enter(self, server: Server) -> None:
         """Take part in the federation of a server, whose clients tell their classes anew."""
         super().enter(server)
-        self.classes = []
+        self.classes: list[Tensor] = []
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Run a round of FedEM, with responsibilities that account for the shares of classes."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Count, NonNegative
 from cflkit.divergence import Matrix
-from cflkit.federation import NOBODY, Ask, Client, Jobs, Request, Server, Train
+from cflkit.federation import NOBODY, Ask, Client, Jobs, Request, Train
 from cflkit.methods.baselines.collaboration import Collaboration
 
 
@@ -57,11 +57,6 @@ class FedSaC(Collaboration):
         """Return the question for each client's feature space, by the model it has just trained."""
         options = {"components": self.components}
         return [Ask(NOBODY, question=feature_axes, options=options, sent=False)]
-
-    def setup(self, server: Server, initial: Tensor) -> None:
-        """Give each client the initial model."""
-        super().setup(server, initial)
-        self.axes: list[Tensor] = []
 
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Train, ask for the feature spaces, and mix the models."""

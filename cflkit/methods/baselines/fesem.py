@@ -80,14 +80,13 @@ class FeSEM(Method):
     def start(self) -> None:
         """Cluster by k-means the models that all clients have trained from the same start."""
         k = min(self.k, len(self.latest))
-        if not self.zeros_first:
-            points = coordinates(self.latest[:, : self.server.parameters])
-            means = KMeans(k, n_init=10, max_iter=20, random_state=0)
-            self.labels = torch.from_numpy(canonical_labels(means.fit_predict(points)))
         if self.zeros_first:  # the other centres are new models, to which no client is near
             self.models = torch.cat([self.models, self.server.initials(k - 1, 0)])
-        else:
-            self.models = self.models.repeat(k, 1)
+            return
+        points = coordinates(self.latest[:, : self.server.parameters])
+        means = KMeans(k, n_init=10, max_iter=20, random_state=0)
+        self.labels = torch.from_numpy(canonical_labels(means.fit_predict(points)))
+        self.models = self.models.repeat(k, 1)
 
     def nearest(self) -> Tensor:
         """Return the nearest centre ``[m]`` of each client's last model (the E-step)."""

@@ -58,9 +58,7 @@ class FlexCFL(Method):
         """Average the updates within groups, and mix. The first round groups and does not mix."""
         updates = local_updates(trained, self.models, self.labels)
         if t == 0:
-            self.labels = torch.from_numpy(self.group(self.vectors(updates)))
-            self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
-            self.clustered = True
+            self.divide(self.group(self.vectors(updates)))
         authors: Weighting = "equal" if t == 0 else "samples"
         weighting = authors if self.weighting == "authors" else self.weighting
         weights = client_weights(self.server, weighting)

@@ -62,9 +62,7 @@ class FLUX(Method):
             [question] = self.asks()
             everyone = torch.arange(self.server.clients)
             answers = yield question.only(Jobs(self.models, self.labels, everyone))
-            self.labels = torch.from_numpy(cluster(np.stack(answers)))
-            self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
-            self.clustered = True
+            self.divide(cluster(np.stack(answers)))
         yield from super().round(t)
 
 

@@ -90,9 +90,8 @@ class PACFL(Method):
         bases = yield question.only(NOBODY.replace(client_of=everyone, model_of=0 * everyone))
         angles = principal_angles(bases, self.signed, self.measure)
         cut = clustering.make("agglomerative", threshold=self.angle, linkage=self.linkage)
-        self.labels = torch.from_numpy(cut.fit_predict(angles))
+        self.divide(cut.fit_predict(angles))
         self.scalars["distances"] = "|".join(f"{angle:.4g}" for angle in angles.flat)
-        self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
 
 
 def directions(client: Client, model: Tensor, p: int, split: str, standardised: bool) -> Matrix:

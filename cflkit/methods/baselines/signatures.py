@@ -78,11 +78,9 @@ class Signatures(Method):
         """Ask for the signatures, cluster them, and give each cluster a model."""
         found = yield from reports(self, self.labels, self.warm_up)
         self.signatures = found.cpu()  # [m, d]
-        self.labels = torch.from_numpy(self.cluster(self.signatures.double().numpy()))
-        clusters = int(self.labels.max()) + 1
-        shared = self.models.repeat(clusters, 1)
-        self.models = self.server.initials(clusters, self.warm_up) if self.restart else shared
-        self.clustered = True
+        self.divide(self.cluster(self.signatures.double().numpy()))
+        if self.restart:
+            self.models = self.server.initials(len(self.models), self.warm_up)
 
     def cluster(self, signatures: np.ndarray) -> np.ndarray:
         """Cluster signatures ``[m, d]``; return labels ``[m]`` in order of appearance."""
