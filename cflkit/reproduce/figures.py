@@ -308,7 +308,7 @@ def over_thresholds(runs: Sequence[Record], versions: Sequence[str]) -> Figure:
     for (version, name), ax in places.items():
         given = SimpleNamespace(version=version, dataset="mnist", epsilon=0.1)
         used, cut = thresholds.CUTS[name].used(given), thresholds.CUTS[name]
-        ax.axvline(used, color="black", linestyle=":", label="the paper's threshold (ε: assumed)")
+        ax.axvline(used, color="black", linestyle=":", label="the paper's (ε: assumed)")
         unit = f" ({cut.unit})" if cut.unit else ""
         ax.set(title=f"{name}, {version}", xlabel=f"threshold {cut.sign}{unit}", ylabel="ARI")
         ax.set(xscale="log", xlim=(used / 20, used * 15))
