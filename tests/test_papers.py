@@ -277,7 +277,7 @@ def test_the_line_up_of_the_tutorial():
 
 @pytest.mark.slow
 def test_all_baselines_run_in_lockstep_and_stand_in_the_ledger_as_published():
-    usual = ledger.defaults("05b_emd_cfl_controls") | LINEAR | {"rounds": 2}
+    usual = ledger.defaults("05b_emd_cfl_controls") | LINEAR | {"rounds": 2, "samples": 60}
     names = [*emd_cfl.BASELINES, *emd_cfl.SOFT]
     own = {"only": [*emd_cfl.METHODS, *names], "pacfl_angle": 20.0}
     run = emd_cfl.Parameters.checked(usual | own)

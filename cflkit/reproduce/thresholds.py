@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -74,6 +74,7 @@ def recorded(record: Record, method: str) -> bool:
     return name in rows and pd.notna(rows[name].iloc[0])
 
 
+@cache
 def curve_of(record: Record, method: str) -> pd.DataFrame:
     """Compute the `curve` of a method in a run that has what it compared."""
     linkage = CUTS[method.removesuffix(AS_PUBLISHED)].linkage
