@@ -262,7 +262,7 @@ def test_the_words_about_real_groups_and_fedcref_have_the_numbers_of_the_records
     for name, training, theta, seeds, words in (
         ("emnist-letters", 5, 0.25, 1, "it ends at {}, where clients alone end at {}, and perfect"),
         ("fashion-mnist", 15, 0.25, 1, "ends at {}, far below clients alone ({}) and perfect"),
-        ("fashion-mnist", 5, 0.25, 2, "with a fourth of it at {} ({} and {}; two seeds)"),
+        ("fashion-mnist", 5, 0.25, 3, "with a fourth of it at {} ({} and {}; three seeds)"),
         ("fashion-mnist", 5, 0.1, 3, "it ends at {}, where clients alone end at {}, and perfect"),
     ):
         one = ends("fedcref", dataset=name, rounds=training, theta=theta)
