@@ -713,7 +713,7 @@ plots.show(
 # are an upper bound for the associations, and not for the accuracy. This is one seed. The claim at the end counts
 # 20 seeds, and allows for a difference of 0.05. A few missing associations may even help, as in the last line
 # of the paper's Table 6. That line has an overlap of one half. Where clients share no images, the same table has FedCRef five points below
-# perfect associations. In [our runs on MNIST](96_report_fedcref.ipynb), it ends level or a few points below. On Fashion-MNIST it ends far below them with the threshold of the authors' code, θ = 0.25, and even below clients alone. With θ = 0.1 it ends level with them (four runs, and three).
+# perfect associations. In [our runs on MNIST](96_report_fedcref.ipynb), it ends level or a few points below. On Fashion-MNIST it ends far below them with the threshold of the authors' code, θ = 0.25, and even below clients alone. With θ = 0.1 it ends level with them (four runs with 0.25, three with 0.1).
 #
 # ### Other seeds, and a real clustering
 #
