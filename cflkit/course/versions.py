@@ -184,6 +184,7 @@ def write_versions(out: Path, solutions: bool = True, only: Collection[str] = ()
     known = [id for source in sources.by_lesson().values() for id in sources.ids(source)]
     for id in only:
         if id not in known:
+            # 1.1 is meant as 01.1
             near = hint(id.zfill(4), known) or f"; there are {', '.join(known)}"
             raise CourseError(f"no exercise {id!r}{near}")
     if out.exists() and not out.is_dir():
