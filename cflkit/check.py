@@ -46,10 +46,8 @@ def check(exercise: str, answer: Any, seed: int = 0) -> bool:
         There is no such exercise, or a person judges it.
     """
     known, rng = exercise_of(exercise), np.random.default_rng(seed)
-    if isinstance(
-        known, Predict
-    ):  # its check runs an experiment, which takes long on some machines
-        hint = known.hint(answer, rng)
+    if isinstance(known, Predict):
+        hint = known.hint(answer, rng)  # it runs an experiment, which takes long on some machines
     elif isinstance(known, Implement):
         try:
             hint = within(SECONDS, lambda: known.hint(answer, rng))
