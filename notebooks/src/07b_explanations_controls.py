@@ -9,8 +9,9 @@
 # %% [markdown]
 # # 07b Explanations under control: all methods, all clusters, all maps
 #
-# This appendix belongs to [07 A pretty map proves nothing](07_explaining_cluster_models.ipynb), and is for readers who want to check its results. It scores the models of all methods and clusters as the extended OCFL paper does (one training seed), and four models with three seeds. It has what the lesson leaves out: deletion frame by frame,
-# calibration, the empty image, an untrained network, and every layer. With other parameters, it makes our runs at the paper's scale.
+# This appendix belongs to [07 A pretty map proves nothing](07_explaining_cluster_models.ipynb), and is for readers who want to check its results. It scores the models of all methods and clusters as the extended OCFL paper does (one training seed), and four models with three seeds. With other parameters, it makes our runs at the paper's scale.
+#
+# **With the defaults**, insertion is much higher for cluster models than for FedAvg's, but so it is for maps of noise: much of it is confidence. The brightness of the image scores as well as GradCAM, or nearly so.
 #
 # **Study minutes:** 35. **Minutes on two cores:** 1.5
 #
@@ -264,11 +265,10 @@ plots.show(
 )
 
 # %% [markdown]
-# Methods with the same clusters since the same round have the same models, hence the same maps. The other maps of a row usually differ, also
-# where the answers agree. Look at the crosses, too. Nothing in the formula knows the true class, so a wrong answer has a map, too. Here several of these maps differ from the others of their row. But FedAvg's map of its right 9 is as scattered as that of its wrong 9. In Figure 3, the wrong maps look just as convincing.
+# Methods with the same clusters since the same round have the same models, hence the same maps. Nothing in the formula knows the true class, so a wrong answer has a map, too.
 #
-# **With the defaults** Figure 2 has no zero map and no constant map. The map of OCFL-MS for client 12 comes close to a
-# constant one: it covers almost the whole image.
+# **With the defaults**, several of these maps differ from the others of their row. But FedAvg's map of its right 9 is as scattered as that of its wrong 9. Figure 2 has no zero map and no constant map. The map of OCFL-MS for client 12 comes close to a
+# constant one, because it covers almost the whole image.
 #
 # Figure 3 shows the same images under every cluster's model of OCFL-HDB. **With the defaults** the clusters have no class in common, and only one
 # model per row was trained on the image's class. What do the others do?
@@ -543,8 +543,7 @@ print(pd.DataFrame(to_empty).T.fillna("–").to_string())
 # Both hold for any map.
 #
 # **With the defaults** most models have little opinion, with probabilities below a quarter. With one of the three seeds, one cluster's model
-# gives more than one half to a class. Whether a model prefers a class without any image
-# depends on the seed.
+# gives more than one half to a class.
 #
 # ## All methods, all clusters: Algorithm 2
 #
@@ -552,7 +551,7 @@ print(pd.DataFrame(to_empty).T.fillna("–").to_string())
 # the areas. The two that we show are:
 #
 # - **in-cluster**: the test sets of the cluster's own clients;
-# - **out-of-cluster**: the test sets of all other clients;
+# - **out-of-cluster**: the test sets of all other clients.
 #
 # Figure 7 has one point per cluster. A star stands for "as published". Compare the
 # upper row with the lower row.
@@ -715,10 +714,10 @@ print(pd.Series(texts, spread.index).unstack(sort=False).to_string())
 # %% [markdown]
 # **With the defaults** noise lies close to 0. GradCAM's difference is below 0.1 with FedAvg and above 0.3 with OCFL-HDB, in each seed. How
 # much of this is confidence? Brightness is the same map for all models. Multiplied logits bring its difference most of the way
-# to that of OCFL-HDB's models, so its growth is largely due to confidence. They bring GradCAM's difference only a small part of the way. So the maps of FedAvg's model after ten rounds are worse themselves. FedAvg is hardly trained here: in 28 longer runs on larger data, the difference grew in 15, and by 0.02 on average ([report 97](97_report_explanations.ipynb)). Single clients need no clusters, and with two of three seeds their maps score about as high as OCFL-HDB's. With the third they score hardly more than FedAvg's.
+# to that of OCFL-HDB's models, so its growth is largely due to confidence. They bring GradCAM's difference only a small part of the way. So the maps of FedAvg's model after ten rounds are worse themselves. FedAvg is hardly trained here: in 28 longer runs on larger data, GradCAM's difference is larger with OCFL-HDB than with FedAvg in only 15, and by 0.02 on average ([report 97](97_report_explanations.ipynb)). Single clients need no clusters, and with two of three seeds their maps score about as high as OCFL-HDB's. With the third they score hardly more than FedAvg's.
 #
-# GradCAM of OCFL-HDB's models scores higher than all maps except brightness. But its smallest value is only a little above the largest of
-# the centre. Brightness scores higher or nearly as high for all four models. These scores cannot tell whether GradCAM explains more than the
+# GradCAM of OCFL-HDB's models scores higher than all maps except brightness, but its smallest value is only a little above the largest of
+# the centre. These scores cannot tell whether GradCAM explains more than the
 # position of the ink.
 #
 # ### The layer and the background
@@ -764,8 +763,7 @@ print(pd.DataFrame(of_layers).round(2).to_string())
 
 # %% [markdown]
 # **With the defaults** this depends on the seed. With the first seed, the clusters differ more than the layers. With the second
-# they differ far more, and one cluster also differs much from layer to layer. With the third, the clusters differ as much as with
-# the first in the upper five rows, and less in the lower five.
+# they differ far more, and one cluster also differs much from layer to layer. With the third, both differ less.
 #
 # All figures above use `features.8`, the last convolution after its ReLU. The line "by heat" is the mean brightness of the pixels, weighted by the map of this layer. The last line is the mean
 # without weights. In all columns but one, the first is far above the second, so the maps lie on the ink. The exception is the column with
