@@ -10,8 +10,9 @@
 # # 09b A catalogue: 26 methods, what they cost, and where they fail
 #
 # This appendix belongs to [09 A round is a matrix](09_a_map_of_the_methods.ipynb), and is for those who doubt it, or who look for
-# a method that the lesson leaves out. It runs 26 methods and variants side by side, says what each of them compares and what a person must choose, measures what they send,
-# trains some of them longer, and shows where they fail.
+# a method that the lesson leaves out. It runs 26 methods and variants side by side, says what each of them compares and what a person must choose, and measures what they send.
+#
+# **With the defaults**, all methods that share models within the true groups alone are about equally good, and better than clients alone. They fail in different situations: [a table](#make-them-fail) says where, and [a list of questions](#which-method) helps to choose.
 #
 # **Study minutes:** 50. **Minutes on two cores:** 1
 #
@@ -39,8 +40,7 @@ plots.style()
 # %% [markdown]
 # ## Parameters
 #
-# The federation is small on purpose. All methods together train thousands of models, and the lesson should take
-# minutes.
+# The federation is small on purpose, because all methods together train more than a thousand models.
 
 # %% tags=["parameters"]
 clients = 12  # m, a multiple of four
@@ -93,19 +93,11 @@ print(f"{federation.parameters:,} parameters per model")
 # %% [markdown]
 # ## A round is a matrix
 #
-# In a round, client $j$ trains a model. Call the result $\tilde\theta_j$. Then comes the part in which methods differ. Each client $i$ gets a
-# model $\theta_i$ with which it predicts, and most methods only *average* to make it:
+# As in lesson 09, $\tilde\theta_j$ is the model that client $j$ has just trained, and client $i$ predicts with a mean of such models:
 #
 # $$\theta_i = \sum_{j} M_{ij}\, \tilde\theta_j, \qquad \sum_j M_{ij} = 1 .$$
 #
-# So the round is a matrix $M$, with one row and one column per client. The entry $M_{ij}$ says how much of client $j$'s model is in the model of client $i$. We
-# call $M$ the [mixing matrix](99_glossary.ipynb#mixing-matrix). Two matrices are easy to guess:
-#
-# - In federated averaging, all clients get the same mean. If they have equally many samples, every entry is $1/m$.
-# - If each client trains alone, $M$ is the identity.
-#
-# We do not want to guess the others. The models are known before and after the averaging, so we can *measure* the weights. They solve a
-# system of linear equations, with one equation per parameter and one unknown per client:
+# The weights are the [mixing matrix](99_glossary.ipynb#mixing-matrix) $M$, and least squares measure it. In federated averaging with equally many samples per client, every entry is $1/m$:
 
 
 # %%
@@ -134,14 +126,14 @@ print("equals our own:", bool(np.allclose(matrix, found, atol=1e-6)))
 print("residual below a millionth:", residual < 1e-6)
 
 # %% [markdown]
+# <a id="the-methods"></a>
+#
 # ## The methods
 #
 # Here are all methods of the kit that train classifiers. (FedCRef, in lesson [06](06_fedcref.ipynb), has no labels.) They answer
 # three questions in different ways: what do they compare, when do they do it, and what must a person choose? You do not have to
-# know them yet. Some words are explained in other lessons. A **proximal term** is a penalty that grows with the distance from
-# another model. An [embedding](99_glossary.ipynb#embedding) is the vector that enters a network's last layer. The
-# [temperature](99_glossary.ipynb#temperature) says how much the directions of the updates differ. **Principal
-# angles** compare the main directions of two sets of images.
+# know them yet. A **proximal term** is a penalty that grows with the distance from
+# another model. **Principal angles** compare the main directions of two sets of images.
 #
 # | method | what is compared | when | what a person must choose | lesson |
 # |---|---|---|---|---|
@@ -544,11 +536,9 @@ for name, row in table.sort_values("accuracy", ascending=False).iterrows():
     print(f"{name:12s}{numbers}".replace("nan", "  –"))
 
 # %% [markdown]
-# With the defaults, the first bytes buy five points: that is the step from Local to the methods at the top. More bytes than FedAvg's buy nothing. Most methods at the top cluster by what the server has anyway, the clients' models.
-# Signatures, PACFL and CFLGP send something more for it, and gain nothing by that.
-# The expensive ones send $k$ models to each client (IFCA, FedEM, FedRC, FedCE, FedSoft), or the models of other clients for the distances (EMD-CFL). In between, pFedGraph, FedSaC and SCAFFOLD send one more vector for the training, and CFLGP also
+# With the defaults, the first bytes buy five points: that is the step from Local to the methods at the top. More bytes than FedAvg's buy nothing. The expensive ones send $k$ models to each client (IFCA, FedEM, FedRC, FedCE, FedSoft), or the models of other clients for the distances (EMD-CFL). In between, pFedGraph, FedSaC and SCAFFOLD send one more vector for the training, and CFLGP also
 # sends gradients. EMD-CFL pays only once, in the first round. (The kit sends embeddings with 8 bytes per number, and models with 4. With 4 for both, EMD-CFL would pay less.) Over 100 rounds instead of 6, its total would fall from 3.8 times FedAvg's bytes to about 1.2 times, which is $1 + (3.8 - 1) \cdot 6/100$. Signatures and
-# PACFL, which also pay only once, would fall to FedAvg's bytes. Taken literally, only two methods are left: Briggs has the highest accuracy, and Local sends nothing. But the
+# PACFL, which also pay only once, would fall to FedAvg's bytes. Taken literally, only Briggs and Local are left. But the
 # methods from Signatures to CFLGP in the list are within a point of Briggs, and one run cannot tell them apart.
 #
 # <a id="make-them-fail"></a>
@@ -682,6 +672,8 @@ for name in SHOWN:
 # With the defaults, FlexCFL, FeSEM and CFLGP look for four clusters, and one of the four is this client. HDBSCAN does not
 # leave the client out as noise, and puts it into the group turned by 90°, which is half a turn away. In pFedGraph's last matrix, most of its weight is in the same group. IFCA's client has chosen the model of another group. In EMD-CFL's last matrix, all of its weight is in the group that is half a turn away, and none is its own.
 #
+# <a id="which-method"></a>
+#
 # ## Which method should I use?
 #
 # Your federation is not this one. But the figures suggest questions, and an order for them:
@@ -701,9 +693,9 @@ for name in SHOWN:
 #    FeSEM, CFLGP and pFedGraph also choose again, but we have not tested them with such a client.
 # 7. **Is it private enough?** Look at what else is sent. PACFL sends directions in the space of images, EMD-CFL sends embeddings, and models travel between clients.
 #
-# Whatever you choose, run FedAvg, fine-tuned FedAvg, Local and your method with several seeds. One seed proves little.
+# Use several seeds, because one seed proves little.
 #
-# What the map does not show: other networks, other shifts, and methods with the settings of their papers. In the tables of EMD-CFL's paper,
+# What this page does not show: other networks, other shifts, and methods with the settings of their papers. In the tables of EMD-CFL's paper,
 # many of the methods here are within a point of each other on Rotated MNIST (see the [report](95_report_emd_cfl.ipynb)).
 
 # %% [markdown]
