@@ -54,11 +54,8 @@
 # | symbol | meaning | shape or unit | first used in |
 # |---|---|---|---|
 # | $(x, y)$ | A sample: an image $x$ and its class $y$. | pair | [02](02_when_clients_disagree.ipynb) |
-# | $\zeta$ | A [data-generating process](#data-generating-process). Algorithm 2 of the extended OCFL paper writes $\zeta$ for a sample size ([07](07_explaining_cluster_models.ipynb)). | distribution of pairs $(x, y)$ | [02](02_when_clients_disagree.ipynb) |
-# | $\varphi_c$ | The distribution of classes in the cluster $c$ of clients. The first OCFL paper writes $\varphi_i$ for a whole data-generating distribution. | distribution of $y$ | [02b](02b_four_scenarios.ipynb) |
-# | $\varphi(x \mid y)$ | The distribution of images of one class. It is the same for all clients in 02. | distribution of $x$ | [02](02_when_clients_disagree.ipynb) |
-# | $\mathcal Y^c$ | The set of classes of cluster $c$. | set | [02](02_when_clients_disagree.ipynb) |
-# | $\alpha$ | In 02, the concentration of a [Dirichlet](#dirichlet-split) distribution. FedCRef and GradCAM have another $\alpha$. | positive number | [02b](02b_four_scenarios.ipynb) |
+#  | $\varphi_c$ | The distribution of classes in the cluster $c$ of clients. The first OCFL paper writes $\varphi_i$ for a whole data-generating distribution. | distribution of $y$ | [02b](02b_four_scenarios.ipynb) |
+#  | $\alpha$ | In 02, the concentration of a [Dirichlet](#dirichlet-split) distribution. FedCRef and GradCAM have another $\alpha$. | positive number | [02b](02b_four_scenarios.ipynb) |
 # | $N$ | In 02, the number of samples in the pool from which a client draws. The letter has other meanings in 06 and 07. | whole number | [02b](02b_four_scenarios.ipynb) |
 # | $n$ | In 02, the number of [draws](#draws) of a client. | whole number | [02b](02b_four_scenarios.ipynb) |
 # | $k_0$, $k_1$ | The numbers of samples that clients 0 and 1 keep (exercise 2 of 02). | whole numbers | [02b](02b_four_scenarios.ipynb) |
@@ -127,7 +124,7 @@
 # | $\tilde d_k$ | The difference $d_k$ after min-max scaling over all images $l$ of the local cluster. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\vartheta$ | In FedCRef, the largest scaled difference that counts as small. The paper and 06b write $\theta$, which elsewhere is a vector of parameters. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
 # | $\alpha$ | In FedCRef, the share of images whose difference must be small: 0.75. The package's option `alpha` has it in per cent: 75. | number in $[0, 1]$ | [06](06_fedcref.ipynb) |
-# | $\tau$ | The agreement of new and old local clusters from which a client stops refining. Algorithm 1 of the OCFL papers has an unexplained $\tau$. The option `tau` of FedAvg is a third quantity: the adaptivity of Reddi et al. | [ACC](#acc) in $[0, 1]$ | [06](06_fedcref.ipynb) |
+# | $\tau$ | The agreement of new and old local clusters from which a client stops refining. Algorithm 1 of the OCFL papers has an unexplained $\tau$. The option `tau` of FedAvg is a third quantity: the adaptivity of Reddi et al. | [ACC](#acc) in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb) |
 # | $p$ | In the text on ACC, the dirtiness. In deviation 8, the overlap fraction. | number in $[0, 1]$ | [06b](06b_fedcref_controls.ipynb), [96](96_report_fedcref.ipynb) |
 # | $n$ | In deviation 8 of FedCRef, the number of clients that hold a class. | whole number | [96](96_report_fedcref.ipynb) |
 #
@@ -208,7 +205,7 @@
 # | $\gamma$, $\Gamma$ | cosine distances and their matrix (03); $\gamma_{max}$ of Sattler et al. (04); the graph of local clusters in the FedCRef paper |
 # | $\varepsilon$ | with an index, Sattler's thresholds (03, 04); without one, the threshold of EMD-CFL (05), or the ε of differential privacy (10) |
 # | $\tau$ | FedCRef's threshold of stability (06); the temperature of soft shares (08); the threshold of an attack (10); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedAvg |
-# | $\zeta$ | a data-generating process (02); the sample size in Algorithm 2 of the extended OCFL paper (07) |
+
 
 # %% [markdown]
 # <a id="terms"></a>
@@ -385,7 +382,7 @@
 #
 # <a id="drift"></a>**Drift** of a client's data. The data of a client change, so that the client belongs to another group. This
 # is not [client drift](#client-drift), which happens in every local training. See
-# [11](11_clients_that_come_and_go.ipynb).
+# [10b](10b_privacy_and_change_controls.ipynb). [11](11_clients_that_come_and_go.ipynb) calls it *change*.
 #
 # <a id="earth-movers-distance"></a>**Earth mover's distance** (EMD). The earth mover's distance is the least cost of
 # moving the mass of one sample to the places of another. For equal numbers of points on a line, it is the mean distance
@@ -443,7 +440,7 @@
 # use hard clustering of clients. Lesson [08b](08b_tutorial_022_controls.ipynb) compares both.
 #
 # <a id="hash"></a>**Hash** (of a partition). The hash is a fingerprint of the contents, computed with SHA-256. It
-# differs if any index or any true cluster differs. See [02](02_when_clients_disagree.ipynb).
+# differs if any index or any true cluster differs. See [02b](02b_four_scenarios.ipynb).
 #
 # <a id="hdbscan"></a>**HDBSCAN.** HDBSCAN is a clusterer that finds dense groups in a matrix of distances, and chooses
 # their number itself. Points outside all groups are [noise](#noise). See [03](03_ocfl_temperature.ipynb).
@@ -503,7 +500,7 @@
 # and [08](08_tutorial_022.ipynb).
 #
 # <a id="lipschitz-constant"></a>**Lipschitz constant.** The Lipschitz constant is the largest factor by which a
-# function can multiply the distance of two points. See [05](05_emd_cfl.ipynb) and [05b](05b_emd_cfl_controls.ipynb).
+# function can multiply the distance of two points. See [05b](05b_emd_cfl_controls.ipynb).
 #
 # <a id="local-cluster"></a>**Local cluster** (FedCRef). A local cluster is a set of images of one client. It should
 # contain one class, but the method sees no labels. See [06](06_fedcref.ipynb).
@@ -521,11 +518,11 @@
 # methods ask for is run once and shared. See [03](03_ocfl_temperature.ipynb).
 #
 # <a id="macro-f1"></a>**Macro-F1.** F1 balances precision and recall of one class, and macro-F1 is its mean over
-# classes. Which classes count is a choice, which is explained [below](#measures). See [00](00_start_here.ipynb) and
+# classes. Which classes count is a choice, which is explained [below](#measures). See
 # [03b](03b_ocfl_controls.ipynb).
 #
 # <a id="manifest"></a>**Manifest.** The manifest is the file of a [partition](#partition). It has the samples and the
-# true cluster of each client, the recipe and the [hash](#hash). See [02](02_when_clients_disagree.ipynb).
+# true cluster of each client, the recipe and the [hash](#hash). See [02b](02b_four_scenarios.ipynb).
 #
 # <a id="mean-shift"></a>**Mean shift.** Mean shift is a clusterer that moves each point repeatedly to the mean of its
 # surroundings. Points that end at the same place form a cluster. See [03b](03b_ocfl_controls.ipynb).
@@ -564,10 +561,7 @@
 # <a id="oracle"></a>**Oracle.** An oracle is a baseline method that is given the true clusters. It shows what perfect
 # clustering would achieve. See [03](03_ocfl_temperature.ipynb).
 #
-# <a id="orchestrator"></a>**Orchestrator.** The orchestrator is the OCFL papers' word for the server. In lesson 07, the
-# word also names samples from the [central test set](#central-test-set). See [07b](07b_explanations_controls.ipynb).
-#
-# <a id="out-of-distribution"></a>**Out-of-distribution.** An image is out-of-distribution for a model if it is unlike the
+#  <a id="out-of-distribution"></a>**Out-of-distribution.** An image is out-of-distribution for a model if it is unlike the
 # data that the model was trained on. For a cluster model, an example is an image of a class that no client of the cluster holds.
 # See [07b](07b_explanations_controls.ipynb).
 #
@@ -591,8 +585,8 @@
 # <a id="perfect-associations"></a>**Perfect associations** (FedCRef). Perfect associations is a run that is given the
 # true associations. It is the paper's upper bound. See [06b](06b_fedcref_controls.ipynb).
 #
-# <a id="perceptron"></a>**Perceptron.** A perceptron is a network of fully connected layers. That of lesson 08 has one
-# hidden layer of 64 units, for samples that are features and not images. See [08](08_tutorial_022.ipynb).
+# <a id="perceptron"></a>**Perceptron** (multilayer perceptron, MLP). Here, a perceptron is a network of fully connected layers with one
+# hidden layer of 64 units. See [08](08_tutorial_022.ipynb).
 #
 # <a id="pf1"></a>**PF1.** PF1 is the mean macro-F1 of the clients' models on the clients' [own test
 # sets](#own-test-set). The P stands for personalisation. See [03b](03b_ocfl_controls.ipynb).
@@ -745,8 +739,8 @@
 # | – | – | `local` (local) | Each client trains alone. It is a comparison of the kit, and no table of a paper has it. | the kit |
 # | – | – | `fedcref` with `associations="none"` (Alone) | Clients refine their local clusters with their own networks only. It is a comparison of the kit, and no table of a paper has it. | the kit |
 #
-# The papers mention further methods that none of their tables has: K-Fed, SR-FCA and UIFCA (FedCRef). Of these, the kit has
-# the server's part of the first one, which works on local clusters and trains nothing ([06b](06b_fedcref_controls.ipynb#beside-k-fed)).
+# The FedCRef paper mentions K-Fed, SR-FCA and UIFCA, but its tables have none of them. Of these, the kit has
+# the server's part of k-FED ([06b](06b_fedcref_controls.ipynb#beside-k-fed)).
 
 # %% [markdown]
 # <a id="measures"></a>
