@@ -428,7 +428,7 @@ plots.show(
 # Two details need an explanation. First, local clusters become isolated *again* at a very large θ. There every local
 # cluster agrees with every other, and two of them are rarely each other's first match. (Our rule needs a first match in both directions. The authors' code would keep more associations.) Second, our clients
 # share most images. A network knows the images on which it was trained better than others. So part of this agreement is about
-# images, and not about classes (exercise 4).
+# images, and not about classes (exercise 3).
 
 # %% [markdown]
 # Figure 5 draws the graph of associations at two values of θ. A ring of dots has the local clusters that truly stand
@@ -1028,13 +1028,9 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 #    over three values of `seed`.
 # 2. Set `dirtiness = 0.0`. How much does refinement spoil perfect local clusters, with the associations found and with
 #    perfect ones? (In the paper's Table 4 it is five points and two points.)
-# 3. Multiply the errors of *all* networks by 100, in `everywhere` and in `by_hand`. Which results change, with either
-#    normalisation? And which change if only one network's errors are multiplied?
-# 4. Set `overlap_fraction = 0.0` and `samples = 25`, and then only `samples = 25`. How do the associations of the first
+# 3. Set `overlap_fraction = 0.0` and `samples = 25`, and then only `samples = 25`. How do the associations of the first
 #    iteration differ, and why?
-# 5. A client sends copies of another client's networks instead of its own, and uses them for its own comparisons, too.
-#    With whom is it associated, whatever its classes are? Both directions are asked; is that enough?
-# 6. Set `clustering = "k-means"` and `dirtiness = 0.0`, and try several values of θ and of `seed`. When does FedCRef gain more than
+# 4. Set `clustering = "k-means"` and `dirtiness = 0.0`, and try several values of θ and of `seed`. When does FedCRef gain more than
 #    clients alone?
 #
 # ## References

@@ -839,10 +839,8 @@ print(f"\nrecord    {records.display_path(record.folder)}")
 # 1. Set `explained = "true"`. Whose insertion changes most, and why out-of-cluster?
 # 2. Set `baseline = "mean"`. Which maps gain, and why is brightness not the best any more?
 # 3. Set `layer = "features.7"`, the last convolution before its ReLU. In which figure do you first see that the layer matters?
-# 4. Show by hand that insertion and deletion of noise have the same expectation. Where does the proof use that the baseline is the same in
-#    both, and that the step divides $N$?
-# 5. Set the factor of `sharpened` to 0.3 and to 100. Which scores of Figure 9 change? Which limit has the area of noise for a large factor?
-# 6. Compare `OCFL-MS` with `OCFL-HDB` cluster by cluster. What do clusters of one client do to the mean over clusters? (Which round broke
+# 4. Set the factor of `sharpened` to 0.3 and to 100. Which scores of Figure 9 change? Which limit has the area of noise for a large factor?
+# 5. Compare `OCFL-MS` with `OCFL-HDB` cluster by cluster. What do clusters of one client do to the mean over clusters? (Which round broke
 #    them off?) Weigh clusters by their number of clients instead.
 #
 # ## References
