@@ -157,7 +157,7 @@ exercise = Implement(
 # %% [markdown]
 # ## 02.3
 #
-# Write the leaked share as the lesson defines it:
+# Write the leaked share of [02b](../02b_four_scenarios.ipynb#test-images-that-others-train-on):
 #
 # 1. For each client, take the share of its test images that at least one *other* client *of the same cluster* trains
 #    on. An image counts once, however many clients train on it. A client that is alone in its cluster has the share 0.
@@ -263,7 +263,7 @@ exercise = Implement(
 # $$\mathrm{TV}(\varphi_i, \varphi_j) = \tfrac12 \sum_y \lvert \varphi_i(y) - \varphi_j(y) \rvert
 # = 1 - \sum_y \min\bigl(\varphi_i(y), \varphi_j(y)\bigr).$$
 #
-# The two formulas have the same value. The second one subtracts what the two clients have in common. The lesson has
+# The two formulas have the same value. The second one subtracts what the two clients have in common. Appendix 02b has
 # code for the first formula, so try the second one. Each client has at least one image.
 
 

@@ -25,7 +25,7 @@ from cflkit.course.exercises import Explain, Implement, Predict
 # $$\alpha_k^c = \frac{1}{HW}\sum_{i,j}\frac{\partial y^c}{\partial A^k_{ij}},\qquad
 # L^c = \mathrm{ReLU}\Big(\sum_k \alpha_k^c A^k\Big).$$
 #
-# Divide the map $L^c$ by its maximum, as in the lesson. Leave out its enlargement to the size of the image. You may
+# Divide the map $L^c$ by its maximum. Leave out its enlargement to the size of the image. You may
 # assume that some value of $L^c$ is positive.
 
 
