@@ -197,6 +197,8 @@ print("same samples as the package:", np.array_equal(kept, packaged))
 # A client never holds a sample twice. But clients share samples with each other: within the cluster and, where classes
 # overlap, across clusters.
 #
+# <a id="test-images-that-others-train-on"></a>
+#
 # ## Test images that others train on
 #
 # Thirty per cent of what a client keeps, at random, becomes its [own test set](99_glossary.ipynb#own-test-set). In this
@@ -266,6 +268,8 @@ for name, table in held.items():
 # first and a large one second. Under IID there is nothing that a method should find. The distances are still not 0: each
 # client has only a few images of each of the ten classes, so its shares vary by chance. Under Dirichlet there are no true
 # clusters to compare with.
+#
+# <a id="how-one-model-fails-cluster-by-cluster"></a>
 #
 # ## How one model fails, cluster by cluster
 #
@@ -509,6 +513,8 @@ for each in seeds:
 # several classes of the other clusters. The three columns of cluster 1 are empty. A model that only this cluster trains would
 # never be trained towards
 # those answers. [03 OCFL](03_ocfl_temperature.ipynb) goes on to find the clusters.
+#
+# <a id="the-partition-is-the-experiment"></a>
 #
 # ## The partition is the experiment
 #

@@ -871,6 +871,8 @@ if bars:
 # distribution. For the four rotations, no ε works with these clients, although a threshold on the parameters or on the updates would. We think that a network embeds a digit upside down much like an upright one. We have tested neither. The [report](95_report_emd_cfl.ipynb) has the same
 # figure for MNIST. There, 0.1 works in no run with several groups. (This is the ε in the authors' code. That it also holds for MNIST is our assumption.) The ranges end between 0.04 and 0.1.
 #
+# <a id="if-only-some-take-part"></a>
+#
 # ## If only some take part
 #
 # With many clients, only some train in a round ([partial participation](99_glossary.ipynb#partial-participation)). Two clients are compared once both

@@ -562,6 +562,8 @@ print(com[chosen_columns].mean().round(2).assign(scenarios=com.size()).to_string
 # Compare the last two columns in the rows of SCL and BCL. A method with high homogeneity and low completeness breaks true
 # clusters into pieces. The printed column rewards this.
 #
+# <a id="a-wrong-truth"></a>
+#
 # ### A wrong truth
 #
 # Last, a scenario that was scored against the wrong truth: BloodMNIST, overlapping, imbalanced, 30 clients. By its name it
