@@ -337,7 +337,7 @@ for number in federations:
 # **With the defaults** the ARI with 32 samples rises during the warm-up, with one seed hardly and with another to 1. With all
 # samples it is 1 from the beginning. So a warm-up can help where groups agree on much and signatures are noisy.
 #
-# The tutorial's method is close to Briggs'. But it compares gradients and not updates, is told the number of clusters and not a
+# The tutorial's method is close to [Briggs'](04_sattler_and_briggs.ipynb). But it compares gradients and not updates, is told the number of clusters and not a
 # threshold, and begins again with new models. A [table in 09b](09b_catalogue.ipynb#the-methods) has it beside the other methods.
 #
 # ## The whole run
