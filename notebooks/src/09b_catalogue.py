@@ -430,7 +430,7 @@ plots.show(
 # ## Is this only the beginning?
 #
 # Six rounds are few. So we train some of the methods five times as long. A simple rival joins them: **fine-tuning**. Each client
-# trains FedAvg's model for one more round on its own data, and keeps the result ([lesson 03](03_ocfl_temperature.ipynb)).
+# trains FedAvg's model for one more round on its own data, and keeps the result ([03b](03b_ocfl_controls.ipynb)).
 
 # %%
 PATIENT = ["Oracle", "FedCE", "Local", "FedAvg"]

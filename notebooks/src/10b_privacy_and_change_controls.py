@@ -170,7 +170,7 @@ for name, counts in messages.items():
 # from the signs of the last layer's gradient.
 #
 # To try this, we need clients that have different classes. In OCFL's partition without overlap, each group has its own. In a second partition, the
-# clients have all classes in different shares, which are drawn from a Dirichlet distribution ([lesson 02](02_when_clients_disagree.ipynb)):
+# clients have all classes in different shares, which are drawn from a Dirichlet distribution ([02b](02b_four_scenarios.ipynb)):
 
 
 # %%

@@ -78,8 +78,8 @@
 # | symbol | meaning | shape or unit | first used in |
 # |---|---|---|---|
 # | $c$, $\lvert c \rvert$ | A cluster of clients, and the number of its members. In 07, $c$ is a class of images. | set, whole number | [02b](02b_four_scenarios.ipynb), [04](04_sattler_and_briggs.ipynb) |
-# | $\varepsilon_1$ | Sattler's first threshold. A cluster may split if the norm of its mean update is below $\varepsilon_1$. | length in the units of the parameters | [03](03_ocfl_temperature.ipynb), explained in [04](04_sattler_and_briggs.ipynb) |
-# | $\varepsilon_2$ | Sattler's second threshold. The largest norm of a member's update must be above $\varepsilon_2$. | length in the units of the parameters | [03](03_ocfl_temperature.ipynb), explained in [04](04_sattler_and_briggs.ipynb) |
+# | $\varepsilon_1$ | Sattler's first threshold. A cluster may split if the norm of its mean update is below $\varepsilon_1$. | length in the units of the parameters | [04](04_sattler_and_briggs.ipynb) |
+# | $\varepsilon_2$ | Sattler's second threshold. The largest norm of a member's update must be above $\varepsilon_2$. | length in the units of the parameters | [04](04_sattler_and_briggs.ipynb) |
 # | $\bar\Delta^t$ | The mean update in round $t$. | $[P]$ | [04b](04b_an_autopsy.ipynb) |
 # | $h$ | The height at which Briggs' rule cuts a [dendrogram](#dendrogram). | cosine distance, in $[0, 2]$ | [04](04_sattler_and_briggs.ipynb) |
 # | $n$ | In the part on Briggs, the number of rounds of federated averaging before the clustering. | whole number | [04b](04b_an_autopsy.ipynb) |
@@ -113,7 +113,7 @@
 #
 # | symbol | meaning | shape or unit | first used in |
 # |---|---|---|---|
-# | $N$ | In FedCRef's paper, the number of clients; the lessons write $m$. | whole number | [96](96_report_fedcref.ipynb) |
+# | $N$ | In FedCRef's paper, the number of clients; the lessons write $m$. | whole number | [06b](06b_fedcref_controls.ipynb) |
 # | $S$ | The number of images that a client holds of each of its classes. | whole number | [96](96_report_fedcref.ipynb) |
 # | $K$ | In 06, the number of local clusters that a client forms; the paper writes $K_i$. The paper's "global $K$" is the number of classes in the whole federation. In 07, $K$ is a number of channels. | whole number | [06b](06b_fedcref_controls.ipynb) |
 # | $q$, $r$ | In 06, a local cluster of client $i$ and a local cluster of client $j$. The paper writes $q$ and $p$. | whole numbers | [06](06_fedcref.ipynb) |
