@@ -9,7 +9,7 @@
 # %% [markdown]
 # # 08b Tutorial 022's controls: every fault, every signature, its four exercises
 #
-# This appendix belongs to [08 Reading a tutorial like a reviewer](08_tutorial_022.ipynb), and is for those who doubt it. It compares three kinds of
+# This appendix belongs to [08 Reading a tutorial like a reviewer](08_tutorial_022.ipynb), and is for readers who want to check its results. It compares three kinds of
 # signatures, corrects the faults of the code one at a time, and solves the tutorial's exercises. Its parameters make the runs of the ledger.
 #
 # **With the defaults**, gradients show the groups before the first round. Two of three faults in the code cost nothing on the tutorial's data, and the third costs only early rounds. The warm-up costs most, and nothing is gained by it. No reading of the table that we know fits all of its rows.

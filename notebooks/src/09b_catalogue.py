@@ -9,7 +9,7 @@
 # %% [markdown]
 # # 09b A catalogue: 26 methods, what they cost, and where they fail
 #
-# This appendix belongs to [09 A round is a matrix](09_a_map_of_the_methods.ipynb), and is for those who doubt it, or who look for
+# This appendix belongs to [09 A round is a matrix](09_a_map_of_the_methods.ipynb), and is for readers who want to check its results, or who look for
 # a method that the lesson leaves out. It runs 26 methods and variants side by side, says what each of them compares and what a person must choose, and measures what they send.
 #
 # **With the defaults**, all methods that share models within the true groups alone are about equally good, and better than clients alone. They fail in different situations: [a table](#make-them-fail) says where, and [a list of questions](#which-method) helps to choose.

@@ -10,7 +10,7 @@
 # # 10b Privacy and change: messages, lies, attacks, and every method in the four scenes
 #
 # This appendix belongs to [10 What an update gives away](10_privacy_and_clients_that_come_and_go.ipynb) and to
-# [11 Clients that come and go](11_clients_that_come_and_go.ipynb), and is for those who doubt them. It lists what the messages of
+# [11 Clients that come and go](11_clients_that_come_and_go.ipynb), and is for readers who want to check their results. It lists what the messages of
 # nine methods contain, lets a client lie, adds noise with several seeds, attacks the models, and plays the four scenes
 # with IFCA and EMD-CFL, too. Its clients have two groups.
 #
