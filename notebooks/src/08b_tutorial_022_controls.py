@@ -381,9 +381,10 @@ pictured = ["Signatures", "Signatures as published", "Oracle", "FedAvg", "Local"
 drawn = [table[table["method"].isin(pictured)] for table in tables]
 plots.over_rounds(drawn, "accuracy", "accuracy on new samples", ax)
 ax.axvline(run.warm_up, color="0.5", linestyle="--", linewidth=1)
-for value, text in ((ceiling, "ceiling, cluster known"), (single_ceiling, "ceiling, one model")):
+lines = ((ceiling, "cluster known", "bottom"), (single_ceiling, "one model", "top"))
+for value, text, side in lines:
     ax.axhline(value, color="0.3", linestyle=":", linewidth=1)
-    ax.text(0, value + 0.005, text, va="bottom", fontsize=8)
+    ax.text(run.rounds, value, f"ceiling, {text}", ha="right", va=side, fontsize=8)
 ax.set_ylim(0, ceiling + 0.08)
 ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 plots.show(

@@ -592,7 +592,7 @@ figure, ax = plt.subplots(figsize=(7.8, 7.6))
 drawn = ax.imshow(gain, cmap="PuOr", vmin=-20, vmax=20, aspect="auto")
 for (row, column), value in np.ndenumerate(gain.to_numpy()):
     if not np.isnan(value):
-        text = f"{value:+.0f}" if value else "0"
+        text = f"{value:+.0f}" if abs(value) >= 0.5 else "0"
         text = text if agree.loc[gain.index[row]].iloc[column] else f"({text})"
         look = {"color": "white" if abs(value) > 12 else "black", "fontsize": 7}
         ax.text(column, row, text, ha="center", va="center", **look)

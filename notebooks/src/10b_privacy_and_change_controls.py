@@ -575,7 +575,7 @@ for number, (name, size) in enumerate(ATTACKED.items()):
     labels = np.r_[np.ones(len(members)), np.zeros(len(others))]
     wrong, caught, _ = roc_curve(labels, -np.r_[members, others])
     look = {"color": plots.COLOURS[number], "label": f"clusters of {size}"}
-    axes[0].plot(wrong, caught, **look)
+    axes[0].plot(wrong, caught, linestyle=("-", "--", ":")[number], **look)
     by_seed = areas_by_noise[name]
     axes[1].plot(places, by_seed.mean(axis=1), marker=plots.MARKERS[number], **look)
     band = {"color": plots.COLOURS[number], "alpha": 0.15}
@@ -585,8 +585,8 @@ axes[1].axhline(0.5, color="0.6", linestyle="--", linewidth=1)
 axes[0].set(xlabel="others wrongly called members", ylabel="members caught")
 axes[1].set(xlabel="noise σ", ylabel="AUC of the attack")
 axes[1].set_xticks(places, [f"{noise:g}" for noise in run.noises])
-axes[0].legend()
 for ax in axes:
+    ax.legend()
     ax.grid(alpha=0.3)
 plots.show(
     figure,
@@ -620,7 +620,7 @@ plots.show(
 # - **Join**: the last client of each group comes after some rounds.
 # - **Random**: in each round, every client is there with probability ½, and at least one client of each group is always there.
 # - **Late group**: the whole second group comes after some rounds.
-# - **Drift**, which lesson 11 calls *change*: from some round on, the last client of the first group has images of the second group.
+# - **Drift**: from some round on, the last client of the first group has images of the second group.
 #
 # What should a method do? The extended paper has two proposals in section 6.2, without experiments. A newcomer to OCFL trains the model from which the
 # clustering began, and joins the cluster whose updates are nearest (**attribution**). And clusters can be found again after some rounds
@@ -694,7 +694,7 @@ for (name, (curves, _)), ax in zip(scenes.items(), axes.flat, strict=True):
         ax.plot(range(1, run.rounds + 1), shown, label=method, **look)
     if name != "random":
         ax.axvline(run.change + 0.5, color="0.5", linestyle="--", linewidth=1)
-    ax.set_title(name, fontsize=10)
+    ax.set_title("random: all clients" if name == "random" else name, fontsize=10)
     ax.grid(alpha=0.3)
 for ax in axes[1]:
     ax.set_xlabel("round")

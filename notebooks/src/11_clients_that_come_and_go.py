@@ -46,7 +46,7 @@ plots.style()
 # ## The clients of lesson 03, and four in reserve
 #
 # Twenty clients have digits that are turned by 0, 90, 180 or 270 degrees, with five clients for each angle. We draw one more client for each angle, and keep it in
-# reserve. Later, one of the twenty clients gets the data of one in reserve.
+# reserve. Later, one of the twenty clients gets the data of one in reserve. Such a change is called **drift**.
 
 # %% tags=["parameters"]
 clients = 20  # m, five for each angle
@@ -129,7 +129,7 @@ print(attributed("late group"))
 # - **Join**: the last client of each group comes after round 6.
 # - **Random**: in each round, every client is there with probability ½, but at least one client of each group is there.
 # - **Late group**: the whole last group comes after round 6.
-# - **Change**: after round 6, the last client of the upright group gets a scanner that turns images by 90 degrees.
+# - **Drift**: after round 6, the last client of the upright group gets a scanner that turns images by 90 degrees.
 #
 # We run OCFL twice in each scene. In the run **OCFL once**, it clusters at the first rise of the temperature, and later it only attributes newcomers. In
 # the run **OCFL again**, it also clusters again every three rounds: all clients train the kept model, and each new cluster begins with the mean of the
@@ -156,7 +156,7 @@ changed = home(moved)
 # %% tags=["hide-input"]
 def cast(scene):
     """Return the clients that a scene is about, and who is there in which round."""
-    steady = scene == "change"
+    steady = scene == "drift"
     there = changes.presence("none" if steady else scene, truth, run.rounds, run.change, run.seed)
     return [each - 1] if steady else changes.affected(scene, truth), there
 
@@ -166,7 +166,7 @@ def play(scene):
     new, there = cast(scene)
     lines, history, accuracy, found = line_up(), None, [], []
     for t in range(run.rounds):
-        now = changed if scene == "change" and t >= run.change else federation
+        now = changed if scene == "drift" and t >= run.change else federation
         if now is changed:
             lines["oracle"].labels = torch.from_numpy(moved.clusters)
         place = now.with_presence(there)
@@ -182,7 +182,7 @@ def play(scene):
 # `play` runs a scene round by round. In each round, every method continues from its last state (`after=history`), even if a client has other data from this round on.
 
 # %%
-played = {scene: play(scene) for scene in ("join", "random", "late group", "change")}
+played = {scene: play(scene) for scene in ("join", "random", "late group", "drift")}
 
 # %% [markdown]
 # **Predict.** In each of the four scenes, by how many points is OCFL once below the oracle at the end? And is it below FedAvg anywhere?
@@ -195,7 +195,7 @@ TELL = {
     "join": "one client of each group comes late, and attribution is enough",
     "random": "half of the clients are there, and clustering again is worse",
     "late group": "only clustering again gives a new group its own model",
-    "change": "one client changes its group, and only clustering again notices it",
+    "drift": "the data of one client change, and only clustering again notices it",
 }
 NAMES = {"oracle": "oracle", "once": "OCFL once", "again": "OCFL again", "FedAvg": "FedAvg"}
 SHOWN = {  # greys and marks, because the colours are the groups
@@ -211,7 +211,7 @@ def strip(scene, name):
     _, there, _, found = played[scene]
     picture = np.ones((run.clients, run.rounds, 3))
     for t, labels in enumerate(found):
-        groups = moved.clusters if scene == "change" and t >= run.change else truth
+        groups = moved.clusters if scene == "drift" and t >= run.change else truth
         seen = there[: t + 1].any(axis=0)
         for client in np.flatnonzero(there[t]):
             own = groups[(labels[name] == labels[name][client]) & seen]
@@ -268,12 +268,12 @@ plots.show_frames(
 )
 
 # %% [markdown]
-# At the end, OCFL once is 1 point below the oracle in *join*, level with it in *random*, about 10 points below it in *late group*, and about 40 in *change*. It is below FedAvg only in *change*.
+# At the end, OCFL once is 1 point below the oracle in *join*, level with it in *random*, about 10 points below it in *late group*, and about 40 in *drift*. It is below FedAvg only in *drift*.
 #
 # - **Join.** Attribution works. The newcomers need one round for it, and then they have a good model.
 # - **Late group.** Attribution puts five clients with a new angle into the cluster of another group. From then on, two groups share one
 #   model, and the newcomers stay well below the oracle. Clustering again gives the late group its own model. In round 7 this is the old kept model, so it starts lowest. Two rounds later it is nearly level with the oracle.
-# - **Change.** OCFL once has decided once. So the changed client stays in its old cluster, with a model that has learned upright digits. For this client FedAvg is better,
+# - **Drift.** OCFL once has decided once. So the changed client stays in its old cluster, with a model that has learned upright digits. For this client FedAvg is better,
 #   because FedAvg has learned all angles. When the server clusters again, in round 8, it finds the change.
 # - **Random.** Most clients find their group in both runs. But look at round 7 in the strip "OCFL again": the server can only cluster the clients
 #   that are there in this round. Only two of these are turned by 180°, so they are put into a cluster with the upright ones, and both groups share a model until the clustering in round 10. This
@@ -298,8 +298,8 @@ plots.show(
     figure,
     2,
     "Accuracy of the clients that a scene is about: the newcomers, all clients, the late group, the changed client. The hollow crosses are the oracle.",
-    "Four rows with four marks each. In join, once and again lie close to the oracle; in random, once lies on it, and again is left of it. In late group and in change, again is near the "
-    "oracle, and once is far to the left of it; in change it is left of FedAvg.",
+    "Four rows with four marks each. In join, once and again lie close to the oracle; in random, once lies on it, and again is left of it. In late group and in drift, again is near the "
+    "oracle, and once is far to the left of it; in drift it is left of FedAvg.",
 )
 
 # %% [markdown]
@@ -317,7 +317,7 @@ plots.show(
 #
 # > **An honest limit.** In *random*, clustering again ended below clustering once, here and with the seeds 1 and 2. We think that this is because a round with ten
 # > clients may have only one or two of a group, and then HDBSCAN cannot find it. On MNIST ([report 95](95_report_emd_cfl.ipynb)), the mean of two seeds has the same order, but with one of them both runs find the same
-# > clusters. With the two groups of [10b](10b_privacy_and_change_controls.ipynb#clients-that-come-and-go), it did no harm. So clustering again helps where groups change, and it can harm where many clients are away. And *change* is about one
+# > clusters. With the two groups of [10b](10b_privacy_and_change_controls.ipynb#clients-that-come-and-go), it did no harm. So clustering again helps where groups change, and it can harm where many clients are away. And *drift* is about one
 # > client with a few dozen test images, which is a small sample.
 #
 # ## What we saw
@@ -329,7 +329,7 @@ plots.show(
 # %% tags=["claims"]
 late = played["late group"][3][-1]
 below = {scene: {name: end["oracle"] - end[name] for name in end} for scene, end in ends.items()}
-joined, of_late, one = below["join"], below["late group"], ends["change"]
+joined, of_late, one = below["join"], below["late group"], ends["drift"]
 own_cluster = metrics.agreement(truth, late["again"])["ari"] == 1
 shared = np.isin(late["once"][truth == 3], late["once"][truth < 3]).any()
 claims.check(
@@ -343,7 +343,7 @@ claims.check(
         "late group: OCFL again ends above OCFL once, which ends below the oracle": (
             of_late["again"] < of_late["once"] > 0
         ),
-        "change: OCFL once ends at least 0.15 below OCFL again, and below FedAvg": (
+        "drift: OCFL once ends at least 0.15 below OCFL again, and below FedAvg": (
             one["once"] < min(one["again"] - 0.15, one["FedAvg"])
         ),
     },

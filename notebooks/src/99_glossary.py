@@ -382,7 +382,7 @@
 #
 # <a id="drift"></a>**Drift** of a client's data. The data of a client change, so that the client belongs to another group. This
 # is not [client drift](#client-drift), which happens in every local training. See
-# [10b](10b_privacy_and_change_controls.ipynb). [11](11_clients_that_come_and_go.ipynb) calls it *change*.
+# [10b](10b_privacy_and_change_controls.ipynb). [11](11_clients_that_come_and_go.ipynb) has another scene of it.
 #
 # <a id="earth-movers-distance"></a>**Earth mover's distance** (EMD). The earth mover's distance is the least cost of
 # moving the mass of one sample to the places of another. For equal numbers of points on a line, it is the mean distance

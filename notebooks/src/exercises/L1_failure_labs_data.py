@@ -260,13 +260,16 @@ for name, file in files.items():
 
 # %%
 figure, ax = plt.subplots(figsize=(5.5, 1.7))
-ax.imshow(list(results.values()), cmap="Set2", vmax=7, aspect="auto")
+found = np.array(list(results.values()))
+ax.imshow(found, cmap="Set2", vmax=7, aspect="auto")
+for (row, client), cluster in np.ndenumerate(found):
+    ax.text(client, row, cluster, ha="center", va="center")
 ax.set(xlabel="client", xticks=range(12), yticks=range(3), yticklabels=results)
 ax.grid(False)
 plots.show(
     figure,
     2,
-    "The true cluster of each client, and the clusters that the same command found on two machines. Colours are clusters.",
+    "The true cluster of each client, and the clusters that the same command found on two machines. Numbers and colours are clusters.",
     "Three rows of twelve cells. The first run has the three blocks of four of the true clusters, and the second one does not.",
 )
 
