@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import hashlib
 import json
 import logging
@@ -21,12 +22,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import filelock
-from pydantic import BaseModel, Field, ValidationError
 
-from cflkit._bounds import one_line
 from cflkit._files import abandoned, check_regular, disk_full, expanded
 from cflkit._project import PROJECT
 from cflkit.reproduce import kept, records, told
@@ -48,39 +47,22 @@ class NotebookError(Exception):
     """A notebook that cannot be run, or that failed while it ran."""
 
 
-class Metadata(BaseModel):
-    """What the kit needs of a cell's metadata."""
-
-    tags: list[str] = []
-
-
-class Cell(BaseModel):
-    """What the kit needs of a cell."""
-
-    cell_type: Literal["code", "markdown", "raw"]
-    metadata: Metadata
-    source: str | list[str]
-
-
-class Tree(BaseModel):
-    """What the kit needs of a notebook's file."""
-
-    cells: list[Cell]
-    metadata: dict[str, Any] = {}
-    nbformat: Annotated[int, Field(ge=4, le=4)] = 4
-
-
 @dataclass(frozen=True)
 class Notebook:
     """A notebook: its file, whose name says which paper or lesson it is of, and its contents."""
 
     path: Path
-    tree: dict[str, Any]
+    tree: NotebookNode
 
     @property
     def code(self) -> list[str]:
         """Return the sources of the code cells."""
-        return ["".join(c["source"]) for c in self.tree["cells"] if c["cell_type"] == "code"]
+        return [cell.source for cell in self.tree.cells if cell.cell_type == "code"]
+
+    @property
+    def prose(self) -> str:
+        """Return the text of the Markdown cells."""
+        return "\n".join(cell.source for cell in self.tree.cells if cell.cell_type == "markdown")
 
     @property
     def digest(self) -> str:
@@ -90,12 +72,12 @@ class Notebook:
     @cached_property
     def parameters_cell(self) -> str:
         """Return the source of the one cell tagged ``parameters``; a `NotebookError` without it."""
-        cells = [c for c in self.tree["cells"] if "parameters" in c["metadata"].get("tags", [])]
+        cells = [c for c in self.tree.cells if "parameters" in c.metadata.get("tags", [])]
         if not cells:
             raise NotebookError("the notebook has no parameters; open it in JupyterLab")
         if len(cells) != 1:
             raise NotebookError(f"the notebook has {len(cells)} cells tagged 'parameters', not one")
-        return "".join(cells[0]["source"])
+        return str(cells[0].source)
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -137,11 +119,14 @@ class Notebook:
 
 def read_notebook(path: Path) -> Notebook:
     """Read a notebook; raise a `NotebookError` if the file is none."""
+    import nbformat
+
+    text = check_regular(path).read_bytes()
     try:
-        tree = json.loads(check_regular(path).read_text(encoding="utf-8"))
-        Tree.model_validate(tree)
-    except (ValueError, RecursionError) as error:
-        why = one_line(error) if isinstance(error, ValidationError) else error
+        nbformat.validate(json.loads(text), version=4)
+        tree = nbformat.v4.reads(text)
+    except Exception as error:  # of any type, since nbformat expects something like a notebook
+        why = getattr(error, "message", error)
         raise NotebookError(f"{path} is not a notebook ({why})") from error
     return Notebook(path, tree)
 
@@ -239,9 +224,7 @@ def execute(
     output.parent.mkdir(parents=True, exist_ok=True)
     output.open("a").close()  # what cannot be written is an error before the run
     os.environ.update(places() | {"CFLKIT_PROGRESS": "lines"})
-    import nbformat
-
-    tree = nbformat.reads(json.dumps(notebook.tree), as_version=4)
+    tree = copy.deepcopy(notebook.tree)
     if keep:
         figures = 0 if record_only else sum("plots.show" in source for source in notebook.code)
         tree.cells += kept.last_cells(figures)
@@ -249,7 +232,7 @@ def execute(
         skip_the_rest(tree.cells)
     os.environ[records.NOTEBOOK] = notebook.digest
     messages = told.Rounds(sys.stderr, verbose)
-    messages.write(f"{told.heading(notebook.tree)}\n")
+    messages.write(f"{told.heading(notebook.prose)}\n")
     try:
         executed = run_cells(tree, values, output, folder, messages)
     finally:

@@ -152,10 +152,9 @@ def notebook_table(numbers: range) -> str:
     for path in paths:
         if int(path.name[:2]) not in numbers or path in appendices.values():
             continue
-        cells = notebooks.read_notebook(path).tree["cells"]
-        text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-        title, to_run, to_read = (found.search(text) for found in (TITLE, MINUTES, TO_READ))
-        if title is None or (to_run is None and any(c["cell_type"] == "code" for c in cells)):
+        notebook = notebooks.read_notebook(path)
+        title, to_run, to_read = (form.search(notebook.prose) for form in (TITLE, MINUTES, TO_READ))
+        if title is None or (to_run is None and notebook.code):
             raise ValueError(f"{path.name} does not state its title and its minutes")
         number = path.name[:2]
         row = [f"[{number} {title[1]}](notebooks/{path.name})"]

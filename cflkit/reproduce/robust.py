@@ -13,11 +13,13 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import filelock
+import nbformat
 import pandas as pd
 
 from cflkit import _project
@@ -63,13 +65,12 @@ class Measurement:
         work = self.folder / f"{seed}.work"
         work.mkdir(parents=True, exist_ok=True)
         first = first_cell(self.engine, seed + 1 if self.perturbed else None)
-        cell = {"cell_type": "code", "metadata": {}, "source": first, "outputs": []}
-        cells = [cell | {"execution_count": None, "id": "first"}, *self.lesson.tree["cells"]]
-        copy = work / self.lesson.path.name
-        copy.write_text(json.dumps(self.lesson.tree | {"cells": cells}), encoding="utf-8")
+        copy, path = deepcopy(self.lesson.tree), work / self.lesson.path.name
+        copy.cells.insert(0, nbformat.v4.new_code_cell(first, id="first"))
+        nbformat.write(copy, path)
         own = options(self.given | {"seed": seed})
         variables = {f"CFLKIT_{name}": str(work) for name in ("RESULTS", "FIGURES", "CACHE")}
-        return Process(str(seed), ["run", str(copy), *own, "-o", str(work / EXECUTED)], **variables)
+        return Process(str(seed), ["run", str(path), *own, "-o", str(work / EXECUTED)], **variables)
 
     def run(self, seeds: Sequence[int], side_by_side: int) -> None:
         """Run the seeds that are missing, keep their claims, and raise if a run failed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -72,10 +72,9 @@ class Rounds:
         self.changing = False
 
 
-def heading(tree: Mapping[str, Any]) -> str:
+def heading(prose: str) -> str:
     """Return the title of a notebook, and the minutes that it takes with its defaults."""
-    text = "\n".join("".join(c["source"]) for c in tree["cells"] if c["cell_type"] == "markdown")
-    title, minutes = TITLE.search(text), MINUTES.search(text)
+    title, minutes = TITLE.search(prose), MINUTES.search(prose)
     about = f" (about {minutes[2]} minutes on two cores with its defaults)" if minutes else ""
     return f"{title[1] if title else 'a notebook'}{about}"
 
