@@ -13,7 +13,7 @@ import torch
 from cflkit import methods
 from cflkit.__main__ import main
 from cflkit.federation import Federation, Jobs, LocalTraining
-from cflkit.reproduce import claims, notebooks, perturbation, records, robust
+from cflkit.reproduce import claims, notebooks, perturbation, records, robust, told
 from cflkit.simulation.checkpoints import fingerprint
 
 # A lesson that trains nothing: its claim is true of even seeds, on the default engine alone
@@ -192,11 +192,11 @@ def test_a_report_is_what_tagged_cells_print_and_all_claims():
         return nbformat.v4.new_code_cell(outputs=list(outputs), metadata={"tags": list(tags)})
 
     printed = nbformat.v4.new_output("stream", name="stdout", text="3 clusters\n")
-    told = {claims.MIME: [["it holds", True]], "text/plain": "true   it holds"}
-    claimed = nbformat.v4.new_output("display_data", told)
+    data = {claims.MIME: [["it holds", True]], "text/plain": "true   it holds"}
+    claimed = nbformat.v4.new_output("display_data", data)
     cells = [cell(printed), cell(printed, tags=["report"]), cell(claimed, tags=["claims"])]
-    expected = f"3 clusters\n\ntrue   it holds\n\n{notebooks.COUNTS}\n"
-    assert notebooks.report_of(cells) == expected
+    expected = f"3 clusters\n\ntrue   it holds\n\n{told.COUNTS}\n"
+    assert told.report_of(cells) == expected
 
 
 # --- The perturbation ----------------------------------------------------------------------------

@@ -625,7 +625,8 @@ def test_a_run_is_told_in_few_lines():
     [place] = (PROJECT / "data" / "results").glob("tutorial-bumps-m30-seed0-*")
     record = records.read(place)
     claims = {"it holds": True, "and this": False}
-    output = nbformat.v4.new_output("display_data", {MIME: list(claims.items())})
+    data = {MIME: list(claims.items()), "text/plain": "as text"}
+    output = nbformat.v4.new_output("display_data", data)
     figure = nbformat.v4.new_output("stream", name="stdout", text="figure    f.png\nmore\n")
     cells = [
         nbformat.v4.new_code_cell(outputs=[output]),

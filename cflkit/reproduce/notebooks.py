@@ -29,7 +29,6 @@ import filelock
 from cflkit._files import abandoned, check_regular, disk_full, expanded
 from cflkit._project import PROJECT
 from cflkit.reproduce import kept, records, told
-from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown, model_of
 from cflkit.reproduce.values import parsed, read_yaml
 
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from traitlets.config import Config
 
 RUNS = PROJECT / "data" / "runs"
-# What a report says below claims, whose counts may belong to other parameters than those of the run
-COUNTS = "Counts are of runs with the lesson's defaults, except for what stands in parentheses."
 
 
 class NotebookError(Exception):
@@ -244,7 +241,7 @@ def execute(
     record = None if made is None else records.read(made)
     where = f"notebook  {records.display_path(output)}"
     short = told.brief(executed.cells, record, notebook.path, output)
-    return f"{report_of(executed.cells)}{where}" if verbose else short, output
+    return f"{told.report_of(executed.cells)}{where}" if verbose else short, output
 
 
 def run_cells(
@@ -369,18 +366,6 @@ def skip_the_rest(cells: list[Any]) -> None:
     for own in tags:
         if not {"parameters", "record"} & set(own):
             own.append(kept.SKIPPED)  # nbclient, which papermill uses, knows this tag
-
-
-def report_of(cells: list[Any]) -> str:
-    """Return what the cells tagged ``report`` printed, and the claims that cells made."""
-    parts = []
-    for cell in cells:
-        for item in cell.get("outputs", ()):
-            if "report" in cell.metadata.get("tags", []) and item.get("name") == "stdout":
-                parts.append(item["text"])
-            if MIME in item.get("data", {}):
-                parts += [item["data"]["text/plain"] + "\n", COUNTS + "\n"]
-    return "\n".join(parts)
 
 
 def places() -> dict[str, str]:

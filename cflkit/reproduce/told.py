@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from cflkit._project import IS_CLONE, PROJECT
 from cflkit.reproduce import records
-from cflkit.reproduce.claims import of_cells
+from cflkit.reproduce.claims import MIME, of_cells
 from cflkit.reproduce.records import AS_PUBLISHED, Record
 
 ROUND = re.compile(r"(continues after )?round \d+ of \d+")
@@ -24,6 +24,8 @@ TITLE = re.compile(r"^# (.+)$", re.M)
 # The line in a notebook's first cell that states the minutes
 MINUTES = re.compile(r"(\*\*Minutes on two cores:\*\*) ([\d.]+)")
 NOTEBOOKS = PROJECT / "notebooks"
+# What a report says below claims, whose counts may belong to other parameters than those of the run
+COUNTS = "Counts are of runs with the lesson's defaults, except for what stands in parentheses."
 # The measures of the small table, those of a run's summary that are among them, with their heads
 SHOWN = {
     **{"n_clusters": "clusters", "clustering_round": "since round", "ari": "ARI"},
@@ -89,7 +91,7 @@ def brief(cells: Sequence[Any], record: Record | None, notebook: Path, output: P
         held = sum(claims.values())
         told = f"{held} of {len(claims)} claims of the notebook are true in this run"
         lines.append(f"claims    {told} (--verbose lists them)")
-    lines += [line for line in printed(cells) if line.startswith("figure ")]
+    lines += [line for line in report_of(cells).splitlines() if line.startswith("figure ")]
     lines += [f"record    {records.display_path(record.folder)}"] if record else []
     lines.append(f"notebook  {records.display_path(output)}")
     return "\n".join([*lines, *following(record, notebook)])
@@ -142,9 +144,13 @@ def following(record: Record | None, notebook: Path) -> Iterator[str]:
         yield f"{before:8s}  {step:{max(map(len, steps))}s}  {what}"
 
 
-def printed(cells: Iterable[Any]) -> Iterator[str]:
-    """Yield the lines that the cells tagged ``report`` printed."""
+def report_of(cells: Sequence[Any]) -> str:
+    """Return what the cells tagged ``report`` printed, and the claims that cells made."""
+    parts = []
     for cell in cells:
-        if "report" in cell.metadata.get("tags", []):
-            for output in cell.get("outputs", ()):
-                yield from output.get("text", "").splitlines()
+        for item in cell.get("outputs", ()):
+            if "report" in cell.metadata.get("tags", []) and item.get("name") == "stdout":
+                parts.append(item["text"])
+            if MIME in item.get("data", {}):
+                parts += [item["data"]["text/plain"] + "\n", COUNTS + "\n"]
+    return "\n".join(parts)
