@@ -98,9 +98,9 @@ class Switch:
     option: str
     published: Any  # the option's value as published
     intended: Any  # its value in the rest of the papers, or by the method's own authors
-    by: str  # where the published value is: in the authors' "code", or only in a "text"
     what: str
     source: str
+    by: str = "code"  # where the published value is: in the authors' code, or only in a "text"
     alongside: Mapping[str, Any] = field(default_factory=dict)  # options of the published value
 
 

@@ -81,51 +81,51 @@ EQUAL_WEIGHTS = (
     "all clients have equal weights in an average, whatever their number of samples",
     "as in OCFL's own Algorithm 1; this method's authors weight by samples",
 )
-SWITCHES = tuple(
-    base.Switch(*switch)
-    for switch in (
-        (
-            *("affinity", "wrong_sign", True, False, "code"),
-            "affinity propagation, which takes similarities, is given distances",
-            "OCFL with affinity propagation",
-        ),
-        (
-            *("briggs", "wrong_sign", True, False, "code"),
-            "agglomerative clustering, which takes distances, is given cosine similarities",
-            "Briggs et al.'s method",
-            {"threshold": BRIGGS_THRESHOLD},
-        ),
-        ("ocfl", "include_buffers", True, False, "code", *BUFFERS),
-        ("sattler", "include_buffers", True, False, "code", *BUFFERS),
-        ("briggs", "include_buffers", True, False, "code", *BUFFERS),
-        (
-            *("hdbscan", "noise", "own cluster", "nearest", "code"),
-            "clients that HDBSCAN leaves out as noise train together as one more cluster",
-            "labels in sorted order, −1 first; not in the papers; the intended value is ours",
-        ),
-        (
-            *("hdbscan", "implementation", "scikit-learn", "hdbscan", "code"),
-            "HDBSCAN is scikit-learn's, which counts a client among its own neighbours",
-            "OCFL with HDBSCAN; the two packages agree where clusters are clear",
-        ),
-        (
-            *("ocfl", "strict", False, True, "text"),
-            "the trigger also fires where the temperature stays equal",
-            "Algorithm 1 (the first paper's line 18, the extended one's 20): ≥; the code: >",
-        ),
-        (
-            *("ocfl", "before", float("-inf"), float("inf"), "text"),
-            "any first temperature exceeds the one before it, so that round 1 clusters",
-            "first paper, Algorithm 1; the extended paper (line 6) and the code: +∞",
-        ),
-        (
-            *("sattler", "linkage", "single", "complete", "text"),
-            "halves with the smallest largest similarity across; the codes only approximate them",
-            "Sattler et al., Algorithm 1",
-        ),
-        ("fedavg", "weighting", "equal", "samples", "code", *EQUAL_WEIGHTS),
-        ("briggs", "weighting", "equal", "samples", "code", *EQUAL_WEIGHTS),
-    )
+SWITCHES = (
+    base.Switch(
+        *("affinity", "wrong_sign", True, False),
+        "affinity propagation, which takes similarities, is given distances",
+        "OCFL with affinity propagation",
+    ),
+    base.Switch(
+        *("briggs", "wrong_sign", True, False),
+        "agglomerative clustering, which takes distances, is given cosine similarities",
+        "Briggs et al.'s method",
+        alongside={"threshold": BRIGGS_THRESHOLD},
+    ),
+    base.Switch("ocfl", "include_buffers", True, False, *BUFFERS),
+    base.Switch("sattler", "include_buffers", True, False, *BUFFERS),
+    base.Switch("briggs", "include_buffers", True, False, *BUFFERS),
+    base.Switch(
+        *("hdbscan", "noise", "own cluster", "nearest"),
+        "clients that HDBSCAN leaves out as noise train together as one more cluster",
+        "labels in sorted order, −1 first; not in the papers; the intended value is ours",
+    ),
+    base.Switch(
+        *("hdbscan", "implementation", "scikit-learn", "hdbscan"),
+        "HDBSCAN is scikit-learn's, which counts a client among its own neighbours",
+        "OCFL with HDBSCAN; the two packages agree where clusters are clear",
+    ),
+    base.Switch(
+        *("ocfl", "strict", False, True),
+        "the trigger also fires where the temperature stays equal",
+        "Algorithm 1 (the first paper's line 18, the extended one's 20): ≥; the code: >",
+        by="text",
+    ),
+    base.Switch(
+        *("ocfl", "before", float("-inf"), float("inf")),
+        "any first temperature exceeds the one before it, so that round 1 clusters",
+        "first paper, Algorithm 1; the extended paper (line 6) and the code: +∞",
+        by="text",
+    ),
+    base.Switch(
+        *("sattler", "linkage", "single", "complete"),
+        "halves with the smallest largest similarity across; the codes only approximate them",
+        "Sattler et al., Algorithm 1",
+        by="text",
+    ),
+    base.Switch("fedavg", "weighting", "equal", "samples", *EQUAL_WEIGHTS),
+    base.Switch("briggs", "weighting", "equal", "samples", *EQUAL_WEIGHTS),
 )
 
 # --- A run ---------------------------------------------------------------------------------------

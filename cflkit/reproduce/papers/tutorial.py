@@ -13,22 +13,22 @@ from cflkit._bounds import MOST, Count, Natural, Positive, PositiveShare, Repeat
 from cflkit.reproduce.papers import base
 from cflkit.reproduce.parameters import Selection, Training
 
-SWITCHES = tuple(
-    base.Switch("signatures", option, published, intended, "code", what, f"Tutorial 022, {source}")
-    for option, published, intended, source, what in (
-        (
-            *("linkage", "ward", "average", "ClientClusterer"),
-            "Ward linkage, which is defined for Euclidean distances, of cosine distances",
-        ),
-        (
-            *("samples", 32, None, "ClientSignature"),
-            "the gradient of a client's first 32 samples, not that of all its samples",
-        ),
-        (
-            *("restart", True, False, "ClusteredFLServer"),
-            "each cluster starts with a new random model, and the warm-up is lost",
-        ),
-    )
+SWITCHES = (
+    base.Switch(
+        *("signatures", "linkage", "ward", "average"),
+        "Ward linkage, which is defined for Euclidean distances, of cosine distances",
+        "Tutorial 022, ClientClusterer",
+    ),
+    base.Switch(
+        *("signatures", "samples", 32, None),
+        "the gradient of a client's first 32 samples, not that of all its samples",
+        "Tutorial 022, ClientSignature",
+    ),
+    base.Switch(
+        *("signatures", "restart", True, False),
+        "each cluster starts with a new random model, and the warm-up is lost",
+        "Tutorial 022, ClusteredFLServer",
+    ),
 )
 
 # One change of the method as published at a time
