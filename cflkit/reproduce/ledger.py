@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, product
@@ -175,20 +175,14 @@ def command(record: Record, paper: str) -> str:
     return shlex.join([*words, *options(differing), "--record-only"])
 
 
-def one_per_seed(
-    runs: Iterable[Record], rows: Callable[[Record], int] = lambda record: len(record.rounds)
-) -> list[Record]:
-    """Return one run per seed, sorted by id: that with most rows, and among these the newest."""
-    best: dict[tuple[Any, ...], Record] = {}
-    newest = sorted(runs, key=lambda record: record.provenance.get("finished", ""), reverse=True)
-    for record in sorted(newest, key=rows, reverse=True):
-        best.setdefault(seeds_of(record), record)
-    return sorted(best.values(), key=lambda record: record.id)
-
-
-def seeds_of(record: Record) -> tuple[Any, ...]:
-    """Return the seeds of a run: of its training and of its partition."""
-    return record.parameters.get("seed"), record.parameters.get("partition_seed")
+def by_scenario(runs: Iterable[Record], paper: str, of: str) -> dict[Scenario, list[Record]]:
+    """Group the runs of a paper at a scale by their scenarios, which are sorted."""
+    found: defaultdict[Scenario, list[Record]] = defaultdict(list)
+    for record in runs:
+        if scale(record, paper) == of:
+            found[scenario_of(record, paper)].append(record)
+    # None cannot be compared with other values, and is sorted first
+    return dict(sorted(found.items(), key=lambda own: [(v is not None, v) for v in own[0]]))
 
 
 # --- The ledger ----------------------------------------------------------------------------------
@@ -245,7 +239,8 @@ class Evidence:
         runs = self.runs[scenario_in(cell)]
         with_twin = [record for record in runs if name + AS_PUBLISHED in record.by_method]
         found = {r: own for r in with_twin or runs if (own := self.sample(r, name, protocol))}
-        return [found[record] for record in one_per_seed(found, lambda record: found[record].rows)]
+        best = records.one_per_seed(found, lambda record: found[record].rows)
+        return [found[record] for record in best]
 
     def ranks_of(self, ranks: Ranks) -> list[dict[str, Sample]]:
         """Return the methods' average ranks over all scenarios, for each seed.
@@ -254,8 +249,8 @@ class Evidence:
         """
         wanted = scenarios(self.paper.name, self.scale)
         by_seed: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
-        for record in chain.from_iterable(one_per_seed(self.runs[one]) for one in wanted):
-            by_seed[seeds_of(record)].append(record)
+        for record in chain.from_iterable(records.one_per_seed(self.runs[one]) for one in wanted):
+            by_seed[records.seeds_of(record)].append(record)
         found = []
         for runs in by_seed.values():
             scores = pd.DataFrame(
@@ -271,12 +266,11 @@ class Evidence:
         return found
 
 
-def gathered(runs: Iterable[Record], papers: Collection[str]) -> dict[tuple[str, str], Evidence]:
+def gathered(runs: Sequence[Record], papers: Iterable[str]) -> dict[tuple[str, str], Evidence]:
     """Gather the runs of each paper at each of the two scales."""
     evidence = {(paper, of): Evidence(paper, of) for paper, of in product(papers, SCALES)}
-    for record, paper in product(runs, papers):
-        if (of := scale(record, paper)) is not None:
-            evidence[paper, of].runs[scenario_of(record, paper)].append(record)
+    for key, own in evidence.items():
+        own.runs |= by_scenario(runs, *key)
     return evidence
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -169,15 +168,12 @@ def notebook_table(numbers: range) -> str:
 
 def results_table(paper: str, results: Results, committed: Sequence[Record]) -> str:
     """Build the table of a paper's runs, one row per scale and scenario, sorted by these."""
-    found: dict[tuple[Any, ...], list[Record]] = {}
-    for record in committed:
-        scale = ledger.scale(record, paper)
-        if scale in results.scales and results.method in (None, *record.summary):
-            # None cannot be compared with other values, and is sorted first
-            scenario = ledger.scenario_of(record, paper)
-            key = tuple((value is not None, value) for value in (scale, *scenario))
-            found.setdefault(key, []).append(record)
-    runs = [Runs(key[0][1], ledger.one_per_seed(found[key])) for key in sorted(found)]
+    counted = [run for run in committed if results.method in (None, *run.summary)]
+    runs = [
+        Runs(scale, records.one_per_seed(group))
+        for scale in results.scales
+        for group in ledger.by_scenario(counted, paper, scale).values()
+    ]
     rows = [[column.cell(row) for column in results.columns] for row in runs]
     return markdown([column.head for column in results.columns], rows)
 
@@ -190,26 +186,24 @@ def true_groups(committed: Sequence[Record]) -> str:
     threshold belongs to another quantity has dashes (`Paper.borrowed`). The mean of up to three
     scenarios is that of each.
     """
-    found: dict[tuple[str, str], dict[tuple[Any, ...], list[Record]]] = {}
-    whose = [paper for paper in PAPERS.values() if paper.results is not None]
     until_clusters = [run for run in committed if run.parameters.get("until") == "clusters"]
-    for record, paper in product(until_clusters, whose):
-        if ledger.scale(record, paper.name) == "paper":
-            scenario = ledger.scenario_of(record, paper.name)
-            for method, measures in record.summary.items():
-                # It has none if it diverged, or has mixtures and no clusters
-                if measures.get("ari") is not None:
-                    repeated = found.setdefault((paper.name, method), {})
-                    repeated.setdefault(scenario, []).append(record)
+    found: dict[tuple[str, str], dict[tuple[Any, ...], list[Record]]] = {}
+    for paper in (paper for paper in PAPERS.values() if paper.results is not None):
+        for scenario, group in ledger.by_scenario(until_clusters, paper.name, "paper").items():
+            for method in {name for run in group for name in run.summary}:
+                # A method has no ARI if it diverged, or has mixtures and no clusters
+                own = [run for run in group if run.value(method, "ari") is not None]
+                if own:
+                    found.setdefault((paper.name, method), {})[scenario] = own
     rows = []
     for (name, method), scenarios in sorted(found.items()):
         paper, parted, one = PAPERS[name], dict[str, list[float]](), list[float]()
         for scenario, group in scenarios.items():
-            own = [run.summary[method]["ari"] for run in ledger.one_per_seed(group)]
+            aris = [run.summary[method]["ari"] for run in records.one_per_seed(group)]
             if paper.is_one_group(group[0]):
-                one += own
+                one += aris
             else:
-                parted[", ".join(str(part) for part in scenario if part is not None)] = own
+                parted[", ".join(str(part) for part in scenario if part is not None)] = aris
         several = [ari for own in parted.values() for ari in own]
         each = "; ".join(f"{mean(own):.2f} ({which})" for which, own in sorted(parted.items()))
         of_mean = f"{mean(several):.3f}" if len(parted) > 3 else each

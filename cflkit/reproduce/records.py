@@ -19,7 +19,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -70,6 +70,10 @@ class Record:
     def id(self) -> str:
         """Return the run's id."""
         return self.folder.name
+
+    def value(self, method: str, measure: str) -> Any:
+        """Return a measure of a method's summary; None if the run does not have it."""
+        return self.summary.get(method, {}).get(measure)
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
@@ -360,6 +364,22 @@ def find(**parameters: Any) -> list[Record]:
 def has(record: Record, parameters: Mapping[str, Any]) -> bool:
     """Return whether a record has these parameters."""
     return all(record.parameters.get(name) == value for name, value in parameters.items())
+
+
+def seeds_of(record: Record) -> tuple[Any, ...]:
+    """Return the seeds of a run: of its training and of its partition."""
+    return record.parameters.get("seed"), record.parameters.get("partition_seed")
+
+
+def one_per_seed(
+    runs: Iterable[Record], rows: Callable[[Record], int] = lambda record: len(record.rounds)
+) -> list[Record]:
+    """Return one run per seed, sorted by id: that with most rows, and among these the newest."""
+    best: dict[tuple[Any, ...], Record] = {}
+    newest = sorted(runs, key=lambda record: record.provenance.get("finished", ""), reverse=True)
+    for record in sorted(newest, key=rows, reverse=True):
+        best.setdefault(seeds_of(record), record)
+    return sorted(best.values(), key=lambda record: record.id)
 
 
 def named(text: str) -> Record:

@@ -17,10 +17,11 @@ from sklearn.metrics import adjusted_rand_score
 from cflkit import clustering
 from cflkit.methods.ocfl import rises
 from cflkit.partition.scenarios import cluster_sizes
-from cflkit.reproduce import ledger, records, stats
+from cflkit.reproduce import ledger, records
 from cflkit.reproduce.papers import PAPERS, ocfl
+from cflkit.reproduce.papers.base import paired as paired
 from cflkit.reproduce.records import Record
-from cflkit.reproduce.stats import LEVEL, Comparison, Paired
+from cflkit.reproduce.stats import LEVEL, Comparison
 
 # A value of each round, from round 1 on
 Curve = Sequence[float]
@@ -109,22 +110,6 @@ def by_seed(
     return pd.concat(parts[1:] or parts)
 
 
-def paired(runs: Sequence[Record], one: str, other: str, measure: str, factor: float = 1) -> Paired:
-    """Compare two methods in a measure of the summaries, seed by seed, also across records.
-
-    The runs are those of one scenario. Of several with a seed, the newest counts.
-    """
-
-    def ends(method: str) -> dict[tuple[Any, ...], float]:
-        own = [run for run in runs if run.summary.get(method, {}).get(measure) is not None]
-        newest = ledger.one_per_seed(own, lambda run: len(run.by_method[method]))
-        return {ledger.seeds_of(r): factor * r.summary[method][measure] for r in newest}
-
-    first, second = ends(one), ends(other)
-    both = [seeds for seeds in first if seeds in second]
-    return stats.paired([first[seeds] for seeds in both], [second[seeds] for seeds in both])
-
-
 def beside(
     cells: pd.DataFrame,
     systems: Groups,
@@ -172,6 +157,16 @@ def beside(
 
 
 # --- OCFL ----------------------------------------------------------------------------------------
+
+
+def scenario_and_seed(run: Record) -> dict[str, Any]:
+    """Return the scenario and the seed of a run, with which its rows in tables begin."""
+    return {name: run.parameters[name] for name in (*ocfl.SCENARIO, "seed")}
+
+
+def by_scenario_and_seeds(runs: Sequence[Record]) -> dict[tuple[Any, ...], Record]:
+    """Return runs by their scenario and their seeds, which differ between the runs."""
+    return {(ledger.scenario_of(run, "ocfl"), records.seeds_of(run)): run for run in runs}
 
 
 def temperatures(run: Record, method: str = "FedAvg") -> list[float]:
@@ -222,8 +217,7 @@ def outcomes(runs: Sequence[Record], printed: pd.DataFrame) -> pd.DataFrame:
         scenario = ledger.scenario_of(run, "ocfl")
         found, theirs = records.rows_as_published(run, name), printed.loc[(*scenario, name)]
         ari, fired = found["ari"].iloc[-1], int(theirs["clustering round"])
-        row = dict(zip(ocfl.SCENARIO, scenario, strict=True))
-        row |= {"seed": run.parameters["seed"], "method": name, "ARI": ari}
+        row = scenario_and_seed(run) | {"method": name, "ARI": ari}
         row |= {"round": ocfl.round_as_in_the_tables(found), "printed round": fired}
         row |= {"RAND": ocfl.as_in_the_tables(found), "printed": theirs["RAND"]}
         row["at their round"] = ari * (ocfl.TABLE_ROUNDS + 1 - fired) / ocfl.TABLE_ROUNDS
@@ -261,7 +255,7 @@ def in_round_1(early: Sequence[Record], late: Sequence[Record]) -> pd.DataFrame:
     ``between`` two, the ``method`` and its ``ARI in round 1``. The ``round`` and ``ARI`` at the
     trigger are those of the run of ``late`` with the same scenario and seeds.
     """
-    waited = {(ledger.scenario_of(run, "ocfl"), ledger.seeds_of(run)): run for run in late}
+    waited = by_scenario_and_seeds(late)
     rows = []
     for run, (name, clusterer) in product(early, ocfl.CLUSTERERS.items()):
         scenario = ledger.scenario_of(run, "ocfl")
@@ -271,10 +265,10 @@ def in_round_1(early: Sequence[Record], late: Sequence[Record]) -> pd.DataFrame:
         gamma = np.array(kept.split("|"), dtype=float).reshape(clients, clients)
         found = clustering.make(clusterer).fit_predict(gamma)
         same = truth[:, None] == truth
-        row = dict(zip(ocfl.SCENARIO, scenario, strict=True)) | {"seed": run.parameters["seed"]}
+        row = scenario_and_seed(run)
         row |= {"within": gamma[same].max(), "between": gamma[~same].min(), "method": name}
         row["ARI in round 1"] = adjusted_rand_score(truth, found)
-        end = waited[scenario, ledger.seeds_of(run)].summary[name]
+        end = waited[scenario, records.seeds_of(run)].summary[name]
         rows.append(row | {"round": end["clustering_round"], "ARI": end["ari"]})
     return pd.DataFrame(rows)
 
@@ -287,21 +281,17 @@ def by_cut(exact: Sequence[Record], usual: Sequence[Record]) -> pd.DataFrame:
     ``ARI`` and ``PF1``; ``RAND`` is as in the tables. The run of ``usual`` with the same scenario
     and seeds has the code's cut; without such a run, there is no row.
     """
-    code = {(ledger.scenario_of(run, "ocfl"), ledger.seeds_of(run)): run for run in usual}
-    rows = []
-    for run in exact:
-        scenario = ledger.scenario_of(run, "ocfl")
-        partner = code.get((scenario, ledger.seeds_of(run)))
-        if partner is None:
+    code, rows = by_scenario_and_seeds(usual), []
+    for key, run in by_scenario_and_seeds(exact).items():
+        if key not in code:
             continue
         for cut, played, name in (
-            ("complete", partner, "Sattler"),
+            ("complete", code[key], "Sattler"),
             ("single", run, "Sattler-exact"),
         ):
             end, own = played.summary[name], played.by_method[name]
-            row = dict(zip(ocfl.SCENARIO, scenario, strict=True)) | {"seed": run.parameters["seed"]}
-            row |= {"cut": cut, "split": end["clustering_round"], "clusters": end["n_clusters"]}
-            row |= {"ARI": end["ari"], "PF1": end["pf1"]}
+            row = scenario_and_seed(run) | {"cut": cut, "split": end["clustering_round"]}
+            row |= {"clusters": end["n_clusters"], "ARI": end["ari"], "PF1": end["pf1"]}
             rows.append(row | {"RAND": ocfl.as_in_the_tables(own)})
     return pd.DataFrame(rows)
 

@@ -33,9 +33,10 @@ class Paired:
         """Format as ``+1.2 ± 0.3``; without an interval, the number of pairs stands there."""
         if not self.n:
             return "–"
-        width = f"n = {self.n}" if np.isnan(self.half_width) else f"{self.half_width:.{digits}f}"
         told = f"{self.mean:+z.{digits}f}"
-        return f"{told} ({width})" if np.isnan(self.half_width) else f"{told} ± {width}"
+        if np.isnan(self.half_width):
+            return f"{told} (n = {self.n})"
+        return f"{told} ± {self.half_width:.{digits}f}"
 
 
 def half_width(ours: ArrayLike) -> float:

@@ -20,7 +20,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from cflkit import clustering
 from cflkit.methods.emd_cfl_variants import clusters_of
-from cflkit.reproduce import ledger
+from cflkit.reproduce import ledger, records
 from cflkit.reproduce.papers import emd_cfl
 from cflkit.reproduce.records import AS_PUBLISHED, Record
 
@@ -111,18 +111,19 @@ def by_scenario(runs: Sequence[Record]) -> dict[tuple[str, str, str, str], list[
     nothing is right. Of several runs of a seed, one that has what the method compared comes first.
     """
     [paper] = emd_cfl.PAPERS
+    known = [run for run in runs if run.paper == paper.folder]
     found: dict[tuple[str, str, str, str], list[Record]] = {}
-    for run in (run for run in runs if run.paper == paper.folder):
-        dataset, version, participants = ledger.scenario_of(run, paper.name)
-        of = ledger.scale(run, paper.name)
-        if of is None or participants is not None or paper.is_one_group(run):
-            continue
-        for method in (name for name in run.summary if name.removesuffix(AS_PUBLISHED) in CUTS):
-            found.setdefault((of, dataset, version, method), []).append(run)
-    return {
-        key: ledger.one_per_seed(own, partial(recorded, method=key[-1]))
-        for key, own in sorted(found.items())
-    }
+    for of in ledger.SCALES:
+        for scenario, group in ledger.by_scenario(known, paper.name, of).items():
+            dataset, version, participants = scenario
+            if participants is not None or paper.is_one_group(group[0]):
+                continue
+            for method in sorted({name for run in group for name in run.summary}):
+                if method.removesuffix(AS_PUBLISHED) in CUTS:
+                    own = [run for run in group if method in run.summary]
+                    best = records.one_per_seed(own, partial(recorded, method=method))
+                    found[of, dataset, version, method] = best
+    return found
 
 
 def table(runs: Sequence[Record]) -> pd.DataFrame:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cflkit.reproduce import stats
 from cflkit.reproduce.parameters import Selection
-from cflkit.reproduce.records import AS_PUBLISHED, Record, has
-from cflkit.reproduce.stats import Paired, paired
+from cflkit.reproduce.records import AS_PUBLISHED, Record, has, one_per_seed, seeds_of
 
 if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
@@ -159,6 +159,24 @@ def selected(lines: Mapping[str, Method], only: Sequence[str] | None) -> Methods
 # --- The table of results ------------------------------------------------------------------------
 
 
+def paired(
+    runs: Sequence[Record], one: str, other: str, measure: str, factor: float = 1
+) -> stats.Paired:
+    """Compare two methods in a measure of the summaries, seed by seed, also across records.
+
+    The runs are those of one scenario. Of several with a seed, the newest counts.
+    """
+
+    def ends(method: str) -> dict[tuple[Any, ...], float]:
+        own = [run for run in runs if run.value(method, measure) is not None]
+        newest = one_per_seed(own, lambda run: len(run.by_method[method]))
+        return {seeds_of(run): factor * run.value(method, measure) for run in newest}
+
+    first, second = ends(one), ends(other)
+    both = [seeds for seeds in first if seeds in second]
+    return stats.paired([first[seeds] for seeds in both], [second[seeds] for seeds in both])
+
+
 @dataclass(frozen=True)
 class Runs:
     """The runs of one scenario at one scale, one record per seed: a row of the table of results."""
@@ -175,14 +193,6 @@ class Runs:
         """Return a measure of each run's summary; runs without this measure are left out."""
         summaries = [record.summary.get(method, {}) for record in self.records]
         return [summary[measure] for summary in summaries if measure in summary]
-
-    def paired(self, one: str, other: str, measure: str) -> Paired:
-        """Compare two methods in a measure of the summaries, record by record."""
-        ends = [
-            [r.summary.get(name, {}).get(measure) for name in (one, other)] for r in self.records
-        ]
-        both = np.array([pair for pair in ends if None not in pair], dtype=float).reshape(-1, 2)
-        return paired(*both.T)
 
 
 @dataclass(frozen=True)
@@ -213,12 +223,7 @@ def lead(
     head: str, one: str, other: str, measure: str, digits: int = 2, factor: float = 1
 ) -> Column:
     """Build the column of a method's lead over another, with its 90 % interval over the seeds."""
-
-    def cell(runs: Runs) -> str:
-        found = runs.paired(one, other, measure)
-        return Paired(factor * found.mean, factor * found.half_width, found.n).text(digits)
-
-    return Column(head, cell)
+    return Column(head, lambda runs: paired(runs.records, one, other, measure, factor).text(digits))
 
 
 def each(head: str, method: str, measure: str, text: Callable[[Any], str]) -> Column:
