@@ -20,13 +20,18 @@ class Trained(Parameters):
     seed: Seed
 
 
-class StartHere(Parameters):
-    """Parameters of ``00_start_here``; ``clients`` is a multiple of four."""
+class FourGroups(Parameters):
+    """What lessons have in common whose clients are four equal groups."""
 
     clients: Annotated[int, Field(ge=12, le=MOST, multiple_of=4)]
     samples: Annotated[int, Field(ge=20, le=MOST)]
-    rounds: Count
     seed: Seed
+
+
+class StartHere(FourGroups):
+    """Parameters of ``00_start_here``."""
+
+    rounds: Count
 
 
 class FederatedAveraging(Trained):
@@ -62,15 +67,12 @@ class FourScenarios(Scenario, Trained):
     repeats: Repeats
 
 
-class OCFLTemperature(Parameters):
-    """Parameters of ``03_ocfl_temperature``; ``clients`` is a multiple of four."""
+class OCFLTemperature(FourGroups):
+    """Parameters of ``03_ocfl_temperature``."""
 
-    clients: Annotated[int, Field(ge=12, le=MOST, multiple_of=4)]
-    samples: Annotated[int, Field(ge=20, le=MOST)]
     rounds: Annotated[int, Field(ge=6)]
     local_epochs: Count
     lr: Positive
-    seed: Seed
 
 
 class OlderRules(Parameters):
@@ -193,24 +195,18 @@ class TutorialTable(Parameters):
         return self
 
 
-class UpdateGivesAway(Parameters):
-    """Parameters of ``10_privacy_and_clients_that_come_and_go``; ``clients`` is a multiple of 4."""
+class UpdateGivesAway(FourGroups):
+    """Parameters of ``10_privacy_and_clients_that_come_and_go``."""
 
-    clients: Annotated[int, Field(ge=12, le=MOST, multiple_of=4)]
-    samples: Annotated[int, Field(ge=20, le=MOST)]
     rounds: Annotated[int, Field(ge=6, le=MOST)]
     clip: Positive
     noises: Annotated[list[NonNegative], Field(min_length=2)]
-    seed: Seed
 
 
-class ComeAndGo(Changing):
-    """Parameters of ``11_clients_that_come_and_go``; ``clients`` is a multiple of four."""
+class ComeAndGo(Changing, FourGroups):
+    """Parameters of ``11_clients_that_come_and_go``."""
 
-    clients: Annotated[int, Field(ge=12, le=MOST, multiple_of=4)]
-    samples: Annotated[int, Field(ge=20, le=MOST)]
     again: Annotated[int, Field(ge=2, le=MOST)]
-    seed: Seed
 
 
 class LedgerView(Parameters):
