@@ -92,10 +92,7 @@ def show(figure: Figure, number: int, caption: str, alt: str) -> None:
     ValueError
         The figure is too wide for the page.
     """
-    width = figure.get_figwidth()
-    if width > WIDEST:
-        raise ValueError(f"a figure may be {WIDEST} inches wide, and this one has {width:.1f}")
-    display(Image(png_of(figure), format="png", width=round(width * DPI), alt=alt))
+    display(Image(png_of(figure), format="png", width=width_of(figure), alt=alt))
     display(Markdown(f"**Figure {number}.** {caption}"))
     plt.close(figure)
 
@@ -135,15 +132,11 @@ def show_frames(
     """
     if len(figures) != len(labels):
         raise ValueError(f"{len(figures)} frames need as many labels, not {len(labels)}")
-    width = figures[0].get_figwidth()
-    if width > WIDEST:
-        raise ValueError(f"a figure may be {WIDEST} inches wide, and this one has {width:.1f}")
+    width = width_of(figures[0])
     pictures = [png_of(figure) for figure in figures]
-    pixels = round(width * DPI)
-    still = {"width": pixels, "alt": alt}
-    page = slider([as_webp(own) for own in pictures], labels, number, alt, first, pixels)
+    page = slider([as_webp(own) for own in pictures], labels, number, alt, first, width)
     shown = {"text/html": page, "image/png": base64.b64encode(pictures[first]).decode()}
-    display(shown, metadata={"image/png": still}, raw=True)
+    display(shown, metadata={"image/png": {"width": width, "alt": alt}}, raw=True)
     display(Markdown(f"**Figure {number}.** {caption}"))
     if name is not None:
         images = [PIL.Image.open(io.BytesIO(own)) for own in pictures]
@@ -151,6 +144,14 @@ def show_frames(
         images[0].save(path, save_all=True, append_images=images[1:], duration=second, loop=0)
     for figure in figures:
         plt.close(figure)
+
+
+def width_of(figure: Figure) -> int:
+    """Return the width of a figure in pixels; a `ValueError` if the page is not as wide."""
+    width = figure.get_figwidth()
+    if width > WIDEST:
+        raise ValueError(f"a figure may be {WIDEST} inches wide, and this one has {width:.1f}")
+    return round(width * DPI)
 
 
 def slider(
