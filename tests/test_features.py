@@ -68,11 +68,6 @@ def test_numbers_of_clients_without_equal_clusters_are_refused(clients):
         features.class_bumps(clients=clients)
 
 
-def test_a_seed_that_the_tutorials_generator_cannot_have_is_refused():
-    with pytest.raises(PartitionError, match="the seed must be from 0 to 4294967295, not 5000"):
-        features.class_bumps(seed=5_000_000_000)
-
-
 def test_height_and_seed_change_the_samples_and_clients_their_number():
     base, split = features.class_bumps(clients=6, seed=1)
     higher, _ = features.class_bumps(clients=6, seed=1, height=3.0)

@@ -41,11 +41,8 @@ def class_bumps(
     Raises
     ------
     PartitionError
-        The number of clients is no multiple of 3, or the seed is too large for the tutorial's
-        generator.
+        The number of clients is no multiple of 3.
     """
-    if not 0 <= seed < 2**32:
-        raise PartitionError(f"the seed must be from 0 to {2**32 - 1}, not {seed}")
     if clients < CLUSTERS or clients % CLUSTERS:
         raise PartitionError(f"needs a multiple of {CLUSTERS} clients, not {clients}")
     clusters = np.repeat(np.arange(CLUSTERS), clients // CLUSTERS)

@@ -25,7 +25,6 @@ from cflkit.federation.clients import as_inputs
 from cflkit.partition import Partition
 
 Labels = NDArray[np.int64]
-CLUSTERINGS = ("dirty-uniform", "k-means", "dec")
 
 
 def first_clusters(
@@ -39,13 +38,14 @@ def first_clusters(
 ) -> list[Labels]:
     """Cluster each client's training samples into as many local clusters as it has classes.
 
-    The ``name`` is one of `CLUSTERINGS`, which have the options ``dirtiness`` and ``dec``. Each
-    client's seed is derived from ``seed``. Returned are the labels ``[n]`` of each client.
+    The ``name`` is ``dirty-uniform``, with the option ``dirtiness``, ``k-means``, or ``dec``, with
+    the option ``dec``. Each client's seed is derived from ``seed``. Returned are the labels ``[n]``
+    of each client.
 
     Raises
     ------
     ValueError
-        The name is unknown, or the clustering refuses the samples of a client.
+        The clustering refuses the samples of a client.
     """
     seeds = np.random.SeedSequence(seed).generate_state(partition.clients)
     labels = []
@@ -57,10 +57,8 @@ def first_clusters(
         samples, k = as_inputs(images.images[indices]).flatten(1), len(np.unique(classes))
         if name == "k-means":
             labels.append(kmeans(samples, k, own))
-        elif name == "dec":
-            labels.append((dec or DEC()).fit_predict(samples, k, own))
         else:
-            raise ValueError(f"unknown clustering {name!r}; choose from {', '.join(CLUSTERINGS)}")
+            labels.append((dec or DEC()).fit_predict(samples, k, own))
     return labels
 
 
@@ -73,13 +71,11 @@ def dirty_uniform(classes: ArrayLike, dirtiness: float, seed: int) -> Labels:
     Raises
     ------
     ValueError
-        There are fewer than two classes, or the dirtiness is out of bounds.
+        There are fewer than two classes.
     """
     known, labels = np.unique(np.asarray(classes), return_inverse=True)
     if len(known) < 2:
         raise ValueError(f"a client needs samples of two classes or more, not of {len(known)}")
-    if not 0 <= dirtiness <= 1:
-        raise ValueError(f"dirtiness must be in [0, 1], not {dirtiness}")
     generator = np.random.default_rng(seed)
     moved = generator.random(len(labels)) < dirtiness
     steps = generator.integers(1, len(known), len(labels))  # to any cluster except its own
