@@ -201,17 +201,21 @@ def walk_grid(
         listed = [{"run": j.run, "status": j.status, "command": j.command()} for j in every]
         print(json.dumps(listed, indent=2))
         return 0
-    runs = action == "run" and not dry_run
-    failed = grid.run_jobs(every, jobs) if runs else {}
-    left = [job for job in every if job.status != "done"]
-    for job in every if action == "list" else left if dry_run else ():
-        command = f"{shlex.join(['python', '-m', 'cflkit', *job.command()])}  # {job.run}"
-        print(f"{job.status:8s}{job.run}" if action == "list" else command)
-    for name, reason in failed.items():
-        print(f"{name}: {reason}", file=sys.stderr)
-    told = f", {len(failed)} failed" if runs else ""
-    print(f"{len(every) - len(left)} of {len(every)} done{told}", file=sys.stderr)
-    return int(runs and bool(left))
+    told = ""
+    if action == "list":
+        for job in every:
+            print(f"{job.status:8s}{job.run}")
+    elif dry_run:
+        for job in (job for job in every if job.status != "done"):
+            print(f"{shlex.join(['python', '-m', 'cflkit', *job.command()])}  # {job.run}")
+    else:
+        failed = grid.run_jobs(every, jobs)
+        for name, reason in failed.items():
+            print(f"{name}: {reason}", file=sys.stderr)
+        told = f", {len(failed)} failed"
+    done = sum(job.status == "done" for job in every)
+    print(f"{done} of {len(every)} done{told}", file=sys.stderr)
+    return int(action == "run" and not dry_run and done < len(every))
 
 
 def show(table: pd.DataFrame, as_json: bool) -> None:
