@@ -1,5 +1,6 @@
 """Tests of the errors that a notebook shows for wrong parameters, as in JupyterLab."""
 
+import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -85,8 +86,8 @@ def test_every_notebooks_own_cells_are_right(path):
 )
 def test_a_parameters_cell_holds_literals_alone(source, message):
     def defaults(source):
-        cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": [source]}
-        return notebooks.Notebook(PROJECT, {"cells": [cell]}).defaults
+        cell = nbformat.v4.new_code_cell(source, metadata={"tags": ["parameters"]})
+        return notebooks.Notebook(PROJECT, nbformat.v4.new_notebook(cells=[cell])).defaults
 
     known = {"a": 1, "b": [1, 2.5], "c": None}
     assert defaults("a = 1  # one\nb = [1,\n 2.5]\nc = None") == known
