@@ -237,11 +237,12 @@ def execute(
         messages.end()
     if keep and name:
         output = kept.keep(executed, notebook.path, name)
-    made = records.folder(name) if name and not verbose else None
+    if verbose:
+        where = f"notebook  {records.display_path(output)}"
+        return f"{told.report_of(executed.cells)}{where}", output
+    made = records.folder(name) if name else None
     record = None if made is None else records.read(made)
-    where = f"notebook  {records.display_path(output)}"
-    short = told.brief(executed.cells, record, notebook.path, output)
-    return f"{told.report_of(executed.cells)}{where}" if verbose else short, output
+    return told.brief(executed.cells, record, notebook.path, output), output
 
 
 def run_cells(
@@ -260,8 +261,6 @@ def run_cells(
     ended: list[int] = []
     try:
         with private_sockets() as config:
-            if sockets := config.get("KernelManager"):  # the file with the key lies beside them
-                sockets["connection_file"] = f"{sockets['ip']}.json"
             return papermill.execute_notebook(
                 tree,
                 output,
@@ -355,6 +354,7 @@ def private_sockets() -> Iterator[Config]:
             shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=own, dir=place) as folder:
         sockets = {"transport": "ipc", "ip": f"{folder}/kernel"}
+        sockets["connection_file"] = f"{folder}/kernel.json"  # which has the key
         yield Config({"KernelManager": sockets} if place else {})
 
 
