@@ -27,8 +27,6 @@ from cflkit.reproduce.stats import LEVEL, Comparison
 Curve = Sequence[float]
 # Runs by the scenario that they have in common
 Groups = Mapping[tuple[Any, ...], Sequence[Record]]
-# The prefix of the ledger's columns at each scale
-PREFIX = {"paper": "", "reduced": "reduced_"}
 # Parts of scenarios in short
 SHORT = {
     "nonoverlapping": "non-ov.",
@@ -44,8 +42,9 @@ SHORT = {
 def at_scale(book: pd.DataFrame, scale: str) -> pd.DataFrame:
     """Reduce the table of `ledger.ledger` to one scale; columns of our runs have no prefix then."""
     facts = [*ledger.OURS, "status", "intended", "runs"]
-    ours = book[[PREFIX[scale] + name for name in facts]].set_axis(facts, axis=1)
-    theirs = book.drop(columns=[prefix + name for prefix in PREFIX.values() for name in facts])
+    prefix, _ = ledger.SCALES[scale]
+    ours = book[[prefix + name for name in facts]].set_axis(facts, axis=1)
+    theirs = book.drop(columns=[one + name for one, _ in ledger.SCALES.values() for name in facts])
     return theirs.join(ours)
 
 

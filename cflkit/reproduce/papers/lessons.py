@@ -10,6 +10,9 @@ from cflkit._bounds import MOST, Count, Momentum, NonNegative, Positive, Repeats
 from cflkit.reproduce.parameters import FederatedRun, Images, Overlap, Parameters, Scenario, Seed
 from cflkit.reproduce.records import PUBLISHED
 
+Samples = Annotated[int, Field(ge=20, le=MOST)]  # of a client
+Noises = Annotated[list[NonNegative], Field(min_length=2)]
+
 
 class Trained(Parameters):
     """What most lessons have in common: how clients train."""
@@ -24,7 +27,7 @@ class FourGroups(Parameters):
     """What lessons have in common whose clients are four equal groups."""
 
     clients: Annotated[int, Field(ge=12, le=MOST, multiple_of=4)]
-    samples: Annotated[int, Field(ge=20, le=MOST)]
+    samples: Samples
     seed: Seed
 
 
@@ -54,7 +57,7 @@ class ClientsDisagree(Parameters):
 
     overlap: Overlap
     clients: Annotated[int, Field(ge=6, le=MOST)]
-    draws: Annotated[int, Field(ge=20, le=MOST)]
+    draws: Samples
     rounds: Annotated[int, Field(ge=6, le=MOST)]
     lr: Positive
     seed: Seed
@@ -95,7 +98,7 @@ class SattlerAndBriggs(FederatedRun):
 class MethodsAsMatrices(Parameters):
     """Parameters of ``09_a_map_of_the_methods``, which has 20 clients."""
 
-    samples: Annotated[int, Field(ge=20)]
+    samples: Samples
     rounds: Annotated[int, Field(ge=5)]
     lr: Positive
     k: Annotated[int, Field(ge=2)]
@@ -107,7 +110,7 @@ class MapOfTheMethods(Trained):
     """Parameters of ``09b_catalogue``; ``clients`` is a multiple of four."""
 
     clients: Annotated[int, Field(ge=8, le=MOST, multiple_of=4)]
-    samples: Annotated[int, Field(ge=20, le=MOST)]
+    samples: Samples
     momentum: Momentum
     rounds: Annotated[int, Field(ge=2, le=MOST)]
 
@@ -130,10 +133,10 @@ class PrivacyAndChange(Changing, Trained):
     """Parameters of ``10b_privacy_and_change_controls``; ``clients`` is even."""
 
     clients: Annotated[int, Field(ge=6, le=MOST, multiple_of=2)]
-    samples: Annotated[int, Field(ge=20, le=MOST)]
+    samples: Samples
     momentum: Momentum
     clip: Positive
-    noises: Annotated[list[NonNegative], Field(min_length=2)]
+    noises: Noises
     threshold: Positive
     repeats: Repeats
 
@@ -148,7 +151,7 @@ class FedCRef(Parameters):
     """Parameters of ``06_fedcref``."""
 
     clients: Annotated[int, Field(ge=4)]
-    samples: Annotated[int, Field(ge=20)]
+    samples: Samples
     overlap: Share
     dirtiness: Share
     threshold: Share
@@ -159,7 +162,7 @@ class ExplainingClusterModels(Parameters):
     """Parameters of ``07_explaining_cluster_models``."""
 
     clients: Annotated[int, Field(ge=9)]
-    draws: Annotated[int, Field(ge=20)]
+    draws: Samples
     rounds: Annotated[int, Field(ge=2)]
     lr: Positive
     step: Count
@@ -200,7 +203,7 @@ class UpdateGivesAway(FourGroups):
 
     rounds: Annotated[int, Field(ge=6, le=MOST)]
     clip: Positive
-    noises: Annotated[list[NonNegative], Field(min_length=2)]
+    noises: Noises
 
 
 class ComeAndGo(Changing, FourGroups):
