@@ -65,16 +65,11 @@ def shown(notebook: str, found: Mapping[str, bool]) -> dict[str, Any]:
         lines += [f"{'true ' if holds else 'FALSE'}  {claim}", *(f"       {text}" for text in told)]
         times = ", ".join(told).replace(", held in", ",")
         items.append(f"<li>{holds}: {html.escape(claim)} ({times})</li>")
-    usual = [
-        row for (claim, setting), row in rows.items() if setting == "default" and claim in found
-    ]
+    usual = [rows[claim, "default"] for claim in found if (claim, "default") in rows]
     held = sum(int(row["held"]) == int(row["runs"]) for row in usual)
-    ended = (
-        f"{held} of {len(usual)} that were counted held with every seed"
-        if usual
-        else "not counted yet"
-    )
-    head = f"{sum(found.values())} of {len(found)} claims are true in this run; {ended}"
+    every = f"{held} of {len(usual)} that were counted held with every seed"
+    head = f"{sum(found.values())} of {len(found)} claims are true in this run; "
+    head += every if usual else "not counted yet"
     page = f"<details><summary>{head}</summary><ul>{''.join(items)}</ul></details>"
     # As pairs, since notebooks are written with the names of a mapping in alphabetical order
     return {MIME: list(found.items()), "text/plain": "\n".join(lines), "text/html": page}

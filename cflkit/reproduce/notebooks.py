@@ -282,9 +282,9 @@ def run_cells(
     except OSError as error:  # papermill writes the notebook after each cell
         raise NotebookError(f"{output} cannot be written{disk_full(error)} ({error})") from error
     except RuntimeError as error:  # the kernel died in a cell, or before the first one
-        killed = ended == [-9]  # SIGKILL, as Linux ends a process for which memory is missing
-        status = f"exit status {ended[0]}; " if ended else ""
-        why = "too little memory? " if killed else status
+        why = f"exit status {ended[0]}; " if ended else ""
+        if ended == [-9]:  # SIGKILL, as Linux ends a process for which memory is missing
+            why = "too little memory? "
         raise NotebookError(f"{error} ({why}see {output})") from error
 
 

@@ -79,17 +79,13 @@ class Measurement:
         for seed, reason in run_all([self.process(seed) for seed in missing], side_by_side):
             # The folder of a run that failed stays, since the reason names the notebook in it
             work = self.folder / f"{seed}.work"
-            try:
-                if reason:
-                    raise ValueError(reason)
-                executed = json.loads((work / EXECUTED).read_text(encoding="utf-8"))
-                if not (found := claims.of_cells(executed["cells"])):
-                    raise ValueError(f"{work / EXECUTED} has no claims in its outputs")
-            except ValueError as error:
-                failed.append(f"seed {seed}: {error}")
-                continue
-            records.write_whole(self.folder / f"{seed}.json", json.dumps(found))
-            shutil.rmtree(work, ignore_errors=True)
+            if reason:
+                failed.append(f"seed {seed}: {reason}")
+            elif found := claims.of_cells(nbformat.read(work / EXECUTED, as_version=4).cells):
+                records.write_whole(self.folder / f"{seed}.json", json.dumps(found))
+                shutil.rmtree(work, ignore_errors=True)
+            else:
+                failed.append(f"seed {seed}: {work / EXECUTED} has no claims in its outputs")
         if failed:
             raise NotebookError(f"{self.lesson.path.stem} failed with {'; '.join(failed)}")
 
