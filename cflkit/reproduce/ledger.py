@@ -355,8 +355,8 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
     other scenarios). The rows are scale, paper and table.
     """
     parts = {}
-    for of, (prefix, words) in SCALES.items():
-        found = table[f"{prefix}status"].map(dict(zip(words, STATUS, strict=True)))
+    for of, (prefix, _) in SCALES.items():
+        found = answers_at(table, of)
         answered, good = found.isin(ANSWERS), found.eq("reproduced")
         own = answered & count_once(table, prefix)
         several = table[f"{prefix}seeds"].gt(1) & ~table["fixed"]
@@ -371,6 +371,12 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
             placebo=placebo(table, prefix),
         )
     return pd.concat(parts, names=["scale"])
+
+
+def answers_at(table: pd.DataFrame, of: str) -> pd.Series:
+    """Return the answers of a ledger at a scale, in the words of `STATUS` at both scales."""
+    prefix, words = SCALES[of]
+    return table[f"{prefix}status"].map(dict(zip(words, STATUS, strict=True)))
 
 
 def count_once(table: pd.DataFrame, prefix: str = "") -> pd.Series:

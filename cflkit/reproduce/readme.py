@@ -238,14 +238,10 @@ def kinds(table: pd.DataFrame) -> str:
     which[f"of all: {names}, with the wrong sign"] = pd.Series(wrong, table.index)
     heads = ["published numbers of", "published"]
     found = []
-    for (prefix, words), told in zip(
-        ledger.SCALES.values(), ("papers' scale: run", "reduced scale: run"), strict=True
-    ):
-        answers, once = table[f"{prefix}status"], ledger.count_once(table, prefix)
-        good = words[ledger.STATUS.index("reproduced")]
-        run = answers.isin([words[ledger.STATUS.index(word)] for word in ledger.ANSWERS])
-        found += [(run, once), (answers.eq(good), once)]
-        heads += [told, good.split()[0]]
+    for scale, (prefix, _) in ledger.SCALES.items():
+        answers, once = ledger.answers_at(table, scale), ledger.count_once(table, prefix)
+        found += [(answers.isin(ledger.ANSWERS), once), (answers.eq("reproduced"), once)]
+    heads += ["papers' scale: run", "reproduced", "reduced scale: run", "agrees"]
     rows = [
         (name, own.sum(), *(f"{(own & c & once).sum()} ({(own & c).sum()})" for c, once in found))
         for name, own in which.items()

@@ -53,10 +53,11 @@ def with_runs(book: pd.DataFrame) -> pd.DataFrame:
 
     The answers at the reduced scale have their short names. Each row has the number's `Margin`.
     """
-    parts = {"paper's": at_scale(book, "paper"), "reduced": at_scale(book, "reduced")}
+    parts = {
+        name: at_scale(book, of).assign(status=ledger.answers_at(book, of))
+        for name, of in (("paper's", "paper"), ("reduced", "reduced"))
+    }
     entries = pd.concat(parts, names=["scale"]).reset_index("scale")
-    short = dict(zip(ledger.REDUCED_STATUS, ledger.STATUS, strict=True))
-    entries["status"] = entries["status"].replace(short)
     entries = entries[entries["status"].isin(ledger.ANSWERS)].reset_index(drop=True)
     of = zip(entries["paper"], entries["protocol"], strict=True)
     return entries.assign(margin=[PAPERS[paper].protocols[name].margin for paper, name in of])

@@ -137,26 +137,24 @@ def table(runs: Sequence[Record]) -> pd.DataFrame:
     rows = []
     for (of, dataset, version, method), own in by_scenario(runs).items():
         cut = CUTS[method.removesuffix(AS_PUBLISHED)]
-        row = {"scale": of, "data": f"{dataset}, {version}", "method": method, "seeds": len(own)}
-        row["threshold"] = (
-            f"{cut.sign} = {cut.used(emd_cfl.Parameters(**own[0].parameters)):g}{cut.unit}"
-        )
-        borrowed = emd_cfl.PAPERS[0].borrowed.get(method, "")
+        used = f"{cut.sign} = {cut.used(emd_cfl.Parameters(**own[0].parameters)):g}{cut.unit}"
+        borrowed = emd_cfl.PAPERS[0].borrowed.get(method)
+        notes = [borrowed] if borrowed else []
         kept = [run for run in own if recorded(run, method)]
-        aris = [run.summary[method]["ari"] for run in kept or own]
-        row["ARI"] = "–" if borrowed else f"{fmean(aris):.2f}"
-        row |= {"best": "–", "range": "–", "note": borrowed}
+        ari = fmean(run.value(method, "ari") for run in kept or own)
+        there = "–" if borrowed else f"{ari:.2f}"
+        found = ("–", "–")
         if kept:
             top, low, high = best(mean_curve([curve_of(run, method) for run in kept]))
-            row |= {"best": f"{top:.2f}", "range": f"{low:.3g} to {high:.3g}{cut.unit}"}
+            found = f"{top:.2f}", f"{low:.3g} to {high:.3g}{cut.unit}"
         if len(kept) < len(own):
-            told = f"what it compares is recorded for {len(kept)} of {len(own)} seeds"
-            row["note"] = "; ".join(filter(None, (borrowed, told)))
-        rows.append(row)
+            notes.append(f"what it compares is recorded for {len(kept)} of {len(own)} seeds")
+        data = f"{dataset}, {version}"
+        rows.append((of, data, method, len(own), used, there, *found, "; ".join(notes)))
     return pd.DataFrame([*rows, *of_briggs(runs)], columns=COLUMNS)
 
 
-def of_briggs(runs: Sequence[Record]) -> list[dict[str, Any]]:
+def of_briggs(runs: Sequence[Record]) -> list[tuple[Any, ...]]:
     """Return the rows of Briggs' method as intended: over all scenarios of OCFL's tables.
 
     Its records have the heights of the merges. So the thresholds that leave as many clusters are
@@ -167,14 +165,14 @@ def of_briggs(runs: Sequence[Record]) -> list[dict[str, Any]]:
         own = [run for run in with_it if ledger.scale(run, "ocfl") == of]
         ends = [working_range(run) for run in own if run.summary["Briggs"]["ari"] == 1]
         if own:
-            row = {"scale": of, "data": "OCFL's scenarios", "method": "Briggs", "seeds": len(own)}
-            row["threshold"] = f"{own[0].parameters['briggs_threshold']:g}"
-            row["ARI"] = f"{fmean(run.summary['Briggs']['ari'] for run in own):.2f}"
+            used = f"{own[0].parameters['briggs_threshold']:g}"
+            there = f"{fmean(run.value('Briggs', 'ari') for run in own):.2f}"
             low, high = max(low for low, _ in ends), min(high for _, high in ends)
-            row["best"] = "1.00" if len(ends) == len(own) else "–"
-            row["range"] = f"{low:.3g} to {high:.3g}" if low < high else "–"
-            told = f"right in {len(ends)} of {len(own)} runs; the range is theirs"
-            rows.append(row | {"note": told})
+            top = "1.00" if len(ends) == len(own) else "–"
+            span = f"{low:.3g} to {high:.3g}" if low < high else "–"
+            note = f"right in {len(ends)} of {len(own)} runs; the range is theirs"
+            which = (of, "OCFL's scenarios", "Briggs", len(own))
+            rows.append((*which, used, there, top, span, note))
     return rows
 
 
