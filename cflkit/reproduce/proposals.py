@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -58,10 +59,11 @@ def proposals(minutes: float, cuda: bool) -> list[Proposal]:
     done = records.find()
     book = ledger.counted(pd.read_csv(ledger.LEDGER, dtype={"table": str, "protocol": str}))
     found: dict[str, Proposal] = {}
+    read_once = cache(notebooks.read_notebook)
     for job in (job for table in grid.tables() for job in grid.jobs_of(table)):
         if job.status == "done":
             continue
-        _, run = notebooks.read_notebook(job.notebook).check(read_yaml(job.file) | job.given)
+        _, run = read_once(job.notebook).check(read_yaml(job.file) | job.given)
         if run is None or (like := nearest(run.model_dump(), run.folder, done)) is None:
             continue
         needs = like.provenance

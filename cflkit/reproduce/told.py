@@ -114,12 +114,14 @@ def story(record: Record) -> Iterator[str]:
     yield "  ".join([" " * wide, *(f"{SHOWN[name]:>11s}" for name in names)])
     best = sorted(usual.items(), key=lambda pair: -(pair[1].get("accuracy") or 0))
     for method, measures in best:
-        cells = [text(measures.get(name)) for name in names]
-        diverged = f"  diverged in round {measures.get('diverged_in')}"
-        yield "  ".join([f"{method:{wide}s}", *(f"{cell:>11s}" for cell in cells)]) + (
-            diverged if "diverged_in" in measures else ""
-        )
-    legend = ["ARI 1: the true groups. Accuracy: on each client's own test set."] * ("ari" in names)
+        cells = [f"{text(measures.get(name)):>11s}" for name in names]
+        line = "  ".join([f"{method:{wide}s}", *cells])
+        if "diverged_in" in measures:
+            line += f"  diverged in round {measures['diverged_in']}"
+        yield line
+    legend = []
+    if "ari" in names:
+        legend.append("ARI 1: the true groups. Accuracy: on each client's own test set.")
     if len(usual) < len(record.summary):
         legend.append(f"The {len(record.summary) - len(usual)} as published are in the record.")
     yield from [" ".join(legend)] if legend else []
