@@ -18,9 +18,6 @@ from pydantic import AfterValidator, BaseModel, Field
 from cflkit._bounds import STRICT
 from cflkit._files import check_regular
 
-# The names under which a record states the digest of all else that it says, and that of its table
-RECORD, ROUNDS = "record.json", "rounds.csv"
-
 
 def is_time(text: str) -> str:
     """Refuse a text that is no time."""
@@ -35,8 +32,6 @@ def has_a_seed(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
 # No text that git could take for an option
 Revision = Annotated[str, Field(pattern="^[0-9a-f]{7,64}$")]
 Value = bool | int | float | str | None
@@ -81,7 +76,7 @@ class Contents(BaseModel):
 
     model_config = STRICT
 
-    sha256: dict[FileName, Digest]
+    sha256: dict[str, str]
     paper: str
     parameters: Annotated[dict[str, Value | list[Value]], AfterValidator(has_a_seed)]
     summary: dict[str, dict[str, int | float | None]]
@@ -93,19 +88,13 @@ class Contents(BaseModel):
 
 
 def sealed(contents: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the contents of a record with the digests of its files, and of themselves."""
+    """Return the contents of a record with digests of all that they say, and of the table."""
     rest = {name: value for name, value in contents.items() if name != "sha256"}
-    return {"sha256": {RECORD: digest(rest), ROUNDS: digest_of(folder / ROUNDS)}, **rest}
-
-
-def digest(contents: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the contents of a record without its digests."""
-    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
-
-
-def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    return hashlib.sha256(check_regular(path).read_bytes()).hexdigest()
+    said = {
+        "record.json": json.dumps(rest, sort_keys=True).encode(),
+        "rounds.csv": check_regular(folder / "rounds.csv").read_bytes(),
+    }
+    return {"sha256": {n: hashlib.sha256(own).hexdigest() for n, own in said.items()}, **rest}
 
 
 def check(contents: dict[str, Any], folder: Path) -> None:
@@ -117,11 +106,6 @@ def check(contents: dict[str, Any], folder: Path) -> None:
         Something has another form, or was altered.
     """
     Contents.model_validate(contents)
-    stated = contents["sha256"]
-    if {RECORD, ROUNDS} - stated.keys():
-        raise ValueError(f"sha256 must have {RECORD} and {ROUNDS}")
-    if stated[RECORD] != digest({n: v for n, v in contents.items() if n != "sha256"}):
-        raise ValueError("it was altered: its SHA-256 is another one")
-    for name in stated.keys() - {RECORD}:
-        if stated[name] != digest_of(folder / name):
+    for name, digest in sealed(contents, folder)["sha256"].items():
+        if contents["sha256"].get(name) != digest:
             raise ValueError(f"{name} was altered: its SHA-256 is another one")
