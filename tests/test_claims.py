@@ -9,6 +9,7 @@ import filelock
 import nbformat
 import pytest
 import torch
+from rounds import first_jobs
 
 from cflkit import methods
 from cflkit.__main__ import main
@@ -203,8 +204,7 @@ def test_a_report_is_what_tagged_cells_print_and_all_claims():
 
 
 def trained(federation):
-    everyone = torch.arange(federation.clients)
-    return federation.train(Jobs(federation.initial()[None], everyone * 0, everyone), round=0)
+    return federation.train(first_jobs(federation), round=0)
 
 
 @pytest.fixture

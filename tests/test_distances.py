@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
+from rounds import first_jobs
 
 from cflkit import simulation
-from cflkit.federation import Jobs, LocalTraining
+from cflkit.federation import LocalTraining
 from cflkit.reproduce.distances import MeasuredEMDCFL
 
 NETWORK = {"model": "emd-cnn-small", "training": LocalTraining(5, 16, lr=0.01, momentum=0.9)}
@@ -14,8 +14,7 @@ NETWORK = {"model": "emd-cnn-small", "training": LocalTraining(5, 16, lr=0.01, m
 @pytest.mark.slow
 def test_distances_are_those_of_two_nested_loops(federate_turned):
     federation = federate_turned(**NETWORK)
-    jobs = Jobs(federation.initial()[None], torch.zeros(6, dtype=torch.int64), torch.arange(6))
-    trained = federation.train(jobs, 0)
+    trained = federation.train(first_jobs(federation), 0)
     alone = {"EMD-CFL": MeasuredEMDCFL(epsilon=0.08)}
     first, second = simulation.run(alone, federation, 2, progress=False).rows
     labels = first["clusters"].split("|")

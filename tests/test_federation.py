@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from rounds import first_jobs
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -47,31 +48,26 @@ def federate(federate):
     return lambda model="compact-cnn", *rest, **options: federate(model, *rest, **options)
 
 
-def everyone(federation):
-    clients = torch.arange(federation.clients)
-    return Jobs(federation.initial()[None], torch.zeros_like(clients), clients)
+def cross_entropy(network, pixels, labels, batch):
+    return F.cross_entropy(network(pixels), labels)
 
 
-def plain_loop(federation, images, model, client, round):
-    """Train one network with one optimiser, as a textbook would."""
+def plain_loop(federation, images, model, client, round, loss=cross_entropy):
+    """Train one network with one optimiser, as a textbook would; return it as a row."""
     training = federation.training
     network = models.make(model, images.shape, images.classes).train()
     vector_to_parameters(federation.initial()[: federation.parameters], network.parameters())
+    options = {"lr": training.lr, "weight_decay": training.weight_decay}
     if training.optimizer == "adam":
-        make = torch.optim.Adam
-        options = {}
+        optimizer = torch.optim.Adam(network.parameters(), **options)
     else:
-        make = torch.optim.SGD
-        options = {"momentum": training.momentum}
-    optimizer = make(
-        network.parameters(), lr=training.lr, weight_decay=training.weight_decay, **options
-    )
+        optimizer = torch.optim.SGD(network.parameters(), momentum=training.momentum, **options)
     for batch in federation.batches(client, round):
         optimizer.zero_grad()
         pixels = images.images[batch].to(torch.get_default_dtype()) / 255
-        F.cross_entropy(network(pixels), images.labels[batch]).backward()
+        loss(network, pixels, images.labels[batch], batch).backward()
         optimizer.step()
-    return parameters_to_vector(network.parameters()).detach()
+    return RowModel(network).row
 
 
 @pytest.fixture
@@ -91,7 +87,7 @@ def float64():
 @pytest.mark.parametrize("training", [SGD, MOMENTUM, ADAM], ids=["sgd", "momentum", "adam"])
 def test_each_client_trains_as_a_plain_loop_would(float64, federate, small, engine, training):
     federation = federate(training=training, engine=engine)
-    trained = federation.train(everyone(federation), round=3)
+    trained = federation.train(first_jobs(federation), round=3)
     for client in range(federation.clients):
         expected = plain_loop(federation, small, "compact-cnn", client, round=3)
         torch.testing.assert_close(trained[client], expected, rtol=1e-10, atol=1e-12)
@@ -102,7 +98,7 @@ def test_large_layers_step_in_the_backward_pass(float64, federate, small, monkey
     monkeypatch.setattr(training, "KEPT_BLOCK", 0)
     local = replace(SGD, weight_decay=1e-2, trains=trains)
     federation = federate("perceptron", local)
-    trained = federation.train(everyone(federation), round=3)
+    trained = federation.train(first_jobs(federation), round=3)
     hidden = federation.parameters - 10 * 64 - 10  # those before the classifier
     for client in range(federation.clients):
         if trains == "all":
@@ -146,7 +142,7 @@ def test_onednn_and_blas_train_alike(federate, monkeypatch):
     trained = []
     for library in ("BLAS", "oneDNN"):
         monkeypatch.setattr(training, "product_library", lambda library=library: library)
-        trained.append(federation.train(everyone(federation), 0))
+        trained.append(federation.train(first_jobs(federation), 0))
     torch.testing.assert_close(*trained, rtol=1e-5, atol=1e-6)
 
 
@@ -200,29 +196,17 @@ def test_weights_and_penalties_do_what_their_formulas_say(
     generator = torch.Generator().manual_seed(0)
     weights = [torch.rand(federation.num_samples(c), generator=generator) for c in clients.tolist()]
     anchor = torch.stack([federation.initial(), federation.blueprint.initials(1, 7)[0]])
-    jobs = Jobs(
-        federation.initial()[None],
-        torch.zeros(3).long(),
-        clients,
-        weights=weights,
-        anchor=anchor[anchors],
-        training=training,
-    )
+    jobs = first_jobs(federation, clients)
+    jobs = jobs.replace(weights=weights, anchor=anchor[anchors], training=training)
     trained = federation.train(jobs, 2)
     for job, client in enumerate(clients.tolist()):
-        network = models.make("compact-cnn", small.shape, small.classes).train()
-        vector_to_parameters(federation.initial(), network.parameters())
-        optimizer = torch.optim.SGD(network.parameters(), lr=training.lr)
-        centre = anchor[anchors[job]]
         held = federation.partition.train[client].tolist()
-        for batch in federation.batches(client, 2):
-            optimizer.zero_grad()
-            pixels = small.images[batch].to(torch.get_default_dtype()) / 255
+
+        def loss(network, pixels, labels, batch, job=job, held=held):
             own = weights[job][[held.index(index) for index in batch.tolist()]]
-            loss = loss_by_hand(network, pixels, small.labels[batch], own, centre, training)
-            loss.backward()
-            optimizer.step()
-        expected = parameters_to_vector(network.parameters()).detach()
+            return loss_by_hand(network, pixels, labels, own, anchor[anchors[job]], training)
+
+        expected = plain_loop(federation, small, "compact-cnn", client, 2, loss)
         torch.testing.assert_close(trained[job], expected, rtol=1e-9, atol=1e-11)
 
 
@@ -230,7 +214,7 @@ def test_weights_and_penalties_do_what_their_formulas_say(
 @pytest.mark.parametrize("engine", ENGINES)
 def test_weights_of_one_are_no_weights_and_the_start_is_the_usual_anchor(federate, engine):
     federation = federate(engine=engine)
-    jobs = everyone(federation)
+    jobs = first_jobs(federation)
     ones = [torch.ones(federation.num_samples(c)) for c in range(federation.clients)]
     usual = federation.train(jobs, 0)
     weighted = federation.train(jobs.replace(weights=ones), 0)
@@ -241,17 +225,10 @@ def test_weights_of_one_are_no_weights_and_the_start_is_the_usual_anchor(federat
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_no_jobs_have_no_models(federate, engine):
-    federation = federate(engine=engine)
-    trained = federation.train(everyone(federation).part([]), 0)
-    assert trained.shape == (0, federation.parameters)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_job_without_samples_keeps_its_model(federate, engine):
     federation = federate(engine=engine)
     training = replace(federation.training, weight_decay=0.1)
-    jobs = everyone(federation).replace(training=training)
+    jobs = first_jobs(federation).replace(training=training)
     some = [torch.arange(4) for _ in range(federation.clients)]
     some[1] = some[1][:0]
     trained = federation.train(jobs.replace(subset=some), 0)
@@ -265,11 +242,11 @@ def test_both_ways_drop_the_same_units(federate):
     training = LocalTraining(epochs=1, batch_size=16, lr=0.01)
     threads = federate("ocfl-cnn", training)
     stacked = federate("ocfl-cnn", training, engine="stacked")
-    jobs = everyone(threads)
+    jobs = first_jobs(threads, [0, 5])
     one, other = threads.train(jobs, 4), stacked.train(jobs, 4)
     torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
-    alone = stacked.train(jobs.part([5]), 4)[0]
-    torch.testing.assert_close(alone, other[5], rtol=1e-3, atol=1e-5)
+    alone = stacked.train(jobs.part([1]), 4)[0]
+    torch.testing.assert_close(alone, other[1], rtol=1e-3, atol=1e-5)
     own = threads.data.batches
     threads.data.batches = lambda client, round, *rest: own(client, 4, *rest)
     later = threads.train(jobs, 5)  # the same batches, and other masks
@@ -299,9 +276,6 @@ def test_dropout_drops_as_often_as_it_says_and_anew_each_time():
     assert both_dropped == pytest.approx(0.09, abs=0.01)
     models.give_keys(layer, torch.tensor(0))
     assert torch.equal(layer(x), masks[0])
-    rows = models.Dropout(0.5, rows=True).train()
-    models.give_keys(rows, torch.tensor(0))
-    assert {len(row.unique()) for row in rows(x)} == {1}
 
 
 def test_digests_tell_rows_apart_and_know_them_again():
@@ -318,7 +292,7 @@ def test_digests_tell_rows_apart_and_know_them_again():
 
 def test_jobs_that_differ_in_anything_are_different_computations(federate):
     federation = federate()
-    jobs = everyone(federation)
+    jobs = first_jobs(federation)
     count, anchors = federation.clients, federation.blueprint.initials(2, 7)
     variants = [
         jobs,
@@ -328,6 +302,8 @@ def test_jobs_that_differ_in_anything_are_different_computations(federate):
         jobs.replace(weights=[torch.tensor([1.0, 2.0, 3.0])] * count),
         jobs.replace(subset=[torch.arange(3)] * count),
         jobs.replace(subset=[torch.arange(4)] * count),
+        jobs.replace(subset=[torch.tensor([5])] * count),
+        jobs.replace(subset=[torch.tensor([5, 0])] * count),
         jobs.replace(about=[1] * count),
         jobs.replace(about=[2] * count),
         jobs.replace(anchor=[anchors[0]] * count),
@@ -337,7 +313,7 @@ def test_jobs_that_differ_in_anything_are_different_computations(federate):
 
 
 def test_requests_that_differ_are_not_answered_together(federate):
-    jobs = everyone(federate())
+    jobs = first_jobs(federate())
 
     def count(client, model, least=1):
         return 0
@@ -351,7 +327,7 @@ def test_requests_that_differ_are_not_answered_together(federate):
         Ask(jobs, question=count),
         Ask(jobs, question=count, options={"least": 1}),
         Ask(jobs, question=count, options={"least": 2}),
-        Ask(jobs, question=everyone),
+        Ask(jobs, question=first_jobs),
     ]
     assert len({request.kind() for request in requests}) == len(requests)
 
@@ -373,7 +349,7 @@ def test_a_question_is_answered_by_each_client_from_its_own_data(federate, small
     def embedded(client, model):
         return client.embed(model, "test"), client.losses(model, "test")
 
-    jobs = everyone(federation)
+    jobs = first_jobs(federation)
     answers = Ask(jobs, question=embedded).answered_by(federation, 0)
     embeddings, losses = federation.embed(jobs, "test"), federation.losses(jobs, "test")
     for client, (own_embedding, own_losses) in enumerate(answers):
@@ -381,9 +357,10 @@ def test_a_question_is_answered_by_each_client_from_its_own_data(federate, small
         assert torch.equal(own_losses, losses[client])
 
 
-def test_nothing_to_do_is_no_error(federate):
-    federation = federate()
-    nothing = everyone(federation).part([])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_to_do_is_no_error(federate, engine):
+    federation = federate(engine=engine)
+    nothing = first_jobs(federation, [])
     assert federation.train(nothing, 0).shape == (0, federation.parameters)
     assert federation.predict(nothing) == federation.losses(nothing) == []
 
@@ -394,8 +371,7 @@ def test_both_ways_agree_with_batch_normalisation(federate, normalised):
     threads = federate(normalised, training)
     stacked = federate(normalised, training, engine="stacked")
     assert threads.buffers == stacked.buffers > 0
-    jobs = everyone(threads)
-    jobs = Jobs(jobs.models, jobs.model_of[:3], torch.tensor([0, 2, 5]))
+    jobs = first_jobs(threads, [0, 2, 5])
     sizes = [len(threads.partition.train[c]) for c in (0, 2, 5)]
     assert len({size % 16 for size in sizes}) > 1
     one, other = threads.train(jobs, 0), stacked.train(jobs, 0)
@@ -419,21 +395,17 @@ def test_batch_normalisation_has_an_answer_for_a_batch_of_one(small, monkeypatch
     alone = Partition(small.name, held, empty, None, {})
     usual = LocalTraining(epochs=2, batch_size=16, lr=0.1)
     federation = Federation(small, alone, "one-pixel", usual, device="cpu", engine=engine)
-    found = federation.train(everyone(federation), 0)
+    found = federation.train(first_jobs(federation), 0)
+
+    def loss(network, pixels, labels, batch):
+        network.train(len(batch) > 1)  # only BatchNorm depends on it
+        return cross_entropy(network, pixels, labels, batch)
+
     for client, row in enumerate(found):
-        network = models.make("one-pixel", small.shape, small.classes)
-        vector_to_parameters(federation.initial()[: federation.parameters], network.parameters())
-        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-        for batch in federation.batches(client, 0):
-            network.train(len(batch) > 1)  # only BatchNorm depends on it
-            optimizer.zero_grad()
-            inputs = small.images[batch].float() / 255
-            F.cross_entropy(network(inputs), small.labels[batch]).backward()
-            optimizer.step()
-        expected = RowModel(network).row
+        expected = plain_loop(federation, small, "one-pixel", client, 0, loss)
         torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
         assert not federation.network(row).training
-    embedded = federation.ask(embedded_in_training, everyone(federation))
+    embedded = federation.ask(embedded_in_training, first_jobs(federation))
     network = federation.network(federation.initial())
     last = network.features(small.images[held[0][16:]].float() / 255).flatten(1)
     torch.testing.assert_close(embedded[0][16:], last.detach())
@@ -444,12 +416,10 @@ def test_jobs_of_different_lengths_stop_when_they_are_done(federate):
     """Momentum must not change a stacked model after its client's last batch."""
     federation = federate(training=MOMENTUM, engine="stacked")
     assert len({len(federation.batches(c, 0)) for c in range(federation.clients)}) > 1
-    together = federation.train(everyone(federation), 0)
+    together = federation.train(first_jobs(federation), 0)
     for client in range(federation.clients):
-        alone = Jobs(federation.initial()[None], torch.zeros(1).long(), torch.tensor([client]))
-        torch.testing.assert_close(
-            together[client], federation.train(alone, 0)[0], rtol=1e-3, atol=1e-3
-        )
+        [alone] = federation.train(first_jobs(federation, [client]), 0)
+        torch.testing.assert_close(together[client], alone, rtol=1e-3, atol=1e-3)
 
 
 def stacks_of(federation, monkeypatch):
@@ -467,11 +437,11 @@ def stacks_of(federation, monkeypatch):
 @pytest.mark.slow
 def test_a_stack_too_large_for_memory_is_cut(federate, monkeypatch):
     whole = federate(engine="stacked")
-    expected = whole.train(everyone(whole), 0)
+    expected = whole.train(first_jobs(whole), 0)
     two = whole.data.bytes_per_job(whole.training) * 2.5 * len(whole.data.networks)
     monkeypatch.setattr(stacked, "spare_memory", lambda device: two)
     sizes = stacks_of(whole, monkeypatch)
-    torch.testing.assert_close(whole.train(everyone(whole), 0), expected, rtol=1e-4, atol=2e-5)
+    torch.testing.assert_close(whole.train(first_jobs(whole), 0), expected, rtol=1e-4, atol=2e-5)
     assert sorted(sizes) == [2, 2, 2]
 
 
@@ -494,10 +464,10 @@ def test_cores_share_the_jobs_of_a_stack(federate, monkeypatch, model):
     trained = []
     for cores, expected in ((1, [6]), (4, [2, 2, 2])):
         monkeypatch.setenv("CFLKIT_THREADS", str(cores))
-        federation = federate(model, engine="stacked")
+        federation = federate(model, replace(SGD, epochs=1), engine="stacked")
         with monkeypatch.context() as patch:
             sizes = stacks_of(federation, patch)
-            trained.append(federation.train(everyone(federation), 0))
+            trained.append(federation.train(first_jobs(federation), 0))
         assert sorted(sizes) == expected
     torch.testing.assert_close(*trained, rtol=1e-4, atol=1e-5)
 
@@ -523,7 +493,7 @@ def test_each_client_computes_on_one_core(federate, monkeypatch, threads):
         return samples(*given)
 
     monkeypatch.setattr(Clients, "samples", watched)
-    jobs = everyone(federation)
+    jobs = first_jobs(federation)
     with blas_libraries().limit(limits=2):
         federation.train(jobs, 0)
         federation.train(jobs.part([3]), 0)
@@ -553,7 +523,7 @@ def test_stacked_training_leaves_the_global_generator_alone(federate):
     expected = torch.rand(3)
     torch.manual_seed(0)
     assert federation.data.bytes_per_sample > 0
-    federation.train(everyone(federation), 0)
+    federation.train(first_jobs(federation, [0]), 0)
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -572,7 +542,7 @@ def test_the_bytes_of_a_sample_are_measured_before_any_thread_computes(federate,
     measured_once.__set_name__(Clients, "bytes_per_sample")
     monkeypatch.setattr(Clients, "bytes_per_sample", measured_once)
     federation = federate(engine="stacked")
-    assert federation.ask(needs_bytes, everyone(federation)) == [1.0] * federation.clients
+    assert federation.ask(needs_bytes, first_jobs(federation)) == [1.0] * federation.clients
     assert measured == [threading.main_thread()]
 
 
@@ -591,7 +561,7 @@ def test_a_stack_counts_what_the_backward_pass_keeps(federate):
 def test_bfloat16_is_coarser_and_points_the_same_way(federate, engine):
     exact = federate(engine=engine)
     coarse = federate(engine=engine, training=replace(exact.training, precision="bfloat16"))
-    jobs = everyone(exact)
+    jobs = first_jobs(exact)
     one, other = (f.train(jobs, 0) - jobs.models for f in (exact, coarse))
     assert one.dtype == other.dtype == torch.float32
     difference = ((one - other).norm(dim=1) / one.norm(dim=1)).max()
@@ -607,9 +577,9 @@ def test_graphs_make_the_steps_of_threads(federate, model, local):
     """Without CUDA a step is not captured; what is replayed must only read what is copied."""
     local = replace(local, penalty="proximal", strength=0.1)
     threads, other = (federate(model, local, engine=engine) for engine in ("threads", "graphs"))
-    first = everyone(threads)
-    anchor = list(threads.blueprint.initials(threads.clients, 7))
-    weights = [torch.linspace(0, 1, n) for n in threads.data.sizes]
+    first = first_jobs(threads, [0, 3])  # whose last batches have different sizes
+    anchor = list(threads.blueprint.initials(2, 7))
+    weights = [torch.linspace(0, 1, threads.num_samples(c)) for c in (0, 3)]
     for jobs in (first, first.replace(anchor=anchor), first.replace(weights=weights)):
         for t in range(2):  # the second training replays the steps of the first one
             torch.testing.assert_close(other.train(jobs, t), threads.train(jobs, t), rtol=0, atol=0)
@@ -671,11 +641,9 @@ def test_all_tensors_are_on_the_device_of_the_federation(federate, monkeypatch, 
         monkeypatch.setattr(module, "autocast", lambda *_: nullcontext())
     local = replace(MOMENTUM, penalty="cosine", strength=0.1)
     federation = federate(model, training=local, device="meta", engine=engine)
-    jobs = everyone(federation).replace(
-        anchor=[federation.blueprint.initials(1, 7)[0]] * federation.clients,
-        subset=[torch.arange(8)] * federation.clients,
-        weights=[torch.ones(8)] * federation.clients,
-    )
+    anchors = list(federation.blueprint.initials(2, 7))
+    columns = {"subset": [torch.arange(8)] * 2, "weights": [torch.ones(8)] * 2, "anchor": anchors}
+    jobs = first_jobs(federation, [0, 3]).replace(**columns)
     trained = torch.empty(len(jobs), jobs.models.shape[1], device="meta")
     TRAIN[engine](federation.data, jobs, 0, local, trained)
     answers = [*federation.predict(jobs), *federation.losses(jobs), *federation.embed(jobs)]
@@ -687,10 +655,9 @@ def test_all_tensors_are_on_the_device_of_the_federation(federate, monkeypatch, 
 @pytest.mark.parametrize("model", ["compact-cnn", "ocfl-cnn"])
 def test_same_seed_same_bits_whatever_else_is_trained(federate, model):
     """This also holds with dropout, whose masks must not depend on the order of threads."""
-    one, other = federate(model, seed=5), federate(model, seed=5)
-    first = one.train(everyone(one), 1)
-    jobs = everyone(other)
-    backwards = Jobs(jobs.models, jobs.model_of, jobs.client_of.flip(0))
+    one, other = (federate(model, replace(SGD, epochs=1), seed=5) for _ in range(2))
+    first = one.train(first_jobs(one), 1)
+    backwards = first_jobs(other, range(other.clients)[::-1])
     assert torch.equal(first, other.train(backwards, 1).flip(0))
 
 
@@ -699,8 +666,7 @@ def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engi
     """The result is the same as for a client that holds only these samples."""
     parts = [torch.arange(0, 20), torch.arange(30, 43)]
     whole = federate(engine=engine, training=ADAM)
-    models_, clients = whole.initial()[None], torch.tensor([2, 2])
-    trained = whole.train(Jobs(models_, torch.zeros(2).long(), clients, subset=parts), 1)
+    trained = whole.train(first_jobs(whole, [2, 2]).replace(subset=parts), 1)
     for part, found in zip(parts, trained, strict=True):
         cut = [indices[part.numpy()] for indices in split.train[2:3]]
         alone = Partition(small.name, cut, split.test[2:3], np.zeros(1, int), {})
@@ -708,7 +674,7 @@ def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engi
         own = other.data.batches
         other.data.batches = lambda client, *rest, own=own: own(2, *rest)
         other.data._indices["train"] *= 3  # so that client 2, whose batch order is used, exists
-        expected = other.train(Jobs(models_, torch.zeros(1).long(), torch.zeros(1).long()), 1)[0]
+        [expected] = other.train(first_jobs(other), 1)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
 
 
@@ -717,7 +683,7 @@ def test_a_job_trains_on_its_part_of_a_client_alone(federate, small, split, engi
 def test_autoencoders_learn_to_reconstruct(federate, small, split, engine):
     training = LocalTraining(epochs=10, batch_size=16, optimizer="adam", lr=1e-3)
     federation = federate("autoencoder", training, engine=engine)
-    jobs = everyone(federation)
+    jobs = first_jobs(federation)
     trained = federation.train(jobs, 0)
     images = small.images[split.train[1]].flatten(1).float() / 255
     after = Jobs(trained, jobs.client_of, jobs.client_of)
@@ -731,14 +697,14 @@ def test_autoencoders_learn_to_reconstruct(federate, small, split, engine):
 
 def test_both_ways_train_the_same_autoencoders(federate):
     one, other = (federate("autoencoder", ADAM, engine=engine) for engine in ("threads", "stacked"))
-    jobs = everyone(one)
+    jobs = first_jobs(one)
     torch.testing.assert_close(one.train(jobs, 0), other.train(jobs, 0), rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.slow
 def test_another_training_and_other_initial_models(federate):
     federation = federate(training=SGD)
-    jobs = everyone(federation)
+    jobs = first_jobs(federation)
     usual = federate(training=ADAM).train(jobs, 0)
     assert torch.equal(federation.train(jobs.replace(training=ADAM), 0), usual)
     first, second = federation.blueprint.initials(2, 7), federation.blueprint.initials(2, 8)
@@ -781,20 +747,10 @@ def test_building_a_federation_leaves_the_global_generator_alone(federate):
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_averaging_identical_clients_equals_training_one(small, split):
-    """All clients have the same data and the same batches."""
-    same = Partition(small.name, [split.train[0]] * 4, [split.test[0]] * 4, np.zeros(4, int), {})
-    federation = Federation(small, same, training=SGD, device="cpu")
-    own = federation.data.batches
-    federation.data.batches = lambda client, *rest: own(0, *rest)
-    trained = federation.train(everyone(federation), 0)
-    torch.testing.assert_close(trained.mean(dim=0), trained[0])
-
-
 @pytest.mark.slow
 def test_predict_losses_and_embed_agree_with_the_network(federate, small, split):
     federation = federate("ocfl-cnn")
-    jobs = everyone(federation)
+    jobs = first_jobs(federation)
     network = models.make("ocfl-cnn", small.shape, 10).eval()
     vector_to_parameters(federation.initial(), network.parameters())
     inputs = small.images[split.train[1]].float() / 255
@@ -811,7 +767,7 @@ def test_predict_losses_and_embed_agree_with_the_network(federate, small, split)
 
 def test_predictions_come_in_the_order_of_the_labels(federate, small, split):
     federation = federate()
-    jobs = everyone(federation)
+    jobs = first_jobs(federation)
     assert [len(p) for p in federation.predict(jobs)] == [len(t) for t in split.test]
     assert torch.equal(federation.targets(3), small.labels[split.test[3]])
     central = federation.predict(jobs, "central")
@@ -835,7 +791,7 @@ def test_bad_requests_are_refused(small, split, federate):
         federate("lenet")
     with pytest.raises(ValueError, match="unknown split 'validation'"):
         federation = federate()
-        federation.predict(everyone(federation), "validation")
+        federation.predict(first_jobs(federation), "validation")
 
 
 @pytest.mark.parametrize(
@@ -867,19 +823,12 @@ def test_bfloat16_that_is_only_emulated_is_said_before_anything_trains(federate,
     monkeypatch.setattr(machine, "multiplies_bfloat16", lambda: False)
     with pytest.warns(UserWarning, match="no instructions for bfloat16: torch emulates them"):
         federation = federate(training=LocalTraining(precision="bfloat16"))
-    jobs = everyone(federation)
+    jobs = first_jobs(federation)
     assert torch.isfinite(federation.train(jobs, 0)).all()
     monkeypatch.setattr(machine, "multiplies_bfloat16", lambda: True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         federate(training=LocalTraining(precision="bfloat16"))
-
-
-def test_subsets_that_differ_by_a_first_sample_are_two_computations(federate):
-    federation, zero = federate("linear"), torch.zeros(2, dtype=torch.int64)
-    subsets = [torch.tensor([5]), torch.tensor([5, 0])]
-    one, other = Jobs(federation.initial()[None], zero, zero, subset=subsets).keys()
-    assert one != other
 
 
 def test_features_that_an_autoencoder_cannot_reach_are_refused(small, split):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rounds import first_jobs
 from scipy import stats
 
 from cflkit import methods, simulation
@@ -72,8 +73,7 @@ def test_methods_in_lockstep_get_the_same_noise(federate):
 def test_what_clients_send_has_the_bound_and_the_noise(federate, engine):
     usual = federate("linear", engine=engine)
     private = usual.with_hooks(Privacy(clip=0.5, noise=0.2))
-    clients = torch.arange(usual.clients)
-    jobs = Jobs(usual.initial()[None], torch.zeros_like(clients), clients)
+    jobs = first_jobs(usual)
     plain, sent = usual.train(jobs, 0) - jobs.models, private.train(jobs, 0) - jobs.models
     shortened = plain * (0.5 / plain.norm(dim=1, keepdim=True)).clamp(max=1)
     assert (plain.norm(dim=1) > 0.5).any(), "the bound does something"
@@ -125,7 +125,7 @@ def test_methods_that_ask_for_more_than_models_are_refused(federate, name, optio
     with pytest.raises(ValueError, match=r"^mine: what is asked .* federation without privacy"):
         simulation.run(line_up, federation, 2, progress=False)
     with pytest.raises(ValueError, match="losses have no noise, and would tell about the clients'"):
-        federation.losses(Jobs(federation.initial()[None], torch.zeros(1).long(), torch.arange(1)))
+        federation.losses(first_jobs(federation, [0]))
 
 
 def test_networks_with_buffers_are_refused(federate, normalised):

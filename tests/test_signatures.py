@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
+from rounds import first_jobs, gradient
 
 from cflkit import datasets, methods, models, simulation
 from cflkit.federation import Federation, Jobs, LocalTraining, clients
@@ -73,14 +73,9 @@ def test_it_finds_groups_with_other_classes(federate, bumps, signature, how):
 def test_a_gradient_leaves_batchnorms_statistics_as_they_are(federate_turned, normalised):
     """The network is in evaluation mode, so a client answers the same whenever it is asked."""
     federation = federate_turned(model=normalised)
-    client = torch.zeros(1, dtype=torch.int64)
-    jobs = Jobs(federation.initial()[None], client, client)
-    [found] = federation.ask(loss_gradient, jobs, samples=None)
+    [found] = federation.ask(loss_gradient, first_jobs(federation, [0]), samples=None)
     network = federation.network(federation.initial()).eval()
-    inputs, labels = federation.inputs(federation.partition.train[0])
-    loss = F.cross_entropy(network(inputs), labels)
-    gradient = torch.autograd.grad(loss, list(network.parameters()))
-    expected = torch.cat([part.flatten() for part in gradient])
+    expected = gradient(network, *federation.inputs(federation.partition.train[0]))
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
 
 
@@ -94,17 +89,14 @@ def test_a_gradient_is_that_of_the_mean_loss(federate, bumps, samples):
     network = federation.network(fedavg.models[0])
     for client, own in enumerate(bumps[1].train):
         inputs, labels = bumps[0].images[own[:samples]], bumps[0].labels[own[:samples]]
-        loss = F.cross_entropy(network(inputs), labels)
-        gradient = torch.autograd.grad(loss, list(network.parameters()))
-        expected = torch.cat([part.flatten() for part in gradient])
+        expected = gradient(network, inputs, labels)
         torch.testing.assert_close(method.signatures[client], expected, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 39])
 def test_a_gradient_of_parts_is_that_of_all_samples(federate, monkeypatch, at_once):
     federation = federate()
-    client = torch.zeros(1, dtype=torch.int64)
-    jobs = Jobs(federation.initial()[None], client, client)
+    jobs = first_jobs(federation, [0])
     [whole] = federation.ask(loss_gradient, jobs, samples=None)
     computed = []
     network = federation.data.networks[0].network
@@ -117,14 +109,12 @@ def test_a_gradient_of_parts_is_that_of_all_samples(federate, monkeypatch, at_on
 
 
 def test_a_gradient_has_the_precision_of_the_federation(federate):
-    client = torch.zeros(1, dtype=torch.int64)
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a processor may only emulate bfloat16
         federations = [federate(precision=name) for name in ("float32", "bfloat16")]
     for federation in federations:
-        jobs = Jobs(federation.initial()[None], client, client)
-        found += federation.ask(loss_gradient, jobs, samples=None)
+        found += federation.ask(loss_gradient, first_jobs(federation, [0]), samples=None)
     assert found[1].dtype == torch.float32
     assert not torch.equal(*found)
     torch.testing.assert_close(*found, atol=1e-2, rtol=0.1)

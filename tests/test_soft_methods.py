@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from rounds import begin, first_jobs, gradient, run
 from scipy.optimize import minimize
 
 from cflkit import methods, simulation
@@ -32,18 +33,6 @@ EVERYONE = torch.arange(6)
 FINITE = st.floats(-5, 5, width=32)
 
 
-def run(name, federation, rounds=3, **options):
-    method = methods.make(name, **options)
-    history = simulation.run({"method": method}, federation, rounds, progress=False)
-    return method, history.table()
-
-
-def begin(name, federation, **options):
-    method = methods.make(name, **options)
-    method.setup(federation.server, federation.initial())
-    return method
-
-
 def exchanges(method, federation, t=0):
     """Run a round, and return its requests with their answers."""
     conversation, answer, found = method.round(t), None, []
@@ -63,15 +52,6 @@ def test_with_one_component_it_is_fedavg_to_the_bit(name, federate_turned):
     method, _ = run(name, federate_turned(), **options)
     fedavg, _ = run("fedavg", federate_turned(), weighting=weighting)
     assert torch.equal(method.models[0], fedavg.models[0])
-
-
-@pytest.mark.parametrize("engine", ["threads", "stacked"])
-def test_weights_of_one_are_no_weights(federate_turned, engine):
-    federation = federate_turned(engine=engine)
-    jobs = Jobs(federation.initial()[None], torch.zeros(6).long(), EVERYONE)
-    ones = [torch.ones(federation.num_samples(c)) for c in range(6)]
-    weighted = federation.train(jobs.replace(weights=ones), 0)
-    assert torch.equal(weighted, federation.train(jobs, 0))
 
 
 @pytest.mark.slow
@@ -302,7 +282,7 @@ def test_each_centre_pulls_with_its_weight(start, federate_turned):
         begun = personal[client] if start == "own" else shares @ centres
         pull = 5.0 * sum(u * (begun - centre) for u, centre in zip(shares, centres, strict=True))
         samples = federation.inputs(federation.partition.train[client])
-        expected = begun - 0.1 * (gradient(federation, begun, *samples) + pull)
+        expected = begun - 0.1 * (gradient(federation.network(begun), *samples) + pull)
         torch.testing.assert_close(method.personal[client], expected, rtol=1e-3, atol=1e-5)
 
 
@@ -469,8 +449,7 @@ def test_axes_do_not_depend_on_the_order_of_few_samples(turned):
     for order in ([0, 1, 2], [2, 0, 1]):
         split = dataclasses.replace(whole, train=[whole.train[0][order]] * 6)
         few = Federation(images, split, "linear", device="cpu")
-        jobs = Jobs(few.initial()[None], torch.zeros(1).long(), torch.zeros(1).long())
-        found += few.ask(feature_axes, jobs, components=3)
+        found += few.ask(feature_axes, first_jobs(few, [0]), components=3)
     assert [len(axes) for axes in found] == [2, 2]
     assert closeness(found, signed=False)[0, 1] == pytest.approx(1, abs=1e-6)
 
@@ -509,7 +488,7 @@ def test_fedsac_without_complementarity_is_pfedgraph(federate_turned):
 def test_a_feature_space_is_that_of_the_clients_own_model(components, federate_turned):
     federation = federate_turned(model="compact-cnn")
     method, _ = run("fedsac", federation, rounds=1, components=components)
-    trained = federation.train(Jobs(federation.initial()[None], torch.zeros(6).long(), EVERYONE), 0)
+    trained = federation.train(first_jobs(federation), 0)
     features = federation.embed(Jobs(trained, EVERYONE, EVERYONE), "train")
     for axes, own in zip(method.axes, features, strict=True):
         centred = (own - own.mean(dim=0)).double()
@@ -545,7 +524,8 @@ def test_scaffold_by_hand(federate_turned):
             inputs, labels = federation.inputs(federation.partition.train[client])
             y = x.clone()
             for _ in range(3):
-                y = y - 0.1 * (gradient(federation, y, inputs, labels) - own[client] + common)
+                slope = gradient(federation.network(y), inputs, labels)
+                y = y - 0.1 * (slope - own[client] + common)
             ends.append(y)
         updates = torch.stack(ends) - x
         new = own - common - updates / 0.3
@@ -562,21 +542,6 @@ def test_the_common_control_variate_is_the_mean_of_all_where_only_some_take_part
     for t in range(3):
         federation.converse(method.round(t), t)
         torch.testing.assert_close(method.common, method.own.mean(dim=0), rtol=1e-4, atol=1e-5)
-
-
-def gradient(federation, row, inputs, labels):
-    network = federation.network(row)
-    loss = F.cross_entropy(network(inputs), labels)
-    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(network.parameters()))])
-
-
-def test_the_first_round_of_scaffold_is_fedavgs_with_equal_weights(federate_turned):
-    method, _ = run("scaffold", federate_turned(), rounds=1)
-    fedavg, _ = run("fedavg", federate_turned(), rounds=1, weighting="equal")
-    torch.testing.assert_close(method.models, fedavg.models, rtol=1e-5, atol=1e-6)
-    half, _ = run("scaffold", federate_turned(), rounds=1, server_lr=0.5)
-    middle = (federate_turned().initial() + fedavg.models) / 2
-    torch.testing.assert_close(half.models, middle, rtol=1e-5, atol=1e-6)
 
 
 def test_scaffolds_server_step_leaves_the_mean_of_batchnorms_statistics(
@@ -619,9 +584,6 @@ def test_dittos_personal_models_never_leave_their_clients(federate_turned):
     assert table["trainings"].tolist() == [12, 12, 12]
 
 
-# --- Clients that lack samples, or have others later ----------------------------------------------
-
-
 # --- FedRep --------------------------------------------------------------------------------------
 
 
@@ -648,6 +610,9 @@ def test_fedrep_trains_the_last_layer_then_the_others_and_shares_these(federate_
     expected = torch.stack(trained).mean(dim=0).repeat(6, 1)
     expected[:, places] = torch.stack(trained)[:, places]
     torch.testing.assert_close(method.personal, expected, rtol=1e-5, atol=1e-6)
+
+
+# --- Clients that lack samples, or have others later ----------------------------------------------
 
 
 def briefly(images, part):

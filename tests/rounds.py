@@ -1,0 +1,33 @@
+"""What many tests do with methods and clients: prepare them, run them, and compute a gradient."""
+
+import torch
+import torch.nn.functional as F
+
+from cflkit import methods, simulation
+from cflkit.federation import Jobs
+
+
+def first_jobs(federation, clients=None):
+    """Give the initial model to all clients, or to those that are named."""
+    of = torch.arange(federation.clients) if clients is None else torch.as_tensor(clients)
+    return Jobs(federation.initial()[None], torch.zeros_like(of), of)
+
+
+def begin(name, federation, **options):
+    """Make a method and set it up, before its first round."""
+    method = methods.make(name, **options)
+    method.setup(federation.server, federation.initial())
+    return method
+
+
+def run(name, federation, rounds=3, **options):
+    """Run a method alone; return it, and the table of its rounds."""
+    method = methods.make(name, **options)
+    history = simulation.run({"method": method}, federation, rounds, progress=False)
+    return method, history.table()
+
+
+def gradient(network, inputs, labels):
+    """Compute the gradient of the mean cross-entropy by autograd, as one vector."""
+    loss = F.cross_entropy(network(inputs), labels)
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(network.parameters()))])
