@@ -29,6 +29,7 @@ pytest.importorskip("flwr", reason='needs Flower: pip install "cflkit[flower]"')
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
+from rounds import first_jobs
 
 from cflkit import datasets, methods, partition, simulation
 from cflkit.__main__ import main
@@ -340,7 +341,7 @@ def run_with(clients, spoil, name="ifca", absent_allowed=True, **options):
     """Run a method while a node misbehaves."""
     _, folder = clients
     grid = Grid(folder)
-    nodes = remote(folder, grid, absent_allowed=absent_allowed, timeout=0.5)
+    nodes = remote(folder, grid, absent_allowed=absent_allowed, timeout=0.1)
     grid.spoil = spoil
     way = converse_with_present if absent_allowed else converse
     line_up = {name: methods.make(name, **options)}
@@ -412,7 +413,7 @@ def test_true_answers_fit_their_question_and_spoiled_ones_do_not(clients, questi
     about, options = QUESTION_OPTIONS[question.__name__]
     more = () if about is None else (about,)
     column = {"about": [*more]} if more else {}
-    jobs = Jobs(federation.initial()[None], torch.tensor([0]), torch.tensor([0]), **column)
+    jobs = first_jobs(federation, [0]).replace(**column)
     [told] = federation.ask(question, jobs, **options)
 
     def fits(answer):
@@ -449,10 +450,6 @@ def damaged(grid, tmp_path):
     grid.data[102] = 2, tmp_path / "own.npz"
 
 
-def says(said):
-    return lambda grid, tmp_path: setattr(grid, "spoil", replaced("hello", said, number=0))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "change, reason",
@@ -460,9 +457,6 @@ def says(said):
         (missing, "it has not said hello"),
         (twice, "its hello was refused: it says that it is client 3"),
         (damaged, "its hello was refused: .*train_images"),
-        *((says(s), ".*which client") for s in (None, {}, {"client": "2", "samples": {}})),
-        (says({"client": 9, "samples": {"train": 1, "test": 1}}), ".*that it is client 9"),
-        (says({"client": 9}), ".*which client"),
     ],
 )
 def test_a_federation_that_is_not_complete_says_who_is_missing(clients, tmp_path, change, reason):
@@ -514,7 +508,7 @@ def test_a_round_without_any_of_its_clients_ends_the_run(clients):
 @pytest.mark.parametrize(
     "kind, answer, name, reason",
     [
-        ("train", SILENCE, "ocfl", "it did not answer within 0.5 seconds"),
+        ("train", SILENCE, "ocfl", "it did not answer within 0.1 seconds"),
         ("losses", FULL, "ifca", "it failed: the disk is full"),
         ("losses", lambda own: [part * torch.nan for part in own], "ifca", ".*is not finite"),
         ("scores", SILENCE, "ocfl", "it did not answer"),
@@ -700,7 +694,13 @@ def test_a_demonstration_goes_on_with_the_same_settings_and_begins_anew_with_oth
 
 
 def test_each_node_has_its_own_key_and_file_and_talks_over_tls(tmp_path, monkeypatch):
-    """Processes are not started here; the folder is used for fewer clients before."""
+    """Processes are not started here; the folder is used for fewer clients before.
+
+    Paths of sockets are short, also where temporary files have long ones.
+    """
+    place = tmp_path / ("long" * 30)
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
     started, asked = {}, []
     monkeypatch.setattr(demo.Demo, "launch", lambda self, name, *own: started.update({name: own}))
     answer = {"node-id": 2**64 - 1}

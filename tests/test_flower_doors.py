@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -263,7 +262,9 @@ FINE = {"train": 30, "test": 10, "validation": 8, "backdoor": 0}
         {"client": True, "samples": FINE},
         {"client": 2.0, "samples": FINE},
         {"client": 2, "samples": FINE, "more": 1},
-        [2, FINE],
+        {"client": 2},
+        {"client": 9, "samples": FINE},
+        *([2, FINE], {}, None),
     ],
 )
 def test_a_false_hello_is_refused(clients, said):
@@ -339,20 +340,6 @@ def test_a_process_that_has_ended_ends_the_wait_with_its_log(tmp_path, monkeypat
     with pytest.raises(demo.DemoError, match=r"client-00-data has ended; .*AF_UNIX path too long"):
         own.wait("1")
     own.processes.clear()
-
-
-def test_sockets_have_a_short_path_where_temporary_files_have_a_long_one(tmp_path, monkeypatch):
-    place = tmp_path / ("long" * 30)
-    place.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
-    monkeypatch.setattr(demo.Demo, "launch", lambda self, *command: None)
-    monkeypatch.setattr(demo.Demo, "flwr", lambda self, *command: {"node-id": 1})
-    monkeypatch.setattr(demo, "answers", lambda port: True)
-    own = demo.Demo(tmp_path / "run", clients=2, samples=40)
-    own.prepare()
-    own.start()
-    assert len(str(own.sockets / "client-00.socket")) < 100
-    own.stop()
 
 
 @pytest.mark.slow
