@@ -24,6 +24,7 @@ import networkx
 HERE = Path(__file__).resolve().parent.parent
 RINGS = {"reproduce": 2, "__main__": 2, "course": 3, "flower": 3, "check": 3}
 LARGE = 400
+METHODS = ("fedavg", "ifca", "ocfl")  # of which a round is traced
 # Each of these adds one path through a function (McCabe), and so does each operator in a chain of
 # and/or
 BRANCHES = (
@@ -87,17 +88,18 @@ def circles(checkout):
     return sorted(sorted(group) for group in groups if len(group) > 1)
 
 
-def walked(checkout, method):
-    """Return the files and functions of the package that a round of a method passes through."""
-    return traced(checkout, method, threads=2)
+def walked(checkout):
+    """Return the files and functions of the package that a round of each method passes through."""
+    return traced(checkout, *METHODS, threads=2)
 
 
-def traced(checkout, what, threads):
-    """Run this script on a checkout, and return the pairs of a file and a function it prints."""
+def traced(checkout, *runs, threads):
+    """Run this script on a checkout; return the pairs of a file and a function that it prints."""
     environment = os.environ | {"PYTHONPATH": str(checkout), "CFLKIT_THREADS": str(threads)}
-    command = [sys.executable, __file__, "--trace", what]
+    command = [sys.executable, __file__, "--trace", *runs]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return [line.split(":") for line in done.stdout.splitlines()]
+    lines = [line.split(":") for line in done.stdout.splitlines()]
+    return {own: [place for run, *place in lines if run == own] for own in runs}
 
 
 def files_of_one_batch(checkout):
@@ -105,10 +107,11 @@ def files_of_one_batch(checkout):
 
     They are in the order in which the first of their functions is called.
     """
-    return list(dict.fromkeys(file for file, _ in traced(checkout, "batch", threads=1)))
+    found = traced(checkout, "batch", threads=1)
+    return list(dict.fromkeys(file for file, _ in found["batch"]))
 
 
-def trace(what):
+def trace(name):
     """Print the functions that are called by the second round of a method, or for one batch."""
     import threading
 
@@ -122,12 +125,13 @@ def trace(what):
             file = Path(code.co_filename).relative_to(package).as_posix()
             called.setdefault(f"{file}:{code.co_qualname}")
 
-    run = one_batch() if what == "batch" else second_round(what)
+    run = one_batch() if name == "batch" else second_round(name)
     threading.settrace(note)
     sys.settrace(note)
     run()
     sys.settrace(None)
-    print("\n".join(called))
+    threading.settrace(None)
+    print("\n".join(f"{name}:{place}" for place in called))
 
 
 def second_round(name):
@@ -194,8 +198,7 @@ def report(checkout):
     place, _, branches = max(found, key=lambda f: f[2])
     print(f"  highest complexity: {branches}, {place}")
     print(f"  circles of imports: {len(circles(checkout))}")
-    for method in ("fedavg", "ifca", "ocfl"):
-        called = walked(checkout, method)
+    for method, called in walked(checkout).items():
         files = {file for file, _ in called}
         print(f"  a round of {method}: {len(files)} files, {len(called)} functions")
         print(f"    {', '.join(sorted(files))}")
@@ -210,10 +213,10 @@ def ring_one(rooms):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkouts", nargs="*", metavar="CHECKOUT", help="by default this one")
-    parser.add_argument("--trace", help=argparse.SUPPRESS)
+    parser.add_argument("--trace", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.trace:
-        trace(given.trace)
-    else:
+    for name in given.trace or []:
+        trace(name)
+    if not given.trace:
         for place in given.checkouts or [HERE]:
             report(Path(place).resolve())
