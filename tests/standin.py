@@ -158,7 +158,7 @@ def main(names):
     images = datasets.load("digits-8x8")
 
     def rows(name, device, engine):
-        options = {"model": "linear", "training": LocalTraining(2, 32, lr=0.05)}
+        options = {"model": "linear", "training": LocalTraining(1, 32, lr=0.05)}
         clients = 6
         if name in contract.OF_SAMPLES:  # models of single classes, which are many
             options["model"], clients = "autoencoder", 2

@@ -139,6 +139,14 @@ def test_server_learning_rate_scales_the_step(federate):
     torch.testing.assert_close(ends[1], ends[0] / 2, rtol=1e-3, atol=1e-6)
 
 
+def test_fedprox_shares_no_training_with_fedavg_unless_mu_is_zero(federate):
+    for mu, distinct in ((0.5, 12), (0.0, 6)):
+        line_up = {"FedAvg": methods.make("fedavg"), "FedProx": methods.make("fedprox", mu=mu)}
+        run = simulation.run(line_up, federate("linear"), 1, progress=False)
+        assert run.trained == distinct
+        assert torch.equal(line_up["FedAvg"].models, line_up["FedProx"].models) == (mu == 0)
+
+
 def test_local_clients_keep_their_own_models(federate):
     federation = federate()
     method = methods.make("local")
