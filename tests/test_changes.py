@@ -108,11 +108,15 @@ def last(scene, tmp_path=None, **options):
     return emd_cfl.play(run, home, lines, run.rounds, checkpoint, progress=False).table()
 
 
+@pytest.fixture(scope="module")
+def drifted():
+    return last("drift", change=3)
+
+
 @pytest.mark.slow
-def test_in_drift_the_truth_changes_and_only_some_methods_follow(tmp_path):
-    table = last("drift", tmp_path, change=3)
-    assert table.groupby("method")["round"].max().eq(5).all()
-    found = {name: rows.set_index("round")["ari"] for name, rows in table.groupby("method")}
+def test_in_drift_the_truth_changes_and_only_some_methods_follow(drifted):
+    assert drifted.groupby("method")["round"].max().eq(5).all()
+    found = {name: rows.set_index("round")["ari"] for name, rows in drifted.groupby("method")}
     for name in ("EMD-CFL", "Oracle", "IFCA", "OCFL-HDB"):
         assert found[name][3] == 1, name
     for name in ("EMD-CFL", "OCFL-HDB"):  # they decide once, and two of six clients changed
@@ -122,8 +126,8 @@ def test_in_drift_the_truth_changes_and_only_some_methods_follow(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_with_drift_that_is_interrupted_ends_as_if_it_was_not(tmp_path, monkeypatch):
-    whole, going_on = last("drift", change=3), simulation.run
+def test_a_run_with_drift_that_is_interrupted_ends_as_if_it_was_not(drifted, tmp_path, monkeypatch):
+    going_on = simulation.run
 
     def killed(*arguments, after=None, **options):
         if after is not None:
@@ -136,7 +140,7 @@ def test_a_run_with_drift_that_is_interrupted_ends_as_if_it_was_not(tmp_path, mo
     monkeypatch.undo()
     assert (tmp_path / "state.pt").exists()
     columns = ["method", "round", "ari", "accuracy", "worst_accuracy", "clusters"]
-    assert last("drift", tmp_path, change=3)[columns].equals(whole[columns])
+    assert last("drift", tmp_path, change=3)[columns].equals(drifted[columns])
 
 
 @pytest.mark.slow

@@ -83,7 +83,6 @@ def test_each_has_its_number_and_what_its_heading_says():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("lesson", SOURCES)
 def test_wrong_answers_are_told(lesson):
     for exercise in of_kind(lesson, Implement, Predict):
@@ -311,7 +310,7 @@ def stubborn(models, samples):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answer", [endless, stubborn, lambda *given: time.sleep(2)])
+@pytest.mark.parametrize("answer", [endless, stubborn, lambda *given: time.sleep(0.5)])
 def test_a_function_that_never_ends_is_ended(monkeypatch, answer):
     monkeypatch.setattr(cflkit.check, "SECONDS", 0.2)
     assert "ended after 0.2 seconds" in said("01.1", answer)[1]

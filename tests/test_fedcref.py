@@ -582,7 +582,7 @@ def test_dirty_clusters_become_cleaner_and_find_each_other(clients, dealt):
 def test_perfect_associations_are_never_wrong_and_isolate_nothing_shared(clients, dealt, small):
     federation = clients()
     truth = truth_of(federation)
-    options = of_kind(PerfectAssociations, OPTIONS, truth=truth, start=dealt, rounds=1)
+    options = of_kind(PerfectAssociations, BRIEF, truth=truth, start=dealt, rounds=1)
     history, _ = run({"P": options}, federation, dealt, 1)
     assert history.rows[-1]["wrong"] == 0
     holders = np.zeros(10, dtype=int)
@@ -611,7 +611,7 @@ def test_isolated_clusters_end_a_run_without_communities(clients, dealt):
 def test_a_cluster_that_vanished_does_not_end_a_run(clients, dealt):
     """A client with fewer networks than clusters wanted continues with the networks it has."""
     federation = clients()
-    method = begin(federation, dealt, Alone)
+    method = begin(federation, dealt, Alone, local=BRIEF.local)
     method.clusterings[0] = np.zeros_like(method.clusterings[0])
     iterate(federation, method)
     assert set(method.clusterings[0]) == {0}
@@ -664,7 +664,7 @@ def test_who_has_other_than_as_many_clusters_goes_on(clients, dealt):
 @pytest.mark.slow
 def test_errors_are_those_of_a_plain_forward_pass(clients, dealt, small, system):
     federation = clients()
-    method = begin(federation, dealt)
+    method = begin(federation, dealt, local=BRIEF.local)
     federation.converse(method.train_local_models())
     network = models.make("autoencoder", small.shape, 10)
     for owner, other in ((0, 3), (2, 2), (4, 1)):
@@ -698,12 +698,14 @@ def test_a_row_has_the_mean_and_the_smallest_accuracy_of_the_clients(clients, de
     assert row["worst_accuracy"] == pytest.approx(min(each))
 
 
-@pytest.mark.slow
 def test_all_data_in_one_place_are_a_row_like_the_others(clients, dealt):
-    history, _ = run({"F": OPTIONS}, clients(), dealt, 1)
+    federation = clients()
+    lines = {"F": begin(federation, dealt)}
     row = fedcref_measures.centralised([5, 5, 5, 3, 3, 7], [0, 0, 1, 1, 1, 1])
-    assert {"method", *row} == set(history.rows[0])
-    history.rows.append({"method": "Global DEC", **row})
+    rows = fedcref_measures.clusters_of_samples(lines, federation, -1)
+    assert {"method", *row} == set(rows[0])
+    rows.append({"method": "Global DEC", **row})
+    history = simulation.History(rows, summarise=fedcref_measures.of_clusters)
     summary = history.summary()["Global DEC"]
     # Two clusters of three classes: one image of class 5 and that of class 7 cannot be right
     assert summary["accuracy"] == summary["worst_accuracy"] == pytest.approx(4 / 6)

@@ -365,8 +365,6 @@ def test_faint_pixels_and_unknown_arrays_are_told_in_one_line(saved):
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        ({"images": GREY.astype(np.int32)}, "give uint8 from 0 to 255"),
-        ({"images": GREY.astype(float)}, "must be from 0 to 1"),
         ({"images": GREY[:, 0]}, "the shape"),
         ({"images": GREY[:50]}, "50 images and 60 labels"),
         ({"images": None, "features": np.full((60, 2), 1j)}, "the type complex"),
@@ -375,9 +373,6 @@ def test_faint_pixels_and_unknown_arrays_are_told_in_one_line(saved):
         ({"features": GREY[:, 0]}, "has both 'images' and 'features'; give only one"),
         ({"images": None}, "it needs 'labels' and 'images' or 'features'"),
         ({"labels": LABELS[:0]}, "labels are empty"),
-        ({"labels": LABELS + 1}, "number them from 0"),
-        ({"labels": 2 * LABELS}, "without gaps"),
-        ({"labels": LABELS.astype(float)}, "one whole number per sample"),
         ({"labels": LABELS - 0.5}, "one whole number per sample$"),
         ({"labels": np.array([b"\xff"] * 60)}, "not UTF-8"),
         ({"labels": np.array(["a", "\ud800"] * 30)}, "is, or has, a name that is not UTF-8"),
@@ -399,7 +394,6 @@ def test_faint_pixels_and_unknown_arrays_are_told_in_one_line(saved):
         ({"domains": LABELS[:3] * 0}, "3 domains for 60 images"),
         ({"domains": np.r_[LABELS, LABELS]}, "120 domains for 60 images"),
         ({"clients": LABELS[:3] * 0}, "3 clients \\(owners\\) for 60 images"),
-        ({"clients": LABELS + 1}, "number them from 0"),
         ({"clients": np.arange(60)}, "the test set would have all samples of clients"),
         ({"test_images": GREY / 255, "test_labels": LABELS}, "both must have the same type"),
         ({"images": GREY[..., :0]}, "nothing to learn from"),
@@ -616,7 +610,9 @@ def features_of_two_domains(digits):
 )
 def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys, make, lesson):
     monkeypatch.chdir(tmp_path)
-    path = make(datasets.load("digits-8x8"))
+    whole = datasets.load("digits-8x8")
+    digits = replace(whole, images=whole.images[:400], labels=whole.labels[:400])
+    path = make(digits)
     vectors = make is features_of_two_domains
     given = {"dataset": path, "rounds": 1, "local_epochs": 1, "repeats": 1}
     if lesson == "03b_ocfl_controls":
@@ -640,7 +636,6 @@ def test_a_lesson_makes_a_record_of_ones_own_data(tmp_path, monkeypatch, capsys,
 
     assert main([*command, "--missing"]) == 0
     assert "the record is there already" in capsys.readouterr().out
-    digits = datasets.load("digits-8x8")
     make(replace(digits, images=255 - digits.images))
     assert main([*command, "--missing"]) == 2, "the same path has other data now"
     assert f"/{path}; run it again without --missing" in capsys.readouterr().err
