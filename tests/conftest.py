@@ -15,7 +15,7 @@ from torch import nn
 from cflkit import _project, datasets, models, partition
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import shifts
-from cflkit.reproduce import notebooks
+from cflkit.reproduce import notebooks, records
 
 # No deadline, so that no property fails only because the machine is busy
 settings.register_profile("any machine", deadline=None)
@@ -53,6 +53,12 @@ def repository():
     """Skip a test that needs the project's files in git, as a downloaded archive has none."""
     if _project.git("ls-files", "--error-unmatch", "Makefile") is None:
         pytest.skip("needs git and a clone of the project")
+
+
+@pytest.fixture(scope="session")
+def committed():
+    """Read the records of the project once, as their tables are read when they are asked for."""
+    return records.committed()
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,6 @@ from cflkit.federation.training import blas_libraries
 from cflkit.methods import emd_cfl, emd_cfl_variants
 from cflkit.methods.emd_cfl_clients import shared_projection
 from cflkit.partition import Partition, shifts
-from cflkit.reproduce import records
 from cflkit.reproduce.papers.emd_cfl import recorded_scores, working_range
 
 
@@ -568,8 +567,8 @@ def test_class_directions_span_what_a_class_varies_in():
 
 
 @pytest.mark.slow
-def test_scores_of_a_record_have_the_true_clusters_where_some_clients_are_absent():
-    every = [past for past in records.committed() if past.paper == "emd-cfl"]
+def test_scores_of_a_record_have_the_true_clusters_where_some_clients_are_absent(committed):
+    every = [past for past in committed if past.paper == "emd-cfl"]
     past = next(past for past in every if past.parameters["participants"])
     scores, truth = recorded_scores(past)
     assert np.isnan(scores).any()

@@ -331,8 +331,8 @@ def test_the_placebo_compares_with_the_other_scenarios_of_a_table():
 
 
 @pytest.mark.slow
-def test_the_committed_ledger_is_what_the_kit_writes(repository, tmp_path):
-    table = ledger.ledger(records.committed())
+def test_the_committed_ledger_is_what_the_kit_writes(repository, committed, tmp_path):
+    table = ledger.ledger(committed)
     assert ledger.write(table, tmp_path / "ledger.csv").read_text() == ledger.LEDGER.read_text()
 
 

@@ -56,8 +56,7 @@ def test_what_serves_all_papers_names_none(module):
 
 
 @pytest.mark.slow
-def test_every_committed_record_has_the_id_of_its_parameters(repository):
-    committed = records.committed()
+def test_every_committed_record_has_the_id_of_its_parameters(repository, committed):
     assert len(committed) >= 88
     for record in committed:
         run = papers.by_folder(record.paper).parameters.checked(record.parameters)
@@ -68,8 +67,8 @@ def test_every_committed_record_has_the_id_of_its_parameters(repository):
 
 
 @pytest.mark.slow
-def test_the_summary_of_every_committed_record_is_that_of_its_rounds(repository):
-    for record in records.committed():
+def test_the_summary_of_every_committed_record_is_that_of_its_rounds(repository, committed):
+    for record in committed:
         rows = record.rounds
         of_paper = fedcref_measures.of_clusters if record.paper == "fedcref" else metrics.of_models
         whole = metrics.by_method(rows, of_explanations if "map" in rows else of_paper)
@@ -312,10 +311,12 @@ def test_data_and_federation_are_those_of_the_notebook(paper, changed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", sorted({paper.folder for paper in PAPERS.values()}))
-def test_the_data_of_a_committed_record_can_be_dealt_again(repository, data_root, folder):
+def test_the_data_of_a_committed_record_can_be_dealt_again(
+    repository, data_root, committed, folder
+):
     """The clients get the samples that they had when the record was made."""
-    ours = [record for record in records.committed() if record.paper == folder]
-    record = next(r for r in ours if "mnist" in r.id or "bumps" in r.id)
+    known = (r for r in committed if "mnist" in r.id or "bumps" in r.id)
+    record = next(r for r in known if r.paper == folder)
     paper = papers.by_folder(record.paper)
     _, split = paper.data(paper.parameters.checked(record.parameters))
     assert split.hash == record.provenance["partition_hash"]

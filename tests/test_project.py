@@ -115,8 +115,7 @@ def test_the_readme_names_commands_and_files_that_exist():
 
 
 @pytest.mark.slow
-def test_the_readmes_tables_are_what_the_kit_writes():
-    committed = records.committed()
+def test_the_readmes_tables_are_what_the_kit_writes(committed):
     tables = readme.tables(committed, ledger.ledger(committed))
     texts = [page.read_text(encoding="utf-8") for page in readme.PAGES]
     assert [readme.filled(text, tables) for text in texts] == texts
@@ -179,8 +178,8 @@ def test_the_words_about_epsilon_have_the_numbers_of_the_table(told, version, se
 
 
 @pytest.mark.slow
-def test_the_words_about_round_1_hold_in_all_runs_that_keep_its_distances(told):
-    known = [run for run in records.committed() if run.paper == "ocfl"]
+def test_the_words_about_round_1_hold_in_all_runs_that_keep_its_distances(told, committed):
+    known = [run for run in committed if run.paper == "ocfl"]
     early = [run for run in known if run.parameters["rounds"] == 1]
     late = [run for run in known if ledger.scale(run, "ocfl") == "paper"]
     late = [run for run in late if "OCFL-HDB" in run.summary]
@@ -194,8 +193,8 @@ def test_the_words_about_round_1_hold_in_all_runs_that_keep_its_distances(told):
 
 
 @pytest.mark.slow
-def test_the_words_about_sattlers_exact_cut_count_the_runs(told):
-    known = [run for run in records.committed() if run.paper == "ocfl"]
+def test_the_words_about_sattlers_exact_cut_count_the_runs(told, committed):
+    known = [run for run in committed if run.paper == "ocfl"]
     cuts = (["Sattler"], ["Sattler-exact"])
     usual, exact = ([run for run in known if run.parameters["only"] == only] for only in cuts)
     whole = [run for run in known if ledger.scale(run, "ocfl") == "reduced"]
@@ -235,9 +234,7 @@ def test_the_words_under_the_moving_picture_have_the_accuracies_of_lesson_03():
 
 
 @pytest.mark.slow
-def test_the_words_about_real_groups_and_fedcref_have_the_numbers_of_the_records(told):
-    committed = records.committed()
-
+def test_the_words_about_real_groups_and_fedcref_have_the_numbers_of_the_records(told, committed):
     def ends(paper, **given):
         """Return the accuracies of the runs with these parameters: a row per run, by method."""
         of = [run.summary for run in committed if run.paper == paper and records.has(run, given)]
@@ -277,10 +274,10 @@ def test_the_words_about_real_groups_and_fedcref_have_the_numbers_of_the_records
 
 
 @pytest.mark.slow
-def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records():
+def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(committed):
     """Count what OCFL's variants found again, from the records' files alone."""
     found = {}
-    for folder in (record.folder for record in records.committed() if record.paper == "ocfl"):
+    for folder in (record.folder for record in committed if record.paper == "ocfl"):
         given = json.loads((folder / "record.json").read_text(encoding="utf-8"))["parameters"]
         whole = given["rounds"] == 50  # runs of ocfl/first-round end before any trigger
         if given.get("until") == "clusters" and given["draws"] is None and whole:
@@ -298,9 +295,9 @@ def test_the_readmes_table_of_true_groups_counts_the_last_rounds_of_the_records(
 
 
 @pytest.mark.slow
-def test_runs_without_clusters_are_not_in_the_table_of_true_groups():
+def test_runs_without_clusters_are_not_in_the_table_of_true_groups(committed):
     """Soft methods have no clusters, and methods that diverged have no measures."""
-    record = next(r for r in records.committed() if r.parameters.get("until") == "clusters")
+    record = next(r for r in committed if r.parameters.get("until") == "clusters")
     more = {"FedEM": {"total_bytes_up": 1.0}, "diverged": {"diverged_in": 2}}
     extended = dataclasses.replace(record, summary=record.summary | more)
     vars(extended)["rounds"] = record.rounds  # without rows of these methods

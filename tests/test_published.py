@@ -337,6 +337,7 @@ def test_a_run_until_the_clusters_are_final_has_the_numbers_of_a_whole_run():
     """All to the last digit, and the round; what needs models is not there."""
     usual = ledger.defaults("03b_ocfl_controls")
     small = {"dataset": "digits-8x8", "model": "linear", "clients": 9, "draws": 60, "rounds": 50}
+    small |= {"local_epochs": 1, "central_every": 50}
     only = ["Briggs", "OCFL-KM", "OCFL-AFF", "OCFL-MS", "OCFL-HDB"]
     tables = {}
     for until in ("rounds", "clusters"):

@@ -142,9 +142,9 @@ def test_what_cannot_be_replayed_is_said(made, monkeypatch):
 
 
 @pytest.mark.slow
-def test_explanations_need_all_their_rounds():
+def test_explanations_need_all_their_rounds(committed):
     known = papers.PAPERS["ocfl-explanations"]
-    record = next(r for r in records.committed() if r.paper == known.folder)
+    record = next(r for r in committed if r.paper == known.folder)
     with pytest.raises(ParameterError, match="has 50 rounds and needs all of them, not 2"):
         replay.replay(record, rounds=2)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cflkit.reproduce import costs, ledger, records, reports, stats
+from cflkit.reproduce import costs, ledger, reports, stats
 from cflkit.reproduce.papers import ocfl
 from cflkit.reproduce.papers.base import SCORES
 from cflkit.reproduce.records import PROJECT, Record
@@ -207,9 +207,9 @@ def test_pairs_that_differ():
 
 
 @pytest.mark.slow
-def test_what_methods_were_told_and_cost():
+def test_what_methods_were_told_and_cost(committed):
     """Costs come from the records: FedEM trains its four models, and an oracle is told."""
-    bill = costs.told(records.committed())
+    bill = costs.told(committed)
     assert (bill.loc["FedAvg", ["trainings", "down", "up"]] == 1).all()
     assert bill.loc["FedEM", ["trainings", "down", "up"]].tolist() == [4, 4, 4]
     assert bill.loc[["IFCA", "PACFL", "Oracle"], "k"].tolist() == ["told", "–", "the groups"]

@@ -55,9 +55,9 @@ def test_the_widest_range_of_the_best_mean():
 
 
 @pytest.mark.slow
-def test_the_curve_of_a_record_has_its_own_ari_at_its_own_threshold():
+def test_the_curve_of_a_record_has_its_own_ari_at_its_own_threshold(committed):
     paper, compared = PAPERS["emd-cfl"], 0
-    for (_, _, _, method), runs in thresholds.by_scenario(records.committed()).items():
+    for (_, _, _, method), runs in thresholds.by_scenario(committed).items():
         cut = thresholds.CUTS[method.removesuffix(records.AS_PUBLISHED)]
         for run in (run for run in runs if thresholds.recorded(run, method)):
             assert not paper.is_one_group(run)
@@ -69,12 +69,12 @@ def test_the_curve_of_a_record_has_its_own_ari_at_its_own_threshold():
 
 
 @pytest.mark.slow
-def test_thresholds_of_another_quantity_and_scenarios_of_one_group_stand_apart():
-    table = thresholds.table(records.committed()).set_index(["scale", "data", "method"])
+def test_thresholds_of_another_quantity_and_scenarios_of_one_group_stand_apart(committed):
+    table = thresholds.table(committed).set_index(["scale", "data", "method"])
     assert table.loc[("paper", "mnist, backdoor", "PACFL"), "ARI"] == "–"
     assert table.loc[("paper", "mnist, backdoor", "PACFL as published"), "ARI"] == "0.81"
     assert not any("base" in data or "min" in data for _, data, _ in table.index)
-    counted = readme.true_groups(records.committed())
+    counted = readme.true_groups(committed)
     by_scenario = "0.81 (mnist, backdoor); 1.00 (mnist, four); 1.00 (mnist, two)"
     assert f"| emd-cfl | PACFL as published | 3 | 9 | 6 | {by_scenario} | 6 of 6 |" in counted
     assert "| emd-cfl | FedClust | 2 | 3 | – | – |  |" in counted
