@@ -354,12 +354,20 @@ SPOILED = [
     ("train", lambda models: models[:, :-1]),
     ("train", "model"),
     ("train", None),
+    ("train", lambda models: models.double()),
+    ("train", lambda models: models.to(torch.complex64)),
+    ("train", lambda models: models.long()),
+    ("train", lambda models: models > 0),
+    ("train", lambda models: torch.full_like(models, 1e30)),
+    ("losses", lambda rows: [row.float() for row in rows]),
+    ("losses", lambda rows: [row.numpy() for row in rows]),
     ("losses", [torch.empty(0), torch.empty(0)]),
     ("losses", [torch.rand(32), "none"]),
     ("losses", None),
     ("scores", [1.0]),
     ("scores", ["ab"]),
     ("scores", [(0.5, "all")]),
+    *(("scores", [(0.5, score)]) for score in (np.nan, np.inf, 1e9, -5.0, 1, True)),
     ("ask", {}),
     ("ask", ["text"]),
     ("ask", [torch.rand(3, 5)]),
@@ -509,6 +517,8 @@ def test_a_round_without_any_of_its_clients_ends_the_run(clients):
     "kind, answer, name, reason",
     [
         ("train", SILENCE, "ocfl", "it did not answer within 0.1 seconds"),
+        ("train", lambda models: models.double(), "ifca", ".*has a wrong form"),
+        ("scores", [(0.5, 1e9)], "ifca", ".*has a wrong form"),
         ("losses", FULL, "ifca", "it failed: the disk is full"),
         ("losses", lambda own: [part * torch.nan for part in own], "ifca", ".*is not finite"),
         ("scores", SILENCE, "ocfl", "it did not answer"),
@@ -534,14 +544,15 @@ def test_training_that_diverges_everywhere_is_an_error_as_in_the_simulation(clie
 
 
 @pytest.mark.slow
-def test_a_model_that_is_not_finite_costs_the_methods_that_asked_for_it(clients):
+@pytest.mark.parametrize("value", [torch.nan, 1e30])
+def test_a_model_that_is_not_finite_costs_the_methods_that_asked_for_it(clients, value):
     grid = Grid(clients[1])
 
-    def last_model_is_nan(models):
-        models[-1] = torch.nan
+    def spoilt(models):
+        models[-1] = value
         return models
 
-    grid.spoil = replaced("train", last_model_is_nan)
+    grid.spoil = replaced("train", spoilt)
     table = run(made("fedavg", "local"), remote(clients[1], grid))
     assert table.groupby("method")["round"].max().to_dict() == {"fedavg": 3, "local": 2}
     assert table["diverged"].sum() == 1

@@ -287,34 +287,6 @@ def test_a_key_belongs_to_one_client(clients):
             server_app.numbers_of({"nodes": given, "clients": CLIENTS})
 
 
-WRONG = [
-    ("train", lambda models: models.double()),
-    ("train", lambda models: models.to(torch.complex64)),
-    ("train", lambda models: models.long()),
-    ("train", lambda models: models > 0),
-    ("train", lambda models: torch.full_like(models, 1e30)),
-    ("losses", lambda rows: [row.float() for row in rows]),
-    ("losses", lambda rows: [row.numpy() for row in rows]),
-    *(("scores", [(0.5, score)]) for score in (np.nan, np.inf, 1e9, -5.0, 1, True)),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind, wrong", WRONG)
-def test_the_fault_is_put_to_the_node_that_sent_it(clients, kind, wrong):
-    for leave in (True, False):
-        grid = Grid(clients[1])
-        nodes = remote(clients[1], grid, absent_allowed=leave)
-        grid.spoil = replaced(kind, wrong, number=0)
-        way = converse_with_present if leave else converse
-        if leave:
-            table = run(made("ifca", ifca={"k": 2}), nodes, 2, converse=way)
-            assert np.isfinite(table["accuracy"]).all() and (table["accuracy"] <= 1).all()
-        else:
-            with pytest.raises((ClientsAbsent, Diverged), match=r"client 2: its ans|clients \[2\]"):
-                run(made("ifca", ifca={"k": 2}), nodes, 2, converse=way)
-
-
 # --- Processes ------------------------------------------------------------------------------------
 
 
