@@ -341,7 +341,7 @@ def run_with(clients, spoil, name="ifca", absent_allowed=True, **options):
     """Run a method while a node misbehaves."""
     _, folder = clients
     grid = Grid(folder)
-    nodes = remote(folder, grid, absent_allowed=absent_allowed, timeout=0.1)
+    nodes = remote(folder, grid, absent_allowed=absent_allowed, timeout=0.5)
     grid.spoil = spoil
     way = converse_with_present if absent_allowed else converse
     line_up = {name: methods.make(name, **options)}
@@ -516,7 +516,7 @@ def test_a_round_without_any_of_its_clients_ends_the_run(clients):
 @pytest.mark.parametrize(
     "kind, answer, name, reason",
     [
-        ("train", SILENCE, "ocfl", "it did not answer within 0.1 seconds"),
+        ("train", SILENCE, "ocfl", "it did not answer within 0.5 seconds"),
         ("train", lambda models: models.double(), "ifca", ".*has a wrong form"),
         ("scores", [(0.5, 1e9)], "ifca", ".*has a wrong form"),
         ("losses", FULL, "ifca", "it failed: the disk is full"),
