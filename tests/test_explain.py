@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rounds import begin
 from torch import nn
 
 from cflkit import explain, methods, models, plots, simulation
@@ -429,8 +430,7 @@ def test_a_method_that_has_diverged_is_not_explained(line_up):
 
 def test_methods_without_clusters_are_refused(line_up):
     _, federation, history = line_up
-    soft = {"FedEM": methods.make("fedem", k=2)}
-    soft["FedEM"].setup(federation.server, federation.initial())
+    soft = {"FedEM": begin("fedem", federation, k=2)}
     with pytest.raises(ValueError, match="without clusters cannot be explained: FedEM"):
         assessment.assess(soft, federation, history, HOW)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rounds import begin
 from sklearn.metrics import adjusted_rand_score
 from torch.nn.functional import normalize
 
@@ -324,8 +325,7 @@ def test_fedsoft_estimates_the_weights_of_clients_that_come_between_two_estimate
 
 def test_a_cluster_of_emd_cfl_that_is_new_gets_the_mean_of_its_members_models(federate):
     federation = federate("linear").with_presence(rows({0}, {1}, {2, 3}))
-    method = methods.make("emd-cfl-oracle", truth=[0, 0, 1, 1, 2, 2])
-    method.setup(federation.server, federation.initial())
+    method = begin("emd-cfl-oracle", federation, truth=[0, 0, 1, 1, 2, 2])
     for t in range(2):
         federation.converse(method.round(t), t)
     method.server.participants = lambda t: torch.tensor([2])  # of those who can be reached

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rounds import begin
 
 from cflkit import methods, simulation
 from cflkit.divergence import cosine_divergence, temperature
@@ -63,8 +64,7 @@ def test_how_long_ocfl_waits_if_the_temperature_stays_the_same(options, waits):
 @pytest.mark.parametrize("options", [{"p": 1}, {"p": 3}, {"scale": 5.0}])
 def test_ocfl_measures_the_temperature_by_its_norm_and_scale(options, federate):
     federation = federate()
-    method = methods.make("ocfl", **options)
-    method.setup(federation.server, federation.initial())
+    method = begin("ocfl", federation, **options)
     received, trained = run_round(method, federation)
     gamma = cosine_divergence(trained - received)
     assert method.temperatures == pytest.approx([temperature(gamma, **options)])
@@ -132,8 +132,7 @@ def test_server_learning_rate_scales_the_step(federate):
     start = federation.initial()
     ends = []
     for lr in (1.0, 0.5):
-        method = methods.make("fedopt", optimizer="sgd", lr=lr)
-        method.setup(federation.server, start)
+        method = begin("fedopt", federation, optimizer="sgd", lr=lr)
         run_round(method, federation)
         ends.append(method.models[0] - start)
     torch.testing.assert_close(ends[1], ends[0] / 2, rtol=1e-3, atol=1e-6)
@@ -149,8 +148,7 @@ def test_fedprox_shares_no_training_with_fedavg_unless_mu_is_zero(federate):
 
 def test_local_clients_keep_their_own_models(federate):
     federation = federate()
-    method = methods.make("local")
-    method.setup(federation.server, federation.initial())
+    method = begin("local", federation)
     _, trained = run_round(method, federation)
     assert torch.equal(method.models, trained)
     assert method.broadcast(1).model_of.tolist() == list(range(6))
@@ -160,8 +158,7 @@ def test_local_clients_keep_their_own_models(federate):
 def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
     """Check lines 20 to 28 of Algorithm 1 in the round in which the trigger fires."""
     federation = federate()
-    method = methods.make("ocfl", clusterer="kmeans")
-    method.setup(federation.server, federation.initial())
+    method = begin("ocfl", federation, clusterer="kmeans")
     for round in range(10):
         received, trained = run_round(method, federation, round)
         assert ("distances" in method.scalars) == (round == 0 or method.clustered)
@@ -190,10 +187,10 @@ def test_ocfl_splits_from_the_global_model_with_that_rounds_updates(federate):
 def test_buffers_enter_update_vectors_when_asked(federate, normalised):
     """As in the authors' code, BatchNorm's counters dominate, and clients look similar."""
     federation = federate(normalised, LocalTraining(epochs=2, batch_size=4, lr=1e-3))
-    with_buffers = methods.make("ocfl", include_buffers=True)
-    without = methods.make("ocfl")
+    with_buffers, without = (
+        begin("ocfl", federation, include_buffers=include) for include in (True, False)
+    )
     for method in (with_buffers, without):
-        method.setup(federation.server, federation.initial())
         run_round(method, federation)
     assert with_buffers.temperatures[0] < 0.5 * without.temperatures[0]
 
@@ -288,10 +285,8 @@ def test_labels_may_be_any_sequence_of_integers(labels):
 
 
 def test_the_truth_must_fit_the_clients(federate):
-    federation = federate()
-    method = methods.make("oracle", truth=[0, 1])
     with pytest.raises(ValueError, match="needs the true cluster of 6 clients, not 2"):
-        method.setup(federation.server, federation.initial())
+        begin("oracle", federate(), truth=[0, 1])
 
 
 @pytest.mark.slow
@@ -302,8 +297,7 @@ def test_participants_are_averaged_within_their_clusters(federate, name, weighti
     """A cluster of which nobody takes part keeps its model."""
     federation = federate(clients_per_round=participants)
     options = {"truth": federation.clusters} if name == "oracle" else {}
-    method = methods.make(name, weighting=weighting, **options)
-    method.setup(federation.server, federation.initial())
+    method = begin(name, federation, weighting=weighting, **options)
     received, trained = run_round(method, federation)
     present = federation.participants(0)
     sizes = federation.sizes[present] if weighting == "samples" else torch.ones(len(present))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from rounds import first_jobs, gradient
+from rounds import run as run_alone
 
-from cflkit import datasets, methods, models, simulation
+from cflkit import datasets, methods, models
 from cflkit.federation import Federation, Jobs, LocalTraining, clients
 from cflkit.methods.baselines.questions import loss_gradient
 from cflkit.partition import Partition
@@ -42,9 +43,7 @@ def federate(bumps):
 
 
 def run(federation, rounds=WARM_UP + 2, **options):
-    method = methods.make("signatures", warm_up=WARM_UP, **options)
-    simulation.run({"method": method}, federation, rounds, progress=False)
-    return method
+    return run_alone("signatures", federation, rounds, warm_up=WARM_UP, **options)[0]
 
 
 def test_features_reach_the_network_as_they_are(bumps, federate):
@@ -83,8 +82,7 @@ def test_a_gradient_leaves_batchnorms_statistics_as_they_are(federate_turned, no
 @pytest.mark.parametrize("samples", [None, 16])
 def test_a_gradient_is_that_of_the_mean_loss(federate, bumps, samples):
     federation = federate()
-    fedavg = methods.make("fedavg")
-    simulation.run({"FedAvg": fedavg}, federation, WARM_UP, progress=False)
+    fedavg, _ = run_alone("fedavg", federation, WARM_UP)
     method = run(federation, WARM_UP + 1, samples=samples)
     network = federation.network(fedavg.models[0])
     for client, own in enumerate(bumps[1].train):
@@ -123,8 +121,7 @@ def test_a_gradient_has_the_precision_of_the_federation(federate):
 @pytest.mark.slow
 def test_a_loss_is_the_mean_of_all_training_samples(federate):
     federation = federate()
-    fedavg = methods.make("fedavg")
-    simulation.run({"FedAvg": fedavg}, federation, WARM_UP, progress=False)
+    fedavg, _ = run_alone("fedavg", federation, WARM_UP)
     method = run(federation, WARM_UP + 1, signature="loss")
     everyone = torch.arange(9)
     losses = federation.losses(Jobs(fedavg.models, torch.zeros_like(everyone), everyone))
@@ -138,9 +135,9 @@ def test_a_client_sends_its_model_once_and_of_its_losses_the_mean(federate):
     size = federation.initial().nbytes
     costs = {}
     for signature in ("gradient", "loss", "model"):
-        method = methods.make("signatures", warm_up=WARM_UP, signature=signature)
-        history = simulation.run({"method": method}, federation, WARM_UP + 1, progress=False)
-        costs[signature] = history.table()[["bytes_up", "trainings"]].iloc[-1].tolist()
+        own = {"warm_up": WARM_UP, "signature": signature}
+        _, table = run_alone("signatures", federation, WARM_UP + 1, **own)
+        costs[signature] = table[["bytes_up", "trainings"]].iloc[-1].tolist()
     parameters = 4 * federation.parameters
     assert costs["gradient"] == [9 * (size + parameters), 9]
     assert costs["loss"] == [9 * (size + 4), 9]
@@ -155,8 +152,7 @@ def test_a_client_without_gradient_has_no_direction():
 
 def test_before_the_clustering_it_is_fedavg(federate_turned):
     federation = federate_turned()
-    fedavg = methods.make("fedavg")
-    simulation.run({"FedAvg": fedavg}, federation, WARM_UP, progress=False)
+    fedavg, _ = run_alone("fedavg", federation, WARM_UP)
     assert torch.equal(run(federation, WARM_UP).models, fedavg.models)
 
 
@@ -165,8 +161,7 @@ def test_with_all_clients_and_the_true_groups_each_cluster_goes_on_from_the_shar
     federate, bumps
 ):
     federation = federate()
-    fedavg = methods.make("fedavg")
-    simulation.run({"FedAvg": fedavg}, federation, WARM_UP, progress=False)
+    fedavg, _ = run_alone("fedavg", federation, WARM_UP)
     method = run(federation, WARM_UP + 1)
     everyone = torch.arange(9)
     jobs = Jobs(fedavg.models, torch.zeros_like(everyone), everyone)
