@@ -380,13 +380,14 @@ def real_federation():
     This is the command of notebooks/a_real_federation.md. Bytes are those that the kit counts,
     method by method, and those that are sent.
     """
-    from cflkit.flower import demo, server_app  # needs the extra
+    from cflkit.flower import demo  # needs the extra
+    from cflkit.flower.setting import line_up_of
 
     with tempfile.TemporaryDirectory() as folder:
         told = demo.line_up_text(["fedavg", "ifca:k=2"])
         own = demo.Demo(Path(folder), config={"rounds": 3, "methods": told})
         federation = own.prepare()
-        history = simulation.run(server_app.line_up_of(told), federation, 3, progress=False)
+        history = simulation.run(line_up_of(told), federation, 3, progress=False)
         begin = perf_counter()
         assert own.run(own.prepare())["equal"].all()
         whole = perf_counter() - begin

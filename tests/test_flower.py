@@ -35,14 +35,15 @@ from cflkit import datasets, methods, partition, simulation
 from cflkit.__main__ import main
 from cflkit.datasets import DatasetError
 from cflkit.federation import ClientsAbsent, Diverged, Federation, Jobs, LocalTraining
-from cflkit.flower import client_app, demo, node, resident, server_app
+from cflkit.flower import client_app, client_file, demo, resident, server_app
 from cflkit.flower import nodes as nodes_module
-from cflkit.flower.agreement import Agreement, Refused
+from cflkit.flower.agreement import Agreement
 from cflkit.flower.answers import QUESTIONS, name_of
 from cflkit.flower.certificates import write_certificates, write_key_pair
 from cflkit.flower.messages import packed, unpacked
-from cflkit.flower.remote import RemoteFederation, converse_with_present
-from cflkit.flower.setting import ONLY_SIMULATED, Setting
+from cflkit.flower.node import Node, Refused
+from cflkit.flower.remote import RemoteFederation, converse_with_present, sent_jobs
+from cflkit.flower.setting import ONLY_SIMULATED, Setting, line_up_of
 from cflkit.partition import PartitionError, shifts
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.simulation import checkpoints
@@ -62,7 +63,7 @@ def clients(tmp_path_factory):
     split = split.take(range(CLIENTS))
     folder = tmp_path_factory.mktemp("clients")
     for client in range(CLIENTS):
-        node.save(folder / f"{client}.npz", images, split, client)
+        client_file.save(folder / f"{client}.npz", images, split, client)
 
     def federation(**options):
         return Federation(images, split, "linear", TRAINING, engine="threads", **options)
@@ -96,9 +97,8 @@ class Grid:
         if request["kind"] == "train":
             self.trainings.append(client)
         try:
-            agreed = dataclasses.replace(self.agreed)  # each has its own
-            told = node.answered(message.content, client, data, 0, agreed)
-            reply = Message(told, reply_to=message)
+            own = Node(client, data, self.agreed, 0)
+            reply = Message(own.answered(message.content), reply_to=message)
         except Exception as error:  # as Flower does
             reply = Message(Error(code=0, reason=repr(error)), reply_to=message)
         reply = self.spoil(client, request, reply)
@@ -235,7 +235,7 @@ def test_no_message_has_samples_or_labels(clients):
     assert embeddings and parts - embeddings == {"64×10", str(size)}
     assert {client for client, _, _ in sent} == set(range(CLIENTS))
     for client, arrays, text in sent:
-        for images, labels in node.samples_in(folder / f"{client}.npz").values():
+        for images, labels in client_file.samples_in(folder / f"{client}.npz").values():
             for form in (images.float(), images.float() / 255, images):
                 assert not any(one.numpy().tobytes() in arrays for one in form[:20])
                 assert not any(str(one.flatten().tolist())[1:-1] in text for one in form[:20])
@@ -247,7 +247,7 @@ def test_no_message_has_samples_or_labels(clients):
 @pytest.mark.parametrize("method", sorted(ONLY_SIMULATED))
 def test_a_method_that_nodes_cannot_run_is_refused_before_they_start(method):
     with pytest.raises(ValueError, match=f"{method} does not run over a network"):
-        server_app.line_up_of(f"{{{method}: {{method: {method}}}}}")
+        line_up_of(f"{{{method}: {{method: {method}}}}}")
 
 
 def test_a_question_that_is_not_declared_is_neither_asked_nor_answered(clients):
@@ -257,11 +257,11 @@ def test_a_question_that_is_not_declared_is_neither_asked_nor_answered(clients):
     names = [name_of(question) for question in QUESTIONS]
     assert "cflkit.methods.emd_cfl_clients.owner_sends" in names and len(set(names)) == len(names)
     setting = dataclasses.asdict(SETTING)
-    jobs = node.sent_jobs(Jobs(torch.zeros(1, 650), torch.tensor([0]), torch.tensor([0])))
+    jobs = sent_jobs(Jobs(torch.zeros(1, 650), torch.tensor([0]), torch.tensor([0])))
     request = {"kind": "ask", "question": "cflkit.methods.baselines.fedrc.labels_of"}
     whole = packed({**request, "options": {}, "jobs": jobs, "setting": setting})
     with pytest.raises(Refused, match=r"client 0 refuses a message of the server.*labels_of"):
-        node.answered(whole, 0, folder / "0.npz", 0, Agreement(SETTING, made("pacfl"), 1))
+        Node(0, folder / "0.npz", Agreement(SETTING, made("pacfl"), 1)).answered(whole)
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
@@ -569,7 +569,7 @@ def test_a_client_s_file_has_its_samples(tmp_path, kind):
         pool = pool.flatten(1)[:, :, None, None] - 0.5
     images = dataclasses.replace(images, images=pool, test_images=pool[:360])
     _, split = partition.iid(images, clients=2, draws=20)
-    read = node.samples_in(node.save(tmp_path / "1.npz", images, split, 1))
+    read = client_file.samples_in(client_file.save(tmp_path / "1.npz", images, split, 1))
     for name, indices in split.splits.items():
         samples, labels = read[name]
         assert samples.dtype == pool.dtype and torch.equal(samples, pool[indices[1]])
@@ -592,7 +592,7 @@ GIVEN = {"train_images": FLOATS, "train_labels": LABELS, "test_labels": LABELS}
 def test_a_file_that_does_not_fit_is_refused_with_its_reason(tmp_path, arrays, reason):
     np.savez(tmp_path / "own.npz", **arrays)
     with pytest.raises(DatasetError, match=reason):
-        node.samples_in(tmp_path / "own.npz")
+        client_file.samples_in(tmp_path / "own.npz")
 
 
 @pytest.mark.parametrize(
@@ -606,7 +606,7 @@ def test_a_file_that_does_not_fit_is_refused_with_its_reason(tmp_path, arrays, r
 def test_a_client_that_does_not_fit_the_setting_is_refused(clients, shape, client, reason):
     setting = dataclasses.replace(SETTING, shape=shape)
     with pytest.raises(DatasetError, match=reason):
-        node.federation_of(setting, clients[1] / "0.npz", client, 0)
+        client_file.federation_of(setting, clients[1] / "0.npz", client)
 
 
 # --- The server app and the demonstration ---------------------------------------------------------
@@ -766,10 +766,10 @@ def test_keys_are_their_owners_alone_and_a_server_is_known_by_its_authority(tmp_
 
 def test_methods_are_options_of_the_command():
     text = demo.line_up_text(["sattler:eps1=1e3,eps2=1e-6,min_rounds=0"])
-    [method] = server_app.line_up_of(text).values()
+    [method] = line_up_of(text).values()
     assert (method.eps1, method.eps2) == (1000.0, 1e-6), "small numbers are numbers"
     with pytest.raises(ValueError, match="k: Input should be a valid integer"):
-        server_app.line_up_of(demo.line_up_text(["ifca:k=2020-01-01"]))
+        line_up_of(demo.line_up_text(["ifca:k=2020-01-01"]))
     for text in ("ifca:k", "ifca:method=fedavg", "ifca:k=2,k=3"):
         with pytest.raises(demo.DemoError, match="must be NAME or NAME:OPTION=VALUE"):
             demo.line_up_text([text])
@@ -800,15 +800,14 @@ def test_the_command_tells_whether_the_models_are_equal(tmp_path, monkeypatch, c
 
 
 def test_the_process_beside_the_data_answers_and_tells_its_errors(clients):
-    assert node.federation_of(SETTING, clients[1] / "3.npz", 3, 0, 81349).shared_seed == 81349
+    own = Node(3, clients[1] / "3.npz", Agreement(SETTING, {}, 1), 81349)
+    assert own.federation.shared_seed == 81349
     with pytest.raises(ValueError, match="start the node with --node-config"):
         client_app.answer(None, Context(0, 0, {"client": 3}, RecordDict(), {}))
     near, far = Pipe()
     setting = dataclasses.asdict(SETTING)
     for kind in ("hello", "goodbye", "hello"):
-        own = clients[1] / "3.npz"
-        agreed = Agreement(SETTING, {}, 1)
-        answering = Thread(target=resident.answer_one, args=(far, 3, own, None, agreed))
+        answering = Thread(target=resident.answer_one, args=(far, own))
         answering.start()
         request = packed({"kind": kind, "setting": setting})
         if kind == "hello":

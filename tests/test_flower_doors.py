@@ -22,10 +22,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from cflkit import methods
 from cflkit.datasets import DatasetError
 from cflkit.federation import ClientsAbsent, Diverged, Jobs
-from cflkit.flower import answers, demo, node, server_app
-from cflkit.flower.agreement import Agreement, Refused
+from cflkit.flower import answers, demo, server_app
+from cflkit.flower.agreement import Agreement
+from cflkit.flower.client_file import federation_of
 from cflkit.flower.messages import packed, unpacked
-from cflkit.flower.remote import converse_with_present
+from cflkit.flower.node import Node, Refused
+from cflkit.flower.remote import converse_with_present, sent_jobs
 from cflkit.methods.base import all_pairs
 from cflkit.simulation.lockstep import converse
 from tests.test_contract import OPTIONS
@@ -59,13 +61,13 @@ def asked(method, models, client=0):
         more = {"kind": "ask", "question": answers.name_of(request.question)}
     else:
         more = {"kind": "losses", "split": request.split, "told": answers.name_of(request.told)}
-    return content | more | {"jobs": node.sent_jobs(jobs)}
+    return content | more | {"jobs": sent_jobs(jobs)}
 
 
 def training(**columns):
     jobs = Jobs(torch.zeros(1, WIDTH), torch.tensor([0]), torch.tensor([0]), **columns)
     setting = dataclasses.asdict(SETTING)
-    return {"kind": "train", "setting": setting, "jobs": node.sent_jobs(jobs), "order": 0}
+    return {"kind": "train", "setting": setting, "jobs": sent_jobs(jobs), "order": 0}
 
 
 def scoring(**changes):
@@ -78,8 +80,7 @@ def scoring(**changes):
 def answer(clients, request, agreed=AGREED, seed=0):
     """Send a request to the node of client 0; return its answer."""
     content = request if isinstance(request, RecordDict) else packed(request)
-    agreed = None if agreed is None else dataclasses.replace(agreed)
-    return unpacked(node.answered(content, 0, clients[1] / "0.npz", seed, agreed))["answer"]
+    return unpacked(Node(0, clients[1] / "0.npz", agreed, seed).answered(content))["answer"]
 
 
 def test_a_server_cannot_read_samples_with_crafted_models(clients, caplog):
@@ -90,7 +91,7 @@ def test_a_server_cannot_read_samples_with_crafted_models(clients, caplog):
     attack = asked("fedem", models)
     whole = answer(clients, attack, Agreement(SETTING, made("fedem", fedem={"k": 64}), 1))
     assert len(whole) == 65 and len(whole[0]) > 20, "whoever agrees to FedEM tells all losses"
-    for agreed in (AGREED, None, dataclasses.replace(AGREED, methods=made("fedavg"))):
+    for agreed in (AGREED, dataclasses.replace(AGREED, methods=made("fedavg"))):
         with pytest.raises(Refused, match="client 0 refuses a message of the server"):
             answer(clients, attack, agreed)
         assert "client 0 refuses" in caplog.messages[-1]
@@ -138,7 +139,7 @@ TRAIN, IFCA, PACFL = (
         (scoring(split="central"), "not evaluated on the split 'central'"),
         (scoring(mixtures=[((b"two", 1.0),)]), "a mixture must be pairs"),
         (scoring(keys=[]), "each model needs a key of its own"),
-        ({"setting": None, "kind": "hello"}, "its setting is not the agreed one"),
+        ({"setting": None, "kind": "hello"}, "cannot be read"),
         ({"kind": "hello"}, "cannot be read"),
         (RecordDict(), "cannot be read"),
     ],
@@ -153,16 +154,17 @@ def test_a_node_refuses_what_its_owner_has_not_agreed_to(clients, request_, reas
 
 def test_a_node_answers_as_often_as_the_agreed_run_can_need(clients):
     agreed = Agreement(SETTING, made("ifca", ifca={"k": 2}), 1)
+    own = Node(0, clients[1] / "0.npz", agreed)
     for request in [IFCA] * agreed.messages + [TRAIN | {"kind": "hello"}]:
-        node.answered(packed(request), 0, clients[1] / "0.npz", 0, agreed)
+        own.answered(packed(request))
     with pytest.raises(Refused, match="twice what the agreed run can need"):
-        node.answered(packed(IFCA), 0, clients[1] / "0.npz", 0, agreed)
+        own.answered(packed(IFCA))
 
 
 def test_embeddings_are_not_told_without_a_shared_seed(clients):
     agreed = Agreement(SETTING, made("emd-cfl"), 1)
-    with pytest.raises(Refused, match="no shared seed"):
-        answer(clients, training(), agreed, seed=None)
+    with pytest.raises(ValueError, match="with a shared seed; give --shared-seed"):
+        Node(0, clients[1] / "0.npz", agreed)
     assert agreed.hidden and not AGREED.hidden
 
 
@@ -218,7 +220,7 @@ def client_file(folder, train, test):
 
 def test_classes_have_the_numbers_of_the_federation(tmp_path):
     path = client_file(tmp_path, ["emu", "dog", "emu"], ["dog"])
-    own = node.federation_of(NAMED, path, 0, 0)
+    own = federation_of(NAMED, path, 0)
     assert own.targets(0, "train").tolist() == [2, 1, 2] and own.targets(0, "test").tolist() == [1]
     config = Output(tmp_path, classes="cat, dog , emu").run_config
     assert Agreement.of(config).setting.names == NAMED.names
@@ -240,7 +242,7 @@ def test_classes_have_the_numbers_of_the_federation(tmp_path):
 def test_a_client_does_not_number_its_classes_itself(tmp_path, setting, labels, reason):
     path = client_file(tmp_path, labels, labels[:1])
     with pytest.raises(DatasetError, match=reason) as caught:
-        node.federation_of(setting, path, 0, 0)
+        federation_of(setting, path, 0)
     assert "np.unique" not in str(caught.value)
 
 

@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     fits: Fits  # whether the server can use an answer
     leaves: str  # the client, for the page
     says: str  # what a curious server can learn from it
-    about: type | None = None  # what a job is about: a client (int), or several (tuple)
+    about: Callable[..., bool] | None = None  # whether a job can be about this client, or these
     hidden: bool = False  # by the seed that clients share, and the server must not know
     model: bool = True  # whether the question comes with a model
 
@@ -63,6 +63,17 @@ def is_array(
             return False
     values = np.asarray(answer)
     return not finite or bool(((values >= least) & (values <= most)).all())  # NaN is not
+
+
+def is_number(value: Any, below: int) -> bool:
+    """Return whether a value is a whole number from 0 to below a bound."""
+    return type(value) is int and 0 <= value < below
+
+
+def are_numbers(value: Any, below: int) -> bool:
+    """Return whether a value is a tuple of different numbers (`is_number`)."""
+    several = type(value) is tuple and 0 < len({*value}) == len(value)
+    return several and all(is_number(own, below) for own in value)
 
 
 def owner_fits(
@@ -110,10 +121,10 @@ EMBEDDINGS = (
 )
 # Whoever asks something of their own adds the question here, at the server and at the nodes
 QUESTIONS: dict[Question, Answer] = {
-    emd_cfl_clients.owner_sends: Answer(owner_fits, *EMBEDDINGS, about=tuple, hidden=True),
-    emd_cfl_clients.other_sends: Answer(other_fits, *EMBEDDINGS, about=int, hidden=True),
-    emd_cfl_variants.owner_draws: Answer(owner_fits, *EMBEDDINGS, about=tuple, hidden=True),
-    emd_cfl_variants.other_draws: Answer(other_fits, *EMBEDDINGS, about=int, hidden=True),
+    emd_cfl_clients.owner_sends: Answer(owner_fits, *EMBEDDINGS, about=are_numbers, hidden=True),
+    emd_cfl_clients.other_sends: Answer(other_fits, *EMBEDDINGS, about=is_number, hidden=True),
+    emd_cfl_variants.owner_draws: Answer(owner_fits, *EMBEDDINGS, about=are_numbers, hidden=True),
+    emd_cfl_variants.other_draws: Answer(other_fits, *EMBEDDINGS, about=is_number, hidden=True),
     pacfl.directions: Answer(
         directions_fit,
         "the main directions of the pixels of each class",

@@ -29,7 +29,7 @@ import torch
 
 from cflkit import datasets, simulation
 from cflkit.federation import Federation
-from cflkit.flower import node
+from cflkit.flower import client_file
 from cflkit.flower.certificates import write_certificates, write_key_pair
 from cflkit.flower.guard import MARK
 from cflkit.flower.setting import APP, DEFAULTS, Setting, line_up_of
@@ -119,7 +119,7 @@ class Demo:
         self.keys.mkdir(mode=0o700)
         write_certificates(self.keys, ["localhost"], ["127.0.0.1"])
         for client, name in enumerate(self.names):
-            node.save(self.folder / f"{name}.npz", images, partition, client)
+            client_file.save(self.folder / f"{name}.npz", images, partition, client)
             write_key_pair(self.keys / name)
         per_round = int(self.config["clients-per-round"]) or None
         return Setting.of(self.config).federation(images, partition, per_round)

@@ -1,213 +1,223 @@
-"""The client's side: its data, and its answers to the requests to which its owner has agreed.
-
-A node has one client's data in a file of its own. It builds a `Federation` with this one client,
-under the number that the client has in the whole federation. Batch orders depend on this number and
-the seed, so the node trains exactly as the simulation does.
-"""
+"""The client's side: a node answers the requests to which its owner has agreed, and no others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from functools import lru_cache, partial
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from logging import WARNING
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import RecordDict
 from flwr.common.logger import log
-from numpy.typing import NDArray
 from torch import Tensor
 
-from cflkit.datasets import DatasetError, ImageSet
-from cflkit.datasets.files import read_arrays
-from cflkit.datasets.labels import numbered, whole
-from cflkit.datasets.own_data import as_features, as_images
-from cflkit.federation import Diverged, Federation, Jobs, LocalTraining
-from cflkit.flower.agreement import Agreement, Refused
-from cflkit.flower.answers import QUESTIONS, TOLD, name_of
+from cflkit.federation import Ask, Diverged, Jobs, LocalTraining, Losses, Train
+from cflkit.federation.interface import Mixture
+from cflkit.flower.agreement import Agreement
+from cflkit.flower.answers import QUESTIONS, is_array, is_number, name_of
+from cflkit.flower.client_file import federation_of
 from cflkit.flower.messages import one_line, packed, unpacked
-from cflkit.flower.setting import Setting
-from cflkit.partition import Partition
 
-# The order of the splits matters: which samples are drawn from a split depends on its place
-SPLITS = ("train", "test", "validation", "backdoor")
-NOTHING: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+TESTED = ("test", "backdoor")
+Check = Callable[[Any], bool]
 
 
-def save(path: Path, images: ImageSet, partition: Partition, client: int) -> Path:
-    """Write the file of one client of a partition, which its owner alone can read."""
-    arrays: dict[str, NDArray[Any]] = {}
-    # Features are held as images of one pixel (`as_features`)
-    kind = "features" if images.shape[1:] == (1, 1) else "images"
-    for split, indices in partition.splits.items():
-        index = torch.from_numpy(indices[client])
-        samples = images.images[index].numpy()
-        arrays[f"{split}_{kind}"] = samples if kind == "images" else samples.reshape(len(index), -1)
-        arrays[f"{split}_labels"] = images.labels[index].numpy()
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
-    return path
+class Refused(Exception):
+    """A node does not answer a message; the text says who refuses, and why."""
 
 
-def samples_in(path: Path, names: Sequence[str] = ()) -> dict[str, tuple[Tensor, Tensor]]:
-    """Read a client's file: for each split, the images (or features) and the labels.
+class Node:
+    """A client with its data, and what its owner has agreed to.
 
-    It is an ``.npz`` file with ``train_images`` and ``train_labels``, the same for ``test``, and
-    perhaps for ``validation`` and ``backdoor``. Images have the types of one's own data
-    (`cflkit.datasets.own_data`). Instead of images there may be features ``[n, d]``. Where the
-    federation names its classes, labels are these ``names``, and otherwise their numbers.
+    Parameters
+    ----------
+    client : int
+        The number of the client.
+    data : Path
+        The client's file, which is read once.
+    agreement : Agreement
+        What the owner has agreed to.
+    shared_seed : int, optional
+        The secret of the clients, which the server does not know (`Client`). By default it is the
+        seed of the federation, which the server knows.
 
     Raises
     ------
     DatasetError
-        The file cannot be read, or lacks an array, or an array does not fit.
+        The client's file cannot be used, or does not fit the settings.
+    ValueError
+        A method needs a shared seed.
     """
-    arrays = read_arrays(path)
-    found: dict[str, tuple[Tensor, Tensor]] = {}
-    for split in SPLITS:
-        kinds = [kind for kind in ("images", "features") if f"{split}_{kind}" in arrays]
-        labels = arrays.get(f"{split}_labels")
-        if not kinds and labels is None and split not in ("train", "test"):
-            continue
-        if len(kinds) != 1 or labels is None:
-            raise DatasetError(
-                f"{path} needs {split}_labels, and either {split}_images or {split}_features"
-            )
-        name = f"{split}_{kinds[0]}"
-        convert = as_images if kinds == ["images"] else as_features
-        samples = convert(arrays[name], f"{path}: {name}")
-        if labels.shape[:1] != (len(samples),):
-            raise DatasetError(
-                f"{path}: {name} has {len(samples)} rows, but the labels have the shape "
-                f"{labels.shape}"
-            )
-        own = NOTHING
-        if len(labels):  # a client may have no sample in a split
-            of_split = f"{path}: {split}_labels"
-            own = numbered(labels, names, of_split) if names else whole(labels, of_split)
-        found[split] = samples, torch.from_numpy(own)
-    if len({(samples.dtype, samples.shape[1:]) for samples, _ in found.values()}) > 1:
-        raise DatasetError(f"{path}: all splits must have samples of one type and one shape")
-    return found
+
+    def __init__(
+        self, client: int, data: Path, agreement: Agreement, shared_seed: int | None = None
+    ) -> None:
+        if agreement.hidden and shared_seed is None:
+            raise ValueError("clients hide their embeddings with a shared seed; give --shared-seed")
+        self.client, self.agreement = client, agreement
+        self.federation = federation_of(agreement.setting, data, client)
+        if shared_seed is not None:
+            self.federation.shared_seed = shared_seed
+        self.width = len(self.federation.initial())
+        self.answers = 0  # to all requests except hellos
+
+    def answered(self, content: RecordDict) -> RecordDict:
+        """Answer the content of a message.
+
+        Raises
+        ------
+        Refused
+            The message is not within the agreement; this is also logged.
+        """
+        try:
+            request = unpacked(content)
+            compute = self.computation(request)
+        # Whatever a server sends, it gets no answer from here, and the node goes on
+        except Exception as error:
+            why = error if isinstance(error, Refused) else f"it cannot be read: {error!r}"
+            told = one_line(f"client {self.client} refuses a message of the server: {why}")
+            log(WARNING, "%s", told)
+            raise Refused(told) from error
+        self.answers += request["kind"] != "hello"
+        return packed({"answer": compute()})
+
+    def computation(self, request: Mapping[str, Any]) -> Callable[[], Any]:
+        """Return the function that computes the answer, with one part per job if there are jobs.
+
+        Raises
+        ------
+        Refused
+            The owner has not agreed to this request; the message says why.
+        """
+        agreed = self.agreement
+        if changed := agreed.differences(request["setting"]):
+            raise Refused(f"its setting is not the agreed one: {', '.join(changed)}")
+        if request["kind"] != "hello" and self.answers >= agreed.messages:
+            most = f"{agreed.messages} messages, twice what the agreed run can need"
+            raise Refused(f"it has answered {most}")
+        match request:
+            case {"kind": "hello"}:
+                return self.hello
+            case {"kind": "train", "jobs": sent, "order": order}:
+                if not is_number(order, agreed.rounds):
+                    raise Refused(f"there are {agreed.rounds} rounds, and no round {order!r}")
+                return partial(self.train, self.jobs(sent, self.columns_of_trainings()), order)
+            case {"kind": "losses", "jobs": sent, "told": name, "split": split, "options": options}:
+                told = self.agreed("losses", name, options, split)
+                tell = None if told is None else partial(told, **options)
+                return partial(self.federation.losses, self.jobs(sent, {}), split, tell)
+            case {"kind": "ask", "jobs": sent, "question": name, "options": options}:
+                question = self.agreed("ask", name, options)
+                about, with_model = QUESTIONS[question].about, QUESTIONS[question].model
+                fits = about and partial(about, below=agreed.setting.clients)
+                jobs = self.jobs(sent, {"about": fits} if fits else {}, with_model)
+                return partial(self.federation.ask, question, jobs, **options)
+            case {"kind": "scores", "keys": keys, "models": models, "mixtures": mixtures}:
+                split = request["split"]
+                self.check_scored(keys, models, mixtures, split)
+                return partial(self.scores, dict(zip(keys, models, strict=True)), mixtures, split)
+        raise Refused(f"nodes do not answer requests of the kind {request['kind']!r}")
+
+    # --- What is refused --------------------------------------------------------------------------
+
+    def agreed(self, kind: str, name: Any, options: Any, split: Any = None) -> Any:
+        """Return the question of this name, if an agreed method asks it so."""
+        known: tuple[str, str | None, str | None]
+        for own in self.agreement.asked:
+            match own:
+                case Losses(told=question):
+                    known = "losses", name_of(question), own.split
+                case Ask(question=question):
+                    known = "ask", name_of(question), None
+                case _:
+                    continue
+            if known == (kind, name, split) and dict(own.options) == options:
+                return question
+        what = "losses of samples" if name is None else repr(name)
+        where = "" if split is None else f" of the split {split!r}"
+        raise Refused(f"none of the agreed methods asks for {what}{where} with {options!r}")
+
+    def columns_of_trainings(self) -> dict[str, Check]:
+        """Return the columns that jobs of trainings may have, and how their values are checked."""
+        width, samples = self.width, self.federation.num_samples(self.client)
+        checks: dict[str, Check] = {
+            "anchor": lambda row: is_array(row, torch.float32, width, finite=False)
+        }
+        trainings = [own for own in self.agreement.asked if isinstance(own, Train)]
+        if any("weights" in own.jobs.columns for own in trainings):
+            checks["weights"] = lambda row: is_array(row, torch.float32, samples, least=0)
+        return checks
+
+    def jobs(self, sent: Any, checks: Mapping[str, Check], model: bool = True) -> Jobs:
+        """Return jobs that were sent, if their columns pass the checks."""
+        models, of, columns = sent["models"], sent["model_of"], sent["columns"]
+        self.check_models(models, self.width if model else 0)
+        most = self.agreement.jobs
+        if not is_array(of, torch.int64, range(1, most + 1), least=0, most=len(models) - 1):
+            raise Refused(f"there must be 1 to {most} jobs, each with one of the models")
+        training = None if sent["training"] is None else LocalTraining(**sent["training"])
+        if training is not None and not self.agreement.allows(training):
+            raise Refused("its local training is not what the node's owner has agreed to")
+        for name, values in columns.items():
+            if name not in checks:
+                raise Refused(f"none of the agreed methods sends {name!r} for each job")
+            whole = type(values) is list and len(values) == len(of)
+            if not whole or not all(map(checks[name], values)):
+                raise Refused(f"{name!r} has a wrong form")
+        return Jobs(models, of, torch.full_like(of, self.client), training, **columns)
+
+    def check_models(self, models: Any, width: int) -> None:
+        """Check that models are no more than the agreed methods need, and have this width."""
+        most = self.agreement.jobs
+        if not is_array(models, torch.float32, range(1, most + 1), width, finite=False):
+            raise Refused(f"models must be 1 to {most} rows of {width} numbers of float32")
+
+    def check_scored(self, keys: Any, models: Any, mixtures: Any, split: Any) -> None:
+        """Check a request for scores."""
+        if split not in TESTED or not self.federation.num_samples(self.client, split):
+            raise Refused(f"models are not evaluated on the split {split!r}")
+        self.check_models(models, self.width)
+        known = isinstance(keys, list) and all(isinstance(key, bytes) for key in keys)
+        if not known or len({*keys}) != len(keys) or len(keys) != len(models):
+            raise Refused("each model needs a key of its own")
+        most = range(1, self.agreement.jobs + 1)
+        if not isinstance(mixtures, list) or len(mixtures) not in most:
+            raise Refused(f"there must be 1 to {self.agreement.jobs} mixtures")
+        for mixture in mixtures:
+            whole = type(mixture) is tuple and len(mixture) in most
+            if not whole or not all(is_part(part, keys) for part in mixture):
+                raise Refused("a mixture must be pairs of a model's key and its weight")
+
+    # --- Answers ----------------------------------------------------------------------------------
+
+    def hello(self) -> dict[str, Any]:
+        """Return the client's number, and how many samples it has in each split."""
+        own = self.federation
+        counts = {split: own.num_samples(self.client, split) for split in own.partition.splits}
+        return {"client": self.client, "samples": counts}
+
+    def train(self, jobs: Jobs, order: int) -> Tensor:
+        """Return trained models; the server sees whether they are finite."""
+        try:
+            return self.federation.train(jobs, order)
+        except Diverged as error:
+            return error.trained
+
+    def scores(
+        self, models: Mapping[bytes, Tensor], mixtures: Sequence[Mixture], split: str
+    ) -> list[tuple[float, float]]:
+        """Return macro-F1 and accuracy of each mixture of models."""
+        pairs = [(mixture, self.client) for mixture in mixtures]
+        found = self.federation.scores(models, pairs, split)
+        return [found[pair] for pair in pairs]
 
 
-@lru_cache(maxsize=1)
-def federation_of(
-    setting: Setting, data: Path, client: int, changed: int, shared_seed: int | None = None
-) -> Federation:
-    """Build the federation as one client sees it: the other clients have no samples.
-
-    A file is read once per version: ``changed`` says when it was last changed, in nanoseconds. The
-    shared seed is the secret that the server does not know (`Client`); by default it is the seed of
-    the federation, which the server knows. A `DatasetError` says that the number of the client is
-    out of bounds, or that its file does not fit the setting.
-    """
-    if not 0 <= client < setting.clients:
-        raise DatasetError(f"clients are numbered from 0 to {setting.clients - 1}, not {client}")
-    splits = samples_in(data, setting.names)
-    pool, labels = map(torch.cat, zip(*splits.values(), strict=True))
-    images = ImageSet(data.stem, pool, labels, pool[:0], labels[:0], setting.classes, files={})
-    if images.shape != setting.shape:
-        raise DatasetError(
-            f"{data} has images of the shape {images.shape}; the server expects {setting.shape}"
-        )
-    held = {split: [NOTHING] * setting.clients for split in splits}
-    start = 0
-    for split, (_, targets) in splits.items():
-        held[split][client] = np.arange(start, start + len(targets))
-        start += len(targets)
-    train, test = held.pop("train"), held.pop("test")
-    partition = Partition(images.name, train, test, None, {"name": "one client"}, held)
-    federation = setting.federation(images, partition)
-    if shared_seed is not None:
-        federation.shared_seed = shared_seed
-    return federation
-
-
-# --- Answers --------------------------------------------------------------------------------------
-
-
-def sent_jobs(jobs: Jobs) -> dict[str, Any]:
-    """Return one client's jobs in a form that can be sent, with only the models that they need."""
-    used, model_of = jobs.model_of.unique(return_inverse=True)
-    columns = {name: list(values) for name, values in jobs.columns.items()}
-    training = None if jobs.training is None else asdict(jobs.training)
-    models = jobs.models[used]
-    return {"models": models, "model_of": model_of, "training": training, "columns": columns}
-
-
-def jobs_from(sent: dict[str, Any], client: int) -> Jobs:
-    """Return the jobs of one client that `sent_jobs` describes."""
-    training = None if sent["training"] is None else LocalTraining(**sent["training"])
-    client_of = torch.full_like(sent["model_of"], client)
-    return Jobs(sent["models"], sent["model_of"], client_of, training, **sent["columns"])
-
-
-def answered(
-    content: RecordDict,
-    client: int,
-    data: Path,
-    shared_seed: int | None = None,
-    agreement: Agreement | None = None,
-) -> RecordDict:
-    """Answer the content of a message; client, data and seed are those of `federation_of`.
-
-    Raises
-    ------
-    Refused
-        The message is not within the agreement, or there is none; this is also logged.
-    """
-    if agreement is None:
-        raise refused(client, "this node has agreed to nothing")
-    if agreement.hidden and shared_seed is None:
-        raise refused(client, "this node knows no shared seed, which would hide its embeddings")
-    changed = data.stat().st_mtime_ns
-    own = federation_of(agreement.setting, data, client, changed, shared_seed)
-    try:
-        request = unpacked(content)
-        why = agreement.refusal(request, own, client)
-    # Whatever a server sends, it gets no answer from here, and the node goes on
-    except Exception as error:
-        raise refused(client, f"it cannot be read: {error!r}") from error
-    if why:
-        raise refused(client, why)
-    agreement.answered[request["kind"]] += request["kind"] != "hello"
-    return packed({"answer": answer_to(request, own, client)})
-
-
-def refused(client: int, why: str) -> Refused:
-    """Log that a message is refused; return the error."""
-    error = Refused(one_line(f"client {client} refuses a message of the server: {why}"))
-    log(WARNING, "%s", error)
-    return error
-
-
-def answer_to(request: dict[str, Any], federation: Federation, client: int) -> Any:
-    """Return the answer to a request that was not refused; one part per job, if it has jobs."""
-    match request:
-        case {"kind": "hello"}:
-            splits = federation.partition.splits
-            samples = {split: federation.num_samples(client, split) for split in splits}
-            return {"client": client, "samples": samples}
-        case {"kind": "train", "jobs": sent, "order": order}:
-            try:
-                return federation.train(jobs_from(sent, client), order)
-            except Diverged as error:
-                return error.trained  # the server sees whether they are finite
-        case {"kind": "losses", "jobs": sent, "split": split, "told": name, "options": options}:
-            told = {name_of(own): own for own in TOLD}[name]
-            tell = None if told is None else partial(told, **options)
-            return federation.losses(jobs_from(sent, client), split, tell)
-        case {"kind": "ask", "jobs": sent, "question": name, "options": options}:
-            question = {name_of(own): own for own in QUESTIONS}[name]
-            return federation.ask(question, jobs_from(sent, client), **options)
-        case {"kind": "scores", "keys": keys, "models": models, "mixtures": mixtures}:
-            pairs = [(mixture, client) for mixture in mixtures]
-            rows = dict(zip(keys, models, strict=True))
-            found = federation.scores(rows, pairs, request["split"])
-            return [found[pair] for pair in pairs]
-    raise AssertionError(request["kind"])
+def is_part(part: Any, keys: Sequence[bytes]) -> bool:
+    """Return whether a part of a mixture is the key of a model and its weight."""
+    match part:
+        case (bytes(key), float(share)):
+            return key in keys and math.isfinite(share)
+    return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
@@ -22,7 +23,6 @@ from cflkit.federation.interface import Hook, Pair, Scores
 from cflkit.federation.requests import Tell
 from cflkit.federation.seeds import drawn
 from cflkit.flower.answers import LARGEST, QUESTIONS, TOLD, is_array, name_of
-from cflkit.flower.node import sent_jobs
 from cflkit.flower.nodes import Nodes
 from cflkit.flower.setting import Setting
 from cflkit.methods import Method
@@ -184,6 +184,15 @@ class RemoteFederation:
         """Raise `ClientsAbsent` if somebody is."""
         if absent:
             raise ClientsAbsent(absent, self.nodes.faults)
+
+
+def sent_jobs(jobs: Jobs) -> dict[str, Any]:
+    """Return one client's jobs in a form that can be sent, with only the models that they need."""
+    used, model_of = jobs.model_of.unique(return_inverse=True)
+    columns = {name: list(values) for name, values in jobs.columns.items()}
+    training = None if jobs.training is None else asdict(jobs.training)
+    models = jobs.models[used]
+    return {"models": models, "model_of": model_of, "training": training, "columns": columns}
 
 
 def converse_with_present(

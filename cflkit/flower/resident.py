@@ -20,7 +20,7 @@ from pathlib import Path
 from cflkit.datasets import DatasetError
 from cflkit.flower.agreement import Agreement
 from cflkit.flower.client_app import FAILED, WORKED, as_bytes, from_bytes, key_of
-from cflkit.flower.node import answered, federation_of
+from cflkit.flower.node import Node
 
 
 def serve(socket: Path, client: int, data: Path, agreed: Path, shared_seed: int | None) -> None:
@@ -35,11 +35,7 @@ def serve(socket: Path, client: int, data: Path, agreed: Path, shared_seed: int 
     OSError
         A file cannot be read, or the socket cannot be created.
     """
-    agreement = Agreement.read(agreed)
-    if agreement.hidden and shared_seed is None:
-        raise ValueError("clients hide their embeddings with a shared seed; give --shared-seed")
-    # A wrong file is told now, and not only to the server
-    federation_of(agreement.setting, data, client, data.stat().st_mtime_ns, shared_seed)
+    node = Node(client, data, Agreement.read(agreed), shared_seed)
     key = secrets.token_bytes(32)
     for path in (socket, key_of(socket)):
         path.unlink(missing_ok=True)
@@ -47,25 +43,18 @@ def serve(socket: Path, client: int, data: Path, agreed: Path, shared_seed: int 
     key_of(socket).write_bytes(key)
     with Listener(str(socket), authkey=key) as listener:
         socket.chmod(0o600)
-        print(f"client {client} listens", *agreement.lines(), sep="\n", flush=True)
+        print(f"client {client} listens", *node.agreement.lines(), sep="\n", flush=True)
         while True:
             hung_up = suppress(EOFError, ConnectionError, AuthenticationError)
             with hung_up, listener.accept() as connection:
-                answer_one(connection, client, data, shared_seed, agreement)
+                answer_one(connection, node)
 
 
-def answer_one(
-    connection: Connection,
-    client: int,
-    data: Path,
-    shared_seed: int | None,
-    agreement: Agreement,
-) -> None:
+def answer_one(connection: Connection, node: Node) -> None:
     """Answer one message; an error becomes the answer."""
     content = connection.recv_bytes()
     try:
-        answer = answered(from_bytes(content), client, data, shared_seed, agreement)
-        said = WORKED, as_bytes(answer)
+        said = WORKED, as_bytes(node.answered(from_bytes(content)))
     except Exception as error:
         said = FAILED, f"{type(error).__name__}: {error}".encode()
     for part in said:

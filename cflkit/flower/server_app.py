@@ -36,8 +36,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from cflkit import simulation
+from cflkit.flower.agreement import Agreement
 from cflkit.flower.remote import RemoteFederation, converse_with_present
-from cflkit.flower.setting import Setting, line_up_of, rounds_of
 from cflkit.simulation.lockstep import converse
 
 app = ServerApp()
@@ -75,12 +75,11 @@ def federate(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
     """
     if config["absent"] not in ("end", "leave"):
         raise ValueError(f"absent must be end or leave, not {config['absent']!r}")
-    rounds = rounds_of(config)
-    line_up, checkpoint = line_up_of(str(config["methods"])), output / "checkpoint.pt"
+    agreed, checkpoint = Agreement.of(config), output / "checkpoint.pt"
     leave = config["absent"] == "leave"
     federation = RemoteFederation(
         grid,
-        Setting.of(config),
+        agreed.setting,
         per_round=int(config["clients-per-round"]) or None,
         timeout=float(config["timeout"]),
         wait=float(config["wait"]),
@@ -89,9 +88,9 @@ def federate(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
     )
     try:
         history = simulation.run(
-            line_up,
+            agreed.methods,
             federation,
-            rounds,
+            agreed.rounds,
             checkpoint=checkpoint,
             converse=converse_with_present if leave else converse,
         )
@@ -101,8 +100,11 @@ def federate(grid: Grid, config: Mapping[str, Any], output: Path) -> None:
     (output / "summary.json").write_text(json.dumps(history.summary(), indent=1) + "\n")
     # The models of each method, and the model of each client as weights of these
     parts = "models", "mixture"
-    held = {n: dict(zip(parts, own.client_models(), strict=True)) for n, own in line_up.items()}
-    torch.save(held, output / "models.pt")
+    models = {
+        name: dict(zip(parts, method.client_models(), strict=True))
+        for name, method in agreed.methods.items()
+    }
+    torch.save(models, output / "models.pt")
     checkpoint.unlink(missing_ok=True)
 
 

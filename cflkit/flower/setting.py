@@ -101,10 +101,3 @@ def line_up_of(text: str) -> dict[str, Method]:
             raise ValueError(f"{name} does not run over a network: {ONLY_SIMULATED[method]}")
         found[name] = methods.make(method, **own)
     return found
-
-
-def rounds_of(config: Mapping[str, Any]) -> int:
-    """Return the number of rounds; a `ValueError` says that it cannot be."""
-    if (rounds := int(config["rounds"])) < 1:
-        raise ValueError(f"rounds must be 1 or more, not {rounds}")
-    return rounds
