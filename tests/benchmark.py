@@ -381,7 +381,7 @@ def real_federation():
     method by method, and those that are sent.
     """
     from cflkit.flower import demo  # needs the extra
-    from cflkit.flower.setting import line_up_of
+    from cflkit.flower.agreement import line_up_of
 
     with tempfile.TemporaryDirectory() as folder:
         told = demo.line_up_text(["fedavg", "ifca:k=2"])

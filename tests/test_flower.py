@@ -37,13 +37,12 @@ from cflkit.datasets import DatasetError
 from cflkit.federation import ClientsAbsent, Diverged, Federation, Jobs, LocalTraining
 from cflkit.flower import client_app, client_file, demo, resident, server_app
 from cflkit.flower import nodes as nodes_module
-from cflkit.flower.agreement import Agreement
+from cflkit.flower.agreement import ONLY_SIMULATED, Agreement, Setting, line_up_of
 from cflkit.flower.answers import QUESTIONS, name_of
 from cflkit.flower.certificates import write_certificates, write_key_pair
 from cflkit.flower.messages import packed, unpacked
 from cflkit.flower.node import Node, Refused
 from cflkit.flower.remote import RemoteFederation, converse_with_present, sent_jobs
-from cflkit.flower.setting import ONLY_SIMULATED, Setting, line_up_of
 from cflkit.partition import PartitionError, shifts
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.simulation import checkpoints

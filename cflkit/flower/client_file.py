@@ -16,7 +16,7 @@ from cflkit.datasets.files import read_arrays
 from cflkit.datasets.labels import numbered, whole
 from cflkit.datasets.own_data import as_features, as_images
 from cflkit.federation import Federation
-from cflkit.flower.setting import Setting
+from cflkit.flower.agreement import Setting
 from cflkit.partition import Partition
 
 # The order of the splits matters: which samples are drawn from a split depends on its place

@@ -30,16 +30,14 @@ import torch
 from cflkit import datasets, simulation
 from cflkit.federation import Federation
 from cflkit.flower import client_file
+from cflkit.flower.agreement import APP, DEFAULTS, Setting, line_up_of
 from cflkit.flower.certificates import write_certificates, write_key_pair
 from cflkit.flower.guard import MARK
-from cflkit.flower.setting import APP, DEFAULTS, Setting, line_up_of
 from cflkit.partition import shifts
 from cflkit.reproduce.values import parsed
 
 # How long the SuperLink may take to start, and a command of Flower to answer, in seconds
 PATIENCE = 600.0
-# The longest path of a folder for sockets, whose own paths may have 104 characters on macOS
-SHORT = 60
 CONNECTION = "cflkit"
 
 
@@ -157,8 +155,8 @@ class Demo:
 
     def start(self) -> None:
         """Start the SuperLink, tell it the nodes' keys, and start all nodes."""
-        short = len(tempfile.gettempdir()) <= SHORT
-        self.sockets = Path(tempfile.mkdtemp(prefix="cflkit-", dir=None if short else "/tmp"))
+        # Not where other temporary files lie: the path of a socket may have 104 characters on macOS
+        self.sockets = Path(tempfile.mkdtemp(prefix="cflkit-", dir="/tmp"))
         self.guard = subprocess.Popen(
             [sys.executable, "-m", "cflkit.flower.guard", str(self.sockets)],
             stdin=subprocess.PIPE,
@@ -214,10 +212,9 @@ class Demo:
         """Start the two processes of a client: one with its data, and one that talks to Flower."""
         name = self.names[client]
         data, own = self.folder / f"{name}.npz", self.sockets / f"{name}.socket"
-        resident = (sys.executable, "-m", "cflkit.flower.resident", str(own))
         self.launch(
             f"{name}-data",
-            *resident,
+            *(sys.executable, "-m", "cflkit.flower.resident", str(own)),
             *("--client", str(client), "--data", str(data), "--agreed", str(self.settings)),
             *("--shared-seed", str(self.config["seed"])),  # as in the simulation
         )

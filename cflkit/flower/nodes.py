@@ -17,8 +17,8 @@ from torch import Tensor
 
 from cflkit._bounds import STRICT, Natural
 from cflkit.federation import ClientsAbsent
+from cflkit.flower.agreement import Setting
 from cflkit.flower.messages import one_line, packed, unpacked
-from cflkit.flower.setting import Setting
 
 # Flower's type of each kind of message
 TYPES = {"train": "train", "scores": "evaluate"}

@@ -22,9 +22,9 @@ from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.interface import Hook, Pair, Scores
 from cflkit.federation.requests import Tell
 from cflkit.federation.seeds import drawn
+from cflkit.flower.agreement import Setting
 from cflkit.flower.answers import LARGEST, QUESTIONS, TOLD, is_array, name_of
 from cflkit.flower.nodes import Nodes
-from cflkit.flower.setting import Setting
 from cflkit.methods import Method
 from cflkit.simulation.history import History
 from cflkit.simulation.lockstep import Traffic, converse

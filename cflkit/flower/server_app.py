@@ -11,8 +11,8 @@ Its settings are the values of ``[tool.flwr.app.config]`` in the app's ``pyproje
 - ``rounds``: the number of rounds.
 - ``methods``: YAML; for each row of the results, the name of a method and its options, such as
   ``{IFCA: {method: ifca, k: 4}}``.
-- ``model``, ``shape``, ``classes``, ``seed``: see `cflkit.flower.setting.Setting`. The classes are
-  a number, or their names, separated by commas.
+- ``model``, ``shape``, ``classes``, ``seed``: see `cflkit.flower.agreement.Setting`. The classes
+  are a number, or their names, separated by commas.
 - ``epochs``, ``batch-size``, ``optimizer``, ``lr``, ``momentum``: the local training.
 - ``wait``: how long to wait for all clients at the start, in seconds.
 - ``timeout``: how long to wait for an answer, in seconds.
