@@ -129,13 +129,6 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
     torch.save({"something": "else"}, checkpoint)
     with pytest.raises(CheckpointMismatch, match="is not a checkpoint of this version"):
         run(same, federate(), 2, checkpoint=checkpoint)
-    identity = Keeper(checkpoint, same, federate(), "", None).identity
-    several = [{"rounds": "x"}, {"rounds": -1}, {"history": None}, {"history": "5"}, {"code": ""}]
-    for wrong in (*several, {"methods": {"KM": {checkpoints.ARRAY: 5}}}):
-        state = {"rounds": 1, "history": "{}", "methods": {"KM": {}}} | wrong
-        checkpoints.save(checkpoint, identity, state)
-        with pytest.raises(CheckpointMismatch):
-            Keeper(checkpoint, same, federate(), "", None).resume(same, 2, torch.device("cpu"))
     checkpoint.unlink()
     os.mkfifo(checkpoint)
     for using in (
