@@ -19,45 +19,32 @@ from cryptography.hazmat.primitives.serialization import (
 
 
 def write_certificates(folder: Path, names: Sequence[str], addresses: Sequence[str]) -> None:
-    """Write ``ca.crt``, the certificate of an authority, and ``server.crt`` and ``server.key``.
+    """Write ``server.crt`` and ``server.key``, and ``ca.crt`` by which nodes know the server.
 
-    The authority signs for the names and the addresses by which nodes reach the server. Its key is
-    not kept.
+    The server's certificate is for the names and the addresses by which nodes reach it. It is
+    signed by itself, so that ``ca.crt`` is the same certificate, and it can sign no others.
     """
-    authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    key = ec.generate_private_key(ec.SECP384R1())
     now = datetime.datetime.now(datetime.UTC)
-    # From Python 3.13 on, certificates need these: who signs, and that it may sign certificates
-    signer = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
-    signs = x509.KeyUsage(False, False, False, False, False, True, False, False, False)
     ips = (x509.IPAddress(ipaddress.ip_address(address)) for address in addresses)
     reached = x509.SubjectAlternativeName([*map(x509.DNSName, names), *ips])
-
-    def named(name: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-
-    def write(
-        file: str, name: str, key: ec.EllipticCurvePrivateKey, *extensions: x509.ExtensionType
-    ) -> None:
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(named(name))
-            .issuer_name(named("cflkit demonstration"))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(days=30))
-        )
-        for extension in extensions:
-            must = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
-            builder = builder.add_extension(extension, critical=must)
-        certificate = builder.sign(authority, hashes.SHA384())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=30))
+        .add_extension(reached, critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA384())
+    )
+    for file in ("ca.crt", "server.crt"):
         (folder / file).write_bytes(certificate.public_bytes(Encoding.PEM))
-
-    whole, leaf = x509.BasicConstraints(True, 0), x509.BasicConstraints(False, None)
-    write("ca.crt", "cflkit demonstration", authority, whole, signs, signer)
-    own = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer)
-    write("server.crt", names[0], server, leaf, reached, own)
-    private = server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     write_private(folder / "server.key", private)
 
 

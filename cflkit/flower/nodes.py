@@ -89,10 +89,8 @@ class Nodes:
         self.faults: dict[int, str] = {}  # why each absent client is absent
         self.samples: dict[int, dict[str, int]] = {}  # how many each client has in each split
         self._round, self._start = -1, time.monotonic()
-        # The hellos without an answer: the node and the time of each message
-        self._greeted: dict[str, tuple[int, float]] = {}
-        # The nodes whose hello could not be used, and when
-        self._refused: dict[int, float] = {}
+        self._greeted: dict[str, int] = {}  # the node of each hello without an answer
+        self._again: dict[int, float] = {}  # when a node may be asked again who it is
         self._answers: dict[tuple[int, str], Sequence[Any]] = {}
         self._greet()
         while missing := self.absent():
@@ -128,22 +126,18 @@ class Nodes:
             if node not in connected:
                 self._lose(client, "its node has disconnected")
         now = time.monotonic()
-        asked = {node for node, _ in self._greeted.values()}
-        asked |= {node for node, since in self._refused.items() if now - since < AGAIN}
+        asked = {node for node, again in self._again.items() if now < again}
         unknown = sorted(connected - set(self.of.values()) - asked)
-        sent = self._push("hello", dict.fromkeys(unknown, self._packed("hello", {})))
-        self._greeted |= {message: (node, time.monotonic()) for message, node in sent.items()}
+        self._greeted |= self._push("hello", dict.fromkeys(unknown, self._packed("hello", {})))
+        self._again |= dict.fromkeys(unknown, now + self.timeout)
         for reply in self.grid.pull_messages(list(self._greeted)) if self._greeted else ():
-            node, _ = self._greeted.pop(reply.metadata.reply_to_message_id)
+            node = self._greeted.pop(reply.metadata.reply_to_message_id)
             try:
                 self._admit(node, self._answer_of(reply, -1, "hello"))
             except NoAnswer as error:
-                self._refused[node] = time.monotonic()
+                self._again[node] = now + AGAIN
                 self.faults[self.owners[node]] = f"its hello was refused: {error}"
                 log(WARNING, "node %s does not take part: %s", node, error)
-        for message, (_, since) in list(self._greeted.items()):
-            if time.monotonic() - since > self.timeout:  # a node that has come back is asked again
-                del self._greeted[message]
 
     def _admit(self, node: int, said: Any) -> None:
         """Read the hello of a node; raise `NoAnswer` if it is of no use."""
@@ -159,7 +153,7 @@ class Nodes:
         if samples != self.samples.setdefault(client, samples):
             raise NoAnswer(f"client {client} has come back with other data")
         self.of[client] = node
-        self._refused.pop(node, None)
+        self._again.pop(node, None)
         if self.faults.pop(client, None):
             log(INFO, "client %s is back", client)
 
