@@ -34,10 +34,8 @@ class Blueprint:
         Where each parameter and buffer of the network lies in a row.
     linear_layers : tuple of str
         The names of the network's linear layers, in the order of the computation.
-    shape : tuple of int
-        The shape of an image, as given.
-    classes : int
-        The number of classes, as given.
+    model, shape, classes
+        The arguments of the same names.
 
     Raises
     ------
@@ -53,9 +51,8 @@ class Blueprint:
         seed: int,
         device: torch.device,
     ) -> None:
-        self.seed, self.shape, self.classes = seed, shape, classes
-        self._options = (model, shape, classes)
-        self._device = device
+        self.model, self.shape, self.classes = model, shape, classes
+        self.seed, self._device = seed, device
         self.first = initialised(self._build, seed)
         self._initial = self.first.row
         self._check_images()
@@ -83,14 +80,14 @@ class Blueprint:
                 network(torch.zeros(1, *self.shape, device=self._device))
         except (RuntimeError, ValueError) as error:
             raise ValueError(
-                f"{self._options[0]!r} cannot take samples of the shape {self.shape} ({error}); "
+                f"{self.model!r} cannot take samples of the shape {self.shape} ({error}); "
                 "for features, take 'perceptron' or 'linear'"
             ) from error
         network.train()
 
     def _build(self) -> RowModel:
         """Build a network with values drawn from torch's global generator."""
-        return RowModel(models.make(*self._options).to(self._device))
+        return RowModel(models.make(self.model, self.shape, self.classes).to(self._device))
 
     def row_model(self) -> RowModel:
         """Return a further network to compute with; its values are arbitrary."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cflkit import models
 from cflkit.datasets import ImageSet
 from cflkit.federation.requests import Jobs, LocalTraining
-from cflkit.federation.seeds import BATCHES, SAMPLES, dropout_seeds, step_keys
+from cflkit.federation.seeds import BATCHES, SAMPLES, dropout_seeds, step_keys, stream
 from cflkit.models.rows import RowModel, join
 from cflkit.partition import Partition
 
@@ -160,8 +160,7 @@ class Clients:
 
         The order depends only on the seed, the client and the round.
         """
-        stream = np.random.SeedSequence(self.seed, spawn_key=(BATCHES, client, round))
-        generator = np.random.default_rng(stream)
+        generator = stream(self.seed, BATCHES, client, round)
         indices = self._indices["train"][client]
         indices = indices if subset is None else indices[subset]
         batches: list[Batch] = []
@@ -193,9 +192,9 @@ class Clients:
         index = self._indices[split][client]
         if most is None or len(index) <= most:
             return index
-        key = (SAMPLES, list(self._indices).index(split), client)
-        generator = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
-        return index[torch.from_numpy(np.sort(generator.permutation(len(index))[:most]))]
+        place = list(self._indices).index(split)
+        order = stream(self.seed, SAMPLES, place, client).permutation(len(index))
+        return index[torch.from_numpy(np.sort(order[:most]))]
 
     def samples(self, index: Tensor, split: str = "train") -> tuple[Tensor, Tensor]:
         """Return the inputs ``[n, channels, height, width]``, and the labels ``[n]``."""
@@ -240,22 +239,14 @@ class Clients:
         part: Tensor,
         split: str,
         output: Output,
-        dropout: tuple[int, int] | None = None,
+        train_mode: bool = False,
     ) -> list[Tensor]:
-        """Compute an output of some models on some samples, in float32.
-
-        With ``dropout``, a client and the number of its batch, the network is in training mode, and
-        its dropout masks depend only on these two.
-        """
+        """Compute an output of some models on some samples, in float32."""
         samples = self.samples(part, split)
         found = []
-        if dropout is not None:
-            client, step = dropout
-            key = step_keys(dropout_seeds(self.seed, [client], 0), step)[0]
-            models.give_keys(network.network, key.to(self.device))
         for row in rows:
             network.load(row)
-            network.network.train(dropout is not None)
+            network.network.train(train_mode)
             with torch.inference_mode(), autocast(self.training, self.device):
                 found.append(output(network.network, *samples).float())
         return found
@@ -359,11 +350,16 @@ class Client:
         most: int | None = None,
         train_mode: bool = False,
     ) -> Tensor:
-        """Compute an output of a model on the client's samples."""
+        """Compute an output of a model on the client's samples.
+
+        In training mode, masks of dropout depend only on the client and on the number of its batch.
+        """
         own, found = self.clients, []
+        seed = dropout_seeds(own.seed, [self.number], 0)
         for step, part in enumerate(own.parts(self.number, split, most, train_mode)):
-            dropout = (self.number, step) if train_mode else None
-            found += own.evaluate(self.network, [model], part, split, output, dropout)
+            if train_mode:
+                models.give_keys(self.network.network, step_keys(seed, step)[0].to(own.device))
+            found += own.evaluate(self.network, [model], part, split, output, train_mode)
         return torch.cat(found)
 
     def gradient(self, model: Tensor, samples: int | None = None) -> Tensor:

@@ -18,20 +18,21 @@ INITIALISATION, BATCHES, DROPOUT, PARTICIPATION = range(4)
 SAMPLES, PROJECTION, PERTURBATION, PRIVACY = range(4, 8)
 
 
-def stream(seed: int, *key: int) -> np.random.SeedSequence:
-    """Derive the child of ``seed`` for a key; children for different keys are independent."""
-    return np.random.SeedSequence(seed, spawn_key=key)
+def stream(seed: int, *key: int) -> np.random.Generator:
+    """Return the generator of the child of ``seed`` for a key; different keys are independent."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
 def integer(seed: int, *key: int) -> int:
     """Draw 64 random bits from the child of ``seed`` for a key, as an unsigned integer."""
-    return int(stream(seed, *key).generate_state(1, np.uint64)[0])
+    child = np.random.SeedSequence(seed, spawn_key=key)
+    return int(child.generate_state(1, np.uint64)[0])
 
 
 def drawn(clients: Tensor, count: int, seed: int, *key: int) -> Tensor:
     """Draw some of the clients, in ascending order; the same for the same seed and key."""
-    generator = np.random.default_rng(stream(seed, PARTICIPATION, *key))
-    return torch.from_numpy(np.sort(generator.choice(clients.numpy(), count, replace=False)))
+    chosen = stream(seed, PARTICIPATION, *key).choice(clients.numpy(), count, replace=False)
+    return torch.from_numpy(np.sort(chosen))
 
 
 def dropout_seeds(seed: int, clients: Sequence[int], round: int) -> Tensor:

@@ -59,7 +59,6 @@ def shared_projection(
     Its rows are Gaussian, of unit length. By the lemma of Johnson and Lindenstrauss, the projection
     nearly preserves angles. At least one of the d dimensions is kept.
     """
-    own = stream(seed, PROJECTION, owner, other)
     size = max(1, int(share * dimensions)), dimensions
-    matrix = np.random.default_rng(own).normal(size=size)
+    matrix = stream(seed, PROJECTION, owner, other).normal(size=size)
     return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)

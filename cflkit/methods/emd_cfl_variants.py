@@ -81,8 +81,7 @@ def sampler(
         if draws == "per client":
             return whole
         key = (SAMPLES, SPLITS.index(split), client.number, owner, other + 1)
-        own = stream(client.shared_seed, *key)
-        return whole[np.random.default_rng(own).permutation(len(whole))[:max_samples]]
+        return whole[stream(client.shared_seed, *key).permutation(len(whole))[:max_samples]]
 
     return some
 
@@ -97,9 +96,8 @@ def matrix(
     if draws == "per client":
         return shared_projection(seed, owner, other, dimensions, share)
     pair = (owner, other) if other != REFERENCE else (owner, owner, 0)
-    own = stream(seed, PROJECTION, *pair)
     size = max(1, int(share * dimensions)), dimensions
-    drawn = np.random.default_rng(own).normal(size=size)
+    drawn = stream(seed, PROJECTION, *pair).normal(size=size)
     return drawn / np.linalg.norm(drawn, axis=0, keepdims=True)
 
 

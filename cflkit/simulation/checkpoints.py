@@ -163,7 +163,7 @@ def check_digest(path: Path) -> None:
     """Raise a `CheckpointMismatch` if a file does not end with the digest of its contents."""
     if check_regular(path).stat().st_size > DIGEST:
         whole = np.memmap(path, mode="r")
-        if hashlib.sha256(whole[:-DIGEST]).digest() == whole[-DIGEST:].tobytes():
+        if hashlib.sha256(whole[:-DIGEST].data).digest() == whole[-DIGEST:].tobytes():
             return
     told = "is not a checkpoint of this version, or it is damaged; delete it to start anew"
     raise CheckpointMismatch(f"{path} {told}")
