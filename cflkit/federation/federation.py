@@ -23,7 +23,7 @@ from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.clients import CENTRAL, Client, Clients
 from cflkit.federation.graphs import train_in_graphs
 from cflkit.federation.interface import Hook, Mixture, Pair, Scores, Server
-from cflkit.federation.requests import Jobs, LocalTraining, Request, Tell, check_finite, told_of
+from cflkit.federation.requests import Jobs, LocalTraining, Request, check_finite, told_of
 from cflkit.federation.seeds import drawn
 from cflkit.federation.stacked import train_in_stacks
 from cflkit.federation.training import evaluate, keep_freed_memory, run_in_threads, train_in_threads
@@ -102,13 +102,11 @@ class Federation:
         clients_per_round: int | None = None,
     ) -> None:
         self.clients, self.partition = partition.clients, partition
-        self.per_round = clients_per_round or self.clients
-        if not 0 < self.per_round <= self.clients or clients_per_round == 0:
+        self.per_round = self.clients if clients_per_round is None else clients_per_round
+        if not 0 < self.per_round <= self.clients:
             raise ValueError(
                 f"clients_per_round must be from 1 to {self.clients}, not {clients_per_round}"
             )
-        if seed < 0:
-            raise ValueError(f"a seed is a whole number of 0 or more, not {seed}")
         self.seed, self.shared_seed, self.training = seed, seed, training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
         precision = self.training.precision
@@ -280,12 +278,18 @@ class Federation:
         check_finite(trained, jobs, round)
         return trained
 
-    def losses(self, jobs: Jobs, split: str = "train", told: Tell | None = None) -> list[Tensor]:
+    def losses(
+        self,
+        jobs: Jobs,
+        split: str = "train",
+        told: Callable[..., Tensor] | None = None,
+        **options: Hashable,
+    ) -> list[Tensor]:
         """Return the losses ``[n]`` of each job's model, or what is ``told`` of them (`Losses`)."""
         self._refuse_if_hidden("losses")
         with self.precise():
             found = evaluate(self.data, jobs, split, self.data.loss)
-            return found if told is None else told_of(found, jobs, told, self.training)
+            return told_of(found, jobs, self.training, told, options) if told else found
 
     def embed(
         self, jobs: Jobs, split: str = "train", max_samples: int | None = None
@@ -333,8 +337,6 @@ class Federation:
         predicted = dict(zip(alone, self.predict(jobs, split), strict=True))
 
         def probabilities(mixture: Mixture, client: int) -> Tensor:
-            if len(mixture) == 1:
-                return predicted[mixture[0][0], client]
             parts = [share * predicted[key, client] for key, share in mixture]
             return torch.stack(parts).sum(dim=0)
 

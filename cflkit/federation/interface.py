@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cflkit.federation.blueprint import Blueprint
-from cflkit.federation.requests import Jobs, LocalTraining, Tell
+from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import drawn
 
 # The models that a client predicts with, as pairs of a digest and the model's weight
@@ -122,7 +122,7 @@ class FederationLike(Protocol):
     def num_samples(self, client: int, split: str = "train") -> int: ...
     def train(self, jobs: Jobs, round: int, reported: bool = True) -> Tensor: ...
     def losses(
-        self, jobs: Jobs, split: str = "train", told: Tell | None = None
+        self, jobs: Jobs, split: str, told: Callable[..., Tensor] | None, **options: Hashable
     ) -> list[Tensor]: ...
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]: ...
     def scores(

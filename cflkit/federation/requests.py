@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal, Self
 
 import torch
@@ -21,8 +20,6 @@ from cflkit._bounds import STRICT, Count, Momentum, NonNegative, Optimizer, Posi
 from cflkit.models.rows import digests, finite_rows
 
 Precision = Literal["float32", "tf32", "bfloat16"]
-# What clients tell of losses (`Losses.told`), with its options
-Tell = partial[Tensor]
 
 
 @validated(frozen=True, config=STRICT)
@@ -320,18 +317,21 @@ class Losses(Request):
 
     def answered_by(self, federation: Any, round: int) -> list[Tensor]:
         """Return the losses, or what is told of them."""
-        told = None if self.told is None else partial(self.told, **self.options)
-        return federation.losses(self.jobs, self.split, told)
+        return federation.losses(self.jobs, self.split, self.told, **self.options)
 
 
 def told_of(
-    losses: Sequence[Tensor], jobs: Jobs, told: Tell, training: LocalTraining
+    losses: Sequence[Tensor],
+    jobs: Jobs,
+    training: LocalTraining,
+    told: Callable[..., Tensor],
+    options: Mapping[str, Hashable],
 ) -> list[Tensor]:
     """Return what each client tells of the losses of its models (`Losses`), one row per job."""
     found = list(losses)
     for client in jobs.client_of.unique().tolist():
         own = (jobs.client_of == client).nonzero().flatten().tolist()
-        rows = told([losses[job] for job in own], training)
+        rows = told([losses[job] for job in own], training, **options)
         for job, row in zip(own, rows, strict=True):
             found[job] = row
     return found

@@ -206,9 +206,9 @@ def told_by(method: Method) -> list[tuple[str, str]]:
     for request in method.asks():
         match request:
             case Losses(told=told):
-                found.append(TOLD[told][1:3])
+                found.append((TOLD[told].leaves, TOLD[told].says))
             case Ask(question=question):
-                found.append(QUESTIONS[question][1:3])
+                found.append((QUESTIONS[question].leaves, QUESTIONS[question].says))
             case _:
                 found.append(WEIGHTED)
     return list(dict.fromkeys(found))

@@ -106,9 +106,8 @@ class Node:
                     raise Refused(f"there are {agreed.rounds} rounds, and no round {order!r}")
                 return partial(self.train, self.jobs(sent, self.columns_of_trainings()), order)
             case {"kind": "losses", "jobs": sent, "told": name, "split": split, "options": options}:
-                told = self.agreed("losses", name, options, split)
-                tell = None if told is None else partial(told, **options)
-                return partial(self.federation.losses, self.jobs(sent, {}), split, tell)
+                told, jobs = self.agreed("losses", name, options, split), self.jobs(sent, {})
+                return partial(self.federation.losses, jobs, split, told, **options)
             case {"kind": "ask", "jobs": sent, "question": name, "options": options}:
                 question = self.agreed("ask", name, options)
                 about, with_model = QUESTIONS[question].about, QUESTIONS[question].model

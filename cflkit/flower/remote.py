@@ -20,7 +20,6 @@ from torch import Tensor
 from cflkit.federation import ClientsAbsent, Diverged, Jobs, Server, check_finite
 from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.interface import Hook, Pair, Scores
-from cflkit.federation.requests import Tell
 from cflkit.federation.seeds import drawn
 from cflkit.flower.agreement import Setting
 from cflkit.flower.answers import LARGEST, QUESTIONS, TOLD, is_array, name_of
@@ -123,16 +122,17 @@ class RemoteFederation:
         check_finite(trained, jobs, round)
         return trained
 
-    def losses(self, jobs: Jobs, split: str = "train", told: Tell | None = None) -> list[Tensor]:
+    def losses(
+        self, jobs: Jobs, split: str, told: Callable[..., Tensor] | None, **options: Hashable
+    ) -> list[Tensor]:
         """Let clients compute losses, and tell them or what a method needs of them."""
-        what, options = (None, {}) if told is None else (told.func, told.keywords)
-        name = name_of(what)
         counts = [self.num_samples(client, split) for client in jobs.client_of.tolist()]
 
         def fits(job: int, row: Any) -> bool:
-            return TOLD[what].fits(row, counts[job])
+            return TOLD[told].fits(row, counts[job])
 
-        return self._ask_all(jobs, "losses", fits, split=split, told=name, options=options)
+        asked = {"split": split, "told": name_of(told), "options": options}
+        return self._ask_all(jobs, "losses", fits, **asked)
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:
         """Let clients answer a question that is safe to answer (`name_of`)."""
@@ -142,7 +142,7 @@ class RemoteFederation:
             about = (jobs.of(job, "about"),) if "about" in jobs.columns else ()
             return QUESTIONS[question].fits(answer, self.blueprint, *about, **options)
 
-        return self._ask_all(jobs, "ask", fits, question=name, options=dict(options))
+        return self._ask_all(jobs, "ask", fits, question=name, options=options)
 
     def scores(self, models: Mapping[bytes, Tensor], pairs: Sequence[Pair], split: str) -> Scores:
         """Let clients evaluate models; absent clients have no scores."""
