@@ -38,7 +38,7 @@ from cflkit.reproduce.values import parsed
 
 # How long the SuperLink may take to start, and a command of Flower to answer, in seconds
 PATIENCE = 600.0
-CONNECTION = "cflkit"
+CONNECTION, HOST = "cflkit", "127.0.0.1"
 
 
 class DemoError(Exception):
@@ -115,7 +115,7 @@ class Demo:
             self.settings.write_text(text, encoding="utf-8")
         shutil.rmtree(self.keys, ignore_errors=True)  # those of another day, or of fewer clients
         self.keys.mkdir(mode=0o700)
-        write_certificates(self.keys, ["localhost"], ["127.0.0.1"])
+        write_certificates(self.keys, ["localhost"], [HOST])
         for client, name in enumerate(self.names):
             client_file.save(self.folder / f"{name}.npz", images, partition, client)
             write_key_pair(self.keys / name)
@@ -162,11 +162,7 @@ class Demo:
             stdin=subprocess.PIPE,
             start_new_session=True,  # what ends this process should not end its guard
         )
-        with contextlib.ExitStack() as stack:  # ports that no process uses
-            free = [stack.enter_context(socket.socket()) for _ in ("server", *self.names)]
-            for own in free:
-                own.bind(("127.0.0.1", 0))
-            self.port, *node_ports = (own.getsockname()[1] for own in free)
+        self.port, *node_ports = free_ports(1 + len(self.names))
         home = self.folder / "flower"
         home.mkdir(exist_ok=True)
         self.environment = os.environ | {
@@ -180,7 +176,7 @@ class Demo:
         }
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-            f'address = "127.0.0.1:{self.port}"\nroot-certificates = "{self.keys / "ca.crt"}"\n'
+            f'address = "{HOST}:{self.port}"\nroot-certificates = "{self.keys / "ca.crt"}"\n'
         )
         self.launch(
             "server",
@@ -190,7 +186,7 @@ class Demo:
             *("--ssl-keyfile", str(self.keys / "server.key")),
             "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
-            *("--host", "127.0.0.1", "--port", str(self.port)),
+            *("--host", HOST, "--port", str(self.port)),
         )
         end = time.monotonic() + PATIENCE
         while not answers(self.port):
@@ -222,10 +218,10 @@ class Demo:
             name,
             "flower-supernode",
             *("--root-certificates", str(self.keys / "ca.crt")),
-            *("--superlink", f"127.0.0.1:{self.port}"),
+            *("--superlink", f"{HOST}:{self.port}"),
             *("--auth-supernode-private-key", str(self.keys / f"{name}.key")),
             *("--node-config", f'socket="{own}"'),
-            *("--host", "127.0.0.1", "--port", str(port)),
+            *("--host", HOST, "--port", str(port)),
         )
 
     def launch(self, name: str, *command: str) -> None:
@@ -293,10 +289,17 @@ class Demo:
             time.sleep(3)  # each question is a process of its own
 
 
+def free_ports(count: int) -> list[int]:
+    """Return ports of this machine that no process uses."""
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
+        return [own.getsockname()[1] for own in held]
+
+
 def answers(port: int) -> bool:
     """Return whether a process of this machine listens on a port."""
     with socket.socket() as own:
-        return own.connect_ex(("127.0.0.1", port)) == 0
+        return own.connect_ex((HOST, port)) == 0
 
 
 def line_up_text(given: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from logging import INFO, WARNING
 from typing import Annotated, Any, Literal
@@ -26,8 +26,6 @@ TYPES = {"train": "train", "scores": "evaluate"}
 POLL = 0.2
 # After how many seconds the server asks a node again whose hello it could not use
 AGAIN = 10.0
-
-
 # No client has more samples; one that says so would have all the weight in a mean
 MOST_SAMPLES = 10**6
 Split = Literal["train", "test", "validation", "backdoor"]
@@ -86,25 +84,26 @@ class Nodes:
         self.grid, self.setting, self.timeout = grid, setting, timeout
         self.log: list[dict[str, Any]] = []
         self.of: dict[int, int] = {}  # the node of each client that is there
-        self.faults: dict[int, str] = {}  # why each absent client is absent
+        # Why each absent client is absent
+        self.faults = dict.fromkeys(range(setting.clients), "it has not said hello")
         self.samples: dict[int, dict[str, int]] = {}  # how many each client has in each split
         self._round, self._start = -1, time.monotonic()
         self._greeted: dict[str, int] = {}  # the node of each hello without an answer
         self._again: dict[int, float] = {}  # when a node may be asked again who it is
         self._answers: dict[tuple[int, str], Sequence[Any]] = {}
         self._greet()
-        while missing := self.absent():
+        while len(self.of) < setting.clients:
             if time.monotonic() > self._start + wait:
-                silent = dict.fromkeys(missing, "it has not said hello")
-                raise ClientsAbsent(missing, silent | self.faults)
+                self.need(range(setting.clients))
             time.sleep(POLL)
             self._greet()
 
     # --- Who is there -----------------------------------------------------------------------------
 
-    def absent(self) -> list[int]:
-        """Return the clients without a node."""
-        return [client for client in range(self.setting.clients) if client not in self.of]
+    def need(self, clients: Iterable[int]) -> None:
+        """Raise `ClientsAbsent` if some of these clients have no node."""
+        if absent := [client for client in clients if client not in self.of]:
+            raise ClientsAbsent(absent, self.faults)
 
     def enter(self, round: int) -> None:
         """Begin a round, if it is a new one: forget the answers of the last, and look who is there.
@@ -154,8 +153,8 @@ class Nodes:
             raise NoAnswer(f"client {client} has come back with other data")
         self.of[client] = node
         self._again.pop(node, None)
-        if self.faults.pop(client, None):
-            log(INFO, "client %s is back", client)
+        self.faults.pop(client, None)
+        log(INFO, "client %s takes part", client)
 
     def _lose(self, client: int, reason: str) -> None:
         """Note that a client is absent."""

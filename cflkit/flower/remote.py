@@ -90,14 +90,16 @@ class RemoteFederation:
     def reachable(self, round: int) -> Tensor:
         """Return the clients that answer in a round, ascending: those whose nodes are there."""
         self.nodes.enter(round)
-        self._check(self.nodes.absent() if not self.absent_allowed else [])
+        if not self.absent_allowed:
+            self.nodes.need(range(self.clients))
         return torch.tensor(sorted(self.nodes.of), dtype=torch.int64)
 
     def participants(self, round: int) -> Tensor:
         """Return the clients that take part in a round, ascending: those drawn that are present."""
         chosen = drawn(torch.arange(self.clients), self.per_round, self.seed, round)
         present = chosen[torch.isin(chosen, self.reachable(round))]
-        self._check(chosen.tolist() if not len(present) else [])
+        if not len(present):
+            self.nodes.need(chosen.tolist())
         return present
 
     def num_samples(self, client: int, split: str = "train") -> int:
@@ -165,7 +167,8 @@ class RemoteFederation:
             return form and all(0 <= score <= 1 for score in answer)
 
         found = self.nodes.answers("scores", requests, own, fits)
-        self._check([] if self.absent_allowed else [c for c in own if c not in self.nodes.of])
+        if not self.absent_allowed:
+            self.nodes.need(own)
         return found
 
     def _ask_all(
@@ -177,13 +180,8 @@ class RemoteFederation:
             own.setdefault(client, []).append(job)
         requests = {c: request | {"jobs": sent_jobs(jobs.part(which))} for c, which in own.items()}
         found = self.nodes.answers(kind, requests, own, fits)
-        self._check([client for client in own if client not in self.nodes.of])
+        self.nodes.need(own)
         return [found[job] for job in range(len(jobs))]
-
-    def _check(self, absent: Sequence[int]) -> None:
-        """Raise `ClientsAbsent` if somebody is."""
-        if absent:
-            raise ClientsAbsent(absent, self.nodes.faults)
 
 
 def sent_jobs(jobs: Jobs) -> dict[str, Any]:
@@ -216,9 +214,8 @@ def converse_with_present(
         except ClientsAbsent as error:
             if not there.intersection(error.clients):
                 raise ClientsAbsent(error.clients, federation.nodes.faults) from error
-        except ValueError as error:  # a method that cannot do without them, as PACFL at its start
-            if absent := federation.nodes.absent():
-                raise ClientsAbsent(absent, federation.nodes.faults) from error
+        except ValueError:  # perhaps a method that needs everyone, as PACFL at its start
+            federation.nodes.need(range(federation.clients))
             raise
         for name, method in methods.items():
             method.restore(copy.deepcopy(before[name]))
