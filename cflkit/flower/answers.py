@@ -58,9 +58,9 @@ def is_array(
     kind = Tensor if isinstance(dtype, torch.dtype) else np.ndarray
     if not isinstance(answer, kind) or answer.dtype != dtype or answer.ndim != len(shape):
         return False
-    for have, need in zip(answer.shape, shape, strict=True):
-        if have not in need if isinstance(need, range) else have != need:
-            return False
+    sizes = zip(answer.shape, shape, strict=True)
+    if not all(have in need if isinstance(need, range) else have == need for have, need in sizes):
+        return False
     values = np.asarray(answer)
     return not finite or bool(((values >= least) & (values <= most)).all())  # NaN is not
 

@@ -106,10 +106,10 @@ class Node:
                     raise Refused(f"there are {agreed.rounds} rounds, and no round {order!r}")
                 return partial(self.train, self.jobs(sent, self.columns_of_trainings()), order)
             case {"kind": "losses", "jobs": sent, "told": name, "split": split, "options": options}:
-                told, jobs = self.agreed("losses", name, options, split), self.jobs(sent, {})
+                told, jobs = self.question("losses", name, options, split), self.jobs(sent, {})
                 return partial(self.federation.losses, jobs, split, told, **options)
             case {"kind": "ask", "jobs": sent, "question": name, "options": options}:
-                question = self.agreed("ask", name, options)
+                question = self.question("ask", name, options)
                 about, with_model = QUESTIONS[question].about, QUESTIONS[question].model
                 fits = about and partial(about, below=agreed.setting.clients)
                 jobs = self.jobs(sent, {"about": fits} if fits else {}, with_model)
@@ -122,7 +122,7 @@ class Node:
 
     # --- What is refused --------------------------------------------------------------------------
 
-    def agreed(self, kind: str, name: Any, options: Any, split: Any = None) -> Any:
+    def question(self, kind: str, name: Any, options: Any, split: Any = None) -> Any:
         """Return the question of this name, if an agreed method asks it so."""
         known: tuple[str, str | None, str | None]
         for own in self.agreement.asked:
