@@ -128,8 +128,8 @@ class Demo:
         Returns
         -------
         DataFrame
-            One row per method: ``accuracy`` after the last round, ``clusters``, and ``equal``:
-            whether the models of all clients are those of the simulation, bit for bit.
+            One row per method: ``accuracy`` after the last round, and ``equal``: whether the models
+            of all clients are those of the simulation, bit for bit.
         """
         try:
             self.start()
@@ -148,8 +148,8 @@ class Demo:
         for name, method in line_up.items():
             last = rounds[rounds["method"] == name].iloc[-1]
             equal = all(map(torch.equal, found[name].values(), method.client_models()))
-            rows.append([name, last["accuracy"], last.get("n_clusters"), equal])
-        return pd.DataFrame(rows, columns=["method", "accuracy", "clusters", "equal"])
+            rows.append([name, last["accuracy"], equal])
+        return pd.DataFrame(rows, columns=["method", "accuracy", "equal"])
 
     # --- Processes --------------------------------------------------------------------------------
 

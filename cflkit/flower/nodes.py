@@ -185,17 +185,15 @@ class Nodes:
                 client = asked[waiting.pop(reply.metadata.reply_to_message_id)]
                 try:
                     answer = self._answer_of(reply, client, kind)
+                    rows = isinstance(answer, Tensor) and answer.ndim > 0
+                    parts = list(answer) if rows or isinstance(answer, list) else []
+                    if len(parts) != len(jobs[client]) or not all(map(fits, jobs[client], parts)):
+                        what = requests[client].get("question", kind)
+                        wrong = "has a wrong form or is not finite, or is out of range"
+                        raise NoAnswer(f"its answer to {what!r} {wrong}")
+                    self._answers[keys[client]] = parts
                 except NoAnswer as error:
                     self._lose(client, str(error))
-                    continue
-                rows = isinstance(answer, Tensor) and answer.ndim > 0
-                parts = list(answer) if rows or isinstance(answer, list) else []
-                if len(parts) == len(jobs[client]) and all(map(fits, jobs[client], parts)):
-                    self._answers[keys[client]] = parts
-                else:
-                    what = requests[client].get("question", kind)
-                    wrong = "has a wrong form or is not finite, or is out of range"
-                    self._lose(client, f"its answer to {what!r} {wrong}")
             time.sleep(POLL if waiting else 0)
         for node in waiting.values():
             self._lose(asked[node], f"it did not answer within {self.timeout:g} seconds")
