@@ -248,7 +248,7 @@ def valid(told):
             own = client[name]
             if not isinstance(own, list) or not all(map(is_index, own)) or len(set(own)) < len(own):
                 return False
-        if set(client["train"]) & set(client["test"]):
+        if set(client["train"]) & {*client["test"], *client.get("validation", ())}:
             return False
     return len({client["cluster"] is None for client in clients}) == 1
 
