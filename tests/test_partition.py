@@ -375,9 +375,7 @@ def of_two(**changed):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"train": None}, "it needs clients, and the indices of each"),
         ({"train": [], "test": [], "clusters": None}, "it needs clients"),
-        ({"more": {1: [A, B]}}, "of its splits must be texts"),
         ({"train": [A - 2, B]}, "train of client 0 has -2; numbers begin with 0"),
         ({"train": [A, np.array([True, False])]}, "client 1 has the type bool; np.flatnonzero"),
         ({"test": [A + 5, (B + 5).astype(np.uint8)]}, "test of client 1 has the type uint8"),

@@ -84,10 +84,8 @@ class Partition:
 
     def fault(self) -> str | None:
         """Return what is wrong, and what to do; None if nothing is."""
-        if not all(isinstance(name, str) for name in (self.dataset, *self.more)):
-            return "the names of its data set and of its splits must be texts"
-        if not all(hasattr(own, "__len__") for own in self.splits.values()) or not self.clients:
-            return "it needs clients, and the indices of each of them in all splits"
+        if not self.clients:
+            return "it needs clients"
         if taken := TAKEN & set(self.more):
             return f"no further split can have the name {taken.pop()!r}"
         for split, parts in self.splits.items():
