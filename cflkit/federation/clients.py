@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cflkit import models
 from cflkit.datasets import ImageSet
 from cflkit.federation.requests import Jobs, LocalTraining
-from cflkit.federation.seeds import BATCHES, SAMPLES, dropout_seeds, step_keys, stream
+from cflkit.federation.seeds import BATCHES, SAMPLES, dropout_seeds, step_keys
 from cflkit.models.rows import RowModel, join
 from cflkit.partition import Partition
 
@@ -160,7 +160,8 @@ class Clients:
 
         The order depends only on the seed, the client and the round.
         """
-        generator = stream(self.seed, BATCHES, client, round)
+        stream = np.random.SeedSequence(self.seed, spawn_key=(BATCHES, client, round))
+        generator = np.random.default_rng(stream)
         indices = self._indices["train"][client]
         indices = indices if subset is None else indices[subset]
         batches: list[Batch] = []
@@ -193,7 +194,8 @@ class Clients:
         if most is None or len(index) <= most:
             return index
         place = list(self._indices).index(split)
-        order = stream(self.seed, SAMPLES, place, client).permutation(len(index))
+        stream = np.random.SeedSequence(self.seed, spawn_key=(SAMPLES, place, client))
+        order = np.random.default_rng(stream).permutation(len(index))
         return index[torch.from_numpy(np.sort(order[:most]))]
 
     def samples(self, index: Tensor, split: str = "train") -> tuple[Tensor, Tensor]:
