@@ -267,7 +267,13 @@ def show_data(names: tuple[str, ...]) -> None:
 
 @cli.command(epilog=example("federate -m fedavg -m ocfl --clients 8"))
 @click.argument("folder", type=click.Path(path_type=Path), default=RUNS / "federation")
-@click.option("-m", "--methods", multiple=True, default=("fedavg", "ifca:k=2"), help="Again for another.")
+@click.option(
+    "-m",
+    "--methods",
+    multiple=True,
+    default=("fedavg", "ifca:k=2"),
+    help="A method; again for another.",
+)
 @click.option("--clients", type=COUNT, default=4, help="How many clients.")
 @click.option("--rounds", type=COUNT, default=3, help="How many rounds.")
 @click.option("--dataset", default="digits-8x8", help="The data.")

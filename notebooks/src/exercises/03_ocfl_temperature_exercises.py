@@ -332,8 +332,7 @@ exercise = Predict(
     measure=of_three_groups,
     tolerance=0.004,
     mistakes={
-        "That is the temperature of fifteen clients, as in appendix 03b. Here there are "
-        "six.": 0.63,
+        "That is the temperature of fifteen clients, as in appendix 03b. Here there are six.": 0.63,
         "The bound counts all m² pairs. The diagonal is always zero, and does not count.": 0.61,
         "That is the mean distance between groups, 1.5, divided by 2. What do the pairs within "
         "a group contribute?": 0.75,
