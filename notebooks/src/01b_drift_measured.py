@@ -9,7 +9,7 @@
 # %% [markdown]
 # # 01b Drift measured: five federations, lengths lost, rounds saved
 #
-# This appendix belongs to [01 Federated averaging](01_federated_averaging.ipynb), and is for those who doubt it. It repeats the
+# This appendix belongs to [01 Federated averaging](01_federated_averaging.ipynb), and is for readers who want to check its results. It repeats the
 # lesson with several federations, measures what averaging loses in two ways, counts the rounds that local steps save,
 # and compares clients pair by pair.
 #

@@ -9,7 +9,7 @@
 # %% [markdown]
 # # 02b Four scenarios: draws, distances, leaks and five training seeds
 #
-# This appendix belongs to [02 When clients disagree](02_when_clients_disagree.ipynb), and is for those who doubt it. It makes the
+# This appendix belongs to [02 When clients disagree](02_when_clients_disagree.ipynb), and is for readers who want to check its results. It makes the
 # papers' scenarios step by step, measures how far apart their clusters are, compares them with Dirichlet splits, repeats
 # the see-saw with five training seeds, and measures how much shared test images flatter.
 #
