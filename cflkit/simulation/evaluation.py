@@ -7,7 +7,6 @@ of test samples.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -131,17 +130,11 @@ def clusters_found(federation: FederationLike, method: Method) -> dict[str, Any]
     """Count a method's clusters, if it has any, and compare them with the true ones, if known."""
     if method.labels is None:
         return {}
-    labels = tuple(method.labels.tolist())
+    labels = method.labels.tolist()
     count = {"n_clusters": len(set(labels))}
     if federation.clusters is None:
         return count
-    return count | agreement_once(tuple(federation.clusters.tolist()), labels)
-
-
-@lru_cache(maxsize=1024)
-def agreement_once(truth: tuple[int, ...], found: tuple[int, ...]) -> dict[str, float]:
-    """Compute the `agreement`, which takes milliseconds, once for the same labels."""
-    return agreement(truth, found)
+    return count | agreement(federation.clusters.numpy(), labels)
 
 
 def performance(
