@@ -604,11 +604,11 @@ for past in (past for past in changed if past.parameters["scene"] == "random"):
 
 # %% [markdown]
 # - **Join.** EMD-CFL and both kinds of OCFL end level with the oracle: the newcomers find their group.
-# - **Random.** EMD-CFL reaches the oracle once all pairs have been measured. For OCFL, chance decides who is seen when it clusters. With seed 1 its groups are the true ones, and with seed 0 it joins two. Clustering again has the same risk:
-#   with seed 0, the second clustering found the true groups, and the third one lost them.
+# - **Random.** EMD-CFL reaches the oracle once all pairs have been measured. For OCFL, chance decides who is seen when it clusters. With seed 1 its groups are the true ones, and with the seeds 0 and 2 it joins two. Clustering again has the same risk:
+#   with seed 0, the second clustering found the true groups, and the third one lost them. With seed 2, the third one found them.
 # - **Late group.** EMD-CFL is level with the oracle. OCFL has no cluster for the newcomers and joins two groups, which costs three points. If it clusters again, it is level, too.
 # - **Drift.** EMD-CFL and OCFL decide once, so the two clients stay in the wrong clusters. Two points of the mean over twelve clients are about twelve points for each of the two. OCFL that clusters again follows.
-# - **IFCA** chooses anew in each round and could follow. But from random models, it found the four groups in one of these runs only. FedAvg ends about eleven points below the oracle, and further below in *random*.
+# - **IFCA** chooses anew in each round and could follow. But from random models, it found the four groups in two of these twelve runs only. FedAvg ends about eleven points below the oracle, and further below in *random*.
 #
 # <a id="a-poisoned-group-that-looks-the-same"></a>
 #
