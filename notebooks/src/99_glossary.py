@@ -54,8 +54,8 @@
 # | symbol | meaning | shape or unit | first used in |
 # |---|---|---|---|
 # | $(x, y)$ | A sample: an image $x$ and its class $y$. | pair | [02](02_when_clients_disagree.ipynb) |
-#  | $\varphi_c$ | The distribution of classes in the cluster $c$ of clients. The first OCFL paper writes $\varphi_i$ for a whole data-generating distribution. | distribution of $y$ | [02b](02b_four_scenarios.ipynb) |
-#  | $\alpha$ | In 02, the concentration of a [Dirichlet](#dirichlet-split) distribution. FedCRef and GradCAM have another $\alpha$. | positive number | [02b](02b_four_scenarios.ipynb) |
+# | $\varphi_c$ | The distribution of classes in the cluster $c$ of clients. The first OCFL paper writes $\varphi_i$ for a whole data-generating distribution. | distribution of $y$ | [02b](02b_four_scenarios.ipynb) |
+# | $\alpha$ | In 02, the concentration of a [Dirichlet](#dirichlet-split) distribution. FedCRef and GradCAM have another $\alpha$. | positive number | [02b](02b_four_scenarios.ipynb) |
 # | $N$ | In 02, the number of samples in the pool from which a client draws. The letter has other meanings in 06 and 07. | whole number | [02b](02b_four_scenarios.ipynb) |
 # | $n$ | In 02, the number of [draws](#draws) of a client. | whole number | [02b](02b_four_scenarios.ipynb) |
 # | $k_0$, $k_1$ | The numbers of samples that clients 0 and 1 keep (exercise 2 of 02). | whole numbers | [02b](02b_four_scenarios.ipynb) |
@@ -205,7 +205,6 @@
 # | $\gamma$, $\Gamma$ | cosine distances and their matrix (03); $\gamma_{max}$ of Sattler et al. (04); the graph of local clusters in the FedCRef paper |
 # | $\varepsilon$ | with an index, Sattler's thresholds (03, 04); without one, the threshold of EMD-CFL (05), or the ε of differential privacy (10) |
 # | $\tau$ | FedCRef's threshold of stability (06); the temperature of soft shares (08); the threshold of an attack (10); an unexplained argument in Algorithm 1 of the OCFL papers; the option `tau` of FedAvg |
-
 
 # %% [markdown]
 # <a id="terms"></a>
@@ -561,7 +560,7 @@
 # <a id="oracle"></a>**Oracle.** An oracle is a baseline method that is given the true clusters. It shows what perfect
 # clustering would achieve. See [03](03_ocfl_temperature.ipynb).
 #
-#  <a id="out-of-distribution"></a>**Out-of-distribution.** An image is out-of-distribution for a model if it is unlike the
+# <a id="out-of-distribution"></a>**Out-of-distribution.** An image is out-of-distribution for a model if it is unlike the
 # data that the model was trained on. For a cluster model, an example is an image of a class that no client of the cluster holds.
 # See [07b](07b_explanations_controls.ipynb).
 #
