@@ -1,4 +1,4 @@
-"""``python -m cflkit``, see `cflkit.reproduce.commands`."""
+"""``python -m cflkit``, see `cflkit.commands`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from cflkit.reproduce.commands import INTERRUPTED, cli
+from cflkit.commands import INTERRUPTED, cli
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

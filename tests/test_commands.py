@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from cflkit import __main__, _project
 from cflkit.__main__ import main
+from cflkit.commands import cli
 from cflkit.reproduce import grid, ledger, notebooks, readme, records, told
 from cflkit.reproduce.claims import MIME
-from cflkit.reproduce.commands import cli
 from cflkit.reproduce.notebooks import NotebookError
 from cflkit.reproduce.papers import PAPERS, ocfl
 from cflkit.reproduce.parameters import ParameterError
