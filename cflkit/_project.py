@@ -1,11 +1,15 @@
-"""The running code: where it lies, its git revision, and a digest of its files."""
+"""The running code: where it lies, its git revision, and a digest of what computes."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import subprocess
+import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent
 # Whether the package lies in a clone, which also has notebooks, parameter files, tables and records
@@ -29,17 +33,70 @@ def git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def digest_of_files() -> str:
-    """Return the SHA-256 of the names and contents of all files of the package."""
-    digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        digest.update(f"{path.relative_to(PACKAGE.parent).as_posix()}\0".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+# The text of each module of the package at its start, so that an edit during a run does not count
+SOURCES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): (
+        path.read_text(encoding="utf-8")
+    )
+    for path in PACKAGE.rglob("*.py")
+}
 
 
-# The digest of the code as it was loaded, so that a commit during a run does not change it
-DIGEST = digest_of_files()
+@cache
+def digest_of_code(*modules: str) -> str:
+    """Return the SHA-256 of the code of modules, and of the kit's modules that these import.
+
+    It identifies what can change the numbers of a run. Docstrings, comments and the layout of lines
+    do not count, and neither do modules that nothing imports by name, such as another method. A
+    module that is not the kit's counts as the file from which it was loaded, if there is one.
+    """
+    trees: dict[str, ast.Module] = {}
+    waiting = list(modules)
+    while waiting:
+        if (name := waiting.pop()) not in trees:
+            trees[name] = ast.parse(source(name))
+            waiting += SOURCES.keys() & set(imported(trees[name]))
+    code = [(name, skeleton(trees[name])) for name in sorted(trees)]
+    return hashlib.sha256(repr(code).encode()).hexdigest()
+
+
+def source(module: str) -> str:
+    """Return the text of a module; nothing for one that was not loaded from a file of Python."""
+    if module in SOURCES:
+        return SOURCES[module]
+    path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    return path.read_text(encoding="utf-8") if path.suffix == ".py" else ""
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the modules that a module imports, also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            submodules = members & SOURCES.keys()
+            yield from submodules
+            if members != submodules:
+                yield str(node.module)
+
+
+def skeleton(node: Any) -> Any:
+    """Return a syntax tree as lists, without empty fields, which differ between Python's versions.
+
+    Statements that are only a constant, such as docstrings, are left out, since they do nothing.
+    """
+    if isinstance(node, list):
+        return [skeleton(part) for part in node if not is_constant(part)]
+    if not isinstance(node, ast.AST):
+        return node
+    parts = [(name, skeleton(value)) for name, value in ast.iter_fields(node)]
+    return [type(node).__name__, *(part for part in parts if part[1] not in (None, []))]
+
+
+def is_constant(node: Any) -> bool:
+    """Return whether a node is a statement that consists of a constant."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 @cache

@@ -131,13 +131,13 @@ def use(run):
 def test_checkpoints(tmp_path):
     path, device = tmp_path / "run.pt", torch.device("cpu")
     state = {"rounds": 2, "history": "{}", "methods": {"a": {"x": torch.randn(500), "n": 3}}}
-    checkpoints.save(path, "ID", state)
+    checkpoints.save(path, "ID", "code", state)
     whole = path.read_bytes()
     for chance in draws("checkpoints"):
         raw = altered(chance, whole)
         path.write_bytes(raw)
         try:
-            checkpoints.load(path, "ID", 4, device)
+            checkpoints.load(path, "ID", "code", 4, device)
         except CheckpointMismatch:
             continue
         assert raw == whole

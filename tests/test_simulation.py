@@ -1,6 +1,9 @@
 import dataclasses
 import math
 import os
+import re
+from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -71,8 +74,8 @@ def test_a_killed_run_goes_on_to_the_same_history(federate, tmp_path, monkeypatc
     expected = run(line_up(), federate(), rounds=5)
     save = checkpoints.save
 
-    def save_and_die(path, identity, state):
-        save(path, identity, state)
+    def save_and_die(path, identity, code, state):
+        save(path, identity, code, state)
         if state["rounds"] == after:
             raise Killed
 
@@ -132,8 +135,8 @@ def test_a_checkpoint_of_another_run_is_refused(federate, tmp_path):
     checkpoint.unlink()
     os.mkfifo(checkpoint)
     for using in (
-        lambda: checkpoints.load(checkpoint, "", 1, torch.device("cpu")),
-        lambda: checkpoints.save(checkpoint, "", {}),
+        lambda: checkpoints.load(checkpoint, "", "", 1, torch.device("cpu")),
+        lambda: checkpoints.save(checkpoint, "", "", {}),
     ):
         with pytest.raises(OSError, match="no regular file"):
             using()
@@ -161,7 +164,7 @@ def test_a_checkpoint_belongs_to_a_way_of_training(federate, options):
 def test_writing_checkpoints_takes_at_most_a_second_per_minute(federate, tmp_path, monkeypatch):
     clock, saved = [0.0], []
 
-    def save(path, identity, state):
+    def save(path, identity, code, state):
         saved.append(state["rounds"])
         clock[0] += 1.0
 
@@ -223,22 +226,49 @@ def test_a_checkpoint_of_other_code_is_refused(federate, tmp_path, monkeypatch, 
     line = {"KM": methods.make("ocfl", clusterer="kmeans")}
     run(line, federate(), 2, checkpoint=checkpoint)
     if changed == "code":
-        monkeypatch.setattr(_project, "DIGEST", "another")
+        monkeypatch.setattr(checkpoints, "digest_of_code", lambda *modules: "another")
     else:
         monkeypatch.setattr(checkpoints.torch, "__version__", "9.9")
     with pytest.raises(CheckpointMismatch, match="made by other code or another torch"):
         run(line, federate(), 3, checkpoint=checkpoint)
 
 
-def test_the_digest_of_the_code_is_of_every_file_of_the_package(tmp_path, monkeypatch):
-    monkeypatch.setattr(_project, "PACKAGE", tmp_path / "cflkit")
-    folder = tmp_path / "cflkit" / "methods"
-    folder.mkdir(parents=True)
-    seen = {_project.digest_of_files()}
-    for name, text in (("a.py", "x = 1"), ("a.py", "x = 2"), ("b.py", ""), ("c.txt", "no code")):
-        (folder / name).write_text(text)
-        seen.add(_project.digest_of_files())
-    assert len(seen) == 4
+@pytest.mark.parametrize(
+    ("module", "before", "after", "counts"),
+    [
+        ("cflkit.methods.ocfl", "self.clustered", "not self.clustered", True),
+        ("cflkit.metrics", "import numpy as np", "import numpy as np; np.seterr()", True),
+        ("cflkit.methods.ocfl", '"""', '"""An addition. ', False),
+        ("cflkit.metrics", "import numpy as np", "import  numpy as np  # the arrays\n", False),
+        ("cflkit.plots", "import", "import ast; import", False),
+        ("cflkit.methods.fedcref", "import", "import ast; import", False),
+    ],
+)
+def test_the_digest_of_the_code_is_of_what_a_run_computes_with(
+    monkeypatch, module, before, after, counts
+):
+    """What the run begins with does, and what that imports; docstrings and layout do not."""
+    digest = partial(
+        _project.digest_of_code.__wrapped__, "cflkit.simulation", "cflkit.methods.ocfl"
+    )
+    known, text = digest(), _project.SOURCES[module]
+    changed = re.sub(f"^(.*?){re.escape(before)}", rf"\1{after}", text, count=1, flags=re.DOTALL)
+    assert changed != text
+    monkeypatch.setitem(_project.SOURCES, module, changed)
+    assert (digest() != known) == counts
+
+
+def test_a_method_of_ones_own_counts_as_its_file(federate, monkeypatch, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from cflkit.methods.fedavg import FedAvg\nclass Mine(FedAvg):\n    step = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = checkpoints.modules_of({"mine": import_module("mine").Mine()}, federate("linear"))
+    assert {"mine", "cflkit.simulation"} <= set(modules)
+    digest = partial(_project.digest_of_code.__wrapped__, *modules)
+    known = digest()
+    (tmp_path / "mine.py").write_text((tmp_path / "mine.py").read_text().replace("1", "2"))
+    assert digest() != known
 
 
 @pytest.mark.slow

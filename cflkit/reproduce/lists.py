@@ -50,8 +50,8 @@ def listing(found: list[Record]) -> pd.DataFrame:
     """List records in a table: id, paper, scale, seed, minutes, and the age of their code.
 
     ``scale`` is that at which some paper's tables count the record. ``code`` says how many commits
-    have changed the package since. ``stale`` says whether other code than the present one made the
-    record, or the record cannot tell.
+    have changed the package since. ``stale`` says that what computes was other code when the record
+    was made, or that the record cannot tell.
     """
     return pd.DataFrame(
         {
@@ -61,10 +61,16 @@ def listing(found: list[Record]) -> pd.DataFrame:
             "seed": record.parameters["seed"],
             "minutes": record.provenance["minutes"],
             "code": age(record.provenance["git_revision"]),
-            "stale": "" if record.provenance["code"] == _project.DIGEST else "stale",
+            "stale": "" if is_of_this_code(record) else "stale",
         }
         for record in found
     )
+
+
+def is_of_this_code(record: Record) -> bool:
+    """Return whether a record was made by what computes now, see `_project.digest_of_code`."""
+    modules = record.provenance.get("modules") or []
+    return bool(modules) and record.provenance["code"] == _project.digest_of_code(*modules)
 
 
 @cache

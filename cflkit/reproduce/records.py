@@ -285,7 +285,8 @@ def provenance(federation: Federation, history: History) -> dict[str, Any]:
         # More than one if the commit changed before the run continued from a checkpoint
         "git_revisions": list(dict.fromkeys(history.revisions)),
         "resumed": len(history.revisions) - 1,
-        "code": _project.DIGEST,
+        "code": _project.digest_of_code(*history.modules),
+        "modules": history.modules,
         "notebook": os.environ.get(NOTEBOOK),
         "python": platform.python_version(),
         # A checkout on Python's path has no installed version

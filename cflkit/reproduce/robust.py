@@ -51,7 +51,8 @@ class Measurement:
     @property
     def code(self) -> str:
         """Return 12 digits that differ when the package's code or the lesson's differs."""
-        return hashlib.sha256((_project.DIGEST + self.lesson.digest).encode()).hexdigest()[:12]
+        code = _project.digest_of_code(*_project.SOURCES) + self.lesson.digest
+        return hashlib.sha256(code.encode()).hexdigest()[:12]
 
     @property
     def folder(self) -> Path:

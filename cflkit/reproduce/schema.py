@@ -48,6 +48,7 @@ class Provenance(BaseModel):
     git_revisions: list[str] | None
     resumed: int | None
     code: str | None
+    modules: list[str] | None = None  # whose code it is; older records say nothing of it
     notebook: str | None
     python: str
     versions: dict[str, str]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit import _project
 from cflkit._files import check_regular, disk_full
+from cflkit._project import digest_of_code
 from cflkit.federation import FederationLike
 from cflkit.methods.base import Method
 from cflkit.models.rows import digests
@@ -49,6 +49,7 @@ class Keeper:
     ) -> None:
         plan += "" if after is None else f", after {as_json(after.rows)}"
         self.path, self.identity = Path(path), fingerprint(methods, federation, plan)
+        self.code = code(modules_of(methods, federation))
         self.cost, self.written = 0.0, perf_counter()
 
     def keep(
@@ -61,7 +62,7 @@ class Keeper:
         kept = {f.name: getattr(history, f.name) for f in fields(history) if f.name != "summarise"}
         states = {name: method.state() for name, method in methods.items()}
         state = {"rounds": rounds, "history": as_json(kept), "methods": states}
-        save(self.path, self.identity, state)
+        save(self.path, self.identity, self.code, state)
         self.written = perf_counter()
         self.cost = self.written - begin
 
@@ -71,7 +72,7 @@ class Keeper:
         """Restore the methods; return the history and its rounds, or None without a checkpoint."""
         if not self.path.exists():
             return None
-        state = load(self.path, self.identity, rounds, device)
+        state = load(self.path, self.identity, self.code, rounds, device)
         for name, method in methods.items():
             method.restore(state["methods"][name])
         return History(**json.loads(state["history"])), state["rounds"]
@@ -95,6 +96,12 @@ def fingerprint(methods: Mapping[str, Method], federation: FederationLike, plan:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+def modules_of(methods: Mapping[str, Method], federation: FederationLike) -> list[str]:
+    """Return the modules in which a run begins; what they import can change its numbers, too."""
+    parts = *methods.values(), federation, *federation.after_training
+    return sorted({"cflkit.simulation"} | {type(part).__module__ for part in parts})
+
+
 def as_json(value: Any) -> str:
     """Write as JSON; a method may put NumPy numbers into its scalars, and JSON needs Python's."""
     return json.dumps(value, default=lambda number: number.item())
@@ -103,12 +110,12 @@ def as_json(value: Any) -> str:
 # --- The file -------------------------------------------------------------------------------------
 
 
-def code() -> str:
-    """Identify the code on which a state depends: the package's files and PyTorch's version."""
-    return f"{_project.DIGEST} torch {torch.__version__}"
+def code(modules: Sequence[str]) -> str:
+    """Identify the code on which a state depends: that of modules, and PyTorch's version."""
+    return f"{digest_of_code(*modules)} torch {torch.__version__}"
 
 
-def save(path: Path, identity: str, state: dict[str, Any]) -> None:
+def save(path: Path, identity: str, code: str, state: dict[str, Any]) -> None:
     """Write a state to a temporary file, and rename the file once it is complete.
 
     It has tensors, arrays, numbers and texts, and lists and dicts of these. Equal tensors, such as
@@ -121,7 +128,7 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
         check_regular(path)
         with draft.open("w+b") as file:
             written = each_leaf(partial(plain, known={}), state)
-            torch.save({"identity": identity, "code": code(), **written}, file)
+            torch.save({"identity": identity, "code": code, **written}, file)
             file.seek(0)
             file.write(hashlib.file_digest(file, "sha256").digest())  # which has read to the end
             file.flush()
@@ -133,7 +140,7 @@ def save(path: Path, identity: str, state: dict[str, Any]) -> None:
         draft.unlink(missing_ok=True)
 
 
-def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[str, Any]:
+def load(path: Path, identity: str, code: str, rounds: int, device: torch.device) -> dict[str, Any]:
     """Read what `save` wrote; no arbitrary objects are unpickled.
 
     Tensors that were saved on a GPU come to the ``device``. A `CheckpointMismatch` says that the
@@ -143,7 +150,7 @@ def load(path: Path, identity: str, rounds: int, device: torch.device) -> dict[s
     # The saved GPU may not exist here; tensors from the CPU (labels, indices) stay on the CPU
     elsewhere = {f"cuda:{number}": str(device) for number in range(64)} | {"mps:0": str(device)}
     state = each_leaf(own, torch.load(path, weights_only=True, map_location=elsewhere))
-    if state["code"] != code():
+    if state["code"] != code:
         torch_then = state["code"].rpartition(" ")[2]
         raise CheckpointMismatch(
             f"{path} was made by other code or another torch ({torch_then}): the "

@@ -31,6 +31,8 @@ class History:
     revisions : list of str
         The git revision of the code at the start, and at each time that the run continued from a
         checkpoint.
+    modules : list of str
+        The modules in which the run began (`checkpoints.modules_of`), for the digest of its code.
     summarise : callable
         The function from the rows of one method to its measures.
     """
@@ -41,6 +43,7 @@ class History:
     minutes: float = 0.0
     peak_memory: float = 0.0
     revisions: list[str] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
     summarise: Callable[[pd.DataFrame], dict[str, Any]] = field(default=lambda rows: {})
 
     def table(self) -> pd.DataFrame:

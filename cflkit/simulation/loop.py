@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 from cflkit._project import state
 from cflkit.federation import Diverged, FederationLike, Server
 from cflkit.methods.base import Measuring, Method
-from cflkit.simulation.checkpoints import Keeper
+from cflkit.simulation.checkpoints import Keeper, modules_of
 from cflkit.simulation.evaluation import ON_TEST_SETS
 from cflkit.simulation.history import History
 from cflkit.simulation.lockstep import Traffic, converse
@@ -188,6 +188,7 @@ def begin(
         history.rows = measuring.rows(methods, federation, -1, "all")
     if resumed or after is None:
         history.revisions.append(state()[0] or "unknown")
+    history.modules = sorted({*history.modules, *modules_of(methods, federation)})
     history.summarise = measuring.summarise
     return history, start
 
