@@ -1,6 +1,7 @@
 """Check an answer to an exercise, as in ``check("03.2", my_function)``.
 
-The module itself can be called, so that ``from cflkit import check`` is enough.
+The module itself can be called, so that ``from cflkit import check`` is enough. In a lesson, what a
+reader is asked to write is checked by `written`, so that the lesson goes on if nothing is written.
 """
 
 from __future__ import annotations
@@ -64,6 +65,15 @@ def check(exercise: str, answer: Any, seed: int = 0) -> bool:
     else:
         print(f"{exercise} is not right yet. {hint}")
     return hint is None
+
+
+def written(exercise: str, answer: Callable[..., Any], seed: int = 0) -> Callable[..., Any]:
+    """Check a function as `check` does; return it if it is right, and the solution if it is not."""
+    if check(exercise, answer, seed):
+        return answer
+    print("The lesson goes on with the solution.")
+    solution: Callable[..., Any] = exercise_of(exercise).solution
+    return solution
 
 
 def within(seconds: float, work: Callable[[], str | None]) -> str | None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import jupytext
@@ -275,6 +276,17 @@ def test_solutions_agree_with_the_kit_and_with_libraries():
 
 
 # --- The check -----------------------------------------------------------------------------------
+
+
+def test_a_lesson_goes_on_with_the_solution_where_nothing_right_is_written(capsys):
+    def first_rise(temperatures, window):
+        raise NotImplementedError
+
+    solution = exercise_of("03.3").solution
+    assert check.written("03.3", first_rise) is solution
+    assert "is not written yet.\nThe lesson goes on with the solution." in capsys.readouterr().out
+    mine = partial(solution)
+    assert check.written("03.3", mine) is mine
 
 
 def test_module_and_function_are_the_same_check():

@@ -6,11 +6,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from cflkit._bounds import MOST, Count, Momentum, NonNegative, Positive, Repeats, Share
+from cflkit._bounds import (
+    MOST,
+    CosineThreshold,
+    Count,
+    Momentum,
+    NonNegative,
+    Positive,
+    Repeats,
+    Share,
+)
 from cflkit.reproduce.parameters import FederatedRun, Images, Overlap, Parameters, Scenario, Seed
 from cflkit.reproduce.records import PUBLISHED
 
 Samples = Annotated[int, Field(ge=20, le=MOST)]  # of a client
+# The figures of a lesson have a mark or a row for each client, and a place for each round
+MOST_CLIENTS, MOST_ROUNDS = 100, 100
+# A smaller step is lost in the last digit of a float32, and after a larger one nothing is learned
+Rate = Annotated[float, Field(ge=1e-6, le=10)]
 Noises = Annotated[list[NonNegative], Field(min_length=2)]
 
 
@@ -19,14 +32,14 @@ class Trained(Parameters):
 
     local_epochs: Count
     batch_size: Count
-    lr: Positive
+    lr: Rate
     seed: Seed
 
 
 class FourGroups(Parameters):
     """What lessons have in common whose clients are four equal groups."""
 
-    clients: Annotated[int, Field(ge=12, le=MOST, multiple_of=4)]
+    clients: Annotated[int, Field(ge=12, le=MOST_CLIENTS, multiple_of=4)]
     samples: Samples
     seed: Seed
 
@@ -34,14 +47,14 @@ class FourGroups(Parameters):
 class StartHere(FourGroups):
     """Parameters of ``00_start_here``."""
 
-    rounds: Count
+    rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
 
 
 class FederatedAveraging(Trained):
     """Parameters of ``01_federated_averaging``."""
 
-    clients: Annotated[int, Field(ge=3, le=MOST)]
-    rounds: Count
+    clients: Annotated[int, Field(ge=3, le=MOST_CLIENTS)]
+    rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
 
 
 class DriftMeasured(Images, Trained):
@@ -56,10 +69,10 @@ class ClientsDisagree(Parameters):
     """Parameters of ``02_when_clients_disagree``."""
 
     overlap: Overlap
-    clients: Annotated[int, Field(ge=6, le=MOST)]
+    clients: Annotated[int, Field(ge=6, le=MOST_CLIENTS)]
     draws: Samples
-    rounds: Annotated[int, Field(ge=6, le=MOST)]
-    lr: Positive
+    rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
+    lr: Rate
     seed: Seed
 
 
@@ -73,17 +86,17 @@ class FourScenarios(Scenario, Trained):
 class OCFLTemperature(FourGroups):
     """Parameters of ``03_ocfl_temperature``."""
 
-    rounds: Annotated[int, Field(ge=6)]
+    rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
     local_epochs: Count
-    lr: Positive
+    lr: Rate
 
 
 class OlderRules(Parameters):
     """Parameters of ``04_sattler_and_briggs``."""
 
-    rounds: Annotated[int, Field(ge=6)]
-    lr: Positive
-    cut: Positive
+    rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
+    lr: Rate
+    cut: CosineThreshold
     eps1: Positive
     eps2: Positive
     seed: Seed
@@ -99,8 +112,8 @@ class MethodsAsMatrices(Parameters):
     """Parameters of ``09_a_map_of_the_methods``, which has 20 clients."""
 
     samples: Samples
-    rounds: Annotated[int, Field(ge=5)]
-    lr: Positive
+    rounds: Annotated[int, Field(ge=5, le=MOST_ROUNDS)]
+    lr: Rate
     k: Annotated[int, Field(ge=2)]
     client: Annotated[int, Field(ge=0, lt=20)]
     seed: Seed
@@ -150,7 +163,7 @@ class Report(Parameters):
 class FedCRef(Parameters):
     """Parameters of ``06_fedcref``."""
 
-    clients: Annotated[int, Field(ge=4)]
+    clients: Annotated[int, Field(ge=4, le=MOST_CLIENTS)]
     samples: Samples
     overlap: Share
     dirtiness: Share
@@ -161,10 +174,10 @@ class FedCRef(Parameters):
 class ExplainingClusterModels(Parameters):
     """Parameters of ``07_explaining_cluster_models``."""
 
-    clients: Annotated[int, Field(ge=9)]
+    clients: Annotated[int, Field(ge=9, le=MOST_CLIENTS)]
     draws: Samples
-    rounds: Annotated[int, Field(ge=2)]
-    lr: Positive
+    rounds: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
+    lr: Rate
     step: Count
     seed: Seed
 
@@ -172,22 +185,22 @@ class ExplainingClusterModels(Parameters):
 class EMDCFL(Parameters):
     """Parameters of ``05_emd_cfl``; ``clients`` is a multiple of three."""
 
-    clients: Annotated[int, Field(ge=6, multiple_of=3)]
+    clients: Annotated[int, Field(ge=6, le=MOST_CLIENTS, multiple_of=3)]
     samples: Annotated[int, Field(ge=20, multiple_of=10)]
     shade: Annotated[int, Field(ge=0, le=255)]
-    rounds: Count
-    epsilon: NonNegative
+    rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
+    epsilon: Annotated[float, Field(ge=0, le=2)]  # 2 is the largest cosine distance
     seed: Seed
 
 
 class TutorialTable(Parameters):
     """Parameters of ``08_tutorial_022``; ``clients`` is a multiple of three."""
 
-    clients: Annotated[int, Field(ge=3, multiple_of=3)]
+    clients: Annotated[int, Field(ge=3, le=MOST_CLIENTS, multiple_of=3)]
     height: Positive
-    rounds: Annotated[int, Field(ge=2)]
+    rounds: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
     warm_up: Count
-    lr: Positive
+    lr: Rate
     seed: Seed
 
     @model_validator(mode="after")
@@ -201,7 +214,7 @@ class TutorialTable(Parameters):
 class UpdateGivesAway(FourGroups):
     """Parameters of ``10_privacy_and_clients_that_come_and_go``."""
 
-    rounds: Annotated[int, Field(ge=6, le=MOST)]
+    rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
     clip: Positive
     noises: Noises
 
