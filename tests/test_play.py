@@ -1,6 +1,7 @@
 """The page that trains computes what the package computes, and is one file without a network."""
 
 import asyncio
+import html
 import json
 import re
 import sys
@@ -176,32 +177,144 @@ def test_no_name_is_defined_twice():
     assert len(names) == len(set(names)) > 40
 
 
+def faults(events):
+    """Return what went wrong in a page."""
+    return [e for e in events if e["method"] in {"Runtime.exceptionThrown", "Log.entryAdded"}]
+
+
+in_chromium = pytest.mark.skipif(not browser.CHROMIUM, reason="no Chromium on this machine")
+READY = "typeof run === 'object' && run.rounds.length > 0"
+# What a hand can press before the page has answered the press before
+HASTE = (
+    "document.querySelector('[data-try]').click(); element('draw').click()",
+    "element('play').click(); element('restart').click()",
+    "element('play').click(); element('play').click(); element('play').click()",
+    "element('step').click(); element('split').click(); element('draw').click()",
+    "element('restart').click(); element('review').oninput(); element('gamma').onpointermove({})",
+    "element('split').click(); element('split').click(); element('step').click()",
+    "element('restart').click(); matchMedia('(prefers-color-scheme: dark)').onchange?.()",
+    "location.hash = 'lessons'; history.back()",
+)
+OVERLAPS = """(() => {
+  const texts = [...document.querySelectorAll("svg text.name")];
+  const boxes = texts.map((text) => [text.textContent, text.getBoundingClientRect()]);
+  const apart = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) <= 2
+    || Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) <= 3;
+  return boxes.flatMap(([one, a], k) =>
+    boxes.slice(k + 1).filter(([, b]) => !apart(a, b)).map(([other]) => `${one} on ${other}`));
+})()"""
+CHOOSE = "element('scene').value = '{}'; element('scene').onchange()"
+
+
+def in_browser(address, act):
+    """Open the page with an address, let ``act`` use it, and return what ``act`` returns."""
+
+    async def use():
+        async with browser.opened(f"{build.PAGE.as_uri()}#{address}") as tab:
+            await tab.until(READY)
+            seen = await act(tab)
+            assert faults(tab.events) == []
+            return seen, tab.events
+
+    return asyncio.run(use())
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not browser.CHROMIUM, reason="no Chromium on this machine")
+@in_chromium
+def test_no_haste_leaves_it_stuck_and_no_address_stops_it():
+    async def press(tab):
+        assert "clients=7, seed=1e9, own=" in await tab.evaluate("element('notice').textContent")
+        assert await tab.evaluate("[run.clients.length, run.setting.images]") == [20, 20]
+        for hands in HASTE:
+            await tab.evaluate(hands)
+            await tab.until(f"{READY} && !run.splitting && !run.pending")
+            await tab.evaluate("playing || element('play').click(); then = run.rounds.length")
+            await tab.until("run.rounds.length > then || run.rounds.some(({ fired }) => fired)")
+            await tab.evaluate("playing && element('play').click()")
+
+    in_browser("clients=7&seed=1e9&images=20&own", press)
+
+
+@pytest.mark.slow
+@in_chromium
+def test_no_words_lie_on_others_at_the_split_of_any_scene():
+    async def play(tab):
+        for scene in await tab.evaluate("Object.keys(SCENES)"):
+            await tab.evaluate(f"{CHOOSE.format(scene)}; play()")
+            await tab.until("run.rounds.some(({ fired }) => fired) || run.rounds.length === 12")
+            assert await tab.evaluate(OVERLAPS) == []
+
+    in_browser("clients=8&images=10&epochs=1", play)
+
+
+@pytest.mark.slow
+@in_chromium
+def test_settings_are_in_the_address_and_a_long_split_can_be_stopped():
+    async def change(tab):
+        turn = "element('groups').querySelector('.turn').click()"
+        assert await tab.evaluate(f"{turn}; element('scene').selectedOptions[0].text") == (
+            "Your own groups"
+        )
+        shared = await tab.evaluate("location.hash")
+        assert await tab.evaluate(f"{CHOOSE.format('four')}; groups[0].turns") == 0
+        await tab.evaluate(f"location.hash = '{shared}'")
+        await tab.until(f"{READY} && groups[0].turns === 1 && groups[0].classes.length === 4")
+        for _ in range(11):
+            await tab.evaluate("step()")
+        await tab.evaluate("show(1); const went = splitByHand(); splitByHand(); went")
+        assert await tab.evaluate("[run.hand, element('play').disabled]") == [None, False]
+        await tab.evaluate("show(1); splitByHand()")
+        assert await tab.evaluate("run.hand.accuracies.length") == 12
+
+    in_browser("scene=classes&clients=8&images=10&epochs=1", change)
+
+
+@pytest.mark.slow
+@in_chromium
+def test_it_says_what_to_press_where_no_script_runs(tmp_path):
+    inside = html.escape(build.page())
+    frame = f'<iframe sandbox="allow-same-origin" srcdoc="{inside}"></iframe>'
+    (tmp_path / "lab.html").write_text(frame, encoding="utf-8")
+
+    async def read():
+        async with browser.opened((tmp_path / "lab.html").as_uri()) as tab:
+            words = "document.querySelector('iframe')?.contentDocument?.body?.innerText"
+            await tab.until(words)
+            return await tab.evaluate(words)
+
+    assert "Trust HTML" in asyncio.run(read())
+
+
+def test_each_link_of_the_file_leads_to_a_part_of_it():
+    text = build.page()
+    links, pages = re.findall(r'href="([^"]*)"(?: data-page="([^"$]+)")?', text), build.PAGE.parent
+    assert {link for link, _ in links} == {"#lessons"}
+    assert 'id="lessons"' in text
+    assert all((pages / f"{page}.ipynb").exists() for _, page in links if page)
+
+
+@pytest.mark.slow
+@in_chromium
 def test_it_plays_to_its_split_in_a_browser(javascript):
     setting = {"clients": 8, "images": 20, "epochs": 2, "seed": 5}
     choices = "&".join(f"{name}={value}" for name, value in setting.items())
 
-    async def play():
-        async with browser.opened(f"{build.PAGE.as_uri()}#scene=two&{choices}&play=8") as tab:
-            await tab.look(390, 844, calm=True)
-            await tab.until("typeof rounds === 'object' && rounds.some((round) => round.fired)")
-            seen = await tab.evaluate(
-                """(() => {
-                  element("play").click();
-                  const arrows = [...document.querySelectorAll("#star g")];
-                  return {
-                    rounds: rounds.slice(0, rounds.findIndex((round) => round.fired) + 1),
-                    width: document.documentElement.scrollWidth,
-                    clusters: new Set(arrows.map((arrow) => arrow.getAttribute("fill"))).size,
-                  };
-                })()"""
-            )
-            return seen, tab.events
+    async def play(tab):
+        await tab.look(390, 844, calm=True)
+        await tab.until("run.rounds.some((round) => round.fired)")
+        return await tab.evaluate(
+            """(() => {
+              element("play").click();
+              const { rounds } = run, arrows = [...document.querySelectorAll("#star g")];
+              return {
+                rounds: rounds.slice(0, rounds.findIndex((round) => round.fired) + 1),
+                width: document.documentElement.scrollWidth,
+                clusters: new Set(arrows.map((arrow) => arrow.getAttribute("fill"))).size,
+              };
+            })()"""
+        )
 
-    seen, events = asyncio.run(play())
-    faults = {"Runtime.exceptionThrown", "Log.entryAdded"}
-    assert [event for event in events if event["method"] in faults] == []
+    seen, events = in_browser(f"scene=two&{choices}&play=8", play)
     asked = {
         e["params"]["request"]["url"] for e in events if e["method"].endswith("requestWillBeSent")
     }

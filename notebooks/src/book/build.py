@@ -106,9 +106,7 @@ def main(site: Path) -> int:
             text = re.sub(found, better, text)
         write(path, text)
     write(site / "ledger_data.js", ledger_page.script())
-    playing = (PROJECT / PLAY).read_text(encoding="utf-8").replace('.ipynb"', '.html"')
-    home = '<nav class="home">'
-    write(site / PLAY, playing.replace(home, f'{home}<a href="../index.html">The book</a> · '))
+    write(site / PLAY, playing((PROJECT / PLAY).read_text(encoding="utf-8")))
     quiz_page.write_moodle(site / "quizzes")
     for page in pages if REPOSITORY else []:
         if page.suffix == ".ipynb":
@@ -116,6 +114,14 @@ def main(site: Path) -> int:
             copy = launch.for_colab(notebook, page, REPOSITORY, COMMIT)
             write(site / "colab" / page.name, json.dumps(copy, indent=1))
     return failed
+
+
+def playing(page: str) -> str:
+    """Return the page that trains as a page of the book, where the lessons are pages, too."""
+    page = re.sub(r"<!-- as a file -->.*?<!-- end -->", "", page, flags=re.S)
+    page = re.sub(r'href="#lessons" data-page="([^"]*)"', r'href="\1.html"', page)
+    home = '<nav class="home">'
+    return page.replace(home, f'{home}<a href="../index.html">The book</a> · ')
 
 
 def write(path: Path, text: str) -> None:

@@ -23,7 +23,8 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-    *("--no-first-run", "--hide-scrollbars", "--remote-debugging-port=0"),
+    *("--disable-component-update", "--disable-sync", "--disable-quic", "--no-first-run"),
+    *("--hide-scrollbars", "--remote-debugging-port=0"),
 )
 PAGE = Path(__file__).parents[2] / "play.html"
 PICTURE = Path(__file__).parents[3] / "figures" / "play.png"
@@ -115,7 +116,7 @@ async def opened(address: str) -> AsyncIterator[Tab]:
 async def draw() -> None:
     """Play to round 8, and draw the page."""
     async with opened(f"{PAGE.as_uri()}#play=8") as tab:
-        await tab.until("typeof rounds !== 'undefined' && rounds.length === 8 && !playing")
+        await tab.until("typeof run === 'object' && run.rounds.length === 8 && !playing")
         await asyncio.sleep(1)
         picture = (await tab.picture()).convert("RGB")
     picture.quantize(64, dither=Image.Dither.NONE).save(PICTURE, optimize=True)

@@ -2,7 +2,7 @@
 /**
  * The pictures: the star, the matrix and the curves. Each function draws one of them anew.
  *
- * @typedef {{name: string, values: (number | null)[], look: string}} Series  one value per round
+ * @typedef {{name?: string, values: (number | null)[], look: string}} Series  one value per round; without a name, no words
  */
 
 /** The marks of the true groups, as paths around (0, 0) */
@@ -106,7 +106,7 @@ export function drawCurves(svg, title, series, rounds, range, words, { shown, ri
     parts.push(tag("path", { d: path, class: `curve ${look}` }));
     const last = values[values.length - 1], [u, v] = points[points.length - 1];
     parts.push(tag("circle", { cx: u, cy: v, r: 3.2, class: `dot ${look}` }));
-    if (last !== null) ends.push({ u, v, at: v, inside: `${name} ${words(last)}`, look });
+    if (last !== null && name !== undefined) ends.push({ u, v, at: v, inside: `${name} ${words(last)}`, look });
   }
   // Names that would lie on each other move apart
   ends.sort((one, other) => one.v - other.v);
@@ -115,10 +115,28 @@ export function drawCurves(svg, title, series, rounds, range, words, { shown, ri
   for (const { u, at, inside, look } of ends) parts.push(text(u + 9, at - over + 4, inside, `name ${look}`));
   for (const { round, value, words: inside, look } of rings) {
     parts.push(tag("circle", { cx: x(round), cy: y(value), r: 8, class: `trigger ${look}` }));
-    // Beside the curve, which falls before the trigger and rises after it
-    parts.push(text(x(round) + 10, y(value) + (look === "hand" ? -8 : 17), inside, `name ${look}`));
+    parts.push(tag("text", { x: x(round), y: y(value), class: `name ring ${look}` }, inside));
   }
   svg.innerHTML = parts.join("");
-  const told = series.map(({ name, values }) => `${name} ${values.map((v) => (v === null ? "–" : words(v))).join(", ")}`);
+  placeRings(svg);
+  const told = series.map(({ name = "", values }) => `${name} ${values.map((v) => (v === null ? "–" : words(v))).join(", ")}`);
   svg.setAttribute("aria-label", `${title} round by round: ${told.join("; ")}`);
+}
+
+/** Move the words of each ring beside it, where they lie on no other words. @param {SVGElement} svg */
+function placeRings(svg) {
+  const texts = /** @type {SVGTextElement[]} */ ([...svg.querySelectorAll("text.name")]);
+  for (const ring of texts.filter((text) => text.classList.contains("ring"))) {
+    const others = texts.filter((text) => text !== ring).map((text) => text.getBBox());
+    const [u, v] = ["x", "y"].map((name) => Number(ring.getAttribute(name))), { width } = ring.getBBox();
+    // The curve falls before the trigger and rises after it, so that below on the right it is free
+    const places = [[10, 17], [-width - 10, -10], [10, -12], [-width - 10, 17], [-width / 2, 30], [-width / 2, -18]];
+    const free = places.find(([along, down]) => {
+      ring.setAttribute("x", `${u + along}`);
+      ring.setAttribute("y", `${v + down}`);
+      const box = ring.getBBox();
+      return others.every((other) => box.x > other.x + other.width || other.x > box.x + box.width || box.y > other.y + other.height || other.y > box.y + box.height);
+    });
+    if (!free) ring.remove(); // its circle remains
+  }
 }

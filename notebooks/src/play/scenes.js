@@ -26,6 +26,18 @@ export const SCENES = {
   alike: { name: "No groups", groups: [{ turns: 0, classes: ALL }] },
 };
 
+/** Write groups as in an address: the turns and the classes of each. @param {Group[]} groups */
+export function groupsText(groups) {
+  return groups.map(({ turns, classes }) => `${turns}-${[...classes].sort().join("")}`).join(",");
+}
+
+/** Read groups as an address has them. @param {string} text @returns {Group[] | null} nothing if it makes no sense */
+export function groupsOf(text) {
+  if (!/^[0-3]-\d{1,10}(,[0-3]-\d{1,10}){0,3}$/.test(text)) return null;
+  const groups = text.split(",").map((part) => ({ turns: Number(part[0]), classes: [...part.slice(2)].map(Number) }));
+  return groups.every(({ classes }) => new Set(classes).size === classes.length) ? groups : null;
+}
+
 /** @param {{train: number, levels: number[], labels: string, pixels: string}} packed @returns {Digits} */
 export function unpacked({ train, levels, labels, pixels }) {
   return {

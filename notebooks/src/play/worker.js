@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * The worker: the clients and the server, which train while the page stays smooth. The page sends
- * `start`, `step` or `split`, and gets one answer for each.
+ * `start`, `step` or `split`, and gets one answer for each. `stop`, and each new start, ends a split's training.
  *
  * One model, clients alone and OCFL begin alike and see the same batches. The one model goes on
  * after OCFL has split, so that each round has its arrows, and a split by hand is possible in any.
@@ -67,14 +67,18 @@ function federation(digits, setting) {
     };
   }
 
-  /** Split the one model in a round, as OCFL would if it fired there. @param {number} from @returns {Hand} */
-  function byHand(from) {
+  /**
+   * Split the one model in a round, as OCFL would if it fired there, and train to the present round.
+   * @param {number} from @returns {Generator<number, Hand>}  the rounds that are reached, and in the end the split
+   */
+  function* byHand(from) {
     const own = setup(history[from - 1], clients.length), accuracies = [];
     for (let t = from - 1; t < history.length - 1; t++) {
       const updates = moved(t, own.models, own.labels);
       if (!own.clustered) split(own, cosineDivergence(updates));
       own.models = averaged(own.models, updates, own.labels);
       accuracies.push(mean(own.models, own.labels));
+      yield t + 1;
     }
     hand = own;
     return { from, labels: own.labels, accuracies };
@@ -87,9 +91,23 @@ function federation(digits, setting) {
 let running;
 /** @type {import("./scenes.js").Digits} */
 let digits;
+let tasks = 0; // the number of the last long task; what stops it counts as one, too
+
+/** Run a long task in pieces, between which other messages are heard. @param {number} id @param {Generator<number, any>} task */
+async function pursue(id, task) {
+  const mine = ++tasks;
+  for (let next = task.next(); mine === tasks; next = task.next()) {
+    if (next.done) return self.postMessage({ id, answer: next.value });
+    self.postMessage({ id, progress: next.value });
+    await new Promise((resolve) => setTimeout(resolve));
+  }
+  self.postMessage({ id, answer: null });
+}
+
 self.onmessage = ({ data: { kind, id, value } }) => {
   if (kind === "digits") digits = value;
   if (kind === "start") running = federation(digits, value);
-  if (kind === "split") self.postMessage({ id, answer: running.byHand(value) });
+  if (kind === "start" || kind === "stop") tasks++;
+  if (kind === "split") pursue(id, running.byHand(value));
   if (kind === "start" || kind === "step") self.postMessage({ id, answer: running.step() });
 };

@@ -52,7 +52,7 @@ export function explorer(element, { question, answer, key, lesson, link }) {
     </div>
     <figure>
       <div class="picture"></div>
-      <figcaption>${key} <a href="${lesson}.ipynb">${link}</a></figcaption>
+      <figcaption>${key} <a href="#lessons" data-page="${lesson}">${link}</a></figcaption>
     </figure>`;
   const state = part(element, ".state");
   return {
