@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from cflkit.federation.training import threads_per_operation
+from cflkit._threads import threads_per_operation
 from cflkit.models.rows import device_of_doubles, finite_rows
 
 Matrix = NDArray[np.float64]

@@ -14,6 +14,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cflkit import models
+from cflkit._threads import blas_libraries
 from cflkit.federation import (
     Ask,
     Federation,
@@ -33,7 +34,6 @@ from cflkit.federation.federation import TRAIN
 from cflkit.federation.machine import ENGINES, products_on_cuda
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.federation.stacked import Schedule
-from cflkit.federation.training import blas_libraries
 from cflkit.models.rows import RowModel, digests
 from cflkit.partition import Partition
 

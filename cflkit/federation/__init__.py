@@ -4,10 +4,11 @@
 requests to clients.
 """
 
+from cflkit._threads import usable_cores
 from cflkit.federation.clients import Client
 from cflkit.federation.federation import Federation, f1_and_accuracy
 from cflkit.federation.interface import ClientsAbsent, FederationLike, Hook, Server
-from cflkit.federation.machine import default_device, usable_cores
+from cflkit.federation.machine import default_device
 from cflkit.federation.privacy import Privacy
 from cflkit.federation.requests import (
     NOBODY,

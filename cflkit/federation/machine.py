@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from joblib import cpu_count
 from torch import nn
+
+from cflkit._threads import usable_cores
 
 ENGINES = ("threads", "stacked", "graphs")
 
@@ -19,24 +19,6 @@ def default_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def usable_cores() -> int:
-    """Return ``CFLKIT_THREADS``, or the cores that this process may use.
-
-    A container's quota and the process's affinity count, by joblib.
-
-    Raises
-    ------
-    ValueError
-        ``CFLKIT_THREADS`` is not a positive integer.
-    """
-    given = os.environ.get("CFLKIT_THREADS")
-    if not given:
-        return cpu_count()
-    if not given.isdecimal() or int(given) < 1:
-        raise ValueError(f"CFLKIT_THREADS must be a positive integer, not {given!r}")
-    return int(given)
 
 
 def engine_to_use(engine: str | None, device: torch.device, precision: str = "float32") -> str:

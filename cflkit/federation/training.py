@@ -11,16 +11,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache, partial
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import torch
-from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from cflkit import models
+from cflkit._threads import blas_libraries, threads_per_operation
 from cflkit.federation.clients import CENTRAL, Clients, Output, Task, autocast
 from cflkit.federation.machine import product_library
 from cflkit.federation.requests import Jobs, LocalTraining
@@ -302,23 +302,6 @@ def run_in_threads(
         ThreadPoolExecutor(len(networks)) as pool,
     ):
         return list(pool.map(with_network, tasks))
-
-
-@contextmanager
-def threads_per_operation(count: int) -> Iterator[None]:
-    """Let torch use ``count`` threads within an operation for the duration of the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@cache
-def blas_libraries() -> Any:
-    """Find the libraries of linear algebra of this process, which takes some milliseconds."""
-    return ThreadpoolController().select(user_api="blas")
 
 
 def keep_freed_memory() -> None:

@@ -219,7 +219,7 @@ def run_all(processes: Sequence[Process], side_by_side: int = 1) -> Iterator[tup
     """
     if not processes:
         return
-    from cflkit.federation import usable_cores  # loads torch, which listing a grid does not need
+    from cflkit._threads import usable_cores
 
     try:
         threads = max(1, usable_cores() // min(side_by_side, len(processes)))
