@@ -90,7 +90,7 @@ LINEAR = SMALL | {"model": "linear"}
 
 # --- Line-ups ------------------------------------------------------------------------------------
 
-FEDAVG = "FedAvg(weighting='{}', watch_temperature=True)"
+FEDAVG = "FedAvg(weighting='{}')"
 BRIGGS = "Briggs(rounds=7, threshold={}, metric='cosine', linkage='average', wrong_sign={}, "
 BRIGGS += "include_buffers=False, weighting='equal')"
 OCFL = "OCFL(clusterer='{}', options={}, p=2, scale=None, strict=True, window=2, before=inf, "

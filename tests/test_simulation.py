@@ -6,6 +6,7 @@ from functools import partial
 from importlib import import_module
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -61,6 +62,22 @@ def test_same_seed_same_history_and_another_seed_another(federate):
     one, same, other = (run(line_up(), federate(seed=seed)).table().to_csv() for seed in (1, 1, 2))
     assert one == same
     assert one != other
+
+
+def test_the_temperature_of_a_method_is_what_ocfls_trigger_would_see(federate):
+    """It is measured where it is asked for, and a round with one client has none."""
+    presence = torch.ones(3, 6, dtype=torch.bool)
+    presence[1, 1:] = False
+    lines = {name: methods.make("fedavg", weighting="equal") for name in ("watched", "other")}
+    lines["OCFL"] = methods.make("ocfl-open", window=9)  # which never fires
+    history = run(lines, federate().with_presence(presence), 3, temperature_of=["watched"])
+    table = history.table().set_index(["method", "round"])["temperature"]
+    assert table["watched"].notna().tolist() == [True, False, True]
+    pd.testing.assert_series_equal(table["watched"], table["OCFL"], check_exact=True)
+    assert table["other"].isna().all()
+    assert torch.equal(lines["watched"].models, lines["other"].models)
+    with pytest.raises(ValueError, match=r"temperature_of names \['none'\]"):
+        run(lines, federate(), 1, temperature_of=["none"])
 
 
 class Killed(Exception):

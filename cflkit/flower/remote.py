@@ -198,7 +198,7 @@ def converse_with_present(
     federation: RemoteFederation,
     t: int,
     history: History,
-    until_settled: bool = False,
+    *options: Any,
 ) -> tuple[dict[str, Traffic], dict[str, Diverged]]:
     """Run a round as `converse` does; if clients fail in it, begin it again without them.
 
@@ -210,7 +210,7 @@ def converse_with_present(
     while True:
         there = set(federation.reachable(t).tolist())
         try:
-            return converse(methods, federation, t, history, until_settled)
+            return converse(methods, federation, t, history, *options)
         except ClientsAbsent as error:
             if not there.intersection(error.clients):
                 raise ClientsAbsent(error.clients, federation.nodes.faults) from error

@@ -12,7 +12,6 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from cflkit._bounds import STRICT
-from cflkit.divergence import cosine_divergence, temperature
 from cflkit.federation import Jobs
 from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
 
@@ -26,23 +25,15 @@ class FedAvg(Method):
     weighting : {"samples", "equal"}
         The weights of clients: their numbers of training samples (McMahan et al.), or equal weights
         (the OCFL authors).
-    watch_temperature : bool
-        Whether to measure the temperature that OCFL's trigger would see. This compares all pairs of
-        clients.
     """
 
     partial: ClassVar[bool] = True
     settled = True  # the labels are those of the first round
 
     weighting: Weighting = "samples"
-    watch_temperature: bool = True
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Add the mean of the participants' updates to the model."""
         updates = local_updates(trained, self.models, jobs.model_of)
-        self.scalars = {}
-        if self.watch_temperature and len(updates) > 1:  # a single update has no temperature
-            gamma = cosine_divergence(updates[:, : self.server.parameters])
-            self.scalars = {"temperature": temperature(gamma)}
         weights = client_weights(self.server, self.weighting)[jobs.client_of]
         self.models = average_updates(self.models, updates, jobs.model_of, weights)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Hashable, Mapping, Sequence
+from collections.abc import Collection, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.federation import Diverged, FederationLike, Request, Send, Train
+from cflkit.divergence import cosine_divergence, temperature
+from cflkit.federation import Diverged, FederationLike, Jobs, Request, Send, Train
 from cflkit.federation.interface import ClientsAbsent
 from cflkit.federation.requests import joined
-from cflkit.methods.base import Method
+from cflkit.methods.base import Method, local_updates
 from cflkit.models.rows import digests, finite_rows
 from cflkit.simulation.history import History
 
@@ -88,8 +89,11 @@ def num_bytes(value: Any) -> int:
 class Conversation:
     """A method's round: the request that waits for answers, until the round ends or breaks off."""
 
-    def __init__(self, method: Method, t: int, until_settled: bool) -> None:
+    def __init__(self, method: Method, t: int, until_settled: bool, heated: bool) -> None:
         self.method, self.t, self.until_settled = method, t, until_settled
+        self.heated = heated  # whether the temperature of the updates is measured
+        if heated:
+            method.scalars.pop("temperature", None)  # that of the round before
         self.talk: Generator[Request, Any, None] = method.round(t)
         self.traffic = Traffic()
         # Why the round broke off, or that the models on the server are not finite after it
@@ -126,7 +130,11 @@ class Conversation:
         own = answers.values if alone else copies(answers.values, where)
         held = None if answers.digests is None else [answers.digests[place] for place in where]
         self.traffic.count(self.request, keys, own, held)
+        heat = {}
+        if self.heated and isinstance(own, Tensor):
+            heat = temperature_of_updates(self.request.jobs, own, self.method.server.parameters)
         self.advance(own)
+        self.method.scalars |= heat
 
 
 @dataclass
@@ -145,11 +153,13 @@ def converse(
     t: int,
     history: History,
     until_settled: bool = False,
+    temperature_of: Collection[str] = (),
 ) -> tuple[dict[str, Traffic], dict[str, Diverged]]:
     """Answer the requests of all methods in round ``t`` until their conversations end.
 
     With ``until_settled``, a conversation also ends at a training that can no longer change the
-    method's clusters. So PACFL, which clusters before any training, trains nothing.
+    method's clusters. So PACFL, which clusters before any training, trains nothing. See `run` for
+    ``temperature_of``.
 
     Returns
     -------
@@ -159,7 +169,10 @@ def converse(
         The errors of the methods whose conversation was broken off, since their training diverged,
         and of those whose models on the server are not finite after it.
     """
-    talks = {name: Conversation(method, t, until_settled) for name, method in methods.items()}
+    talks = {
+        name: Conversation(method, t, until_settled, name in temperature_of)
+        for name, method in methods.items()
+    }
     while waiting := {name: talk.request for name, talk in talks.items() if talk.request}:
         asked = next_to_answer(waiting, federation)
         keys = {name: request.keys() for name, request in asked.items()}
@@ -168,6 +181,14 @@ def converse(
             talks[name].answer(answers, keys[name], shared=len(asked) > 1)
     errors = {name: talk.error for name, talk in talks.items() if talk.error is not None}
     return {name: talk.traffic for name, talk in talks.items()}, errors
+
+
+def temperature_of_updates(jobs: Jobs, trained: Tensor, parameters: int) -> dict[str, float | str]:
+    """Measure the temperature of what clients have trained; a single update has none."""
+    if len(jobs) < 2:
+        return {}
+    updates = local_updates(trained.clone(), jobs.models, jobs.model_of)
+    return {"temperature": temperature(cosine_divergence(updates[:, :parameters]))}
 
 
 def next_to_answer(

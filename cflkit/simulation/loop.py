@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -37,6 +37,7 @@ def run(
     central_every: int = 1,
     until_settled: bool = False,
     after: History | None = None,
+    temperature_of: Collection[str] = (),
     checkpoint: str | Path | None = None,
     progress: bool = True,
     converse: Callable[..., tuple[dict[str, Traffic], dict[str, Diverged]]] = converse,
@@ -64,6 +65,9 @@ def run(
     after : History, optional
         The results of earlier rounds of these methods, which then go on from there. The federation
         can be another one, in which the same clients have other data.
+    temperature_of : collection of str
+        The methods that get a column ``temperature``: that of their clients' updates, which OCFL's
+        trigger would see (`divergence.temperature`). It compares all pairs of clients.
     checkpoint : path, optional
         The file for the state of the run. It is written after each round, unless writing takes more
         than a second per minute. If the file exists, the run continues from it. The file is kept
@@ -90,7 +94,8 @@ def run(
     ClientsAbsent
         Clients did not answer, and the round cannot go on without them.
     ValueError
-        ``rounds`` or ``central_every`` is below 1, there is no method, a method is made for another
+        ``rounds`` or ``central_every`` is below 1, there is no method, or none of a name in
+        ``temperature_of``, a method is made for another
         task, a client has no training sample, no client has a test sample, the methods cannot go on
         in this federation, or ``after`` has no rows, or leaves no round to run.
     checkpoints.CheckpointMismatch
@@ -98,8 +103,10 @@ def run(
         options, seed, partition, data files, device, engine or hooks, or more rounds.
     """
     check_runnable(methods, federation, rounds, central_every, until_settled)
+    if absent := set(temperature_of) - methods.keys():
+        raise ValueError(f"temperature_of names {sorted(absent)}, which are no methods of the run")
     measuring = next(iter(methods.values())).measuring or ON_TEST_SETS
-    plan = f"central every {central_every}, until settled {until_settled}"
+    plan = f"central every {central_every}, until settled {until_settled}, {sorted(temperature_of)}"
     keeper = Keeper(checkpoint, methods, federation, plan, after) if checkpoint else None
     history, start = begin(methods, federation, rounds, measuring, after, keeper)
     running = unfinished(methods, history, until_settled)
@@ -109,7 +116,9 @@ def run(
             if not running:
                 break
             began = perf_counter()
-            traffic, errors = converse(running, federation, t, history, until_settled)
+            traffic, errors = converse(
+                running, federation, t, history, until_settled, temperature_of
+            )
             leave(running, methods, errors, history, t)
             central = (t + 1) % central_every == 0 or t + 1 == rounds
             test_sets = "none" if until_settled else ("all" if central else "own")

@@ -447,14 +447,8 @@ print("same models:", torch.allclose(own_models, package.models, atol=1e-3))
 
 # %% tags=["record"]
 line_up = papers.ocfl.chosen(run, images, split)
-history = simulation.run(
-    line_up,
-    federation,
-    run.rounds,
-    central_every=run.central_every,
-    until_settled=run.until == "clusters",
-    checkpoint=records.checkpoint(run_name),
-)
+state = records.checkpoint(run_name)
+history = papers.ocfl.play(run, federation, line_up, run.rounds, state)
 summary = history.summary()
 print(f"{history.requested} local trainings asked for, {history.trained} run")
 
@@ -477,7 +471,8 @@ for another in range(run.seed + 1, run.seed + run.repeats):
     repeated = papers.ocfl.federation(run.model_copy(update={"seed": another}), images, split)
     again = papers.ocfl.line_up(run, images, split)
     chosen = {name: again[name] for name in drawn}
-    histories.append(simulation.run(chosen, repeated, run.rounds, central_every=run.central_every))
+    options = {"central_every": run.central_every, "temperature_of": ["FedAvg"]}
+    histories.append(simulation.run(chosen, repeated, run.rounds, **options))
     averaged.append((repeated, chosen["FedAvg"]))
 tables = [past.table().query("method in @drawn") for past in histories]
 summaries = [past.summary() for past in histories]

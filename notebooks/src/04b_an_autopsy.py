@@ -436,9 +436,19 @@ def centralised(network, rate):
     return Federation(images, alone, network, training, seed=run.seed)
 
 
+def step_lengths(federation, rounds):
+    """The lengths of the steps of all parameters in each round, for a federation of one client."""
+    theta, client, lengths = federation.initial()[None], torch.zeros(1, dtype=torch.int64), []
+    for t in range(rounds):
+        trained = federation.train(Jobs(theta, client, client), t)
+        lengths.append(float((trained - theta)[:, : federation.parameters].norm()))
+        theta = trained
+    return lengths
+
+
 for network in dict.fromkeys(("linear", run.model)):
     for rate in (0.1, 0.01):
-        lengths = sattler.central_norms(centralised(network, rate), rounds=3)
+        lengths = step_lengths(centralised(network, rate), rounds=3)
         eps1, upper = sattler.recommended_thresholds(lengths)
         print(f"{network:10s} lr {rate:<5} ε₁ = {eps1:.3f}, ε₂ up to {upper:.2f}")
 print(
@@ -454,9 +464,7 @@ print(
 central = centralised(run.model, run.lr)
 single = np.mean([kept[0].norm(dim=1).mean() for kept in updates.values()])
 first_lengths = {
-    f"one client with all data, {len(central.batches(0, 0))} steps": sattler.central_norms(
-        central, 1
-    )[0],
+    f"one client with all data, {len(central.batches(0, 0))} steps": step_lengths(central, 1)[0],
     f"one of {run.clients} clients, {len(federation.batches(0, 0))} steps, on average": single,
     "the mean update of these clients": norms[:, 0, 0].mean(),
 }

@@ -174,7 +174,7 @@ print(f"ceiling of one model for all:  {single:.1%}")
 published = {"k": 3, "linkage": "ward", "samples": 32, "fraction": 0.3, "warm_up": run.warm_up}
 published["restart"] = True  # each cluster begins with a new random model
 lines = {
-    "Single Model": methods.make("fedavg", watch_temperature=False),
+    "Single Model": methods.make("fedavg"),
     "Clustered": methods.make("signatures", **published),
     "Per-Client": methods.make("local"),
     "restart corrected": methods.make("signatures", **published | {"restart": False}),

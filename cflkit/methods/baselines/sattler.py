@@ -7,6 +7,7 @@ Systems 32(8), 2021.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -18,10 +19,8 @@ from cflkit._bounds import STRICT, Natural, Positive
 from cflkit.divergence import cosine_divergence, finite_updates
 from cflkit.federation import Jobs, Server
 from cflkit.methods.base import Method, Weighting, average_updates, client_weights, local_updates
-from cflkit.methods.baselines.sattler_thresholds import central_norms, recommended_thresholds
 
 Linkage = Literal["complete", "single"]
-__all__ = ["Sattler", "bipartition", "central_norms", "recommended_thresholds", "update_norms"]
 
 
 @dataclass(config=STRICT)
@@ -93,6 +92,27 @@ class Sattler(Method):
         # Both halves start from their parent's model and add the updates of their own members
         weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models[parents], updates, self.labels, weights)
+
+
+def recommended_thresholds(mean_norms: Sequence[float]) -> tuple[float, float]:
+    """Compute thresholds by the paper's rule from the norms of the mean updates of all rounds.
+
+    By this rule, ε₁ is a tenth of the largest norm, and ε₂ is at most 10 ε₁.
+
+    Returns
+    -------
+    tuple of float
+        ε₁, and the upper end of the interval [ε₁, 10 ε₁] for ε₂.
+
+    Raises
+    ------
+    ValueError
+        There are no norms.
+    """
+    if not len(mean_norms):
+        raise ValueError("the rule needs the norm of at least one round")
+    largest = max(mean_norms)
+    return largest / 10, largest
 
 
 def update_norms(updates: Tensor) -> tuple[float, float]:

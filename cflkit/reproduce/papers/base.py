@@ -7,7 +7,7 @@ modules of papers import the kit's rooms inside those functions that build runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -264,11 +264,16 @@ def play_rounds(
     methods: Mapping[str, Method],
     rounds: int,
     checkpoint: Path | None = None,
+    temperature_of: Collection[str] = (),
     **options: Any,
 ) -> History:
-    """Run the methods for some rounds, or until all their clusters are final if the run says so."""
+    """Run the methods for some rounds, or until all their clusters are final if the run says so.
+
+    The temperature is that of those methods in ``temperature_of`` that take part.
+    """
     from cflkit import simulation
 
+    options["temperature_of"] = methods.keys() & set(temperature_of)
     options = {"central_every": getattr(run, "central_every", 1)} | options
     until_settled = isinstance(run, Selection) and run.until == "clusters"
     return simulation.run(

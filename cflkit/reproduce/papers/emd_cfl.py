@@ -259,6 +259,7 @@ def play(
     They exchange their data after ``run.change`` rounds, and the oracle is told so. A checkpoint
     has only the rounds before.
     """
+    options = {"temperature_of": lines.keys() & {"FedAvg", "FedProx"}} | options
     if run.scene != "drift" or rounds <= run.change:
         return base.play_rounds(run, home, lines, rounds, checkpoint, **options)
     import torch

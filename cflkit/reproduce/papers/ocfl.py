@@ -7,6 +7,7 @@ the repositories MKZuziak/Clustered-Federated-Learning and MKZuziak/OCFL_IEEE_Bi
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -301,6 +302,8 @@ RESULTS = base.Results(
     ),
     method="OCFL-HDB",
 )
+# FedAvg's temperature is what the trigger would see if OCFL went on looking
+play = partial(base.play_rounds, temperature_of=["FedAvg"])
 PAPERS = tuple(
     base.Paper(
         name=name,
@@ -313,6 +316,7 @@ PAPERS = tuple(
         data=data,
         federation=federation,
         line_up=chosen,
+        play=play,
         results=results,
         free=frozenset({"seed", "partition_seed", "central_every", "only", "until", "precision"}),
         wrong_sign=WRONG_SIGN,

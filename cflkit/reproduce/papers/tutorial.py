@@ -82,7 +82,7 @@ def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> ba
     for name, change in CHANGES.items():
         lines[name] = methods.make("signatures", **published | change)
     lines["Oracle"] = methods.make("oracle", truth=split.truth, weighting="samples")
-    lines["FedAvg"] = methods.make("fedavg", watch_temperature=False)
+    lines["FedAvg"] = methods.make("fedavg")
     lines["Local"] = methods.make("local")
     return base.selected(lines, run.only)
 
