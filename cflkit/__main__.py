@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -10,6 +12,15 @@ from collections.abc import Sequence
 import click
 
 from cflkit.commands import INTERRUPTED, cli
+
+# Characters that control a terminal, which another person's record may hold
+CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+# How each stream shows what its encoding lacks (in a table, in one column), and what must not
+# control the terminal; among messages, bars, colours and the line that tells the round may
+STREAMS = {
+    "stdout": ("replace", re.compile(CONTROL)),
+    "stderr": ("backslashreplace", re.compile(rf"(?!\r|\x1b\[\d*[AKm]){CONTROL}")),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,6 +32,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
 
 
+class Terminal(io.TextIOWrapper):
+    """A standard stream that every text can be written to."""
+
+    controls: re.Pattern[str]
+
+    def write(self, text: str) -> int:
+        """Write a text, in which a control character stands as Python would write it."""
+        return super().write(self.controls.sub(lambda found: repr(found[0])[1:-1], text))
+
+
+def use_terminals() -> None:
+    """Replace the standard streams, so that neither an encoding nor a text ends a command."""
+    for name, (errors, controls) in STREAMS.items():
+        stream = getattr(sys, name)
+        if stream is None:  # it was closed, as in `cflkit … >&-`
+            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+        encoding, lines = stream.encoding, stream.line_buffering
+        terminal = Terminal(stream.detach(), encoding, errors, line_buffering=lines)
+        terminal.controls = controls
+        setattr(sys, name, terminal)
+
+
 def end(number: int, _: object) -> None:
     """End as a program that has finished: each `finally` is run, and ends what we have started."""
     sys.exit(128 + number)
@@ -28,6 +61,7 @@ def end(number: int, _: object) -> None:
 
 def entry() -> None:
     """Run the command ``cflkit``, and exit with its status."""
+    use_terminals()
     # A terminal that closes, or a batch system that ends us, must not leave processes behind
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP

@@ -28,13 +28,14 @@ def expanded(path: str | Path) -> Path:
         return Path(path)
 
 
-def disk_full(error: BaseException | None) -> str:
-    """Return a question for the message of an error, if its reason is a lack of room."""
-    while error is not None:  # PyTorch raises another error while it handles that of the system
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return "; is the disk full?"
-        error = error.__cause__ or error.__context__
-    return ""
+def unwritable(path: Path, error: BaseException) -> OSError:
+    """Build the error for a file that cannot be written; it says so if there is no room for it."""
+    cause: BaseException | None = error
+    while cause is not None:  # PyTorch raises another error while it handles that of the system
+        if getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return OSError(f"{path} cannot be written: the disk is full, or a quota is reached")
+        cause = cause.__cause__ or cause.__context__
+    return OSError(f"{path} cannot be written ({error})")
 
 
 def abandoned(draft: Path) -> bool:

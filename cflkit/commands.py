@@ -6,6 +6,8 @@ returns the exit status if that is not 0.
 
 from __future__ import annotations
 
+import ast
+import errno
 import glob
 import json
 import shlex
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 # The exit status of a process that Ctrl-C has ended, as shells have it
 INTERRUPTED = 130
+# What a reader of an installation that cannot be written to may do
+ELSEWHERE = "; CFLKIT_RESULTS, CFLKIT_CACHE and --output name other places"
 # The commands of which the same call goes on where an interrupted one stopped
 RESUME = ("run", "grid", "robust", "federate")
 # The characters of an error after which it is cut off, since it may repeat what was given
@@ -55,7 +59,8 @@ class Commands(click.Group):
             raise
         except OSError as error:
             known = error.filename and f"{error.filename} cannot be used ({error.strerror})"
-            return refused(known or error)
+            elsewhere = ELSEWHERE if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else ""
+            return refused(f"{known or error}{elsewhere}")
         except mistakes() as error:
             return refused(error)
 
@@ -221,7 +226,7 @@ def walk_grid(
 def show(table: pd.DataFrame, as_json: bool) -> None:
     """Print a table for readers, or as JSON."""
     if as_json:
-        print(table.to_json(orient="records", indent=2, force_ascii=False))
+        print(table.to_json(orient="records", indent=2))
     else:
         print(table.to_string(index=False, justify="left"))
 
@@ -477,3 +482,10 @@ def write_readme() -> None:
 
     for path in readme.write_pages():
         print(records.display_path(path))
+
+
+if not __doc__:  # `python -OO` leaves out docstrings, which have the words of the help
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    texts = {n.name: ast.get_docstring(n) for n in tree.body if isinstance(n, ast.FunctionDef)}
+    for command in (cli, *cli.commands.values()):
+        command.help = texts[command.callback.__name__]  # type: ignore[union-attr]

@@ -132,7 +132,15 @@ def test_files_that_cannot_be_read_or_written(capsys, tmp_path):
     odd = ("metadata", None), ("metadata", {"tags": 5}), ("source", [1]), ("cell_type", "x")
     cells = [{"cell_type": "code", "metadata": {}, "source": ""} | dict([one]) for one in odd]
     contents = [json.dumps({"cells": [cell]}).encode() for cell in cells]
-    contents += [b"no notebook", b"[]", b'{"cells": [1]}', b"{}", b"\xff\xfe\x00\x80"]
+    surrogate = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x = '\ud800'")])
+    contents += [
+        json.dumps(surrogate).encode(),
+        b"no notebook",
+        b"[]",
+        b'{"cells": [1]}',
+        b"{}",
+        b"\xff\xfe\x00\x80",
+    ]
     for content in (*contents, b'{"cells":' * 9999, b'{"cells": [], "nbformat": 99}'):
         text.write_bytes(content)
         assert "is not a notebook" in refuse(capsys, "run", str(text))
@@ -444,10 +452,34 @@ def test_the_entry_ends_with_the_status_of_the_command(monkeypatch):
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     monkeypatch.setattr(__main__, "main", lambda: 2)
+    monkeypatch.setattr(__main__, "use_terminals", lambda: None)
     with pytest.raises(SystemExit, match=r"^2$"):
         __main__.entry()
     with pytest.raises(SystemExit, match=rf"^{128 + signal.SIGTERM}$"):
         handlers[signal.SIGTERM](signal.SIGTERM, None)
+
+
+@pytest.mark.slow
+def test_no_stream_and_no_optimisation_ends_a_command():
+    """Standard output that is closed or has another encoding, and Python without docstrings."""
+    for flags, encoding, closed in (("", "ascii", ""), ("", "utf-8", ">&-"), ("-OO", "latin1", "")):
+        command = f"'{sys.executable}' {flags} -m cflkit run --help {closed}"
+        environment = os.environ | {"PYTHONPATH": str(PROJECT), "PYTHONIOENCODING": encoding}
+        done = subprocess.run(command, shell=True, env=environment, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert (b"Run a notebook, also with other parameters." in done.stdout) != bool(closed)
+
+
+def test_a_text_of_another_person_does_not_control_the_terminal(monkeypatch):
+    written = io.BytesIO(), io.BytesIO()
+    for name, buffer in zip(("stdout", "stderr"), written, strict=True):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(buffer, encoding="ascii"))
+    __main__.use_terminals()
+    for stream in (sys.stdout, sys.stderr):
+        print("\x1b]0;title\x07 \x1b[2K\r\tε \ud800", file=stream, flush=True)
+    out, err = (buffer.getvalue() for buffer in written)
+    assert out == rb"\x1b]0;title\x07 \x1b[2K\r" + b"\t? ?\n"
+    assert err == rb"\x1b]0;title\x07 " + b"\x1b[2K\r\t" + rb"\u03b5 \ud800" + b"\n"
 
 
 HEAVY = {"torch", "torchvision", "matplotlib", "captum", "sklearn", "hdbscan", "papermill"}

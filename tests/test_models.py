@@ -110,12 +110,12 @@ def test_networks_of_torchvision_take_images_of_any_size(name):
     assert not any(isinstance(layer, nn.Dropout) for layer in network.modules())
 
 
-def test_weights_that_cannot_be_had_are_a_clear_error(monkeypatch):
+def test_weights_that_cannot_be_had_are_a_clear_error(monkeypatch, tmp_path):
     def offline(*_, **__):
         raise OSError("no route to host")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
-    monkeypatch.setenv("TORCH_HOME", "/nonexistent")
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     with pytest.raises(ValueError, match="weights of resnet18 cannot be loaded"):
         models.make("resnet18-imagenet", (3, 32, 32), 7)
     for name in ("compact-cnn-imagenet", "resnet18-cifar"):

@@ -39,6 +39,14 @@ def test_a_figure_has_its_number_caption_and_alternative_text(displayed):
     assert not plt.fignum_exists(figure.number), "no cell shows it twice"
 
 
+def test_a_readers_own_style_of_matplotlib_changes_no_figure():
+    usual = {"text.usetex": True, "path.sketch": (1, 100, 2), "savefig.bbox": "tight"}
+    with plt.rc_context(usual):
+        plots.style()
+        plain = {name: plt.rcParams[name] for name in usual}
+    assert plain == {name: plt.rcParamsDefault[name] for name in usual}
+
+
 def test_a_figure_that_moves_has_all_frames_a_still_and_a_film(displayed, monkeypatch, tmp_path):
     monkeypatch.setenv("CFLKIT_FIGURES", str(tmp_path))
     figures = [plt.figure(figsize=(2, 1)) for _ in range(3)]
@@ -184,7 +192,8 @@ def test_an_association_of_two_clusters_without_a_class_is_wrong():
 
 def test_features_are_drawn_as_rows_of_shades():
     features = np.array([[0.5, -1.0, 2.0], [0.5, 0.5, 0.5]])[:, :, None, None]
-    sheet = plots.image_grid(features, columns=1).images[0].get_array()
+    axes = plots.image_grid(features, columns=1, axes=plt.figure().gca())
+    sheet = axes.images[0].get_array()
     height = plots.STRIP + 2
     assert sheet.shape == (2 * height, 3 + 2)
     for number, row in enumerate(features[:, :, 0, 0]):

@@ -94,10 +94,9 @@ def test_a_kill_between_the_two_renames_of_a_record_loses_nothing(
     if survivor == "new":
         written = records.write("run", *finished).folder.replace(old.with_suffix(""))
         before = (written / "record.json").read_text(encoding="utf-8")
-    state = records.checkpoint("run")
+    state = records.finished_checkpoint("run", json.loads(before))
     state.parent.mkdir(parents=True)
     state.write_text("")
-    os.utime(state, (0, 0))  # it was written before the record
     assert records.folder("run") is None
     records.remove_leftovers("run")
     assert (kept.folder / "record.json").read_text(encoding="utf-8") == before
@@ -118,18 +117,21 @@ def test_a_kill_while_claims_are_written_leaves_nothing(finished):
     assert sorted(path.name for path in kept.folder.parent.iterdir()) == names
 
 
-def test_the_checkpoint_of_a_later_run_that_was_interrupted_is_kept(finished):
-    """The time at which the record was made counts, and not that of its file, which git changes."""
-    written = records.write("run", *finished)
+def test_the_checkpoint_of_an_unfinished_run_is_kept_whatever_the_clock_says(finished):
+    """That of a finished run comes back if the run was killed before its record was in place."""
+    contents = json.loads((records.write("run", *finished).folder / "record.json").read_text())
     state = records.checkpoint("run")
     state.parent.mkdir(parents=True)
-    made = (written.folder / "record.json").stat().st_mtime
-    for seconds, kept in ((60, True), (-60, False)):
-        state.touch()
-        os.utime(state, (made + seconds, made + seconds))
-        os.utime(written.folder / "record.json", (made + 3600, made + 3600))
+    state.touch()
+    os.utime(state, (0, 0))  # as after a clock that was set back
+    records.remove_leftovers("run")
+    assert [*state.parent.iterdir()] == [state]
+    other = contents | {"sha256": {"record.json": "0" * 64}}
+    for kept, left in ((contents, []), (other, [state])):
+        state.replace(records.finished_checkpoint("run", kept))
         records.remove_leftovers("run")
-        assert state.exists() == kept
+        assert [*state.parent.iterdir()] == left
+        state.touch()
 
 
 def test_a_damaged_record_is_named(finished):
@@ -227,7 +229,7 @@ def test_a_written_record_drops_the_checkpoint_and_a_failed_one_leaves_nothing(
     for name, failing, error, told in (
         ("provenance", lambda *a: {"unwritable": object()}, TypeError, "not JSON serializable"),
         ("write_synced", fail(KeyboardInterrupt()), KeyboardInterrupt, None),
-        ("write_synced", fail(full), OSError, r"run cannot be written; is the disk full\? .*space"),
+        ("write_synced", fail(full), OSError, "run cannot be written: the disk is full"),
     ):
         with monkeypatch.context() as broken, pytest.raises(error, match=told):
             broken.setattr(records, name, failing)

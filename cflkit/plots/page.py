@@ -39,7 +39,12 @@ WIDEST = 8.0
 
 
 def style() -> None:
-    """Set the style of all notebooks' figures, which are small, plain and legible in print."""
+    """Set the style of all notebooks' figures, which are small, plain and legible in print.
+
+    It begins with matplotlib's own style. A reader's file with another one, which might need LaTeX,
+    changes only the backend.
+    """
+    plt.rcdefaults()  # leaves the backend as it is
     plt.rcParams.update(
         {
             "figure.dpi": DPI,

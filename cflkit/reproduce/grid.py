@@ -19,7 +19,6 @@ replace those of the files. A run executes only those cells of the notebook that
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import re
@@ -34,7 +33,6 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-import filelock
 from pydantic import Field
 
 from cflkit._bounds import hint
@@ -161,13 +159,7 @@ def run_jobs(jobs: Sequence[Job], side_by_side: int = 1) -> dict[str, str]:
 
     A run that was interrupted continues from its checkpoint.
     """
-    left = []
-    for job in jobs:
-        if job.status != "done":
-            left.append(Process(job.run, job.command()))
-        elif records.checkpoint(job.run).exists():  # the process was killed after writing it
-            with contextlib.suppress(filelock.Timeout), notebooks.run_lock(job.run):
-                records.remove_leftovers(job.run)
+    left = [Process(job.run, job.command()) for job in jobs if job.status != "done"]
     return {name: reason for name, reason in run_all(left, side_by_side) if reason}
 
 

@@ -201,18 +201,20 @@ class Sample:
 
 def sample(record: Record, name: str, protocol: Protocol) -> Sample | None:
     """Compute a protocol's value for a method as published; None if the run did not measure it."""
-    own = [record.by_method[n] for n in (name + AS_PUBLISHED, name) if n in record.by_method]
+    tables = [record.by_method[n] for n in (name + AS_PUBLISHED, name) if n in record.by_method]
+    if not tables:
+        return None
     try:
-        values = [protocol.value(rows) for rows in own]
+        values = [protocol.value(rows) for rows in tables]
+        # A printed dash stands for a run that stayed one cluster in all rounds; a 0 does not
+        dash = protocol.dash_is_one_cluster and bool((tables[0]["n_clusters"] == 1).all())
     except (KeyError, TypeError, ValueError) as error:
         print(f"left out: {record.id}, {name}: its rows are damaged ({error!r})", file=sys.stderr)
         return None
-    if not own or (values[0] is not None and np.isnan(values[0])):
+    if values[0] is not None and np.isnan(values[0]):
         return None
     value, intended = [np.nan if value is None else value for value in (*values, None)][:2]
-    # A printed dash stands for a run that stayed one cluster in all rounds; a printed 0 does not
-    dash = protocol.dash_is_one_cluster and bool((own[0]["n_clusters"] == 1).all())
-    return Sample(value, [record], len(own[0]), dash, intended)
+    return Sample(value, [record], len(tables[0]), dash, intended)
 
 
 class Evidence:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 
-from cflkit._files import abandoned, check_regular, disk_full, expanded
+from cflkit._files import abandoned, check_regular, expanded, unwritable
 from cflkit._project import PROJECT
 from cflkit.reproduce import kept, records, told
 from cflkit.reproduce.parameters import ParameterError, Recorded, about_unknown, model_of
@@ -122,6 +122,7 @@ def read_notebook(path: Path) -> Notebook:
     try:
         nbformat.validate(json.loads(text), version=4)
         tree = nbformat.v4.reads(text)
+        "".join(cell.source for cell in tree.cells).encode()  # half a character is in no file
     except Exception as error:  # of any type, since nbformat expects something like a notebook
         why = getattr(error, "message", error)
         raise NotebookError(f"{path} is not a notebook ({why})") from error
@@ -280,7 +281,7 @@ def run_cells(
             hint = "; if this method is not in `only`, --record-only leaves the cell out"
         raise NotebookError(f"{error.ename}: {error.evalue} (see {output}{hint})") from error
     except OSError as error:  # papermill writes the notebook after each cell
-        raise NotebookError(f"{output} cannot be written{disk_full(error)} ({error})") from error
+        raise NotebookError(str(unwritable(output, error))) from error
     except RuntimeError as error:  # the kernel died in a cell, or before the first one
         why = f"exit status {ended[0]}; " if ended else ""
         if ended == [-9]:  # SIGKILL, as Linux ends a process for which memory is missing

@@ -32,7 +32,7 @@ from pydantic import ValidationError
 
 from cflkit import __version__, _project
 from cflkit._bounds import hint, one_line
-from cflkit._files import abandoned, check_regular, disk_full, expanded, sweep
+from cflkit._files import abandoned, check_regular, expanded, sweep, unwritable
 from cflkit._project import PROJECT, git
 from cflkit.reproduce import schema
 from cflkit.reproduce.parameters import ParameterError, Recorded
@@ -144,6 +144,11 @@ def checkpoint(id: str) -> Path:
     return cache() / "checkpoints" / f"{id}.pt"
 
 
+def finished_checkpoint(id: str, contents: Mapping[str, Any]) -> Path:
+    """Return the path to which the checkpoint of a run is renamed before its record is in place."""
+    return checkpoint(id).with_suffix(f".{contents['sha256']['record.json']}.done")
+
+
 def display_path(path: Path) -> str:
     """Return a path for readers, relative to the folder of all outputs if it is inside it."""
     return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
@@ -173,12 +178,16 @@ def write(id: str, parameters: Recorded, history: History, federation: Federatio
         write_synced(draft / "rounds.csv", table)
         whole = schema.sealed(contents, draft)
         write_synced(draft / "record.json", json.dumps(whole, indent=2) + "\n")
+        # From here on, it tells of which record it is: that can be in place when we are killed
+        state = finished_checkpoint(id, whole)
+        with suppress(FileNotFoundError):  # the run had none
+            checkpoint(id).replace(state)
         replace(draft, root / id)
     except OSError as error:
-        raise OSError(f"{root / id} cannot be written{disk_full(error)} ({error})") from error
+        raise unwritable(root / id, error) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    checkpoint(id).unlink(missing_ok=True)
+    state.unlink(missing_ok=True)
     return read(root / id)
 
 
@@ -238,11 +247,11 @@ def replace(draft: Path, place: Path) -> None:
 def remove_leftovers(id: str) -> None:
     """Remove the files that killed processes left of a run, and drafts that they left of others.
 
-    If a process was killed while it was replacing the record, the record is put in place. A
-    checkpoint that is newer than the run's record is kept: it belongs to a run that began after
-    the record was made, and was interrupted. When a record was made stands in it, since git changes
-    the times of files. The caller must hold `notebooks.run_lock`. A lesson that is open in
-    JupyterLab does not hold it, so that drafts of living processes stay.
+    If a process was killed while it was replacing the record, the record is put in place. The
+    checkpoint of a finished run goes once its record is there, and comes back if it is not. Another
+    checkpoint belongs to a run that was interrupted, and stays. The caller must hold
+    `notebooks.run_lock`. A lesson that is open in JupyterLab does not hold it, so that drafts of
+    living processes stay.
     """
     place, state = results() / id, checkpoint(id)
     for old in results().glob(f".{id}.*.old"):
@@ -258,13 +267,16 @@ def remove_leftovers(id: str) -> None:
     for draft in [*results().glob(f".{id}.*"), *others]:
         if abandoned(draft):
             shutil.rmtree(draft, ignore_errors=True)
-    made = folder(id)
-    if made is None or not state.exists():
-        return
-    with suppress(ParameterError):  # a damaged record is replaced by the run that goes on
-        finished = datetime.fromisoformat(read(made).provenance["finished"]).timestamp()
-        if finished + 1 >= state.stat().st_mtime:  # the record leaves out parts of a second
-            state.unlink()
+    for done in state.parent.glob(f"{glob.escape(id)}.*.done"):
+        try:
+            made = json.loads((place / "record.json").read_text(encoding="utf-8"))
+            there = finished_checkpoint(id, made) == done
+        except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one
+            there = False
+        if there:
+            done.unlink()
+        else:
+            done.replace(state)
 
 
 def provenance(federation: Federation, history: History) -> dict[str, Any]:

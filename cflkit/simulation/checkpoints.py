@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit._files import check_regular, disk_full
+from cflkit._files import check_regular, unwritable
 from cflkit._project import digest_of_code
 from cflkit.federation import FederationLike
 from cflkit.methods.base import Method
@@ -135,7 +135,7 @@ def save(path: Path, identity: str, code: str, state: dict[str, Any]) -> None:
             os.fsync(file.fileno())  # else a power cut could leave the final name without contents
         draft.replace(path)
     except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
-        raise OSError(f"{path} cannot be written{disk_full(error)} ({error})") from error
+        raise unwritable(path, error) from error
     finally:
         draft.unlink(missing_ok=True)
 
