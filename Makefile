@@ -25,11 +25,12 @@ $(READY): pyproject.toml requirements.lock
 run: $(READY) ## Run OCFL on handwritten digits and print the results; options in ARGS, as in: make run ARGS='-p rounds 5 --verbose'
 	@'$(BIN)/python' -m cflkit run notebooks/03b_ocfl_controls.ipynb $(ARGS)
 
-lint: $(READY) ## Style, the layers of the package, the form of notebooks (seconds)
+lint: $(READY) ## Style, the layers and the size of the package, the form of notebooks (seconds)
 	'$(BIN)/ruff' check .
 	'$(BIN)/ruff' format --check .
 	'$(BIN)/lint-imports' --no-logo --no-cache
 	'$(BIN)/python' tests/lint_notebooks.py
+	'$(BIN)/python' tests/code_lines.py
 
 # Two processes share the cores, and get in each other's way if each uses all of them
 check test: export OMP_NUM_THREADS := 1

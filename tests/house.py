@@ -32,7 +32,10 @@ BRANCHES = (
     *(ast.ExceptHandler, ast.Assert, ast.comprehension, ast.match_case),
 )
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+NO_CODE = (
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
+    *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
+)
 
 
 def lines_of_code(text):
