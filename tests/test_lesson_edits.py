@@ -28,6 +28,10 @@ REFUSALS = ParameterError, DatasetError, PartitionError
 EDITS = [
     ("03", "lr", 1e-6),
     ("04", "cut", 2.5),
+    ("06", "dirtiness", 0.0),
+    ("06", "threshold", 0.1),
+    ("07", "lr", 1e-6),
+    ("07", "draws", 20),
 ]
 # Other parameters, where the defaults of an appendix take minutes
 SMALL: dict[str, dict[str, Any]] = {

@@ -29,7 +29,6 @@ from cflkit._bounds import (
     MOST,
     Count,
     Momentum,
-    Natural,
     NonNegative,
     Optimizer,
     Positive,
@@ -52,7 +51,7 @@ class ParameterError(Exception):
         return [f"{type(self).__name__}: {self}"]
 
 
-Seed = Natural
+Seed = Annotated[int, Field(ge=0, lt=2**63)]  # what PyTorch's generators take
 Overlap = Literal["nonoverlapping", "overlapping"]
 Balance = Literal["balanced", "imbalanced"]
 

@@ -111,7 +111,8 @@ layer = "features.8"  # the last convolution, after its ReLU
 answers = of_cluster(seen).softmax(dim=1).detach()
 maps = explain.gradcam(of_cluster, seen, answers.argmax(dim=1), layer)
 right = answers.argmax(dim=1) == truth
-chosen = int(torch.where(right & (truth == truth.max()))[0][0])  # the first one of the last class
+# The first one of the last class that is answered rightly, or the first image if none is
+chosen = int(torch.where(right, truth, -1).argmax())
 image, c = seen[chosen], int(answers[chosen].argmax())
 three = {
     "GradCAM": maps[chosen],
@@ -192,7 +193,7 @@ def gradcam_by_hand(network, image, c):
     alpha = gradient.mean(dim=(2, 3), keepdim=True)
     L = F.relu((alpha * A).sum(dim=1, keepdim=True)).detach()
     large = F.interpolate(L, image.shape[1:], mode="bilinear")[0, 0]
-    return large / large.max()
+    return large / large.max() if large.max() > 0 else large  # of a model that sees nothing
 
 
 # %% [markdown]

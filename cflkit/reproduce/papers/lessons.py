@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from cflkit._bounds import (
     MOST,
     CosineThreshold,
     Count,
     Momentum,
-    NonNegative,
     Positive,
     Repeats,
     Share,
@@ -24,7 +24,21 @@ Samples = Annotated[int, Field(ge=20, le=MOST)]  # of a client
 MOST_CLIENTS, MOST_ROUNDS = 100, 100
 # A smaller step is lost in the last digit of a float32, and after a larger one nothing is learned
 Rate = Annotated[float, Field(ge=1e-6, le=10)]
-Noises = Annotated[list[NonNegative], Field(min_length=2)]
+# A shorter update is lost in the last digits of the model that it is added to
+Clip = Annotated[float, Field(ge=1e-3, le=100)]
+
+
+def rising_from_zero(noises: list[float]) -> list[float]:
+    """Accept noises of which the first is 0, and each other one larger than the one before."""
+    if noises[0] or any(one >= other for one, other in pairwise(noises)):
+        raise ValueError("the first noise must be 0, and each other one larger than the one before")
+    return noises
+
+
+Noise = Annotated[float, Field(ge=0, le=10)]  # in units of the largest norm of an update
+Noises = Annotated[
+    list[Noise], Field(min_length=3, max_length=12), AfterValidator(rising_from_zero)
+]
 
 
 class Trained(Parameters):
@@ -114,7 +128,7 @@ class MethodsAsMatrices(Parameters):
     samples: Samples
     rounds: Annotated[int, Field(ge=5, le=MOST_ROUNDS)]
     lr: Rate
-    k: Annotated[int, Field(ge=2)]
+    k: Annotated[int, Field(ge=2, le=20)]
     client: Annotated[int, Field(ge=0, lt=20)]
     seed: Seed
 
@@ -131,7 +145,7 @@ class MapOfTheMethods(Trained):
 class Changing(Parameters):
     """What lessons have in common whose clients come late or change."""
 
-    rounds: Annotated[int, Field(ge=3, le=MOST)]
+    rounds: Annotated[int, Field(ge=3, le=MOST_ROUNDS)]
     change: Count
 
     @model_validator(mode="after")
@@ -148,7 +162,7 @@ class PrivacyAndChange(Changing, Trained):
     clients: Annotated[int, Field(ge=6, le=MOST, multiple_of=2)]
     samples: Samples
     momentum: Momentum
-    clip: Positive
+    clip: Clip
     noises: Noises
     threshold: Positive
     repeats: Repeats
@@ -197,7 +211,7 @@ class TutorialTable(Parameters):
     """Parameters of ``08_tutorial_022``; ``clients`` is a multiple of three."""
 
     clients: Annotated[int, Field(ge=3, le=MOST_CLIENTS, multiple_of=3)]
-    height: Positive
+    height: Annotated[float, Field(ge=0, le=20)]  # in standard deviations of the noise
     rounds: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
     warm_up: Count
     lr: Rate
@@ -215,14 +229,14 @@ class UpdateGivesAway(FourGroups):
     """Parameters of ``10_privacy_and_clients_that_come_and_go``."""
 
     rounds: Annotated[int, Field(ge=6, le=MOST_ROUNDS)]
-    clip: Positive
+    clip: Clip
     noises: Noises
 
 
 class ComeAndGo(Changing, FourGroups):
     """Parameters of ``11_clients_that_come_and_go``."""
 
-    again: Annotated[int, Field(ge=2, le=MOST)]
+    again: Annotated[int, Field(ge=2, le=MOST_ROUNDS)]
 
 
 class LedgerView(Parameters):
