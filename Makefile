@@ -69,7 +69,7 @@ full: $(READY) ## Execute the kept notebooks of full-scale runs again, those tha
 	'$(BIN)/python' tests/full.py $(ARGS)
 
 claims: $(READY) ## Count the claims of LESSON on seeds that no author has seen, as in: make claims LESSON=03_ocfl_temperature
-	'$(BIN)/python' -m cflkit robust notebooks/$(LESSON).ipynb --first 100 --seeds 5
+	'$(BIN)/python' tests/robust.py notebooks/$(LESSON).ipynb --first 100 --seeds 5
 
 # With the environment on the path of its terminals and kernels, so that `python` is the kit's there
 lab: $(READY) ## Open JupyterLab at the first notebook; options in ARGS, as in: make lab ARGS=--no-browser

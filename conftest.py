@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         for name in ("CFLKIT_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(name, str(share))
     if (seed := config.getoption("--perturb")) is not None:
-        from cflkit.reproduce.perturbation import first_cell  # loads torch, after the lines above
+        from robust import first_cell  # of tests/; loads torch, after the lines above
 
         exec(first_cell(seed=seed), {})
         startup = Path(os.environ["CFLKIT_CACHE"], "ipython", "profile_default", "startup")

@@ -22,7 +22,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import cflkit
-from cflkit._bounds import MOST, hint
+from cflkit._bounds import hint
 from cflkit._files import check_regular
 from cflkit.reproduce import grid, notebooks, records
 from cflkit.reproduce.notebooks import RUNS, NotebookError
@@ -38,7 +38,7 @@ INTERRUPTED = 130
 # What a reader of an installation that cannot be written to may do
 ELSEWHERE = "; CFLKIT_RESULTS, CFLKIT_CACHE and --output name other places"
 # The commands of which the same call goes on where an interrupted one stopped
-RESUME = ("run", "grid", "robust", "federate")
+RESUME = ("run", "grid", "federate")
 # The characters of an error after which it is cut off, since it may repeat what was given
 LONGEST = 2000
 
@@ -231,25 +231,6 @@ def show(table: pd.DataFrame, as_json: bool) -> None:
         print(table.to_string(index=False, justify="left"))
 
 
-@cli.command("next", epilog=example("next --minutes 30"))
-@click.option("--minutes", type=float, default=90, help="The most that a run may take.")
-@click.option("-n", "--count", type=COUNT, default=5, help="How many to propose.")
-def propose(minutes: float, count: int) -> None:
-    """Propose missing runs that fit this machine.
-
-    The most telling come first: those whose published numbers no run has. A record that differs in
-    nothing costly tells how long a run takes, so that runs without such a record are left out.
-    """
-    import torch
-
-    from cflkit.reproduce.proposals import proposals
-
-    every = proposals(minutes, torch.cuda.is_available())
-    for one in every[:count]:
-        print(f"{one}\n  {shlex.join(['python', '-m', 'cflkit', *one.job.command()])}")
-    print(f"{min(count, len(every))} of {len(every)} missing runs that fit", file=sys.stderr)
-
-
 @cli.command("data", epilog=example("data digits-8x8"))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def show_data(names: tuple[str, ...]) -> None:
@@ -424,32 +405,6 @@ def replay_record(id: str, rounds: int | None, as_json: bool) -> int:
     return int(any(verdict.outcome == replay.DIFFERENT for verdict in verdicts))
 
 
-@cli.command(epilog=example("robust 03 --seeds 5"))
-@click.argument("notebook", **NOTEBOOK)
-@click.option("--seeds", type=click.IntRange(1, MOST), default=20, help="How many seeds.")
-@click.option("--first", type=int, default=0, help="The first seed.")
-@click.option("--engine", type=click.Choice(["threads", "stacked"]), help="Not the lesson's own.")
-@click.option("--perturbed", is_flag=True, help="Perturb the last bit, as another processor might.")
-@pairs("-p", "--parameter", "Another value of a parameter, as in YAML")
-@click.option("-j", "--jobs", type=COUNT, default=2, help="Runs at a time.")
-@click.option("-o", "--output", type=Path, default=RUNS / "robustness.csv", help="The table.")
-def robust(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **given: Any) -> None:
-    """Count how often a lesson's claims hold over seeds.
-
-    Each run is a process of its own. An interrupted measurement goes on where it stopped. The
-    counts are printed and written into a table; data/robustness.csv is the committed one.
-    """
-    from cflkit.reproduce import claims, robust
-
-    claims.counts(output)  # another file is refused before hours of work
-    notebooks.check_writable(output.parent)
-    given["given"] = given.pop("parameter")
-    rows = robust.measure(notebook, range(first, first + seeds), side_by_side=jobs, **given)
-    robust.write_counts(rows, output)
-    print(robust.listing(rows), end="\n\n")
-    print(f"table     {records.display_path(output.resolve())}")
-
-
 @cli.command("course", epilog=example("course monday --exercises 01.1 01.2"))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("more", nargs=-1, metavar="[ID]...")
@@ -469,19 +424,6 @@ def write_course(
 
     for path in versions.write_versions(out, not without_solutions, exercises + more):
         print(records.display_path(path.resolve()))
-
-
-@cli.command("readme", epilog=example("readme"))
-def write_readme() -> None:
-    """Write the README's tables and data/ledger.csv.
-
-    The tables of README.md and notebooks/results.md come from the notebooks and the records that
-    git tracks: add new ones before. No notebook is run.
-    """
-    from cflkit.reproduce import readme
-
-    for path in readme.write_pages():
-        print(records.display_path(path))
 
 
 if not __doc__:  # `python -OO` leaves out docstrings, which have the words of the help

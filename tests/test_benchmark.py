@@ -1,8 +1,7 @@
 """The table of the benchmark that the project publishes."""
 
 import pandas as pd
-
-from cflkit.reproduce.readme import BENCHMARK
+from pages import BENCHMARK
 
 
 def test_no_way_is_faster_than_its_floor():

@@ -8,25 +8,27 @@ from pathlib import Path
 import filelock
 import nbformat
 import pytest
+import robust
 import torch
+from robust import main
 from rounds import first_jobs
 
 from cflkit import methods
-from cflkit.__main__ import main
-from cflkit.federation import Federation, Jobs, LocalTraining
-from cflkit.reproduce import claims, notebooks, perturbation, records, robust, told
+from cflkit.federation import Federation, Jobs, LocalTraining, machine
+from cflkit.reproduce import claims, notebooks, perturbation, records, told
 from cflkit.simulation.checkpoints import fingerprint
 
 # A lesson that trains nothing: its claim is true of even seeds, on the default engine alone
 LESSON = """
 import os
 from pathlib import Path
-from cflkit.federation import Federation
+from cflkit.federation import Federation, machine
 from cflkit.reproduce import claims
 Path(os.environ["CFLKIT_RESULTS"], "trace").write_text("x")
 found = {
     "the seed is even": seed % 2 == 0,
-    "it runs as it is": not (Federation.forced_engine or Federation.after_training),
+    "it runs as it is": machine.engine_to_use.__module__ == machine.__name__
+    and not Federation.after_training,
 }
 claims.check("lesson", found)
 """
@@ -55,7 +57,7 @@ def test_claims_are_counted_over_seeds_and_only_what_is_missing_runs_again(
 ):
     table = tmp_path / "table.csv"
     robust.write_counts([dict.fromkeys(claims.COLUMNS, "x") | {"setting": "default"}], table)
-    command = ["robust", str(lesson), "--seeds", "2", "-p", "extra", "1", "-o", str(table)]
+    command = [str(lesson), "--seeds", "2", "-p", "extra", "1", "-o", str(table)]
     assert main(command) == 0
     assert "held in 1 of 2  the seed is even  (not with seed 1)" in capsys.readouterr().out
     first = {"claim": "the seed is even", "runs": "2", "held": "1", "failed_seeds": "1"}
@@ -89,7 +91,7 @@ def test_engine_and_perturbation_are_settings_of_their_own(lesson, options):
     assert own.folder != folder(lesson)
     copy = Path(own.process(7).arguments[1])
     first, *rest = notebooks.read_notebook(copy).code
-    assert first == perturbation.first_cell(own.engine, 8 if own.perturbed else None)
+    assert first == robust.first_cell(own.engine, 8 if own.perturbed else None)
     assert rest == own.lesson.code
 
 
@@ -126,7 +128,7 @@ def test_mistakes_are_one_line(lesson, words, capsys, tmp_path, monkeypatch):
     Path("folder").mkdir()
     Path("bytes").write_bytes(b"\xff\xfe")
     Path("setting").write_text(f"{','.join(claims.COLUMNS)}\n{','.join(claims.COLUMNS)}\n")
-    assert main(["robust", str(lesson), *words]) == 2
+    assert main([str(lesson), *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -211,8 +213,8 @@ def trained(federation):
 def perturb(monkeypatch):
     """Set the perturbation of all federations as the first cell of a lesson does."""
     monkeypatch.setattr(Federation, "after_training", ())
-    monkeypatch.setattr(Federation, "forced_engine", None)
-    return lambda seed, engine=None: exec(perturbation.first_cell(engine, seed))
+    monkeypatch.setattr(machine, "engine_to_use", machine.engine_to_use)
+    return lambda seed, engine=None: exec(robust.first_cell(engine, seed), {})
 
 
 @pytest.mark.slow
@@ -256,10 +258,10 @@ def test_seeds_clients_and_rounds_change_perturbations():
     assert len(found) == 6
 
 
-def test_a_forced_engine_wins_over_the_one_that_a_lesson_names(federate, perturb):
+def test_another_engine_wins_over_the_one_that_a_lesson_names(federate, perturb):
     perturb(None, "stacked")
     assert (federate().engine, federate(engine="threads").engine) == ("stacked", "stacked")
-    with pytest.raises(ValueError, match="'stacked' is this federation's own: force another one"):
+    with pytest.raises(ValueError, match="'stacked' is this federation's: count with another one"):
         federate(engine="stacked")
     perturb(None, "none")
     with pytest.raises(ValueError, match="unknown engine 'none'; choose from threads, stacked"):

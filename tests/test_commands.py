@@ -12,16 +12,18 @@ import tempfile
 from pathlib import Path
 
 import nbformat
+import pages
 import papermill
 import pytest
 from click import shell_completion
 from hypothesis import given
 from hypothesis import strategies as st
+from reports import results
 
 from cflkit import __main__, _project
 from cflkit.__main__ import main
 from cflkit.commands import cli
-from cflkit.reproduce import grid, ledger, notebooks, readme, records, told
+from cflkit.reproduce import grid, ledger, notebooks, records, told
 from cflkit.reproduce.claims import MIME
 from cflkit.reproduce.notebooks import NotebookError
 from cflkit.reproduce.papers import PAPERS, ocfl
@@ -168,7 +170,7 @@ def test_only_an_output_of_a_run_is_overwritten(capsys, tmp_path, monkeypatch):
         assert "would be overwritten" in refuse(capsys, "run", str(lesson), "-o", str(place))
         assert place.read_bytes() == before
     assert "cannot be used (Too many levels" in refuse(capsys, "run", str(OCFL), "-o", str(loop))
-    for command in (["run", str(OCFL)], ["ledger"], ["robust", str(OCFL)]):
+    for command in (["run", str(OCFL)], ["ledger"]):
         assert "no regular file" in refuse(capsys, *command, "-o", str(pipe))
     for arguments in ([str(OCFL), "-f", str(pipe)], [str(pipe)]):
         assert "no regular file" in refuse(capsys, "run", *arguments)
@@ -190,8 +192,6 @@ def test_a_folder_without_room_for_results_is_an_error_before_any_work(
     assert main(["run", str(OCFL), "-o", str(out)]) == 2
     assert "results cannot be used (Not a directory)" in capsys.readouterr().err
     assert not out.exists()
-    assert main(["robust", str(OCFL), "-o", str(place / "counts.csv")]) == 2
-    assert "cannot be used (File exists)" in capsys.readouterr().err
 
 
 def notebook(tmp_path, *cells):
@@ -526,29 +526,27 @@ def test_checkpoints_lie_in_the_ignored_cache(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_readme_command_writes_the_ledger_and_the_tables(tmp_path, monkeypatch, capsys):
-    marker = "<!-- {}: written by python -m cflkit readme -->\nTO REPLACE\n<!-- end -->\n"
+def test_pages_and_ledger_are_written_from_the_records(tmp_path, monkeypatch):
+    marker = "<!-- {}: written by python notebooks/src/pages.py -->\nTO REPLACE\n<!-- end -->\n"
     names = ["ledger", "margins", "placebo", "thresholds", "paper-runs"]
-    names += [paper.results.marker for paper in PAPERS.values() if paper.results]
+    names += results.TABLES
     names_here = ("lessons", "reports", "kinds", "true-groups", "summary", "overhead")
     first = map(marker.format, names_here)
     (tmp_path / "README.md").write_text("before\n" + "".join(first) + "after\n")
     (tmp_path / "results.md").write_text("".join(map(marker.format, names)))
-    pages = tmp_path / "README.md", tmp_path / "results.md"
-    monkeypatch.setattr(readme, "PAGES", pages)
+    written_pages = tmp_path / "README.md", tmp_path / "results.md"
+    monkeypatch.setattr(pages, "PAGES", written_pages)
     monkeypatch.setattr(ledger, "LEDGER", tmp_path / "ledger.csv")
     monkeypatch.setattr(records, "committed", lambda: [])
-    assert main(["readme"]) == 0
-    written = [str(tmp_path / "ledger.csv"), *map(str, pages)]
-    assert capsys.readouterr().out.splitlines() == written
+    assert pages.write_pages() == [tmp_path / "ledger.csv", *written_pages]
     written = (tmp_path / "README.md").read_text()
     assert written.startswith("before\n<!-- lessons")
     assert written.endswith("<!-- end -->\nafter\n")
-    assert "TO REPLACE" not in written + pages[1].read_text()
+    assert "TO REPLACE" not in written + written_pages[1].read_text()
     assert "[03b](notebooks/03b_ocfl_controls.ipynb)" in written
-    pages[1].write_text("no table")
+    written_pages[1].write_text("no table")
     with pytest.raises(ValueError, match="no page has a place for ledger"):
-        readme.write_pages()
+        pages.write_pages()
     assert (tmp_path / "ledger.csv").exists()
 
 
@@ -572,7 +570,6 @@ def test_a_notebook_is_found_by_its_number_and_a_mistyped_one_gets_a_near_match(
     near = "did you mean '03b_ocfl_controls'?"
     for name in ("03b_ocfl_contrls", "notebooks/03B_ocfl_controls.ipynb"):
         assert near in refuse(capsys, "run", name)
-        assert near in refuse(capsys, "robust", name)
     told = refuse(capsys, "run", "ocfl")
     assert told.endswith("there are 03_ocfl_temperature, 03b_ocfl_controls, 93_report_ocfl\n")
     Path("03").touch()  # the reader's own file wins

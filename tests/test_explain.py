@@ -10,12 +10,13 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reports import figures
 from rounds import begin
 from torch import nn
 
 from cflkit import explain, methods, models, plots, simulation
 from cflkit.explain import assessment
-from cflkit.reproduce import figures, notebooks, papers
+from cflkit.reproduce import notebooks, papers
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.records import PROJECT
 

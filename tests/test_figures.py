@@ -5,11 +5,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from reports import figures
 from test_reports import SCENARIO, of_ocfl, record
 
 from cflkit import plots
 from cflkit.datasets import ImageSet
-from cflkit.reproduce import figures, ledger
+from cflkit.reproduce import ledger
 from cflkit.reproduce.papers.base import SCORES
 
 

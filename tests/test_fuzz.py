@@ -10,10 +10,11 @@ import random
 import shutil
 from contextlib import suppress
 
+import pages
 import pytest
 import torch
 
-from cflkit.reproduce import ledger, lists, notebooks, readme, records, replay, schema
+from cflkit.reproduce import ledger, lists, notebooks, records, replay, schema
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.parameters import ParameterError
 from cflkit.reproduce.values import read_yaml
@@ -117,7 +118,7 @@ def use(run):
     """Do with a record what the ledger, the README and the lists do."""
     lists.listing([run])
     lists.side_by_side([run])
-    readme.true_groups([run])
+    pages.true_groups([run])
     for paper in PAPERS.values():
         if (scale := ledger.scale(run, paper.name)) is not None:
             evidence = ledger.Evidence(paper.name, scale)

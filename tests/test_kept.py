@@ -7,9 +7,10 @@ import sys
 
 import full
 import pandas as pd
+import proposals
 import pytest
 
-from cflkit.reproduce import grid, kept, ledger, proposals, records
+from cflkit.reproduce import grid, kept, ledger, records
 from cflkit.reproduce.notebooks import run
 from cflkit.reproduce.records import PROJECT
 

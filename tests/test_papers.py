@@ -6,28 +6,26 @@ import re
 from typing import ClassVar
 
 import nbformat
+import pages
 import pytest
+from reports import results
 
 from cflkit import methods, metrics
 from cflkit.explain.assessment import of_explanations
 from cflkit.methods import fedcref_measures
-from cflkit.reproduce import grid, ledger, notebooks, papers, readme, records, schema
+from cflkit.reproduce import grid, ledger, notebooks, papers, records, schema
 from cflkit.reproduce.papers import PAPERS, emd_cfl, explanations, fedcref, lessons, ocfl, tutorial
 from cflkit.reproduce.papers.base import (
     AS_PUBLISHED,
     SCORES,
-    SEEDS,
     Paper,
-    Results,
     at,
-    given,
-    mean,
 )
 from cflkit.reproduce.parameters import FederatedRun, ParameterError
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import read_yaml
 
-GENERIC = ("grid", "ledger", "notebooks", "parameters", "readme", "records", "papers/base")
+GENERIC = ("grid", "ledger", "notebooks", "parameters", "records", "papers/base")
 
 
 def test_papers_are_known_by_their_names_notebooks_and_records():
@@ -49,7 +47,6 @@ def test_what_serves_all_papers_names_none(module):
     text = (PROJECT / "cflkit" / "reproduce" / f"{module}.py").read_text(encoding="utf-8")
     names = {*PAPERS, *(paper.folder for paper in PAPERS.values())} - {"explanations"}
     names |= {paper.notebook for paper in PAPERS.values()}
-    names |= {paper.results.marker for paper in PAPERS.values() if paper.results} - {"results"}
     # A docstring may show a parameter file as an example
     code = re.sub(r'"""[\s\S]*?"""', "", text)
     assert not [name for name in names if re.search(rf"\b{name}\b", code)]
@@ -343,9 +340,6 @@ TOY = Paper(
     data=ocfl.data,
     federation=ocfl.federation,
     line_up=lambda run, images, split: {"FedAvg": methods.make("fedavg")},
-    results=Results(
-        "toy-results", (given("data", "dataset"), SEEDS, mean("F1", "FedAvg", "pf1", digits=3))
-    ),
 )
 
 USUAL = ledger.defaults("03b_ocfl_controls") | LINEAR
@@ -372,7 +366,7 @@ def toy(tmp_path, monkeypatch):
     nbformat.write(nbformat.v4.new_notebook(cells=[title, cell]), tmp_path / "08_toy.ipynb")
     # The line in the registry, and temporary folders for the paper
     monkeypatch.setattr(papers, "PAPERS", {"toy-paper": TOY})
-    for module in (ledger, readme):
+    for module in (ledger, pages):
         monkeypatch.setattr(module, "PAPERS", papers.PAPERS)
     monkeypatch.setattr(grid, "PARAMS", tmp_path / "params")
     monkeypatch.setattr(grid, "NOTEBOOKS", tmp_path)
@@ -383,8 +377,8 @@ def toy(tmp_path, monkeypatch):
     ledger.defaults.cache_clear()
 
 
-def test_a_new_paper_needs_its_file_and_nothing_else(toy):
-    """The declaration above is enough for all steps from the parameter files to the README."""
+def test_a_new_paper_needs_its_file_and_a_row_of_results(toy, monkeypatch):
+    """They are enough for all steps from the parameter files to the README."""
     from cflkit import simulation
 
     jobs = grid.jobs_of("toy/table-1")
@@ -410,18 +404,21 @@ def test_a_new_paper_needs_its_file_and_nothing_else(toy):
     assert cell["status"] == ledger.status(0.5, f1)
     assert "-p lr 0.2" in ledger.command(made[0], "toy-paper")
 
+    table = results.Results(
+        "toy-paper", lambda runs: {"seeds": runs.seeds, "F1": runs.mean("FedAvg", "pf1", 3)}
+    )
+    monkeypatch.setattr(results, "TABLES", {"toy-results": table})
     marks = ("lessons", "ledger", "toy-results")
-    text = "\n".join(f"{readme.start(name)}old\n<!-- end -->" for name in marks)
-    tables = readme.tables(made, book)
-    written = readme.filled(text, tables)
+    text = "\n".join(f"{pages.start(name)}old\n<!-- end -->" for name in marks)
+    tables = pages.tables(made, book)
+    written = pages.filled(text, tables)
     assert "| [08 A toy](notebooks/08_toy.ipynb) |  | 0.5 |" in written
     assert "| toy-paper, 1 | paper's | 1 | 1 |" in written
-    row = f"| digits-8x8 | 2 | {sum(f1) / 2:.3f} |"
-    assert f"| data | seeds | F1 |\n|---|---|---|\n{row}" in written
+    assert f"| seeds | F1 |\n|---|---|\n| 2 | {sum(f1) / 2:.3f} |" in written
     with pytest.raises(ValueError, match="there is no table other"):
-        readme.filled(text.replace("toy-results", "other"), tables)
+        pages.filled(text.replace("toy-results", "other"), tables)
     with pytest.raises(ValueError, match="has no end"):
-        readme.filled(text.removesuffix("<!-- end -->"), tables)
+        pages.filled(text.removesuffix("<!-- end -->"), tables)
 
 
 def test_how_little_a_new_paper_is():

@@ -12,15 +12,17 @@ import subprocess
 import sys
 import tomllib
 
+import pages
 import pandas as pd
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from reports import tables
 
 from cflkit import datasets, divergence, methods, simulation
 from cflkit.federation import Federation, LocalTraining
 from cflkit.partition import shifts
-from cflkit.reproduce import ledger, papers, readme, records, reports
+from cflkit.reproduce import ledger, papers, records
 from cflkit.reproduce.records import PROJECT
 from cflkit.reproduce.values import read_yaml
 
@@ -116,18 +118,18 @@ def test_the_readme_names_commands_and_files_that_exist():
 
 @pytest.mark.slow
 def test_the_readmes_tables_are_what_the_kit_writes(committed):
-    tables = readme.tables(committed, ledger.ledger(committed))
-    texts = [page.read_text(encoding="utf-8") for page in readme.PAGES]
-    assert [readme.filled(text, tables) for text in texts] == texts
+    tables = pages.tables(committed, ledger.ledger(committed))
+    texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
+    assert [pages.filled(text, tables) for text in texts] == texts
     for name in tables:
-        assert sum(text.count(readme.start(name)) for text in texts) == 1, name
+        assert sum(text.count(pages.start(name)) for text in texts) == 1, name
 
 
 def test_the_first_table_of_results_counts_each_number_once_as_the_last_ones_do():
     text = (PROJECT / "notebooks" / "results.md").read_text(encoding="utf-8")
 
     def rows(name):
-        lines = text.partition(readme.start(name))[2].partition("<!-- end -->")[0].splitlines()
+        lines = text.partition(pages.start(name))[2].partition("<!-- end -->")[0].splitlines()
         head, _, *cells = [line.strip("| ").split(" | ") for line in lines if line]
         return pd.DataFrame([row for row in cells if len(row) == len(head)], columns=head)
 
@@ -183,7 +185,7 @@ def test_the_words_about_round_1_hold_in_all_runs_that_keep_its_distances(told, 
     early = [run for run in known if run.parameters["rounds"] == 1]
     late = [run for run in known if ledger.scale(run, "ocfl") == "paper"]
     late = [run for run in late if "OCFL-HDB" in run.summary]
-    found = reports.in_round_1(early, late)
+    found = tables.in_round_1(early, late)
     scenarios = found[list(papers.ocfl.SCENARIO)].drop_duplicates()
     assert f"In the {len(scenarios)} of 16 scenarios whose round 1 was kept" in told
     assert set(found["seed"]) == {0} and set(found["clients"]) == {15}
@@ -201,7 +203,7 @@ def test_the_words_about_sattlers_exact_cut_count_the_runs(told, committed):
     whole = [run for run in whole if run.parameters["only"] is None]
     index = [*papers.ocfl.SCENARIO, "seed"]
     pairs, elsewhere = (
-        reports.by_cut(exact, runs).pivot(index=index, columns="cut", values="ARI")
+        tables.by_cut(exact, runs).pivot(index=index, columns="cut", values="ARI")
         for runs in (usual, whole)
     )
     gained = pairs["single"] - pairs["complete"]
@@ -319,7 +321,7 @@ def test_runs_without_clusters_are_not_in_the_table_of_true_groups(committed):
     more = {"FedEM": {"total_bytes_up": 1.0}, "diverged": {"diverged_in": 2}}
     extended = dataclasses.replace(record, summary=record.summary | more)
     vars(extended)["rounds"] = record.rounds  # without rows of these methods
-    assert readme.true_groups([extended]) == readme.true_groups([record])
+    assert pages.true_groups([extended]) == pages.true_groups([record])
 
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
@@ -466,7 +468,7 @@ print(cflkit.__file__, len(history.table()))
     told = done("-c", run)
     assert told.returncode == 0, told.stderr
     assert told.stdout.split() == [str(place / "cflkit" / "__init__.py"), "2"]
-    refused = done("-m", "cflkit", "readme")
+    refused = done("-m", "cflkit", "ledger")
     assert refused.returncode == 2 and "clone" in refused.stderr
 
 

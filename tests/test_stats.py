@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from reports import figures
 from scipy.stats import rankdata, t, ttest_rel, wilcoxon
 
-from cflkit.reproduce import figures, stats
+from cflkit.reproduce import stats
 
 SCORES = arrays(float, (6, 4), elements=st.integers(0, 5).map(float))
 

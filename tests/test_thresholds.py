@@ -1,12 +1,14 @@
 """Tests of the ARI over a method's threshold."""
 
 import numpy as np
+import pages
 import pandas as pd
 import pytest
+from reports import thresholds
 
 from cflkit import clustering, metrics
 from cflkit.methods.emd_cfl_variants import clusters_of
-from cflkit.reproduce import readme, records, thresholds
+from cflkit.reproduce import records
 from cflkit.reproduce.papers import PAPERS, emd_cfl
 
 TRUTH = np.array([0, 0, 0, 1, 1, 2])
@@ -74,7 +76,7 @@ def test_thresholds_of_another_quantity_and_scenarios_of_one_group_stand_apart(c
     assert table.loc[("paper", "mnist, backdoor", "PACFL"), "ARI"] == "–"
     assert table.loc[("paper", "mnist, backdoor", "PACFL as published"), "ARI"] == "0.81"
     assert not any("base" in data or "min" in data for _, data, _ in table.index)
-    counted = readme.true_groups(committed)
+    counted = pages.true_groups(committed)
     by_scenario = "0.81 (mnist, backdoor); 1.00 (mnist, four); 1.00 (mnist, two)"
     assert f"| emd-cfl | PACFL as published | 3 | 9 | 6 | {by_scenario} | 6 of 6 |" in counted
     assert "| emd-cfl | FedClust | 2 | 3 | – | – |  |" in counted

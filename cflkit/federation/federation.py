@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from numpy.typing import ArrayLike
@@ -84,8 +84,6 @@ class Federation:
         What the clients share and the server does not know (`Client`); in a simulation, the seed.
     """
 
-    # An engine for all federations, whatever they are given, to see what depends on the engine
-    forced_engine: ClassVar[str | None] = None
     after_training: tuple[Hook, ...] = ()
     presence: Tensor | None = None
 
@@ -110,10 +108,7 @@ class Federation:
         self.seed, self.shared_seed, self.training = seed, seed, training or LocalTraining()
         self.device = machine.default_device() if device is None else torch.device(device)
         precision = self.training.precision
-        own = machine.engine_to_use(engine, self.device, precision)
-        if own == self.forced_engine:  # a count with it would count the usual runs again
-            raise ValueError(f"the engine {own!r} is this federation's own: force another one")
-        self.engine = machine.engine_to_use(self.forced_engine or own, self.device, precision)
+        self.engine = machine.engine_to_use(engine, self.device, precision)
         machine.check_precision(precision, self.device)
         self.task = "reconstruction" if model in models.AUTOENCODERS else "classification"
         if self.task == "reconstruction" and images.images.is_floating_point():

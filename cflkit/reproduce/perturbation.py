@@ -40,17 +40,3 @@ class Perturbation:
 def seed_of(hooks: Iterable[Hook]) -> int | None:
     """Return the seed of the perturbation among some hooks, for a record; None without one."""
     return next((hook.seed for hook in hooks if isinstance(hook, Perturbation)), None)
-
-
-def first_cell(engine: str | None = None, seed: int | None = None) -> str:
-    """Return code that gives all federations of a process an engine, or perturbs what they train.
-
-    `robust` runs a lesson with it as the first cell.
-    """
-    hooks = "()" if seed is None else f"({Perturbation(seed)!r},)"
-    return (
-        "from cflkit.federation import Federation\n"
-        "from cflkit.reproduce.perturbation import Perturbation\n"
-        f"Federation.forced_engine = {engine!r}\n"
-        f"Federation.after_training = {hooks}\n"
-    )

@@ -32,6 +32,7 @@
 
 # %%
 import shlex
+import sys
 import textwrap
 
 import matplotlib.pyplot as plt
@@ -40,8 +41,11 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 from cflkit import plots
-from cflkit.reproduce import figures, ledger, papers, records, reports
+from cflkit.reproduce import ledger, papers, records
 from cflkit.reproduce.papers.base import CLUSTERS, PERCENT, RANKS, ROUNDS, SCORES
+
+sys.path.append(str(records.PROJECT / "notebooks" / "src"))  # where the tables of reports are made
+from reports import figures, tables
 
 plots.style()
 
@@ -79,7 +83,7 @@ print(f"numbers of the paper shown in detail, {view.paper}: {len(of_paper)}")
 # scale with runs, with the short names of the answers.
 
 # %%
-ran = reports.with_runs(book)
+ran = tables.with_runs(book)
 for scale in ("paper's", "reduced"):
     print(f"{scale:8s} scale: {(ran['scale'] == scale).sum():4d} of {len(book)} numbers have runs")
 
@@ -222,7 +226,7 @@ pairs["pair"] = np.where(pairs["index"] == pairs["index_run"], "right", "wrong")
 shares = pairs.groupby(["scale", "paper", "table", "pair"])[["before", "now"]].mean()
 for rule in ("before", "now"):
     for (scale, paper_of, table), row in shares[rule].unstack().dropna().iterrows():
-        name = f"{paper_of}, {reports.titled(table)}"
+        name = f"{paper_of}, {tables.titled(table)}"
         print(f"{rule:7s}{scale:8s} scale, {name:27s} right scenario {row['right']:4.0%}", end="")
         print(f", wrong {row['wrong']:4.0%}")
 
@@ -237,7 +241,7 @@ rates = rates.groupby(["scale", "table", "method", "pair"])["now"].mean().unstac
 rates = rates.reindex(columns=["right", "wrong"]).dropna()
 is_figure = rates.index.get_level_values("table").str.startswith("figure")
 rates = rates[~is_figure] if not is_figure.all() else rates  # few numbers of figures pass at all
-labels = [f"{reports.titled(table)}, {method}, {scale}" for scale, table, method in rates.index]
+labels = [f"{tables.titled(table)}, {method}, {scale}" for scale, table, method in rates.index]
 hollow = {"color": "#D55E00", "markerfacecolor": "white", "markersize": 10}
 filled = {"color": "#0072B2", "markersize": 5}
 
@@ -275,7 +279,7 @@ for (scale, paper_of, table), rows in ran.groupby(["scale", "paper", "table"]):
     median = f"{some['half_width'].median():.2f}" if len(some) else "-"
     single = f"one seed {(rows['seeds'] == 1).sum():3d} of {len(rows):3d}"
     vague = (some["status"] == "inconclusive").sum()
-    name = f"{paper_of}, {reports.titled(table)}"
+    name = f"{paper_of}, {tables.titled(table)}"
     print(f"{scale:8s}{name:29s} {single}, median h {median}, inconclusive {vague:3d}")
 good = own[(own["status"] == "reproduced") & ~own["fixed"]]
 for scale, some in good.groupby("scale"):
@@ -298,7 +302,7 @@ for scale, some in good.groupby("scale"):
 reduced = book[~book["reduced_status"].isin(["not run", ledger.NO_CODE])]
 for differs, rows in reduced.groupby("reduced_scale"):
     of_tables = rows[["paper", "table"]].drop_duplicates().itertuples(index=False)
-    print("; ".join(f"{paper_of}, {reports.titled(table)}" for paper_of, table in of_tables))
+    print("; ".join(f"{paper_of}, {tables.titled(table)}" for paper_of, table in of_tables))
     print(textwrap.fill(differs, 96, initial_indent="    ", subsequent_indent="    "))
 
 # %% [markdown]
@@ -314,9 +318,9 @@ for differs, rows in reduced.groupby("reduced_scale"):
 
 # %%
 detail = ran[ran["paper"] == view.paper].copy()
-detail["label"] = reports.scenario_labels(detail, view.paper)
+detail["label"] = tables.scenario_labels(detail, view.paper)
 tables = sorted(detail["table"].unique(), key=lambda table: (len(table), table))
-print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *tables)
+print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *with_answers)
 
 # %% [markdown]
 # The figures show differences: our mean minus the published number, with our interval. The dark band is the margin $\delta_1$, and
@@ -329,12 +333,12 @@ print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *
 
 # %% tags=["hide-input"]
 shown = detail[~detail["measure"].isin(["AMI", "COM", "clustering round"])]
-pictured = [table for table in tables if (shown["table"] == table).any()]
+pictured = [table for table in with_answers if (shown["table"] == table).any()]
 for number, table in enumerate(pictured, 3):
     plots.show(
         figures.differences(shown[shown["table"] == table]),
         number,
-        f"{reports.titled(table)} of {view.paper}: our means minus the published numbers, with 90 % t-intervals. "
+        f"{tables.titled(table)} of {view.paper}: our means minus the published numbers, with 90 % t-intervals. "
         "One row per scenario, one column of panels per method. Bands are the two margins of the rule. "
         "A place without a mark has no published number, or no run that measured it.",
         "Small panels of marks around a vertical band at zero. A mark is the difference between our mean and "
@@ -418,7 +422,7 @@ everything = records.committed()
 trained = [r for r in everything if r.paper == "ocfl" and r.parameters["only"] is None]
 trained = [r for r in trained if ledger.scale(r, "ocfl-extended")]
 explained = [r for r in everything if ledger.scale(r, "ocfl-explanations")]
-same = reports.same_clusters(explained, trained)
+same = tables.same_clusters(explained, trained)
 runs = same["trained"].nunique()
 print(f"{runs} pairs of runs, {len(same)} comparisons of a method's clusters")
 print(f"in {(~same['same']).sum()} of these comparisons the final clusters differ")

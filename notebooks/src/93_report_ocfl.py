@@ -26,12 +26,17 @@
 # BigData 2024 (here "the first paper"), and its extended version with explanations ("the extended paper").
 
 # %%
+import sys
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
 from cflkit import plots
-from cflkit.reproduce import figures, ledger, papers, records, reports
+from cflkit.reproduce import ledger, papers, records
+
+sys.path.append(str(records.PROJECT / "notebooks" / "src"))  # where the tables of reports are made
+from reports import figures, results, tables
 
 plots.style()
 
@@ -57,7 +62,7 @@ known, of_cuts = (
 )
 runs = [past for past in known if ledger.scale(past, "ocfl") == view.scale]
 whole = [past for past in runs if past.parameters["only"] is None]  # all methods, all rounds
-by_scenario = reports.by_scenario(runs, "ocfl")
+by_scenario = tables.by_scenario(runs, "ocfl")
 print(f"{len(runs)} runs at the scale {view.scale!r}, of {len(by_scenario)} scenarios")
 seeds = sorted({len(group) for group in by_scenario.values()})
 minutes = [past.provenance["minutes"] for past in runs]
@@ -103,7 +108,7 @@ titles = [f"{data}, {SHORT[overlap]}, {balance}" for data, overlap, balance in e
 figure, axes = figures.panels(titles, (2, 2), (7.6, 3.8), "round")
 figures.temperatures(axes, evenly, authors, (1, 5, 10, 15, 20), "FedAvg")
 for ax, scenario in zip(axes.flat, evenly, strict=False):
-    lowest = reports.first_rise(theirs[scenario]) - 1
+    lowest = tables.first_rise(theirs[scenario]) - 1
     ax.axvline(lowest, color="0.6", linestyle=":", label="local minimum of the authors' run")
     ax.plot([], [], "^", color="0.3", markersize=8, label="OCFL-HDB clusters")
 figures.legend(figure)
@@ -120,7 +125,7 @@ plots.show(
 # The next cell counts what Figure 1 shows. The *first movement* is the direction of the step from round 1 to round 2.
 
 # %% tags=["nbval-check-output"]
-steps = reports.first_steps(ours, theirs)
+steps = tables.first_steps(ours, theirs)
 if ours:
     seeds = steps.pivot(index=[*FEW, "theirs"], columns="seed", values="ours")
     rises_in = seeds.add_prefix("ours, seed ").rename_axis(columns=None).reset_index()
@@ -151,7 +156,7 @@ if ours:
 sets = list(dict.fromkeys(scenario[0] for scenario in ours))[:2]
 of_set = {name: [scenario for scenario in ours if scenario[0] == name] for name in sets}
 of_authors = {name: [theirs[scenario] for scenario in of_set[name]] for name in sets}
-curves = {s: np.mean([reports.temperatures(past) for past in ours[s]], axis=0) for s in ours}
+curves = {s: np.mean([tables.temperatures(past) for past in ours[s]], axis=0) for s in ours}
 own = {name: [curves[scenario] for scenario in of_set[name]] for name in sets}
 
 # %% tags=["hide-input"]
@@ -190,7 +195,7 @@ for name in sets:
 
 # %%
 book = ledger.ledger(runs).query("paper == 'ocfl-extended' and measure == 'RAND'")
-rand = reports.at_scale(book, view.scale).query("status != 'not run'")
+rand = tables.at_scale(book, view.scale).query("status != 'not run'")
 cells = dict(list(rand.groupby([*FEW, "clients"])))
 titles = [f"{s[0]}, {SHORT[s[1]]}, {s[2]}, m = {s[3]}" for s in cells]
 height, xlabel = max(1, -(-len(cells) // 2)), "RAND (mean ARI of rounds 1 to 50)"
@@ -264,7 +269,7 @@ plots.show(
 # %%
 every = [past for past in whole if past.parameters["central_every"] == 1]
 f1 = ledger.ledger(every).query("paper == 'ocfl-extended' and table == 'figure 2'")
-f1 = reports.at_scale(f1, view.scale).query("status != 'not run'")
+f1 = tables.at_scale(f1, view.scale).query("status != 'not run'")
 ends = f1.pivot(index=["dataset", "method"], columns="measure", values=["value", "ours"])
 order = [name for name in papers.ocfl.PAPERS[0].methods if name in set(f1["method"])]
 
@@ -325,7 +330,7 @@ leads = {}
 for scenario, group in by_scenario.items():
     kept, named = [past for past in group if past in whole], map(str, scenario)
     named = ", ".join(reports.SHORT.get(part, part.removesuffix("-mnist")) for part in named)
-    leads[named] = [reports.paired(kept, "OCFL-HDB", name, "pf1") for name in OTHERS]
+    leads[named] = [results.paired(kept, "OCFL-HDB", name, "pf1") for name in OTHERS]
 
 # %% tags=["nbval-check-output"]
 print(f"{'lead in PF1 over':27s}" + "".join(f"{name:>14s}" for name in OTHERS))
@@ -406,9 +411,9 @@ print(f"In {early_mean} of them, the mean was below ε₁ in a round before.")
 
 # %% tags=["nbval-check-output"]
 of_code, exact = ([past for past in of_cuts if past.parameters["only"] == only] for only in cuts)
-table_runs = reports.by_cut(exact, whole).query("cut == 'complete'").assign(cut="elsewhere")
-ends = pd.concat([reports.by_cut(exact, of_code), table_runs])
-ends["run"] = reports.run_labels(ends)
+table_runs = tables.by_cut(exact, whole).query("cut == 'complete'").assign(cut="elsewhere")
+ends = pd.concat([tables.by_cut(exact, of_code), table_runs])
+ends["run"] = tables.run_labels(ends)
 print(ends.pivot(index="run", columns="cut", values=["ARI", "clusters"]).round(2).to_string())
 
 # %% [markdown]
@@ -475,7 +480,7 @@ of_paper = [past for past in known if ledger.scale(past, "ocfl") == "paper"]
 at_full_scale = [past for past in of_paper if "OCFL-HDB" in past.summary]
 printed = ledger.published().query("paper == 'ocfl-extended' and table in ['1', '2']")
 printed = printed.pivot(index=[*FEW, "clients", "method"], columns="measure", values="value")
-full = reports.outcomes(at_full_scale, printed)
+full = tables.outcomes(at_full_scale, printed)
 full["scenario"] = [
     f"{data.removesuffix('-mnist')}, {SHORT[overlap]}, {balance[:3]}., {clients}"
     for data, overlap, balance, clients in full[[*FEW, "clients"]].itertuples(index=False)
@@ -488,7 +493,7 @@ full = full.sort_values(["scenario", "seed"])
 # %% tags=["nbval-check-output"]
 for name, rows in full.groupby("method", sort=False):
     print(name)
-    print(reports.over_seeds(rows, "scenario").round(2).to_string(), end="\n\n")
+    print(tables.over_seeds(rows, "scenario").round(2).to_string(), end="\n\n")
 
 # %% [markdown]
 # The next cell counts in how many runs clusters, rounds and scores are as printed.
@@ -576,7 +581,7 @@ for past in of_paper:
 # Figure 1, where our runs are at the reduced scale.
 
 # %%
-groups = sorted(reports.by_scenario(at_full_scale, "ocfl").items())
+groups = sorted(tables.by_scenario(at_full_scale, "ocfl").items())
 heated = {scenario[:3]: group for scenario, group in groups if scenario[3] == 15}
 titles = [f"{data}\n{SHORT[overlap]}, {balance[:3]}." for data, overlap, balance in heated]
 
@@ -599,7 +604,7 @@ plots.show(
 # %% tags=["nbval-check-output"]
 reduced = {scenario: group for scenario, group in ours.items() if scenario in heated}
 parts = {"papers'": heated, "reduced": reduced}
-steps = {scale: reports.first_steps(of, theirs, "OCFL-HDB") for scale, of in parts.items()}
+steps = {scale: tables.first_steps(of, theirs, "OCFL-HDB") for scale, of in parts.items()}
 apart = pd.concat(steps, names=["scale"]).reset_index("scale")
 apart["scenario"] = apart["dataset"] + ", " + apart["overlap"] + ", " + apart["balance"]
 print("mean difference from the authors' run in rounds 1 and 2, until the trigger")
@@ -638,8 +643,8 @@ for clients in (15, 30):
 
 # %% tags=["nbval-check-output"]
 early = [past for past in known if past.parameters["rounds"] == 1]
-moment = reports.in_round_1(early, at_full_scale)
-short = reports.run_labels(moment)
+moment = tables.in_round_1(early, at_full_scale)
+short = tables.run_labels(moment)
 aris = moment["ARI in round 1"].map("{:.2f} ".format) + moment["ARI"].map("{:.2f}".format)
 gaps = moment.groupby(short)[["within", "between", "round"]].first().round(2)
 by_clusterer = aris.groupby([short, moment["method"].str[5:]]).first().unstack()
@@ -663,7 +668,7 @@ print(gaps.rename(columns={"round": "fires"}).join(by_clusterer).to_string())
 
 # %% tags=["hide-input", "nbval-check-output"]
 SEEDS, ROUNDING = "6 seeds", "1 seed, 7 roundings"
-spread = reports.roundings(known, SEEDS, ROUNDING)
+spread = tables.roundings(known, SEEDS, ROUNDING)
 spread["classes"] = spread["overlap"].map(SHORT)
 spread["scenario"] = spread["dataset"] + ", " + spread["classes"]
 by_kind = spread.groupby(["scenario", "method", "kind"], sort=False)
@@ -722,11 +727,11 @@ print(deviations.groupby(["classes", "kind"]).mean().round(2).to_string())
 # The cell below computes evidence for the first two, and for the tenth.
 
 # %% tags=["nbval-check-output"]
-usual = [reports.temperatures(past) for past in whole]
-later = sum(reports.first_rise(c) != reports.first_rise(c, strict=False) for c in usual)
+usual = [tables.temperatures(past) for past in whole]
+later = sum(tables.first_rise(c) != tables.first_rise(c, strict=False) for c in usual)
 print("1. with >= in place of >, the first rise is in another round in", end=" ")
 print(f"{later} of {len(whole)} runs")
-at_once = {reports.first_rise(curve, before=-np.inf) for curve in theirs.values()}
+at_once = {tables.first_rise(curve, before=-np.inf) for curve in theirs.values()}
 print(f"2. from minus infinity, the authors' {len(theirs)} runs", end=" ")
 print(f"would all cluster in round {at_once}")
 methods = [(past, name) for past in runs for name in ("OCFL-HDB", "Briggs") if name in past.summary]

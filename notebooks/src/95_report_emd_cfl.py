@@ -27,6 +27,7 @@
 # paper").
 
 # %%
+import sys
 import textwrap
 
 import matplotlib.pyplot as plt
@@ -38,9 +39,12 @@ from cflkit import datasets, plots
 from cflkit.methods.emd_cfl import agreements
 from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.partition import shifts
-from cflkit.reproduce import costs, figures, ledger, papers, records, reports, thresholds
+from cflkit.reproduce import ledger, papers, records
 from cflkit.reproduce.papers import emd_cfl
 from cflkit.reproduce.papers.emd_cfl import recorded_scores, working_range
+
+sys.path.append(str(records.PROJECT / "notebooks" / "src"))  # where the tables of reports are made
+from reports import costs, figures, results, tables, thresholds
 
 plots.style()
 
@@ -76,7 +80,7 @@ if not of_scale:
 
 # %% tags=["nbval-check-output"]
 kinds = {"EMD-CFL": "EMD-CFL", "clusters": "IFCA", "no clusters": "FedEM"}
-for scenario, runs in sorted(reports.by_scenario(of_scale, "emd-cfl").items(), key=str):
+for scenario, runs in sorted(tables.by_scenario(of_scale, "emd-cfl").items(), key=str):
     print(*scenario[:2])
     for kind, name in kinds.items():
         seeds = sorted({past.parameters["seed"] for past in runs if name in past.summary})
@@ -103,7 +107,7 @@ print(f"runs at the {view.scale} scale: {len(of_scale)}; runs as evidence only: 
 
 # %%
 book = ledger.ledger(known)
-cells = reports.at_scale(book, view.scale).query("paper == 'emd-cfl' and dataset == 'mnist'")
+cells = tables.at_scale(book, view.scale).query("paper == 'emd-cfl' and dataset == 'mnist'")
 cells = cells[cells["table"].isin(["1", "8", "10"])]  # 8 has 3
 
 
@@ -141,7 +145,7 @@ for version in ROTATED:
     here = by.loc[(version, "average accuracy"), "value"]
     runs = [past for past in of_scale if past.parameters["version"] == version]
     for name in ("Oracle", "FedAvg"):
-        ours = reports.paired(runs, "EMD-CFL", name, "accuracy", 100)
+        ours = results.paired(runs, "EMD-CFL", name, "accuracy", 100)
         text = f"printed {here['EMD-CFL'] - here[name]:+.1f}, ours {ours.text(1)}"
         print(f"{version:5s} over {name:7s} {text}")
 aris = cells[(cells["measure"] == "ari") & (cells["method"] == "EMD-CFL")]
@@ -195,7 +199,7 @@ for version in with_runs:
     print(f"\nmnist {version:8s}{'ARI':>13s}{'':26s}{accuracy + ', %':>26s}")
     print(f"{'':11s}seeds{heads}{heads}")
     rows = cells[cells["version"] == version]
-    print(*reports.version_lines(rows, thirteen, {"ari": ".2f", accuracy: ".1f"}), sep="\n")
+    print(*tables.version_lines(rows, thirteen, {"ari": ".2f", accuracy: ".1f"}), sep="\n")
 
 # %% [markdown]
 # Are these differences more than chance? The next cell prints them seed by seed, in points of accuracy, with their 90 % interval: the version as intended
@@ -208,7 +212,7 @@ for version in ("four", "backdoor"):
     print(f"mnist {version:18s}{'intended − published':>22s}{'EMD-CFL − intended':>22s}")
     for name in thirteen if runs else ():
         versions = (name, f"{name} as published"), ("EMD-CFL", name)
-        found = [reports.paired(runs, *pair, accuracy, 100).text(1) for pair in versions]
+        found = [results.paired(runs, *pair, accuracy, 100).text(1) for pair in versions]
         print(f"    {name:20s}" + "".join(f"{text:>22s}" for text in found))
 
 # %% [markdown]
@@ -709,7 +713,7 @@ for past in damaged:
 of_group = cells[cells["version"] == "backdoor"]
 measures = {"clean accuracy": ".1f", "backdoor accuracy": ".1f"}
 print(f"{'':11s}seeds{'clean: print':>13s}{'ours':>13s}{'':13s}{'fooled: print':>13s}{'ours':>13s}")
-print(*reports.version_lines(of_group, [*emd_cfl.METHODS], measures), sep="\n")
+print(*tables.version_lines(of_group, [*emd_cfl.METHODS], measures), sep="\n")
 
 # %% [markdown]
 # <a id="are-parameters-nearer-within-clusters"></a>
@@ -745,7 +749,7 @@ for names, rows in nine.groupby(["dataset", "version"], sort=False):
 
 # %% tags=["nbval-check-output"]
 has_distances = [past for past in of_scale if "parameters_within" in past.rounds]
-for scenario, runs in sorted(reports.by_scenario(has_distances, "emd-cfl").items(), key=str):
+for scenario, runs in sorted(tables.by_scenario(has_distances, "emd-cfl").items(), key=str):
     means = pd.DataFrame([past.rounds.iloc[0] for past in runs])
     print(f"{scenario[1]}, mean over {len(runs)} seeds")
     print(means.filter(regex="_(within|overall)$").mean().round(2).to_string())

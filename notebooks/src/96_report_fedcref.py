@@ -27,12 +27,17 @@
 # [records](99_glossary.ipynb#record).
 
 # %%
+import sys
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
 from cflkit import plots
-from cflkit.reproduce import figures, ledger, papers, records, reports
+from cflkit.reproduce import ledger, papers, records
+
+sys.path.append(str(records.PROJECT / "notebooks" / "src"))  # where the tables of reports are made
+from reports import figures, tables
 
 plots.style()
 
@@ -59,7 +64,7 @@ view = papers.lessons.Report.of(globals())
 # %%
 known = records.committed()
 past = [record for record in known if ledger.scale(record, "fedcref") == view.scale]
-systems = dict(sorted(reports.by_scenario(past, "fedcref").items()))
+systems = dict(sorted(tables.by_scenario(past, "fedcref").items()))
 SHORT = {"mnist": "MNIST", "emnist-digits": "EMNIST", "kmnist-test": "KMNIST test"}
 SHORT |= {"fashion-mnist": "Fashion-MNIST", "emnist-letters": "letters"}
 named = {}  # the systems in few words
@@ -93,7 +98,7 @@ NEAREST = {"mnist": "emnist-digits", "kmnist-test": "kmnist"}
 # Names of measures in the records, and the factor between the units
 MEASURES = {"ACC end": ("accuracy", 1), "wrong associations, %": ("wrong", 100)}
 MEASURES |= {"communities": ("communities", 1), "isolated end": ("isolated", 1)}
-both = reports.beside(cells, systems, "fedcref", MEASURES, NEAREST)
+both = tables.beside(cells, systems, "fedcref", MEASURES, NEAREST)
 both["name"] = both["system"].map(named)
 ends = both[both["measure"] == "ACC end"]
 
@@ -146,7 +151,7 @@ for record in known:
     own = record.parameters
     if record.paper == "fedcref" and records.has(record, without_overlap):
         system = own["dataset"], own["clients"], own["samples"], own["partition_seed"]
-        shares[system] = reports.share_given_again(record, POOL[own["dataset"]])
+        shares[system] = tables.share_given_again(record, POOL[own["dataset"]])
 for (data, clients, images), found in pd.Series(shares).groupby(level=[0, 1, 2]):
     each = ", ".join(f"{share:.0%}" for share in found)
     print(f"{SHORT[data]:13s} {clients} clients, {images} images per class: {each}")
@@ -235,7 +240,7 @@ by_dirtiness = {f"dirtiness {system[2]:g}": systems[system] for system in here}
 # %% tags=["hide-input"]
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, sharex=True)
 for ax, method in zip(axes, ("FedCRef", "Alone"), strict=True):
-    table = reports.by_seed(by_dirtiness, method, "accuracy")
+    table = tables.by_seed(by_dirtiness, method, "accuracy")
     plots.over_rounds([table], "accuracy", "mean ACC of clients", ax)
     ax.set(xlabel="iteration", title=method)
     ax.label_outer()
@@ -312,7 +317,7 @@ place = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": 8, "title
 figure, axes = plt.subplots(2, 3, figsize=(8, 5), sharex=True)
 for row, (what, groups) in zip(axes, rows_of.items(), strict=True):
     for ax, (measure, (label, since)) in zip(row, trends.items(), strict=True):
-        table = reports.by_seed(groups, "FedCRef", measure, since)
+        table = tables.by_seed(groups, "FedCRef", measure, since)
         plots.over_rounds([table], measure, label, ax).set_xlabel("")
     ax.legend(*ax.get_legend_handles_labels(), title=what, **place)
 plt.setp(axes[-1], xlabel="iteration")

@@ -28,11 +28,16 @@
 # Assumption*, section 5 and appendices A.4 and A.5 ("the paper").
 
 # %%
+import sys
+
 import matplotlib.pyplot as plt
 import pandas as pd
 
 from cflkit import plots
-from cflkit.reproduce import figures, ledger, papers, records, reports, stats
+from cflkit.reproduce import ledger, papers, records, stats
+
+sys.path.append(str(records.PROJECT / "notebooks" / "src"))  # where the tables of reports are made
+from reports import figures, tables
 
 plots.style()
 
@@ -169,7 +174,7 @@ outside = outside[~outside["method"].isin(["FedAvg", "Sattler"])]
 for measure, higher in (("insertion", True), ("deletion", False)):
     complete = outside.pivot_table(index=scenario, columns="method", values=measure).dropna()
     found = stats.compare(complete, higher_is_better=higher)
-    told = f"Friedman's p = {found.friedman:.3f}, {len(reports.different_pairs(found))} pairs"
+    told = f"Friedman's p = {found.friedman:.3f}, {len(tables.different_pairs(found))} pairs"
     print(f"{measure}: {len(complete)} scenarios, {told}")
 
 # %% [markdown]
@@ -209,7 +214,7 @@ plots.show(
 # other, and then the mean difference per data set. The archive does not show that cluster models are explained better than FedAvg. It does not rule it out either.
 
 # %%
-apart = reports.different_pairs(by_difference)
+apart = tables.different_pairs(by_difference)
 with_fedavg = [pair for pair in apart if "FedAvg" in pair]
 print("different from FedAvg:", ", ".join(with_fedavg) or "no method")
 print("different from each other:", ", ".join(apart) or "no pair")
@@ -231,7 +236,7 @@ for name, row in means.loc[sets].iterrows():
 past = [p for p in records.committed() if ledger.scale(p, "ocfl-explanations") == view.scale]
 print(f"{len(past)} runs at the {view.scale} scale")
 kinds = ["accuracy_in-cluster", "confidence_in-cluster"]
-for parts, group in reports.by_scenario(past, "ocfl-explanations").items():
+for parts, group in tables.by_scenario(past, "ocfl-explanations").items():
     ends = pd.DataFrame([one.summary["FedAvg"] for one in group])[kinds]
     accuracy, confidence = ends.map("{:.2f}".format).agg(", ".join)
     print(", ".join(parts[:3]))
@@ -243,7 +248,7 @@ for parts, group in reports.by_scenario(past, "ocfl-explanations").items():
 
 # %%
 trained = [run for run in records.committed(until="rounds", only=None) if run.paper == "ocfl"]
-agree = reports.same_clusters(past, trained)["same"]
+agree = tables.same_clusters(past, trained)["same"]
 print(f"other clusters at the end in {(~agree).sum()} of {len(agree)} pairs of run and method")
 
 # %% [markdown]
@@ -421,7 +426,7 @@ for measure in ("insertion", "deletion"):
     print(f"{measure}, the highest first")
     archived = same.pivot_table(index=scenario, columns="method", values=measure)
     archived = stats.average_ranks(archived, higher_is_better=True)
-    rows = reports.at_scale(eight[eight["measure"] == f"{measure}, average rank"], view.scale)
+    rows = tables.at_scale(eight[eight["measure"] == f"{measure}, average rank"], view.scale)
     for cell in rows.sort_values("value").to_dict("records"):
         name = names[cell["method"]]
         told = f"printed {cell['value']:.2f}, ours {cell['ours']:.2f}"

@@ -24,10 +24,11 @@ from time import perf_counter
 
 import jupytext
 import nbformat
+import pages
 from nbclient import NotebookClient
 
 from cflkit.course import sources, versions
-from cflkit.reproduce import ledger, readme, records
+from cflkit.reproduce import ledger, records
 from cflkit.reproduce.notebooks import our_kernel, private_sockets
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.told import MINUTES
@@ -147,4 +148,4 @@ if __name__ == "__main__":
         for name in wanted:
             (build_prose if given.prose else build)(SOURCES / f"{name}.py")
     write_exercises(given.prose)
-    readme.write_pages()
+    pages.write_pages()

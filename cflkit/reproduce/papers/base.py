@@ -11,15 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cflkit.reproduce import stats
 from cflkit.reproduce.parameters import Selection
-from cflkit.reproduce.records import AS_PUBLISHED, Record, has, one_per_seed, seeds_of
+from cflkit.reproduce.records import AS_PUBLISHED, Record, has
 
 if TYPE_CHECKING:
     from cflkit.datasets import ImageSet
@@ -156,105 +154,6 @@ def selected(lines: Mapping[str, Method], only: Sequence[str] | None) -> Methods
     return {name: lines[name] for name in lines if name.removesuffix(AS_PUBLISHED) in wanted}
 
 
-# --- The table of results ------------------------------------------------------------------------
-
-
-def paired(
-    runs: Sequence[Record], one: str, other: str, measure: str, factor: float = 1
-) -> stats.Paired:
-    """Compare two methods in a measure of the summaries, seed by seed, also across records.
-
-    The runs are those of one scenario. Of several with a seed, the newest counts.
-    """
-
-    def ends(method: str) -> dict[tuple[Any, ...], float]:
-        own = [run for run in runs if run.value(method, measure) is not None]
-        newest = one_per_seed(own, lambda run: len(run.by_method[method]))
-        return {seeds_of(run): factor * run.value(method, measure) for run in newest}
-
-    first, second = ends(one), ends(other)
-    both = [seeds for seeds in first if seeds in second]
-    return stats.paired([first[seeds] for seeds in both], [second[seeds] for seeds in both])
-
-
-@dataclass(frozen=True)
-class Runs:
-    """The runs of one scenario at one scale, one record per seed: a row of the table of results."""
-
-    scale: str
-    records: list[Record]
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Return the first run's parameters; those of the scenario are the same in all runs."""
-        return self.records[0].parameters
-
-    def values(self, method: str, measure: str) -> list[Any]:
-        """Return a measure of each run's summary; runs without this measure are left out."""
-        summaries = [record.summary.get(method, {}) for record in self.records]
-        return [summary[measure] for summary in summaries if measure in summary]
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a table of results: its heading, and the text of the cell for a row's runs."""
-
-    head: str
-    cell: Callable[[Runs], str]
-
-
-def given(head: str, *names: str) -> Column:
-    """Build the column of the parameters with these names."""
-    return Column(head, lambda runs: ", ".join(str(runs.parameters[name]) for name in names))
-
-
-def average(values: Sequence[float], digits: int, factor: float = 1) -> str:
-    """Format the mean of some values, or a dash if there is none."""
-    known = [value for value in values if value is not None]
-    return f"{factor * fmean(known):.{digits}f}" if known else "–"
-
-
-def mean(head: str, method: str, measure: str, digits: int = 2, factor: float = 1) -> Column:
-    """Build the column of a measure's mean over seeds."""
-    return Column(head, lambda runs: average(runs.values(method, measure), digits, factor))
-
-
-def lead(
-    head: str, one: str, other: str, measure: str, digits: int = 2, factor: float = 1
-) -> Column:
-    """Build the column of a method's lead over another, with its 90 % interval over the seeds."""
-    return Column(head, lambda runs: paired(runs.records, one, other, measure, factor).text(digits))
-
-
-def each(head: str, method: str, measure: str, text: Callable[[Any], str]) -> Column:
-    """Build the column of a measure's values, one per seed, of which ``text`` formats each."""
-    return Column(head, lambda runs: ", ".join(map(text, runs.values(method, measure))))
-
-
-def minutes(head: str = "minutes", digits: int = 0) -> Column:
-    """Build the column of the mean minutes of a run on a CPU."""
-
-    def cell(runs: Runs) -> str:
-        costs = [record.provenance for record in runs.records]
-        return average([cost["minutes"] for cost in costs if cost["device"] == "cpu"], digits)
-
-    return Column(head, cell)
-
-
-SCALE = Column("scale", lambda runs: runs.scale)
-SEEDS = Column("seeds", lambda runs: str(len({r.parameters["seed"] for r in runs.records})))
-
-
-@dataclass(frozen=True)
-class Results:
-    """The table of a paper's runs on the page of results."""
-
-    marker: str  # the name in the markers between which the table stands
-    columns: tuple[Column, ...]
-    scales: tuple[str, ...] = ("paper", "reduced")
-    method: str | None = None  # scenarios that were run without it have no row
-
-
 # --- A paper -------------------------------------------------------------------------------------
 
 
@@ -301,7 +200,6 @@ class Paper:
     play: Callable[[Any, Federation, Mapping[str, Method], int], History] = play_rounds
     rounds: Callable[[Any], int] = lambda run: int(run.rounds)
     after_the_last: bool = False  # whether the rows are made only after the last round
-    results: Results | None = None  # None for a paper that shares another's runs
     free: frozenset[str] = frozenset({"seed", "partition_seed"})  # may differ within a scale
     # Parameters that runs at the reduced scale cannot have: 10 participants of 12 clients are not
     # the scenario of 10 participants of 40

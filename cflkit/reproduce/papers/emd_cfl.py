@@ -354,7 +354,7 @@ def recorded_scores(
     return matrix.reshape(len(truth), -1), truth
 
 
-# --- The table of results, and the paper ---------------------------------------------------------
+# --- The paper -----------------------------------------------------------------------------------
 
 PAPERS = (
     base.Paper(
@@ -380,23 +380,6 @@ PAPERS = (
         federation=federation,
         line_up=line_up,
         play=play,
-        results=base.Results(
-            "emd-results",
-            (
-                base.given("data", "dataset", "version"),
-                base.given("clients", "clients"),
-                base.SCALE,
-                base.SEEDS,
-                base.each("ARI of EMD-CFL", "EMD-CFL", "ari", "{:.2f}".format),
-                *(base.mean(name, name, "accuracy", digits=1, factor=100) for name in METHODS),
-                *(
-                    base.lead(f"EMD-CFL − {name}", "EMD-CFL", name, "accuracy", 1, 100)
-                    for name in ("Oracle", "FedAvg")
-                ),
-                base.minutes(),
-            ),
-            method="EMD-CFL",
-        ),
         whole_only=frozenset({"participants"}),
         free=frozenset(
             {"seed", "partition_seed", "only", "until", "published_distances", "precision"}

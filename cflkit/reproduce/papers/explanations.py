@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
@@ -123,17 +122,6 @@ def explained(measure: str, source: str) -> base.Protocol:
     return base.Protocol(value, base.SCORES)
 
 
-def gained(head: str, method: str) -> base.Column:
-    """Build the column of insertion scores minus deletion scores."""
-    measures = ("insertion_in-cluster", "deletion_in-cluster")
-
-    def cell(runs: base.Runs) -> str:
-        found = [runs.values(method, measure) for measure in measures]
-        return f"{fmean(found[0]) - fmean(found[1]):z.2f}" if all(found) else "–"
-
-    return base.Column(head, cell)
-
-
 def archived() -> pd.DataFrame:
     """Read the authors' scores, one row per run, source of samples and cluster.
 
@@ -186,8 +174,6 @@ AVERAGE_RANKS = {
     f"{measure}-rank": base.Ranks(SCORES_OF_MAPS[f"{measure}-in-cluster"])
     for measure in ("insertion", "deletion")
 }
-# Our names for two methods, by their names in the README
-BESIDE = {"no clustering": "FedAvg", "OCFL-HDB": "OCFL-HDB"}
 
 PAPERS = (
     base.Paper(
@@ -204,24 +190,5 @@ PAPERS = (
         play=play,
         after_the_last=True,
         wrong_sign=ocfl.WRONG_SIGN,
-        results=base.Results(
-            "explanations-results",
-            (
-                base.given("data", "dataset"),
-                base.given("split", "overlap", "balance"),
-                base.SEEDS,
-                *(
-                    base.mean(f"{measure}, {name}", ours, f"{measure}_in-cluster")
-                    for measure in ("insertion", "deletion")
-                    for name, ours in BESIDE.items()
-                ),
-                *(gained(f"insertion − deletion, {name}", ours) for name, ours in BESIDE.items()),
-                base.lead(
-                    "insertion, gained by OCFL-HDB", "OCFL-HDB", "FedAvg", "insertion_in-cluster"
-                ),
-                base.minutes(),
-            ),
-            scales=("reduced",),
-        ),
     ),
 )

@@ -162,12 +162,6 @@ def percent_gained(rows: base.Rows) -> float:
     return float(100 * (accuracy[-1] - accuracy[0]) / accuracy[0])
 
 
-def start(runs: base.Runs) -> str:
-    """Format the initial clustering as its dirtiness if it is simulated, and else as its name."""
-    name, dirtiness = (runs.parameters[key] for key in ("clustering", "dirtiness"))
-    return f"{dirtiness:g}" if name == "dirty-uniform" else str(name)
-
-
 PAPERS = (
     base.Paper(
         name="fedcref",
@@ -191,23 +185,5 @@ PAPERS = (
         federation=federation,
         line_up=line_up,
         rounds=lambda run: int(run.iterations),
-        results=base.Results(
-            "fedcref-results",
-            (
-                base.given("data", "dataset"),
-                base.given("clients", "clients"),
-                base.Column("dirtiness", start),
-                base.Column("overlap", lambda runs: f"{runs.parameters['overlap_fraction']:g}"),
-                base.SEEDS,
-                base.mean("ACC at the start", "FedCRef", "accuracy_start"),
-                *(base.mean(name, name, "accuracy", digits=3) for name in VARIANTS),
-                base.lead("FedCRef − Alone", "FedCRef", "Alone", "accuracy", digits=3),
-                base.mean("communities", "FedCRef", "communities", digits=1),
-                base.mean("isolated", "FedCRef", "isolated", digits=1),
-                base.mean("wrong, %", "FedCRef", "wrong", digits=1, factor=100),
-                base.minutes(),
-            ),
-            scales=("reduced",),
-        ),
     ),
 )

@@ -279,29 +279,8 @@ PROTOCOLS = {
     "mean-gf1-before-last": base.mean_of_all("gf1", base.SCORES, slice(None, -1)),
 }
 
-# --- The table of results, and the papers --------------------------------------------------------
+# --- The papers ----------------------------------------------------------------------------------
 
-RESULTS = base.Results(
-    "results",
-    (
-        base.given("data", "dataset"),
-        base.given("clients", "clients"),
-        base.given("split", "overlap", "balance"),
-        base.SCALE,
-        base.SEEDS,
-        base.each(
-            *("clusters in round", "OCFL-HDB", "clustering_round"),
-            lambda number: "never" if number is None else str(number),
-        ),
-        base.mean("ARI", "OCFL-HDB", "ari"),
-        base.mean("PF1", "OCFL-HDB", "pf1"),
-        base.lead("PF1 − FedAvg's", "OCFL-HDB", "FedAvg", "pf1"),
-        base.lead("accuracy − FedAvg's", "OCFL-HDB", "FedAvg", "accuracy"),
-        base.lead("PF1 − oracle's", "OCFL-HDB", "oracle", "pf1"),
-        base.minutes("minutes per run"),
-    ),
-    method="OCFL-HDB",
-)
 # FedAvg's temperature is what the trigger would see if OCFL went on looking
 play = partial(base.play_rounds, temperature_of=["FedAvg"])
 PAPERS = tuple(
@@ -317,11 +296,10 @@ PAPERS = tuple(
         federation=federation,
         line_up=chosen,
         play=play,
-        results=results,
         free=frozenset({"seed", "partition_seed", "central_every", "only", "until", "precision"}),
         wrong_sign=WRONG_SIGN,
         # The round in which Briggs' method clusters is a parameter
         fixed=({"method": "BCL", "protocol": "clustering-round"},),
     )
-    for name, results in {"ocfl": RESULTS, "ocfl-extended": None}.items()
+    for name in ("ocfl", "ocfl-extended")
 )

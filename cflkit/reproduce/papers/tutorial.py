@@ -87,12 +87,6 @@ def line_up(run: Parameters, images: base.ImageSet, split: base.Partition) -> ba
     return base.selected(lines, run.only)
 
 
-def percent(method: str, head: str | None = None) -> base.Column:
-    """Build the column of a method's accuracy on new samples, in percent."""
-    return base.mean(head or method, method, "accuracy", digits=1, factor=100)
-
-
-TWIN = "Signatures" + base.AS_PUBLISHED
 PAPERS = (
     base.Paper(
         name="tutorial-022",
@@ -105,22 +99,6 @@ PAPERS = (
         data=data,
         federation=federation,
         line_up=line_up,
-        results=base.Results(
-            "tutorial-results",
-            (
-                base.given("clients", "clients"),
-                base.SCALE,
-                base.SEEDS,
-                base.mean("ARI as published", TWIN, "ari"),
-                percent(TWIN, "as published"),
-                *map(percent, ("Signatures", "Oracle", "FedAvg", "Local")),
-                *(
-                    base.lead(f"Signatures − {name}", "Signatures", name, "accuracy", 1, 100)
-                    for name in ("Oracle", "Local")
-                ),
-                base.minutes(digits=1),
-            ),
-        ),
         free=frozenset({"seed", "only", "until"}),
         # A parameter that is printed as a result
         fixed=({"measure": "Discovery Time"},),

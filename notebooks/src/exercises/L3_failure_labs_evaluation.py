@@ -125,7 +125,7 @@ plots.show(
 # The scatter over seeds shows it. At half her rate, all seeds end between 0.93 and 0.95, and the computers agree. A
 # comparison of methods at the edge only says which method was lucky.
 #
-# It happened to this kit, too, until its lessons' default training was moved away from the edge. The command `python -m cflkit robust` tests it with other seeds and changed last digits. This is also why
+# It happened to this kit, too, until its lessons' default training was moved away from the edge. The command `python tests/robust.py` tests it with other seeds and changed last digits. This is also why
 # [01b](../01b_drift_measured.ipynb) runs five federations.
 #
 # </details>

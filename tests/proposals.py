@@ -1,18 +1,22 @@
 """What to run next: missing runs of the grids that fit this machine, the most telling first.
 
 What a run needs is told by a record whose parameters differ in nothing that costs time. A run
-without such a record is not proposed.
+without such a record is not proposed. ``python tests/proposals.py --minutes 30`` prints the runs
+with their commands.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import click
 import pandas as pd
 import psutil
+import torch
 
 from cflkit.reproduce import grid, ledger, notebooks, records
 from cflkit.reproduce.grid import Job
@@ -106,3 +110,19 @@ def missing_numbers(folder: str, parameters: dict[str, Any], book: pd.DataFrame)
             here = method is not None and (only is None or method in only)
             count += here and ledger.scenario_in(cell) == wanted
     return count
+
+
+@click.command()
+@click.option("--minutes", type=float, default=90, help="The most that a run may take.")
+@click.option("-n", "--count", type=int, default=5, help="How many to propose.")
+def propose(minutes: float, count: int) -> None:
+    """Propose missing runs that fit this machine."""
+    every = proposals(minutes, torch.cuda.is_available())
+    for proposal in every[:count]:
+        command = shlex.join(["python", "-m", "cflkit", *proposal.job.command()])
+        print(f"{proposal}\n  {command}")
+    print(f"{min(count, len(every))} of {len(every)} missing runs that fit")
+
+
+if __name__ == "__main__":
+    propose()

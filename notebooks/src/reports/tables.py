@@ -19,7 +19,6 @@ from cflkit.methods.ocfl import rises
 from cflkit.partition.scenarios import cluster_sizes
 from cflkit.reproduce import ledger, records
 from cflkit.reproduce.papers import PAPERS, ocfl
-from cflkit.reproduce.papers.base import paired as paired
 from cflkit.reproduce.records import Record
 from cflkit.reproduce.stats import LEVEL, Comparison
 

@@ -12,12 +12,11 @@ from statistics import mean
 from typing import Any
 
 import pandas as pd
+from reports import results, thresholds
 
-from cflkit._project import IS_CLONE
-from cflkit.reproduce import grid, ledger, notebooks, records, thresholds
+from cflkit.reproduce import grid, ledger, notebooks, records
 from cflkit.reproduce.papers import PAPERS
-from cflkit.reproduce.papers.base import CLUSTERS, PERCENT, RANKS, ROUNDS, SCORES, Results, Runs
-from cflkit.reproduce.parameters import ParameterError
+from cflkit.reproduce.papers.base import CLUSTERS, PERCENT, RANKS, ROUNDS, SCORES
 from cflkit.reproduce.records import PROJECT, Record
 from cflkit.reproduce.told import MINUTES, TITLE
 
@@ -63,13 +62,9 @@ def write_pages() -> list[Path]:
 
     Raises
     ------
-    ParameterError
-        This is no clone of the project.
     ValueError
         A table has no place.
     """
-    if not IS_CLONE:
-        raise ParameterError("the README is written in a clone of the project")
     committed = records.committed()
     table = ledger.ledger(committed)
     parts = tables(committed, table)
@@ -102,13 +97,12 @@ def tables(committed: Sequence[Record], table: pd.DataFrame) -> dict[str, str]:
         "paper-runs": paper_runs(committed),
         "overhead": overhead(pd.read_csv(BENCHMARK)),
     }
-    shown = [(name, paper.results) for name, paper in PAPERS.items() if paper.results]
-    return parts | {r.marker: results_table(name, r, committed) for name, r in shown}
+    return parts | {name: results_table(of.rows(committed)) for name, of in results.TABLES.items()}
 
 
 def start(name: str) -> str:
     """Return the line before a table."""
-    return f"<!-- {name}: written by python -m cflkit readme -->\n"
+    return f"<!-- {name}: written by python notebooks/src/pages.py -->\n"
 
 
 def filled(text: str, parts: Mapping[str, str]) -> str:
@@ -166,16 +160,11 @@ def notebook_table(numbers: range) -> str:
     return markdown(heads, [row[:-1] for row in rows])
 
 
-def results_table(paper: str, results: Results, committed: Sequence[Record]) -> str:
-    """Build the table of a paper's runs, one row per scale and scenario, sorted by these."""
-    counted = [run for run in committed if results.method in (None, *run.summary)]
-    runs = [
-        Runs(scale, records.one_per_seed(group))
-        for scale in results.scales
-        for group in ledger.by_scenario(counted, paper, scale).values()
-    ]
-    rows = [[column.cell(row) for column in results.columns] for row in runs]
-    return markdown([column.head for column in results.columns], rows)
+def results_table(rows: Sequence[results.Cells]) -> str:
+    """Build the table of a paper's runs."""
+    if not rows:
+        return "No run of this paper is committed."
+    return markdown(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def true_groups(committed: Sequence[Record]) -> str:
@@ -188,7 +177,7 @@ def true_groups(committed: Sequence[Record]) -> str:
     """
     until_clusters = [run for run in committed if run.parameters.get("until") == "clusters"]
     found: dict[tuple[str, str], dict[tuple[Any, ...], list[Record]]] = {}
-    for paper in (paper for paper in PAPERS.values() if paper.results is not None):
+    for paper in (PAPERS[of.paper] for of in results.TABLES.values()):
         for scenario, group in ledger.by_scenario(until_clusters, paper.name, "paper").items():
             for method in {name for run in group for name in run.summary}:
                 # A method has no ARI if it diverged, or has mixtures and no clusters
@@ -321,3 +310,8 @@ def overhead(measured: pd.DataFrame) -> str:
         for _, row in measured[measured["part"] == "real federation"].iterrows()
     ]
     return markdown(["way", *columns], rows)
+
+
+if __name__ == "__main__":
+    for written in write_pages():
+        print(records.display_path(written))

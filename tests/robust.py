@@ -1,10 +1,11 @@
 """Whether a lesson's claims hold elsewhere: other seeds, another engine, the last bit perturbed.
 
-`measure` runs a copy of a lesson once per seed, each time in a process of its own, and reads the
-claims from the executed notebooks. The copy has one more cell in front, which sets the engine or
-the perturbation. What has run is kept in ``data/cache/robustness``, so that an interrupted
-measurement goes on where it stopped. `write_counts` puts the counts into a table with one row per
-notebook, setting and claim; ``data/robustness.csv`` is the committed one.
+``python tests/robust.py 03 --seeds 5`` counts the claims of lesson 03. `measure` runs a copy of a
+lesson once per seed, each time in a process of its own, and reads the claims from the executed
+notebooks. The copy has one more cell in front, which sets the engine or the perturbation. What has
+run is kept in ``data/cache/robustness``, so that an interrupted measurement goes on where it
+stopped. `write_counts` puts the counts into a table with one row per notebook, setting and claim;
+``data/robustness.csv`` is the committed one.
 """
 
 from __future__ import annotations
@@ -12,26 +13,53 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import filelock
 import nbformat
 import pandas as pd
 
 from cflkit import _project
-from cflkit.reproduce import claims, records
+from cflkit._bounds import MOST
+from cflkit.commands import COUNT, NOTEBOOK, mistakes, pairs, refused
+from cflkit.reproduce import claims, notebooks, records
 from cflkit.reproduce.grid import Process, run_all
 from cflkit.reproduce.notebooks import Notebook, NotebookError, read_notebook
 from cflkit.reproduce.parameters import ParameterError
-from cflkit.reproduce.perturbation import first_cell
+from cflkit.reproduce.perturbation import Perturbation
 from cflkit.reproduce.values import as_yaml, options, parsed
 
 # What the executed notebook is called, beside the copy of the lesson
 EXECUTED = "executed.ipynb"
+# Code that gives all federations of a process another engine, and refuses the usual one, since
+# claims would then be counted twice over the same runs
+ANOTHER_ENGINE = """
+from cflkit.federation import machine
+usual = machine.engine_to_use
+def another(given, device, precision="float32"):
+    if usual(given, device, precision) == {0!r}:
+        raise ValueError("the engine {0!r} is this federation's: count with another one")
+    return usual({0!r}, device, precision)
+machine.engine_to_use = another
+"""
+# Code that perturbs what all federations of a process train
+PERTURBED = """
+from cflkit.federation import Federation
+from cflkit.reproduce.perturbation import Perturbation
+Federation.after_training = ({0!r},)
+"""
+
+
+def first_cell(engine: str | None = None, seed: int | None = None) -> str:
+    """Return the code of the cell in front of a lesson."""
+    cell = "" if engine is None else ANOTHER_ENGINE.format(engine)
+    return cell if seed is None else cell + PERTURBED.format(Perturbation(seed))
 
 
 @dataclass(frozen=True)
@@ -171,3 +199,42 @@ def listing(rows: Sequence[Mapping[str, Any]]) -> str:
         return f"{told}  (not with seed {failed})" if failed else told
 
     return "\n".join(map(line, rows))
+
+
+@click.command()
+@click.argument("notebook", **NOTEBOOK)
+@click.option("--seeds", type=click.IntRange(1, MOST), default=20, help="How many seeds.")
+@click.option("--first", type=int, default=0, help="The first seed.")
+@click.option("--engine", type=click.Choice(["threads", "stacked"]), help="Not the lesson's own.")
+@click.option("--perturbed", is_flag=True, help="Perturb the last bit, as another processor might.")
+@pairs("-p", "--parameter", "Another value of a parameter, as in YAML")
+@click.option("-j", "--jobs", type=COUNT, default=2, help="Runs at a time.")
+@click.option("-o", "--output", type=Path, default=notebooks.RUNS / "robustness.csv")
+def count(notebook: Path, seeds: int, first: int, output: Path, jobs: int, **options: Any) -> None:
+    """Count how often a lesson's claims hold over seeds.
+
+    Each run is a process of its own. An interrupted measurement goes on where it stopped. The
+    counts are printed and written into a table; data/robustness.csv is the committed one.
+    """
+    claims.counts(output)  # another file is refused before hours of work
+    notebooks.check_writable(output.parent)
+    options["given"] = options.pop("parameter")
+    rows = measure(notebook, range(first, first + seeds), side_by_side=jobs, **options)
+    write_counts(rows, output)
+    print(listing(rows), end="\n\n")
+    print(f"table     {records.display_path(output.resolve())}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; a mistake is one line."""
+    try:
+        count.main(arguments, standalone_mode=False)
+    except click.ClickException as error:
+        return refused(error.format_message())
+    except (OSError, *mistakes()) as error:
+        return refused(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from cflkit.datasets import ImageSet
 from cflkit.partition import shifts
 from cflkit.plots.page import COLOURS, MARKERS
-from cflkit.reproduce import ledger, reports, thresholds
+from cflkit.reproduce import ledger
 from cflkit.reproduce.papers import PAPERS
 from cflkit.reproduce.records import AS_PUBLISHED, Record
-from cflkit.reproduce.reports import Curve, Groups, titled
 from cflkit.reproduce.stats import Comparison
+from reports import tables, thresholds
+from reports.tables import Curve, Groups, titled
 
 Curves = Sequence[Curve]
 Look = dict[str, Any]
@@ -82,7 +83,7 @@ def comparison(
 ) -> Figure:
     """Draw a row per name: printed numbers (diamonds), and below them our mean (dot).
 
-    A panel has its title, the label of its axis, and rows of `reports.at_scale` or `beside`, of
+    A panel has its title, the label of its axis, and rows of `tables.at_scale` or `beside`, of
     which several can have one name in the column ``by``. Lines are printed deviations, and the
     range of our seeds. Options are those of `plt.subplots`.
     """
@@ -196,7 +197,7 @@ def answers(counts: pd.DataFrame, scales: Sequence[str]) -> Figure:
 def differences(rows: pd.DataFrame) -> Figure:
     """Draw our means minus the printed numbers of one table, with our intervals.
 
-    The rows are those of `reports.with_runs`, with a ``label`` for the scenario. Bands are the two
+    The rows are those of `tables.with_runs`, with a ``label`` for the scenario. Bands are the two
     margins. A mark beyond three times the larger one is a triangle at the edge.
     """
     margins = rows.groupby("measure", sort=False)["margin"].first()
@@ -255,7 +256,7 @@ def temperatures(
     """
     for ax, (scenario, runs) in zip(axes.flat, groups.items(), strict=False):
         for run in runs:
-            seed, curve = run.parameters["seed"], reports.temperatures(run, method)[: ticks[-1]]
+            seed, curve = run.parameters["seed"], tables.temperatures(run, method)[: ticks[-1]]
             look: Look = {"linewidth": 1.2} if method == "FedAvg" else {"marker": MARKERS[seed]}
             look |= {"color": COLOURS[seed], "label": f"ours, seed {seed}"}
             ax.plot(range(1, len(curve) + 1), curve, "--", **look)
