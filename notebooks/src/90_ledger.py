@@ -319,7 +319,7 @@ for differs, rows in reduced.groupby("reduced_scale"):
 # %%
 detail = ran[ran["paper"] == view.paper].copy()
 detail["label"] = tables.scenario_labels(detail, view.paper)
-tables = sorted(detail["table"].unique(), key=lambda table: (len(table), table))
+with_answers = sorted(detail["table"].unique(), key=lambda table: (len(table), table))
 print("scenarios with runs:", detail["label"].nunique(), " tables with runs:", *with_answers)
 
 # %% [markdown]

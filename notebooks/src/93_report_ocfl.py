@@ -329,7 +329,7 @@ OTHERS = ("FedAvg", "Sattler", "Briggs", "local", "oracle")
 leads = {}
 for scenario, group in by_scenario.items():
     kept, named = [past for past in group if past in whole], map(str, scenario)
-    named = ", ".join(reports.SHORT.get(part, part.removesuffix("-mnist")) for part in named)
+    named = ", ".join(tables.SHORT.get(part, part.removesuffix("-mnist")) for part in named)
     leads[named] = [results.paired(kept, "OCFL-HDB", name, "pf1") for name in OTHERS]
 
 # %% tags=["nbval-check-output"]

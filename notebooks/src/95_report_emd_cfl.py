@@ -593,8 +593,8 @@ print("Accuracy in %, and the ARI: means over seeds after the last round")
 print(f"{'':15s}" + "".join(f"{scene:>13s}" for scene in scenes))
 print(f"{'seeds':15s}" + "".join(f"{len(runs):13d}" for runs in scenes.values()))
 for name in ("Oracle", "EMD-CFL", "OCFL-HDB", "OCFL-HDB again", "IFCA", "FedAvg"):
-    tables = [pd.DataFrame([run[name] for run in runs]) for runs in scenes.values()]
-    ends = [(100 * table["accuracy"].mean(), table["ari"].mean()) for table in tables]
+    frames = [pd.DataFrame([run[name] for run in runs]) for runs in scenes.values()]
+    ends = [(100 * table["accuracy"].mean(), table["ari"].mean()) for table in frames]
     print(f"{name:15s}" + "".join(f"{accuracy:6.1f} ({ari:.2f})" for accuracy, ari in ends))
 
 # %% [markdown]
