@@ -183,8 +183,8 @@ def test_methods_are_paired_by_seed_across_records():
     assert found == stats.paired([50, 70, 60], [40, 50, 50])
     # Seed 2 has a newer run of A; seed 3 has only one of the methods
     more = [*runs, of("A", 2, 0.9, "2"), of("A", 3, 0.1)]
-    assert tables.paired(more, "A", "B", "accuracy").mean == pytest.approx(0.7 / 3)
-    assert tables.paired(runs, "A", "C", "accuracy").n == 0
+    assert results.paired(more, "A", "B", "accuracy").mean == pytest.approx(0.7 / 3)
+    assert results.paired(runs, "A", "C", "accuracy").n == 0
 
 
 def test_clusters_are_compared_with_the_last_ones_of_each_method():

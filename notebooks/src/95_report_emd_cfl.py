@@ -40,8 +40,6 @@ from cflkit.methods.emd_cfl import agreements
 from cflkit.methods.emd_cfl_variants import clusters_of
 from cflkit.partition import shifts
 from cflkit.reproduce import ledger, papers, records
-from cflkit.reproduce.papers import emd_cfl
-from cflkit.reproduce.papers.emd_cfl import recorded_scores, working_range
 
 sys.path.append(str(records.PROJECT / "notebooks" / "src"))  # where the tables of reports are made
 from reports import costs, figures, results, tables, thresholds
@@ -57,7 +55,7 @@ plots.style()
 scale = "reduced"  # or "paper": which committed runs are shown
 
 # %%
-view = papers.lessons.Report.of(globals())
+view, emd_cfl = papers.lessons.Report.of(globals()), papers.emd_cfl
 of_paper = [past for past in records.committed() if past.paper == "emd-cfl"]
 of_paper = [past for past in of_paper if past.parameters["dataset"] != "pacs-64"]  # in lesson 05
 known = [past for past in of_paper if past.parameters["scene"] == "none"]
@@ -370,7 +368,8 @@ for past in ordered:
     name = f"{p['dataset']} {p['version']}, {p['clients']} clients, {p['local_epochs']} epochs"
     name += ", paper's network" if p["model"] == "emd-cnn" else ""
     labels.append(f"seed {p['seed']}" if name == above else f"{name}, seed {p['seed']}")
-    ours[f"{name}, seed {p['seed']}"], above = working_range(*recorded_scores(past)), name
+    ours[f"{name}, seed {p['seed']}"] = emd_cfl.working_range(*emd_cfl.recorded_scores(past))
+    above = name
 
 # %% tags=["hide-input"]
 figure, ax = plt.subplots(figsize=(7.7, 0.17 * len(ours) + 1.1))
@@ -408,9 +407,9 @@ for told, of in (("all of these runs", several), ("those of MNIST alone", withou
 for past in ordered:
     p = past.parameters
     if p["version"] == "four" and p["local_epochs"] == 10:
-        scores, truth = recorded_scores(past)
+        scores, truth = emd_cfl.recorded_scores(past)
         pairs = np.argwhere(np.triu(agreements(scores, 0.1) & (truth[:, None] != truth)))
-        low, high = working_range(scores, truth)
+        low, high = emd_cfl.working_range(scores, truth)
         print(f"four, 10 epochs, {p['clients']} clients, {p['model']}, seed {p['seed']}: right if")
         print(f"  {low:.3f} < ε ≤ {high:.3f}; clusters of pairs that 0.1 joins:", *truth[pairs])
 
@@ -442,8 +441,8 @@ kinds = [(past, name) for past in of_round for name in past.summary if name.star
 
 # %% tags=["nbval-check-output"]
 for past, kind in kinds:
-    scores, truth = recorded_scores(past, kind)
-    low, high = working_range(scores, truth)
+    scores, truth = emd_cfl.recorded_scores(past, kind)
+    low, high = emd_cfl.working_range(scores, truth)
     version, seed = past.parameters["version"], past.parameters["seed"]
     print(f"mnist {version}, {len(truth)} clients, seed {seed}, {kind}")
     print(f"right: {low:.3f} < ε ≤ {high:.3f}")
