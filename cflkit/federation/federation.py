@@ -26,7 +26,7 @@ from cflkit.federation.interface import Hook, Mixture, Pair, Scores, Server
 from cflkit.federation.requests import Jobs, LocalTraining, Request, check_finite, told_of
 from cflkit.federation.seeds import drawn
 from cflkit.federation.stacked import train_in_stacks
-from cflkit.federation.training import evaluate, keep_freed_memory, run_in_threads, train_in_threads
+from cflkit.federation.training import evaluate, run_in_threads, train_in_threads
 from cflkit.models.rows import RowModel
 from cflkit.partition import Partition
 
@@ -132,7 +132,7 @@ class Federation:
         self.sizes = torch.tensor(self.data.sizes, dtype=torch.float32)
         self.server = Server(self)
         if self.device.type == "cpu":
-            keep_freed_memory()
+            machine.keep_freed_memory()
 
     def with_presence(self, presence: Tensor | ArrayLike) -> Self:
         """Return the same federation, in which clients are there as a table says.

@@ -77,11 +77,14 @@ class LocalTraining:
             raise ValueError(f"a proximal penalty needs a strength ≥ 0, not {self.strength}")
         return self
 
+    def moving(self, named: Mapping[str, nn.Parameter]) -> list[nn.Parameter]:
+        """Return those of a network's parameters, by name, that the training moves."""
+        every, head = self.trains == "all", self.trains == "head"
+        return [p for n, p in named.items() if every or n.startswith("classifier.") == head]
+
     def build(self, named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
         """Return a new optimiser of the parameters that move, by name; stacked ones do as well."""
-        decay, head = self.weight_decay, self.trains == "head"
-        every = self.trains == "all"
-        parameters = [p for n, p in named.items() if every or n.startswith("classifier.") == head]
+        parameters, decay = self.moving(named), self.weight_decay
         if self.optimizer == "adam":
             # Fused Adam makes one pass over the memory; torch's default on a CPU makes many
             return torch.optim.Adam(parameters, lr=self.lr, weight_decay=decay, fused=True)

@@ -6,23 +6,19 @@ one core of a CPU. The engine `stacked` does the same steps for many models at o
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from contextlib import AbstractContextManager
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch import Tensor
 
 from cflkit import models
 from cflkit._threads import blas_libraries, threads_per_operation
 from cflkit.federation.clients import CENTRAL, Clients, Output, Task, autocast
-from cflkit.federation.machine import product_library
+from cflkit.federation.fast_linear import steps_in_backward
 from cflkit.federation.requests import Jobs, LocalTraining
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.models.rows import RowModel
@@ -31,8 +27,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 # Inputs, labels and weights of a batch's samples; None means that all weights are one
 Samples = tuple[Tensor, Tensor, Tensor | None]
-# The largest block of memory in bytes that the C library keeps for the next step
-KEPT_BLOCK = 32 * 2**20
 
 
 def train_client(
@@ -63,11 +57,10 @@ def train_client(
     network.network.train()
     optimizer = training.build(network.trainable)
     centre = network.split(anchor)
-    with steps_in_backward(network.network, optimizer, training):
-        for samples in batches:
-            optimizer.zero_grad()
-            add_gradient(network, samples, task, training, centre, autocast)
-            optimizer.step()
+    for samples in batches:
+        optimizer.zero_grad()
+        add_gradient(network, samples, task, training, centre, autocast)
+        optimizer.step()
 
 
 def add_gradient(
@@ -131,82 +124,6 @@ def penalty_directions(
     return {name: (centre[name] - along * value) / norm for name, value in theta.items()}
 
 
-# --- Large linear layers --------------------------------------------------------------------------
-
-
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply ``a`` (``[m, k]``) and the transpose of ``b`` (``[n, k]``)."""
-    if a.dtype == torch.float32 and product_library() == "oneDNN":
-        return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
-    return a @ b.T
-
-
-class Stepping(torch.autograd.Function):
-    """The product of inputs x (``[n, k]``) and weights W (``[d, k]``), x Wᵀ, which changes W.
-
-    With the gradient g of the outputs, the backward pass makes the step W ← (1 − ηλ) W − η gᵀ x for
-    the learning rate η and the weight decay λ. Autograd gets no gradient of W.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, training: LocalTraining) -> Tensor:
-        """Compute the outputs ``[n, d]``."""
-        ctx.save_for_backward(x, weight)
-        ctx.training = training
-        return product(weight, x).T  # a third faster than x Wᵀ, where n is small
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None]:
-        """Return the gradient of the inputs, and make the step."""
-        x, weight = ctx.saved_tensors  # torch refuses W if another backward pass has changed it
-        of_x = product(gradient, weight.T) if ctx.needs_input_grad[0] else None
-        lr, decay = ctx.training.lr, ctx.training.weight_decay
-        weight.addmm_(gradient.T, x, beta=1 - lr * decay, alpha=-lr)
-        return of_x, None, None
-
-
-def stepping(layer: nn.Linear, training: LocalTraining, x: Tensor) -> Tensor:
-    """Compute the outputs ``[n, d]`` of a layer, whose weights will step in the backward pass."""
-    if x.ndim > 2:
-        return nn.functional.linear(x, layer.weight, layer.bias)
-    outputs = Stepping.apply(x, layer.weight, training)
-    return outputs if layer.bias is None else outputs + layer.bias
-
-
-@contextmanager
-def steps_in_backward(
-    network: nn.Module, optimizer: torch.optim.Optimizer, training: LocalTraining
-) -> Iterator[None]:
-    """Let the large layers of a network step in the backward pass for the duration of the block.
-
-    They are linear layers on a CPU whose gradient is too large for `keep_freed_memory`: it
-    would be new memory in each step, and is used once. Where it is added to the weights while it is
-    computed, a step of ``ocfl-cnn`` takes three quarters of the time, and 100 MB less. Sums are
-    rounded in another order. The training must be SGD in float32, without momentum and penalty. The
-    optimiser finds no gradient of these weights, and leaves them alone.
-    """
-    plain = (training.optimizer, training.momentum) == ("sgd", 0) and training.penalty == "none"
-    moving = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    large = [
-        layer
-        for layer in network.modules()
-        if type(layer) is nn.Linear
-        and plain
-        and training.precision == "float32"
-        and layer.weight.device.type == "cpu"
-        and layer.weight.nbytes > KEPT_BLOCK
-        and id(layer.weight) in moving
-    ]
-    for layer in large:
-        layer.forward = partial(stepping, layer, training)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        for layer in large:
-            del layer.forward
-
-
 # --- Many clients ---------------------------------------------------------------------------------
 
 
@@ -231,7 +148,8 @@ def train_in_threads(
         network.load(model)
         precision = autocast(training, clients.device)
         anchor = jobs.of(job, "anchor", model)
-        train_client(network, samples(), clients.task, training, anchor, precision)
+        with steps_in_backward(network, training):
+            train_client(network, samples(), clients.task, training, anchor, precision)
         network.store(trained[job])
 
     run_in_threads(train_one, range(len(jobs)), clients.networks)
@@ -302,20 +220,3 @@ def run_in_threads(
         ThreadPoolExecutor(len(networks)) as pool,
     ):
         return list(pool.map(with_network, tasks))
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep freed memory for the next step, where it is glibc.
-
-    A step of training frees some megabytes of activations and asks for as many again. By default
-    glibc gives such blocks back to the system at once, and each step pays for fresh pages: up to a
-    fifth of the time of small networks. Larger thresholds end that for blocks of up to 32 MiB, the
-    most that glibc allows. For the gradients of larger layers, see `steps_in_backward`.
-    """
-    if sys.platform != "linux":
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        trim_threshold, mmap_threshold = -1, -3  # the numbers of malloc.h
-        mallopt(mmap_threshold, KEPT_BLOCK)
-        mallopt(trim_threshold, 2 * KEPT_BLOCK)
