@@ -55,7 +55,8 @@ plots.style()
 scale = "reduced"  # or "paper": which committed runs are shown
 
 # %%
-view, emd_cfl = papers.lessons.Report.of(globals()), papers.emd_cfl
+view = papers.lessons.Report.of(globals())
+emd_cfl = papers.emd_cfl
 of_paper = [past for past in records.committed() if past.paper == "emd-cfl"]
 of_paper = [past for past in of_paper if past.parameters["dataset"] != "pacs-64"]  # in lesson 05
 known = [past for past in of_paper if past.parameters["scene"] == "none"]
