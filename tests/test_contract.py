@@ -43,6 +43,7 @@ OPTIONS = {
     "ifca": {"k": 2},
     "ocfl": {"clusterer": "kmeans", "options": {"n_clusters": 2}, "before": -np.inf},
     "ocfl-open": {"clusterer": "kmeans", "options": {"n_clusters": 2}, "before": -np.inf},
+    "ocfl-replicated": {"clusterer": "kmeans", "options": {"n_clusters": 2}},
     "oracle": {"truth": TRUTH},
     "pacfl": {"angle": 20.0},
     "sattler": {"eps1": 1e3, "eps2": 1e-6, "min_rounds": 1},

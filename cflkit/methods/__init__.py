@@ -42,6 +42,7 @@ WHERE = {
     "local": ("local", "Local"),
     "ocfl": ("ocfl", "OCFL"),
     "ocfl-open": ("ocfl_open", "OpenOCFL"),
+    "ocfl-replicated": ("ocfl_replicated", "ReplicatedOCFL"),
     "oracle": ("oracle", "Oracle"),
     "pacfl": ("baselines.pacfl", "PACFL"),
     "pfedgraph": ("baselines.pfedgraph", "PFedGraph"),

@@ -1,0 +1,244 @@
+"""What is known of somebody's clients: updates or distances, of one round or of several.
+
+It is read from the files of others, so nothing is unpickled, and each error says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cflkit._files import check_regular
+from cflkit.clustering import Clusterer, checked
+from cflkit.divergence import cosine_divergence
+from cflkit.halves import Halves, compare, compare_matrices
+
+LEAST = 4  # the fewest clients that can form two groups
+
+
+class EvidenceError(ValueError):
+    """A file cannot be used; the message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What clients sent, or how far apart they were.
+
+    Attributes
+    ----------
+    values : ndarray
+        ``[R, m, P]``, the updates of R rounds (trained minus received parameters), or the distances
+        ``[R, m, m]``. What is not known, since a client was absent, is NaN.
+    distances : bool
+        Whether the values are distances.
+    names : tuple of str
+        The names of the m clients; by default their numbers.
+    """
+
+    values: NDArray[Any]
+    distances: bool
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if fault := self.fault():
+            raise EvidenceError(fault)
+        if not self.names:
+            names = tuple(str(client) for client in range(self.values.shape[1]))
+            object.__setattr__(self, "names", names)
+
+    def fault(self) -> str | None:
+        """Return what is wrong, if anything."""
+        clients = self.values.shape[1]
+        if clients < LEAST:
+            return f"{clients} clients cannot be asked about groups: {LEAST} are needed"
+        if len(self.names) not in (0, clients):
+            return f"there are {len(self.names)} names for {clients} clients"
+        if np.isinf(self.values).any():
+            return "there are infinite values: leave out the rounds that diverged"
+        missing = np.isnan(self.values)
+        if not self.distances and (missing.any(axis=2) != missing.all(axis=2)).any():
+            return "some updates have NaN: give an absent client NaN everywhere, and no other one"
+        if missing.all(axis=(0, 2)).any():
+            return "a client was never there: leave it out"
+        return None
+
+    @property
+    def rounds(self) -> int:
+        """Return the number of rounds R."""
+        return len(self.values)
+
+    def looks(self, clusterer: Clusterer) -> Iterator[tuple[int, Halves]]:
+        """Yield the number of each round from which both halves are known, with what they say.
+
+        The halves are sums of updates, or means of distances. Each client, or pair of clients, goes
+        into either half in turn, so that a client that was absent loses no half.
+        """
+        sums = np.zeros((2, *self.values.shape[1:]))
+        # A client is there as a whole, and pairs of clients are counted one by one
+        counts = np.zeros((2, *self.present.shape[1:]), dtype=int)
+        for number, (values, there) in enumerate(zip(self.aligned, self.present, strict=True), 1):
+            second = counts[0] > counts[1]
+            for half, chosen in enumerate((there & ~second, there & second)):
+                sums[half] += np.where(chosen, values, 0)
+                counts[half] += chosen
+            if not (counts > 0).all():
+                continue
+            if self.distances:
+                first, second = sums / counts
+                yield number, compare_matrices(first, second, clusterer)
+            else:
+                one, other = torch.from_numpy(sums)
+                yield number, compare(one, other, clusterer)
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Return who was there: ``[R, m, 1]`` for updates, and ``[R, m, m]`` for distances."""
+        return ~np.isnan(self.values if self.distances else self.values[:, :, :1])
+
+    @cached_property
+    def aligned(self) -> NDArray[Any]:
+        """Return the values without what differs between the rounds in which clients were there.
+
+        All clients move in a common direction, which changes from round to round. If some were
+        absent, this would group them by their attendance. So it is replaced by its mean.
+        """
+        if self.distances or self.present.all():
+            return self.values
+        common = np.nanmean(self.values, axis=1, keepdims=True)
+        return self.values - common + common.mean(axis=0)
+
+    def whole(self) -> NDArray[np.float64]:
+        """Return the distances ``[m, m]`` by all rounds, as far as they are known."""
+        total = np.nansum(self.aligned, axis=0, dtype=np.float64)
+        if not self.distances:
+            return cosine_divergence(total)
+        pairs = self.present.sum(axis=0)
+        if not pairs.all():
+            raise EvidenceError("two clients were never there together, and have no distance")
+        return total / pairs
+
+
+def evidence(values: Any, names: tuple[str, ...] = ()) -> Evidence:
+    """Recognise an array of updates or of distances, of one round or of several (`Evidence`).
+
+    A square matrix is one of distances if it is symmetric, not negative, and zero on its diagonal.
+    """
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu" or array.ndim not in (2, 3) or not array.size:
+        raise EvidenceError(
+            "there must be numbers of the shape [clients, parameters], [rounds, clients, "
+            f"parameters], or distances [clients, clients], not {array.dtype} of {array.shape}"
+        )
+    rounds = array[None] if array.ndim == 2 else array
+    floats = rounds.astype(np.float64) if array.dtype.kind != "f" else rounds
+    return Evidence(floats, are_distances(rounds), names)
+
+
+def are_distances(rounds: NDArray[Any]) -> bool:
+    """Return whether each round is a matrix of distances, of which absent clients have NaN."""
+    if rounds.shape[1] != rounds.shape[2]:
+        return False
+    try:
+        for matrix in rounds:
+            checked(np.nan_to_num(matrix))
+    except ValueError:
+        return False
+    return True
+
+
+def read(path: str | Path) -> Evidence:
+    """Read a file with updates or distances, or a record of the kit.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file ``.npy``, ``.npz``, ``.csv`` or ``.safetensors``, or a record's folder or its id. Of
+        several arrays, ``updates`` is taken, else ``divergence``, and ``clients`` are the names.
+
+    Raises
+    ------
+    EvidenceError
+        The file cannot be used.
+    """
+    place = Path(path)
+    reader = READERS.get(place.suffix.lower())
+    if reader is not None and not place.is_dir():
+        if not place.exists():
+            raise EvidenceError(f"there is no file {place}")
+        try:
+            return reader(check_regular(place))
+        except EvidenceError as error:
+            raise EvidenceError(f"{place}: {error}") from error
+        except (ValueError, KeyError, EOFError) as error:
+            raise EvidenceError(f"{place} cannot be read ({error})") from error
+    if place.is_dir() or not place.suffix:
+        return of_record(place)
+    raise EvidenceError(f"{place} is no {', '.join(READERS)} and no record")
+
+
+def of_npy(path: Path) -> Evidence:
+    """Read the array of a file ``.npy``."""
+    return evidence(np.load(path, allow_pickle=False))
+
+
+def of_npz(path: Path) -> Evidence:
+    """Read a file ``.npz``, such as that of a watched Flower strategy (`cflkit.flower`)."""
+    with np.load(path, allow_pickle=False) as arrays:
+        return of_arrays(arrays)
+
+
+def of_safetensors(path: Path) -> Evidence:
+    """Read a file ``.safetensors``."""
+    try:
+        from safetensors.numpy import load_file
+    except ImportError as error:
+        raise EvidenceError("pip install safetensors, with which it can be read") from error
+    return of_arrays(load_file(path))
+
+
+def of_arrays(arrays: Mapping[str, Any]) -> Evidence:
+    """Choose among named arrays."""
+    known = [name for name in ("updates", "divergence") if name in arrays]
+    known = known or [name for name in arrays if len(list(arrays)) == 1]
+    if not known:
+        raise EvidenceError(f"of {', '.join(arrays)}, none is named 'updates' or 'divergence'")
+    names = np.asarray(arrays["clients"]).astype(str) if "clients" in arrays else np.empty(0)
+    return evidence(arrays[known[0]], tuple(names.tolist()) if names.ndim == 1 else ())
+
+
+def of_csv(path: Path) -> Evidence:
+    """Read a table: a client's update or distances in each row, with names or without."""
+    import pandas as pd
+
+    table = pd.read_csv(path, header=None, dtype=str)
+    numbers = table.apply(pd.to_numeric, errors="coerce")
+    indexed = pd.isna(table.iloc[0, 0])  # as pandas writes a table
+    headed = int(indexed or numbers.iloc[0, 1:].isna().all())
+    named = int(indexed or numbers.iloc[headed:, 0].isna().all())
+    names = tuple(table.iloc[headed:, 0]) if named else ()
+    return evidence(numbers.iloc[headed:, named:].to_numpy(), names)
+
+
+def of_record(place: Path) -> Evidence:
+    """Read the distances that OCFL has compared in a run of the kit."""
+    from cflkit.reproduce import records
+
+    record = records.read(place) if place.is_dir() else records.named(str(place))
+    for rows in record.by_method.values():
+        kept = rows["distances"].dropna() if "distances" in rows else []
+        flat = [np.array(text.split("|"), dtype=np.float64) for text in kept]
+        if flat and all(own.size == (side := round(own.size**0.5)) ** 2 for own in flat):
+            matrices = np.stack([own.reshape(side, side) for own in flat])
+            if are_distances(matrices):
+                return evidence(matrices)
+    raise EvidenceError(f"the record {record.id} has no distances of clients")
+
+
+READERS = {".npy": of_npy, ".npz": of_npz, ".csv": of_csv, ".safetensors": of_safetensors}

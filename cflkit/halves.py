@@ -1,0 +1,185 @@
+"""Whether two halves of what clients sent show the same groups: split-half replication.
+
+A group that is really there shows again in other rounds, or in other samples of the same clients.
+So the evidence is divided into two halves, such as odd and even rounds, which are clustered apart.
+Psychometrics has measured the reliability of a test so since Spearman and Brown (1910). Agreement
+of clusterings of split data judges the number of clusters in R. Tibshirani, G. Walther: Cluster
+validation by prediction strength (JCGS 2005), and in T. Lange, V. Roth, M. Braun, J. Buhmann:
+Stability-based validation of clustering solutions (Neural Computation 2004). Adding up what a
+client sends before clustering is the idea of CFL-GP (`methods.baselines.cfl_gp`).
+
+The products of one half with the other hold no noise on average, since the noise of two halves is
+independent. What is left is what persists in a client, and the part of it that its group shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cflkit.clustering import Clusterer, Labels
+from cflkit.divergence import finite_updates, gram_matrix
+
+Matrix = NDArray[np.float64]
+# The adjusted Rand index from which two clusterings agree: one client of twenty may differ
+AGREEMENT = 0.9
+# The share of what persists in a client from which its cluster has enough in common. It was chosen
+# on the draws 300 to 304 of `notebooks/src/hit_rate.py`: groups had 0.2 to 0.95 there, and clusters
+# without groups at most 0.18
+SHARED = 0.2
+# Up to so many clients, peculiarities of single clients can look like groups that persist
+FEW = 10
+
+
+@dataclass(frozen=True)
+class Halves:
+    """What two halves of the evidence say of the same m clients.
+
+    Attributes
+    ----------
+    divergence : ndarray
+        ``[m, m]``, the distances of the clients by all of the evidence.
+    labels : ndarray
+        ``[m]``, the clusters by all of the evidence.
+    agreement : float
+        The adjusted Rand index of the clusters of one half and of the other; 0 if one of them has a
+        single cluster.
+    shared : float
+        The share of what persists in a client that it has in common with others of its cluster. It
+        is 1 if they differ by noise alone, and about 0 if each client is peculiar.
+    scatter : float
+        The typical correlation (root mean square) of what persists in two clients, without noise.
+        It is about 0 if clients are peculiar each in its own way, as clients with equal
+        distributions are, and large if they differ in few ways.
+    least : float
+        The least ``shared`` of groups.
+    """
+
+    divergence: Matrix
+    labels: Labels
+    agreement: float
+    shared: float
+    scatter: float
+    least: float = SHARED
+
+    @property
+    def agree(self) -> bool:
+        """Return whether both halves show the same groups, whose members have much in common."""
+        return bool(self.agreement >= AGREEMENT and self.shared >= self.least)
+
+
+def replicated(now: Halves, before: Labels | None) -> bool:
+    """Return whether the halves agree, and agreed on the same groups ``[m]`` a round before."""
+    if before is None or not now.agree:
+        return False
+    return agreement(now.labels, before) >= AGREEMENT
+
+
+def compare(first: Tensor, second: Tensor, clusterer: Clusterer) -> Halves:
+    """Compare two halves of the clients' updates.
+
+    Parameters
+    ----------
+    first, second : Tensor
+        ``[m, P]``, the sum of each client's updates in one half, and in the other.
+    clusterer : Clusterer
+        What finds the clusters of a divergence matrix.
+
+    Raises
+    ------
+    ValueError
+        The updates are no two matrices of the same shape, or are not finite.
+    """
+    if first.shape != second.shape:
+        raise ValueError(f"halves must have one shape, not {first.shape} and {second.shape}")
+    gram = gram_matrix(finite_updates(torch.cat([first, second]))).cpu().numpy()
+    m = len(first)
+    (one, across), (_, other) = (np.split(rows, 2, axis=1) for rows in np.split(gram, 2))
+    cosines = across / np.sqrt(np.outer(lengths(one), lengths(other)))
+    kernel = centred(cosines)
+    whole = one + across + across.T + other
+    assert whole.shape == (m, m)
+    return judge(cosine(one), cosine(other), cosine(whole), (kernel, kernel.T), clusterer)
+
+
+def compare_matrices(first: Matrix, second: Matrix, clusterer: Clusterer) -> Halves:
+    """Compare two halves of the clients' distances ``[m, m]``, each the mean over its rounds.
+
+    Distances do not tell what persists in a client from its noise. So ``shared`` and ``scatter``
+    come out smaller than those of `compare` where updates are noisy. With more than `FEW` clients,
+    the agreement alone decides.
+    """
+    kernels = centred(-first), centred(-second)
+    found = judge(first, second, (first + second) / 2, kernels, clusterer)
+    return replace(found, least=SHARED if len(first) <= FEW else -1.0)
+
+
+def judge(
+    first: Matrix,
+    second: Matrix,
+    whole: Matrix,
+    kernels: tuple[Matrix, Matrix],
+    clusterer: Clusterer,
+) -> Halves:
+    """Cluster the distances of two halves and of the whole, and measure what persists."""
+    one, other, labels = (clusterer.fit_predict(gamma) for gamma in (first, second, whole))
+    several = one.any() and other.any() and labels.any()
+    agreed = agreement(one, other) if several else 0.0
+    return Halves(whole, labels, agreed, shared(kernels, labels), scatter(kernels))
+
+
+def agreement(one: Labels, other: Labels) -> float:
+    """Compute the adjusted Rand index of two clusterings ``[m]``."""
+    from sklearn.metrics import adjusted_rand_score  # scikit-learn takes half a second to load
+
+    return float(adjusted_rand_score(one, other))
+
+
+def lengths(gram: Matrix) -> NDArray[np.float64]:
+    """Return the squared lengths ``[m]`` of vectors with inner products; 1 for zero vectors."""
+    squares = gram.diagonal()
+    return np.where(squares > 0, squares, 1.0)
+
+
+def cosine(gram: Matrix) -> Matrix:
+    """Turn inner products ``[m, m]`` into cosine distances, as `cosine_divergence` has them."""
+    gamma = (1 - gram / np.sqrt(np.outer(lengths(gram), lengths(gram)))).clip(0, 2)
+    np.fill_diagonal(gamma, 0)
+    return (gamma + gamma.T) / 2
+
+
+def centred(kernel: Matrix) -> Matrix:
+    """Subtract from products ``[m, m]`` what all clients have in common."""
+    centring = np.eye(len(kernel)) - 1 / len(kernel)
+    return centring @ kernel @ centring
+
+
+def shared(kernels: tuple[Matrix, Matrix], labels: Labels) -> float:
+    """Compute how much of what persists in a client its cluster has in common (`Halves`).
+
+    This is an intraclass correlation: the mean product of two members of a cluster, as a share of
+    the mean product of a client with itself.
+    """
+    mean = (kernels[0] + kernels[1]) / 2
+    same = np.equal.outer(labels, labels) & ~np.eye(len(labels), dtype=bool)
+    own = mean.diagonal().mean()
+    return float(mean[same].mean() / own) if own > 0 and same.any() else 0.0
+
+
+def scatter(kernels: tuple[Matrix, Matrix]) -> float:
+    """Compute the typical correlation of what persists in two clients (`Halves`).
+
+    Both kernels estimate the product of two clients with independent noise. So the covariance of
+    the estimates is the variance of the products.
+    """
+    if len(kernels[0]) < 2:
+        return 0.0  # nobody is apart
+    apart = ~np.eye(len(kernels[0]), dtype=bool)
+    one, other = (kernel[apart] for kernel in kernels)
+    own = (kernels[0] + kernels[1]).diagonal().mean() / 2
+    products = np.mean(one * other) - one.mean() * other.mean()
+    return float(np.sqrt(max(products, 0.0)) / own) if own > 0 else 0.0
