@@ -426,6 +426,32 @@ def write_course(
         print(records.display_path(path.resolve()))
 
 
+@cli.command("groups", epilog=example("groups updates.npy"))
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=Path, help="The page's folder (default: data/runs/groups).")
+@JSON
+def ask_for_groups(file: Path, output: Path | None, as_json: bool) -> None:
+    """Ask clients' updates or distances whether there are groups.
+
+    FILE is .npy, .npz, .csv or .safetensors, with updates [clients, parameters] or [rounds,
+    clients, parameters], or distances [clients, clients]; or the ID of a record. A page tells the
+    answer, how sure it is, and between which thresholds each method finds these groups.
+    """
+    from cflkit.groups import EvidenceError, groups, page, read
+
+    try:
+        known = read(file)
+        answer = groups(known)
+    except EvidenceError as error:
+        raise ParameterError(str(error)) from error
+    folder = output or RUNS / "groups" / file.stem
+    notebooks.check_writable(folder.parent)
+    written = page.write(known, answer, folder, file.name)
+    print(page.as_json(known, answer) if as_json else page.summary(known, answer))
+    if not as_json:
+        print(f"page      {records.display_path(written[0].resolve())}")
+
+
 if not __doc__:  # `python -OO` leaves out docstrings, which have the words of the help
     tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
     texts = {n.name: ast.get_docstring(n) for n in tree.body if isinstance(n, ast.FunctionDef)}

@@ -29,6 +29,7 @@ ALIKE, DEGREES, GROUPS = "alike", "by degrees", "groups"
 # rounds, where it has no noise, and in one look. Both were chosen on the draws 300 to 304, as
 # `halves.SHARED`
 SCATTER, SCATTER_IN_ONE_LOOK = 1 / 6, 0.2
+PERSIST = "differences that persist over rounds"
 # The fewest rounds in which both halves can agree twice running
 REPLICABLE = 3
 # How many clients are left out in turn, at most
@@ -81,6 +82,11 @@ class Answer:
     notes: list[str]
     divergence: NDArray[np.float64] = field(repr=False)
 
+    @property
+    def several(self) -> bool:
+        """Return whether there were rounds enough to see if groups replicate."""
+        return self.question == PERSIST
+
 
 def groups(known: Evidence, clusterer: str = "hdbscan", **options: Any) -> Answer:
     """Say whether clients have groups, differ by degrees or are alike.
@@ -109,7 +115,7 @@ def groups(known: Evidence, clusterer: str = "hdbscan", **options: Any) -> Answe
     spread = DEGREES if last.scatter >= limits(several)[1] else ALIKE
     return Answer(
         GROUPS if grouped else spread,
-        "differences that persist over rounds" if several else "differences in one look",
+        PERSIST if several else "differences in one look",
         int(labels.max()) + 1,
         labels.tolist(),
         known.rounds,
@@ -184,14 +190,15 @@ def notes(known: Evidence, several: bool, grouped: bool) -> list[str]:
     return told
 
 
-def hit_rate(answer: str, several: bool) -> tuple[int, int] | None:
-    """Return how often an answer was right, and how often it was given, in ``data/groups.csv``.
+def hit_rate(answer: str, column: str) -> tuple[int, int, int] | None:
+    """Return how often an answer was right and given, in how many situations (``data/groups.csv``).
 
-    None if the table is not there, or the answer was never given.
+    The column is ``answer``, ``distances`` or ``one look``. None if the table is not there, or the
+    answer was never given.
     """
     if not TABLE.exists():
         return None
-    column = "answer" if several else "one look"
     with TABLE.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row[column] == answer]
-    return (sum(row["truth"] == answer for row in rows), len(rows)) if rows else None
+        rows = list(csv.DictReader(file))
+    same = [row["truth"] == answer for row in rows if row[column] == answer]
+    return (sum(same), len(same), len({row["situation"] for row in rows})) if same else None

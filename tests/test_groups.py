@@ -1,0 +1,201 @@
+"""The question about groups: its measures, its files, its answers, its page and its hit rate."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import AgglomerativeClustering
+
+from cflkit import clustering, halves, methods, simulation
+from cflkit.__main__ import main
+from cflkit.divergence import cosine_divergence
+from cflkit.groups import Evidence, EvidenceError, evidence, groups, read
+from cflkit.reproduce.records import PROJECT
+
+sys.path.insert(0, str(PROJECT / "notebooks" / "src"))
+import hit_rate
+
+HDBSCAN = clustering.make("hdbscan")
+
+
+def sent(kind, rounds=8, clients=15, size=2000, noise=3.0, seed=0):
+    """Make updates [R, m, P] of clients with three groups, that are alike, or differ by degrees."""
+    rng = np.random.default_rng(seed)
+    own = rng.standard_normal((clients, size))
+    if kind == "groups":
+        own = 0.5 * own + rng.standard_normal((3, size))[np.arange(clients) % 3]
+    elif kind == "by degrees":
+        own = rng.standard_normal((clients, 2)) @ rng.standard_normal((2, size))
+    common = 2 * rng.standard_normal((rounds, 1, size))
+    return common + own + noise * rng.standard_normal((rounds, clients, size))
+
+
+def test_what_is_shared_is_that_without_noise():
+    groups_of = np.arange(15) % 3
+    updates = sent("groups", rounds=40)
+    found = halves.compare(*(torch.tensor(updates[h::2].sum(0)) for h in (0, 1)), HDBSCAN)
+    clear = sent("groups", rounds=1, noise=0.0)[0]
+    clear -= clear.mean(axis=0)
+    same = [clear[i] @ clear[j] for i in range(15) for j in range(15) if i != j and i % 3 == j % 3]
+    apart = [clear[i] @ clear[j] for i in range(15) for j in range(15) if i != j]
+    own = np.mean([row @ row for row in clear])
+    assert (found.labels == groups_of).all() and found.agreement == 1
+    assert found.shared == pytest.approx(np.mean(same) / own, abs=0.04)
+    assert found.scatter == pytest.approx(np.std(apart) / own, abs=0.04)
+    whole = cosine_divergence(updates.sum(axis=0))
+    np.testing.assert_allclose(found.divergence, whole, atol=1e-12)
+
+
+def away(updates):
+    """Let clients be absent at random, a third of the time."""
+    gone = np.random.default_rng(1).random(updates.shape[:2]) < 1 / 3
+    return np.where(gone[:, :, None], np.nan, updates)
+
+
+@pytest.mark.parametrize("kind", ["groups", "by degrees", "alike"])
+@pytest.mark.parametrize("look", ["updates", "distances", "absent", "one look"])
+def test_each_answer_is_given_where_it_is_true(kind, look):
+    updates = sent(
+        kind, rounds=30 if look == "absent" else 8, noise=3.0 if look != "one look" else 0
+    )
+    if look == "distances":  # which do not tell noise from what persists
+        updates = np.stack([cosine_divergence(own) for own in sent(kind, noise=0.5)])
+    known = evidence({"absent": away(updates), "one look": updates[0]}.get(look, updates))
+    answer = groups(known)
+    assert answer.answer == kind
+    assert answer.several == (look != "one look") and bool(answer.notes) == (
+        kind != "groups" or look in ("one look", "distances")
+    )
+    if kind == "groups":
+        assert answer.clusters == [client % 3 for client in range(15)] and answer.k == 3
+        assert look == "one look" or 3 <= answer.rounds_needed <= known.rounds
+        assert answer.stability > 0.9 and answer.between == []
+    else:
+        assert answer.k == 1 and answer.rounds_needed is None
+
+
+def test_peculiarities_of_few_clients_are_no_groups():
+    rng = np.random.default_rng(0)
+    fired = 0
+    for _ in range(20):  # nearly the same in each round, so that any clustering replicates
+        updates = rng.standard_normal((1, 8, 60)) + 0.1 * rng.standard_normal((6, 8, 60))
+        looks = [look for _, look in Evidence(updates, distances=False).looks(HDBSCAN)]
+        fired += looks[-1].agreement == looks[-2].agreement == 1
+        assert groups(evidence(updates)).answer != "groups"
+    assert fired >= 5, "without what is shared, they would be"
+
+
+def test_a_client_between_two_groups_is_named():
+    updates = sent("groups", noise=1.0)
+    updates[:, 0] = (updates[:, 0] + updates[:, 1]) / 2
+    assert groups(evidence(updates)).between == [0]
+
+
+NAMES = [f"site {client}" for client in range(15)]
+
+
+@pytest.mark.parametrize("form", ["npy", "npz", "watched", "csv", "indexed", "safetensors"])
+def test_a_file_holds_what_was_written(form, tmp_path):
+    updates = sent("groups", rounds=3, size=16).astype(np.float32)
+    path, expected, names = tmp_path / f"it.{form}", updates, tuple(map(str, range(15)))
+    if form == "npy":
+        np.save(path, updates)
+    elif form == "npz":
+        np.savez(path, anything=updates)
+    elif form == "watched":
+        path, names = tmp_path / "it.npz", tuple(NAMES)
+        expected = np.stack([cosine_divergence(own) for own in updates])
+        np.savez(path, round=np.arange(3), clients=NAMES, divergence=expected)
+    elif form == "safetensors":
+        pytest.importorskip("safetensors.numpy").save_file({"updates": updates}, path)
+    else:
+        pandas = pytest.importorskip("pandas")
+        path, expected = tmp_path / "it.csv", updates[:1]
+        named = form == "indexed"
+        names = tuple(NAMES) if named else names
+        table = pandas.DataFrame(updates[0], index=NAMES)
+        table.to_csv(path, index=named, header=named)
+    known = read(path)
+    assert known.names == names and known.distances == (form == "watched")
+    np.testing.assert_allclose(known.values, expected, rtol=1e-6)
+
+
+MISTAKES = [
+    (np.ones((3, 9)), "4 are needed"),
+    (np.full((6, 9), np.inf), "infinite"),
+    (np.ones(5), "the shape"),
+    (np.array([["a"] * 5] * 5), "numbers"),
+    (np.where(np.eye(6, 9) > 0, np.nan, 1), "give an absent client NaN everywhere"),
+    (np.where(np.arange(6)[:, None] == 1, np.nan, np.ones((2, 6, 9))), "never there"),
+]
+
+
+@pytest.mark.parametrize("values, reason", MISTAKES)
+def test_what_cannot_be_used_is_refused_with_a_reason(values, reason):
+    with pytest.raises(EvidenceError, match=reason):
+        evidence(values)
+
+
+def test_files_that_cannot_be_read_end_the_command_in_one_line(tmp_path, capsys):
+    (tmp_path / "broken.npy").write_bytes(b"nothing")
+    np.savez(tmp_path / "two.npz", a=np.ones(3), b=np.ones(3))
+    np.save(tmp_path / "pickle.npy", np.array([{}]), allow_pickle=True)
+    for name in ("broken.npy", "two.npz", "pickle.npy", "missing.csv", "it.docx", "no-record"):
+        assert main(["groups", str(tmp_path / name)]) == 2
+        out, err = capsys.readouterr()
+        assert not out and err.startswith("error: ") and err.count("\n") == 1, name
+
+
+def test_a_record_tells_what_its_method_has_compared():
+    records = PROJECT / "data" / "results"
+    rows = records.glob("*/rounds.csv")
+    some = next(path.parent for path in sorted(rows) if "distances" in path.open().readline())
+    known = read(some)
+    assert known.distances and known.rounds <= 2
+    assert read(some.name).values.tolist() == known.values.tolist()
+
+
+def test_the_page_needs_no_other_file_and_its_cuts_hold(tmp_path, capsys):
+    np.save(tmp_path / "it.npy", sent("groups"))
+    assert main(["groups", str(tmp_path / "it.npy"), "-o", str(tmp_path / "page")]) == 0
+    assert capsys.readouterr().out.startswith("groups: clients form groups")
+    told = json.loads((tmp_path / "page" / "groups.json").read_text())
+    assert told["answer"] == "groups" and told["k"] == 3 and told["rounds_needed"] >= 3
+    shown = (tmp_path / "page" / "groups.html").read_text()
+    assert "http" not in shown and 'src="data:image/png;base64,' in shown
+    assert (tmp_path / "page" / "groups.png").read_bytes().startswith(b"\x89PNG")
+    [cosine, *_] = told["cuts"]
+    for threshold, count in ((cosine["low"], 2), (cosine["high"], 2)):
+        gamma = cosine_divergence(sent("groups").sum(axis=0))
+        for nudge in (1 - 1e-6, 1 + 1e-6):
+            cut = AgglomerativeClustering(
+                None, metric="precomputed", linkage="average", distance_threshold=threshold * nudge
+            )
+            inside = (nudge > 1) == (threshold == cosine["low"])
+            assert (cut.fit(gamma).n_clusters_ == 3) == inside, count
+    assert cosine["same"] and cosine["method"] == "Briggs"
+
+
+@pytest.mark.slow
+def test_the_method_splits_when_the_tool_first_says_groups():
+    """Two ways to the same rule: the method in a run, and the tool that reads its updates."""
+    home = hit_rate.SITUATIONS["four angles, 20 clients"].federation(301)
+    method = methods.make("ocfl-replicated")
+    [history] = simulation.run({"it": method}, home, 6, progress=False).summary().values()
+    updates = torch.stack([*hit_rate.watched(home, 6)]).numpy()
+    answer = groups(evidence(updates))
+    assert history["clustering_round"] == answer.rounds_needed and history["ari"] == 1
+    assert method.labels.tolist() == answer.clusters
+
+
+def test_halves_of_samples_are_disjoint_and_together_all():
+    home = hit_rate.SITUATIONS["IID, 8 clients"].federation(301)
+    method = methods.make("ocfl-replicated", split="samples")
+    method.setup(home.server, home.initial())
+    even, odd = (method.broadcast(t).columns["subset"] for t in (0, 1))
+    for client, (one, other) in enumerate(zip(even, odd, strict=True)):
+        both = torch.cat([one, other]).sort().values
+        assert both.tolist() == [*range(home.num_samples(client))]
+        assert abs(len(one) - len(other)) <= 1
