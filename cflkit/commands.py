@@ -452,6 +452,29 @@ def ask_for_groups(file: Path, output: Path | None, as_json: bool) -> None:
         print(f"page      {records.display_path(written[0].resolve())}")
 
 
+@cli.command("compare", epilog=example("compare my_method.py"))
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=Path, help="The folder (default: data/runs/compare/NAME).")
+def put_on_the_map(file: Path, output: Path | None) -> None:
+    """Compare a method of yours with the kit's in eighteen situations.
+
+    FILE is a Python file with one class of a method, which is run with three seeds, or a CSV file
+    with the columns of data/failures.csv. If interrupted, the same call goes on. You get the
+    method's place in each situation, a table in Markdown and LaTeX, and the average ranks.
+    """
+    from cflkit import compare
+
+    folder = output or RUNS / "compare" / file.stem
+    notebooks.check_writable(folder.parent)
+    try:
+        own = compare.results(file, folder / "results.csv")
+    except compare.CompareError as error:
+        raise ParameterError(str(error)) from error
+    written = compare.write(own, folder)
+    show(compare.summary(own), as_json=False)
+    print(f"table     {records.display_path(written[0].resolve())}")
+
+
 if not __doc__:  # `python -OO` leaves out docstrings, which have the words of the help
     tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
     texts = {n.name: ast.get_docstring(n) for n in tree.body if isinstance(n, ast.FunctionDef)}

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cflkit.compare import situations
+from cflkit.compare.situations import places
 from cflkit.reproduce.records import PROJECT
 
 sys.path.insert(0, str(PROJECT / "notebooks" / "src"))
@@ -16,8 +18,7 @@ PLACE = ["situation", "value", "seed"]
 
 
 def test_every_situation_and_seed_is_there_once_with_all_methods():
-    places = [(s, str(v)) for s, values in failures.SITUATIONS.items() for v in values]
-    expected = [(*place, seed) for seed in failures.SEEDS for place in places]
+    expected = [(s, str(value), seed) for seed in situations.SEEDS for s, value in places()]
     sizes = ROWS.groupby(PLACE, sort=False).size()
     assert list(sizes.index) == expected
     assert all(size == (10 if place[0] == "k" else 29) for place, size in sizes.items())
@@ -27,7 +28,7 @@ def test_every_situation_and_seed_is_there_once_with_all_methods():
 @pytest.mark.slow
 def test_a_cheap_situation_comes_out_again():
     names = failures.lesson("09b_catalogue", until="line_up", seed=1)
-    new = failures.scene(names, "images", 5)
+    new = situations.scene("images", 5, seed=1)
     there = ROWS[(ROWS["situation"] == "images") & (ROWS["value"] == "5") & (ROWS["seed"] == 1)]
     kept = there.set_index("method")["accuracy"]
     for row in failures.measured(names, new, ["Oracle", "FedAvg", "Local", "FlexCFL"]):

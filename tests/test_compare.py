@@ -1,0 +1,90 @@
+"""A stranger's method on the map: it meets what others met, and its tables say what is measured."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cflkit import compare
+from cflkit.__main__ import main
+from cflkit.compare import situations
+
+TABLE = compare.table(compare.TABLE)
+# A method of somebody else, in a file of its own
+FILE = """
+from pydantic.dataclasses import dataclass
+from cflkit.methods.fedavg import FedAvg
+
+@dataclass
+class {name}(FedAvg):
+    weighting: str = "equal"
+    {option}
+"""
+
+
+def test_a_method_meets_the_clients_that_the_committed_ones_met(tmp_path, monkeypatch):
+    path, output = tmp_path / "mine.py", tmp_path / "results.csv"
+    path.write_text(FILE.format(name="Mine", option=""))
+    monkeypatch.setattr(compare, "places", lambda: [("images", 5), ("alone", ""), ("k", 2)])
+    own = compare.results(path, output, progress=lambda line: None)
+    assert own[compare.PLACE].values.tolist() == [
+        [name, value, str(seed)]
+        for seed in range(3)
+        for name, value in (("images", "5"), ("alone", ""))
+    ], "nobody told it k"
+    kept = TABLE[TABLE["method"] == "FedAvg"].set_index(compare.PLACE)["accuracy"].astype(float)
+    for row in own.itertuples():
+        assert row.accuracy == pytest.approx(kept[row.situation, row.value, row.seed], abs=0.02)
+        assert row.trainings == 6 * (12 if row.situation == "images" else 10) and row.hurt >= 0
+    before = output.read_bytes()
+    compare.results(path, output, progress=pytest.fail)
+    assert output.read_bytes() == before, "what is there is not run again"
+
+
+def test_the_tables_say_what_was_measured(tmp_path, capsys):
+    mine = TABLE[TABLE["method"] == "Oracle"].copy()
+    mine["accuracy"] = (mine["accuracy"].astype(float) - 0.001).clip(0)
+    mine.assign(method="Mine").to_csv(tmp_path / "mine.csv", index=False)
+    folder = tmp_path / "out"
+    assert main(["compare", str(tmp_path / "mine.csv"), "-o", str(folder)]) == 0
+    told = capsys.readouterr().out
+    own = compare.results(tmp_path / "mine.csv", folder / "results.csv")
+    rows = compare.summary(own).set_index("situation")
+    scores = TABLE.assign(accuracy=100 * TABLE["accuracy"].astype(float))
+    for place in rows.index:
+        here = (scores["situation"] + " " + scores["value"]).str.strip() == place
+        means = scores[here].groupby("method")["accuracy"].mean()
+        better = (means > means["Oracle"] - 0.1 + 1e-9).sum()
+        assert rows.loc[place, "place"] == f"{better + 1} of {len(means) + 1}"
+        by_seed = scores[here].pivot(index="seed", columns="method", values="accuracy")
+        gains = by_seed["Oracle"] - 0.1 - by_seed[compare.PLAIN].max(axis=1)
+        assert rows.loc[place, "gain"] == f"{gains.mean():+.1f}"
+        assert (rows.loc[place, "breaks"] == "breaks") == bool((gains < 0).all())
+        assert place in told
+    assert (folder / "compare.md").read_text().count("\n") == len(rows) + 2
+    assert (folder / "compare.tex").read_text().count(r"\\") == len(rows) + 1
+    assert (folder / "compare.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "name, text, reason",
+    [
+        ("mine.py", "x = 1", "one class"),
+        ("mine.py", FILE.format(name="A", option="") + FILE.format(name="B", option=""), "A, B"),
+        ("mine.csv", "situation,value\nbase,", "lacks the columns accuracy"),
+        ("mine.csv", "situation,value,seed,method,accuracy\nnowhere,,0,Mine,0.5\n", "nowhere"),
+        ("mine.csv", "situation,value,seed,method,accuracy\n" + 2 * "base,,0,Mine,1\n", "one row"),
+    ],
+)
+def test_what_is_no_method_and_no_table_is_refused(name, text, reason, tmp_path, capsys):
+    (tmp_path / name).write_text(text)
+    assert main(["compare", str(tmp_path / name), "-o", str(tmp_path / "out")]) == 2
+    out, err = capsys.readouterr()
+    assert reason in err and err.startswith("error: ") and err.count("\n") == 1 and not out
+
+
+def test_a_method_is_told_what_it_has_options_for(tmp_path):
+    (tmp_path / "told.py").write_text(FILE.format(name="Told", option="k: int = 9"))
+    kind = compare.load(tmp_path / "told.py")
+    assert compare.told(kind, situations.scene("k", 5, seed=0)) == {"k": 5}
+    assert np.unique([p for p, _ in situations.places()]).size == 9
+    assert len(situations.places()) == 18 and isinstance(TABLE, pd.DataFrame)
