@@ -434,6 +434,11 @@
 # weight: the mean gradient of the class's score with respect to the channel. See
 # [07](07_explaining_cluster_models.ipynb).
 #
+# <a id="gradient-and-parameter-bounds"></a>**Gradient and parameter bounds** (EMD-CFL). By the paper's Theorem 2.4 (after Fallah et al., 2020), the distance between
+# two clients' expected gradients is at most a constant times the earth mover's distance of their embeddings. By Corollary 2.5, so is the distance between their expected parameters after a round. So methods that compare
+# gradients or parameters are related to EMD-CFL, but only in one direction: a small distance of embeddings makes gradients near, and near gradients need not come from near embeddings. See
+# [05b](05b_emd_cfl_controls.ipynb).
+#
 # <a id="hard-and-soft-clustering"></a>**Hard and soft clustering.** In hard clustering, every client belongs to one
 # cluster. In soft clustering, a client can belong to several clusters, with weights. Both OCFL papers and EMD-CFL
 # use hard clustering of clients. Lesson [08b](08b_tutorial_022_controls.ipynb) compares both.
@@ -533,6 +538,10 @@
 # with which the trained models of all clients enter the model that client $i$ predicts with. The rows sum to 1. See
 # [09](09_a_map_of_the_methods.ipynb).
 #
+# <a id="moving-average"></a>**Moving average** (OCFL). The extended OCFL paper proposes to watch the mean of the last $w$ temperatures in
+# place of a single one, so that a short rise does not fire the trigger. A moving average rises exactly when the temperature is higher than $w$ rounds before. See
+# [03b](03b_ocfl_controls.ipynb).
+#
 # <a id="neighbourhood"></a>**Neighbourhood** (EMD-CFL). The neighbourhood of a client consists of all clients with
 # which it agrees. Clients with identical neighbourhoods share a model. See [05b](05b_emd_cfl_controls.ipynb).
 #
@@ -589,6 +598,9 @@
 #
 # <a id="pf1"></a>**PF1.** PF1 is the mean macro-F1 of the clients' models on the clients' [own test
 # sets](#own-test-set). The P stands for personalisation. See [03b](03b_ocfl_controls.ipynb).
+#
+# <a id="post-processing"></a>**Post-processing.** Whatever is computed from what a client has sent, without asking it again, has the same guarantee of
+# [differential privacy](#differential-privacy). So a server that adds up old messages costs no privacy. See [10](10_privacy_and_clients_that_come_and_go.ipynb).
 #
 # <a id="protocol"></a>**Protocol.** A protocol is the rule by which a published number is computed from the rounds of a
 # run. It is not always what the column's name says. See [90](90_ledger.ipynb).
