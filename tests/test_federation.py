@@ -35,7 +35,7 @@ from cflkit.federation.federation import TRAIN
 from cflkit.federation.machine import ENGINES, products_on_cuda
 from cflkit.federation.seeds import dropout_seeds, step_keys
 from cflkit.federation.stacked import Schedule
-from cflkit.models.rows import RowModel, digests
+from cflkit.models.rows import RowModel, digests, digests_on_gpu
 from cflkit.partition import Partition
 
 SGD = LocalTraining(epochs=2, batch_size=16, lr=0.1)
@@ -289,7 +289,8 @@ def test_dropout_drops_as_often_as_it_says_and_anew_each_time():
     assert torch.equal(layer(x), masks[0])
 
 
-def test_digests_tell_rows_apart_and_know_them_again():
+@pytest.mark.parametrize("digests", [digests, digests_on_gpu])
+def test_digests_tell_rows_apart_and_know_them_again(digests):
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(50, 1000, generator=generator)
     near = rows.clone()

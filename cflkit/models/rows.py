@@ -8,6 +8,7 @@ therefore holds what an optimiser trains, and what update vectors consist of.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 import torch
@@ -18,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 GOLDEN, FIRST, SECOND = (
     constant - 2**64 for constant in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
-# How many values of all rows are hashed at once, which limits the memory to some hundred MB
+# How many values of all rows are hashed at once on a GPU: this takes some hundred MB
 HASHED = 2**23
 
 
@@ -132,14 +133,20 @@ def finite_rows(rows: Tensor) -> Tensor:
 
 
 def digests(models: Tensor) -> list[bytes]:
-    """Return one key per row of ``models``; rows with equal bits have equal keys.
+    """Return one key of 128 bits per row of ``models``; rows with equal bits have equal keys."""
+    rows = models.detach().contiguous()
+    if rows.device.type != "cpu":
+        return digests_on_gpu(rows)
+    return [hashlib.blake2b(row.numpy(), digest_size=16).digest() for row in rows]
 
-    A key has 128 bits: two sums over the values of the row, which are taken as integers and
-    multiplied by pseudo-random odd numbers. The sums are computed on the device of the models.
+
+def digests_on_gpu(rows: Tensor) -> list[bytes]:
+    """Compute keys where the rows are, since copying gigabytes takes longer than a round may take.
+
+    A key has two sums over the values of the row, which are taken as integers and multiplied by
+    pseudo-random odd numbers.
     """
-    if not models.shape[1]:
-        return [b""] * len(models)
-    bits = models.detach().contiguous().view(torch.int32)
+    bits = rows.view(torch.int32)
     count, length = bits.shape
     sums = torch.zeros(2, count, dtype=torch.int64, device=bits.device)
     step = max(1, HASHED // max(1, count))
