@@ -20,7 +20,7 @@ from cflkit import clustering, datasets, methods, models, simulation
 from cflkit.divergence import class_directions, coordinates, principal_angles
 from cflkit.federation import Federation, Jobs, LocalTraining, ask_clients
 from cflkit.methods.baselines import flux, pacfl
-from cflkit.methods.baselines.cfl_gp import relabelled
+from cflkit.methods.baselines.cfl_gp import relabel
 from cflkit.methods.baselines.flexcfl import direction_similarities
 from cflkit.methods.baselines.questions import loss_gradient
 from cflkit.partition import shifts
@@ -569,14 +569,14 @@ def test_the_numbers_of_new_clusters_do_not_depend_on_the_order_of_the_clients(f
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
 def test_relabelling_keeps_the_clusters_and_as_many_numbers_as_possible(pairs):
     found, before = np.array(pairs).T
-    names = relabelled(found, before)
+    names = relabel(found, before)
     assert (np.equal.outer(names, names) == np.equal.outer(found, found)).all()
     best = max((np.array(p)[found] == before).sum() for p in itertools.permutations(range(5)))
     assert (names == before).sum() == best
 
 
 def test_two_groups_that_exchange_their_numbers_get_them_back():
-    assert relabelled([1, 1, 0, 0, 0], [0, 0, 1, 1, 0]).tolist() == [0, 0, 1, 1, 1]
+    assert relabel([1, 1, 0, 0, 0], [0, 0, 1, 1, 0]).tolist() == [0, 0, 1, 1, 1]
 
 
 # --- StoCFL --------------------------------------------------------------------------------------

@@ -532,8 +532,8 @@ def test_scaffold_by_hand(federate_turned):
         common = common + (new - own).mean(dim=0)
         own, x = new, x + updates.mean(dim=0)
         torch.testing.assert_close(method.models[0], x, rtol=1e-3, atol=1e-5)
-        torch.testing.assert_close(method.own, own, rtol=1e-3, atol=1e-4)
-        torch.testing.assert_close(method.common, method.own.mean(dim=0), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(method.variates, own, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(method.common, method.variates.mean(dim=0), rtol=1e-4, atol=1e-5)
 
 
 def test_the_common_control_variate_is_the_mean_of_all_where_only_some_take_part(federate_turned):
@@ -541,7 +541,7 @@ def test_the_common_control_variate_is_the_mean_of_all_where_only_some_take_part
     method = begin("scaffold", federation)
     for t in range(3):
         federation.converse(method.round(t), t)
-        torch.testing.assert_close(method.common, method.own.mean(dim=0), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(method.common, method.variates.mean(dim=0), rtol=1e-4, atol=1e-5)
 
 
 def test_scaffolds_server_step_leaves_the_mean_of_batchnorms_statistics(

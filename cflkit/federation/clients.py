@@ -124,12 +124,12 @@ class Clients:
                 f"the partition has indices beyond the {len(images.labels)} samples of the pool"
             )
         self.networks, self.task, self.training = networks, TASKS[task], training
-        for layer in (layer for own in networks for layer in own.network.modules()):
+        for layer in (layer for network in networks for layer in network.network.modules()):
             if isinstance(layer, nn.ReLU):
                 layer.inplace = True  # the same bits, in 4 to 10 % less time per round
         self.seed, self.engine, self.device = seed, engine, device
         self.files, self.class_names = images.files, images.class_names
-        self.sizes = [len(own) for own in partition.train]
+        self.sizes = [len(positions) for positions in partition.train]
         self._pool = images.images.to(device), images.labels.to(device)
         self._central = images.test_images.to(device), images.test_labels.to(device)
         self._indices = {
@@ -170,8 +170,8 @@ class Clients:
             for chosen in order.split(training.batch_size):
                 if not len(chosen):  # nothing, split, is one empty batch
                     continue
-                own = None if weights is None else weights[chosen.to(weights.device)]
-                batches.append(Batch(indices[chosen], own))
+                batch_weights = None if weights is None else weights[chosen.to(weights.device)]
+                batches.append(Batch(indices[chosen], batch_weights))
         return batches
 
     def batches_of(self, jobs: Jobs, round: int, training: LocalTraining) -> list[list[Batch]]:
@@ -245,13 +245,13 @@ class Clients:
     ) -> list[Tensor]:
         """Compute an output of some models on some samples, in float32."""
         samples = self.samples(part, split)
-        found = []
+        outputs = []
         for row in rows:
             network.load(row)
             network.network.train(train_mode)
             with torch.inference_mode(), autocast(self.training, self.device):
-                found.append(output(network.network, *samples).float())
-        return found
+                outputs.append(output(network.network, *samples).float())
+        return outputs
 
     def parts(
         self, client: int, split: str, most: int | None = None, train_mode: bool = False
@@ -356,13 +356,13 @@ class Client:
 
         In training mode, masks of dropout depend only on the client and on the number of its batch.
         """
-        own, found = self.clients, []
-        seed = dropout_seeds(own.seed, [self.number], 0)
-        for step, part in enumerate(own.parts(self.number, split, most, train_mode)):
+        clients, outputs = self.clients, []
+        seed = dropout_seeds(clients.seed, [self.number], 0)
+        for step, part in enumerate(clients.parts(self.number, split, most, train_mode)):
             if train_mode:
-                models.give_keys(self.network.network, step_keys(seed, step)[0].to(own.device))
-            found += own.evaluate(self.network, [model], part, split, output, train_mode)
-        return torch.cat(found)
+                models.give_keys(self.network.network, step_keys(seed, step)[0].to(clients.device))
+            outputs += clients.evaluate(self.network, [model], part, split, output, train_mode)
+        return torch.cat(outputs)
 
     def gradient(self, model: Tensor, samples: int | None = None) -> Tensor:
         """Return the gradient ``[P]`` of a model's mean loss on the first training samples.
@@ -370,17 +370,17 @@ class Client:
         The network is in evaluation mode, so that the answer is the same whenever it is asked. The
         gradient is the mean over parts of the samples, whose backward passes fit into the memory.
         """
-        own, network = self.clients, self.network
-        index = own.index("train", self.number)[:samples]
-        size = min(AT_ONCE[own.engine], int(KEPT / max(own.bytes_per_sample, 1)))
+        clients, network = self.clients, self.network
+        index = clients.index("train", self.number)[:samples]
+        size = min(AT_ONCE[clients.engine], int(KEPT / max(clients.bytes_per_sample, 1)))
         network.load(model)
         network.network.eval()
         parameters = list(network.trainable.values())
-        gradient = torch.zeros(network.parameters, device=own.device)
+        gradient = torch.zeros(network.parameters, device=clients.device)
         for part in index.split(max(1, size)):
-            inputs, labels = own.samples(part)
-            with autocast(own.training, own.device):
-                mean = own.task.loss(network.network(inputs), inputs, labels, "mean")
-            found = torch.autograd.grad(mean * (len(part) / len(index)), parameters)
-            gradient += join(found)
+            inputs, labels = clients.samples(part)
+            with autocast(clients.training, clients.device):
+                mean = clients.task.loss(network.network(inputs), inputs, labels, "mean")
+            pieces = torch.autograd.grad(mean * (len(part) / len(index)), parameters)
+            gradient += join(pieces)
         return gradient

@@ -23,7 +23,7 @@ from cflkit.federation.blueprint import Blueprint
 from cflkit.federation.clients import CENTRAL, Client, Clients
 from cflkit.federation.graphs import train_in_graphs
 from cflkit.federation.interface import Hook, Mixture, Pair, Scores, Server
-from cflkit.federation.requests import Jobs, LocalTraining, Request, check_finite, told_of
+from cflkit.federation.requests import Jobs, LocalTraining, Request, check_finite, summarise_losses
 from cflkit.federation.seeds import drawn
 from cflkit.federation.stacked import train_in_stacks
 from cflkit.federation.training import evaluate, run_in_threads, train_in_threads
@@ -283,8 +283,8 @@ class Federation:
         """Return the losses ``[n]`` of each job's model, or what is ``told`` of them (`Losses`)."""
         self._refuse_if_hidden("losses")
         with self.precise():
-            found = evaluate(self.data, jobs, split, self.data.loss)
-            return told_of(found, jobs, self.training, told, options) if told else found
+            losses = evaluate(self.data, jobs, split, self.data.loss)
+            return summarise_losses(losses, jobs, self.training, told, options) if told else losses
 
     def embed(
         self, jobs: Jobs, split: str = "train", max_samples: int | None = None
@@ -320,7 +320,9 @@ class Federation:
         split : str
             The samples, as in `predict`.
         """
-        alone = list(dict.fromkeys((key, client) for own, client in pairs for key, _ in own))
+        alone = list(
+            dict.fromkeys((key, client) for mixture, client in pairs for key, _ in mixture)
+        )
         if not alone:
             return {}
         number = {key: place for place, key in enumerate(models)}
@@ -336,8 +338,8 @@ class Federation:
             return torch.stack(parts).sum(dim=0)
 
         return {
-            (own, client): f1_and_accuracy(self.targets(client, split), probabilities(own, client))
-            for own, client in pairs
+            pair: f1_and_accuracy(self.targets(pair[1], split), probabilities(*pair))
+            for pair in pairs
         }
 
     def ask(self, question: Callable[..., Any], jobs: Jobs, **options: Hashable) -> list[Any]:

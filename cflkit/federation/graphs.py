@@ -62,13 +62,13 @@ class Trainer:
 
     def step(self, index: Tensor, weights: Tensor | None = None) -> None:
         """Make one step of `training.train_client`."""
-        own = self.clients
+        clients = self.clients
         if self.network.drops_out:
             models.give_keys(self.network.network, self.key)
-        samples = *own.samples(index), weights
+        samples = *clients.samples(index), weights
         centre = self.network.split(self.anchor)
-        precision = autocast(self.training, own.device)
-        add_gradient(self.network, samples, own.task, self.training, centre, precision)
+        precision = autocast(self.training, clients.device)
+        add_gradient(self.network, samples, clients.task, self.training, centre, precision)
         self.optimizer.step()
 
     def train(self, model: Tensor, anchor: Tensor, batches: Sequence[Batch], keys: Tensor) -> None:
@@ -94,15 +94,15 @@ class Trainer:
                     value.zero_()  # as in a new optimiser
         sizes = [len(batch.index) for batch in batches]
         places = torch.cat([batch.index for batch in batches]).to(self.index.device).split(sizes)
-        for batch, own, key in zip(batches, places, keys, strict=True):
+        for batch, positions, key in zip(batches, places, keys, strict=True):
             self.key.copy_(key)
-            if len(own) == len(self.index) and batch.weights is None:
-                self.index.copy_(own)
+            if len(positions) == len(self.index) and batch.weights is None:
+                self.index.copy_(positions)
                 self.replay()
             else:
-                weights = None if batch.weights is None else batch.weights.to(own.device)
+                weights = None if batch.weights is None else batch.weights.to(positions.device)
                 self.optimizer.zero_grad()
-                self.step(own, weights)
+                self.step(positions, weights)
 
 
 def captured(

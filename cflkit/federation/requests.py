@@ -126,13 +126,13 @@ class Jobs:
 
     def replace(self, **changes: Any) -> Jobs:
         """Return the same jobs with other attributes or columns."""
-        given = {name: value for name, value in vars(self).items() if name != "columns"}
-        return Jobs(**given | self.columns | changes)
+        attributes = {name: value for name, value in vars(self).items() if name != "columns"}
+        return Jobs(**attributes | self.columns | changes)
 
     def part(self, which: Sequence[int]) -> Jobs:
         """Return some of the jobs."""
         index = torch.as_tensor(which, dtype=torch.int64)
-        columns = {name: [own[job] for job in which] for name, own in self.columns.items()}
+        columns = {name: [column[job] for job in which] for name, column in self.columns.items()}
         return self.replace(
             model_of=self.model_of[index], client_of=self.client_of[index], **columns
         )
@@ -149,9 +149,9 @@ class Jobs:
         models, clients = digests(self.models), self.client_of.tolist()
         columns = []
         for name, values in sorted(self.columns.items()):
-            own = list(values)
-            known = {id(v): key_of(v) for v in own}
-            columns.append([(name, known[id(v)]) for v in own])
+            column = list(values)
+            known = {id(v): key_of(v) for v in column}
+            columns.append([(name, known[id(v)]) for v in column])
         rows = (models[row] for row in self.model_of.tolist())
         return list(zip(rows, clients, *columns, strict=True))
 
@@ -323,7 +323,7 @@ class Losses(Request):
         return federation.losses(self.jobs, self.split, self.told, **self.options)
 
 
-def told_of(
+def summarise_losses(
     losses: Sequence[Tensor],
     jobs: Jobs,
     training: LocalTraining,
@@ -331,13 +331,13 @@ def told_of(
     options: Mapping[str, Hashable],
 ) -> list[Tensor]:
     """Return what each client tells of the losses of its models (`Losses`), one row per job."""
-    found = list(losses)
+    answers = list(losses)
     for client in jobs.client_of.unique().tolist():
-        own = (jobs.client_of == client).nonzero().flatten().tolist()
-        rows = told([losses[job] for job in own], training, **options)
-        for job, row in zip(own, rows, strict=True):
-            found[job] = row
-    return found
+        places = (jobs.client_of == client).nonzero().flatten().tolist()
+        rows = told([losses[job] for job in places], training, **options)
+        for job, row in zip(places, rows, strict=True):
+            answers[job] = row
+    return answers
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Schedule:
         index[there] = torch.cat([batch.index for batch in every])
         if any(batch.weights is not None for batch in every):
             weights = [torch.ones(len(b.index)) if b.weights is None else b.weights for b in every]
-            shares[there] *= torch.cat([own.cpu() for own in weights])
+            shares[there] *= torch.cat([part.cpu() for part in weights])
         return cls(index.to(device), shares.to(device), sizes)
 
     def groups(self, step: int, alike: bool) -> list[tuple[slice | list[int], int]]:
@@ -66,7 +66,8 @@ class Schedule:
         sizes = [size for size in self.sizes[step] if size]
         if not alike or len(set(sizes)) == 1:
             return [(slice(len(sizes)), max(sizes))]
-        return [([j for j, own in enumerate(sizes) if own == size], size) for size in set(sizes)]
+        jobs = range(len(sizes))
+        return [([j for j in jobs if sizes[j] == size], size) for size in set(sizes)]
 
 
 def train_in_stacks(
@@ -135,12 +136,12 @@ def train_stack(
         # Padding would enter BatchNorm's statistics, so its batches are grouped by their size
         for which, width in schedule.groups(step, alike=bool(network.buffer_names)):
             inputs, labels = clients.samples(schedule.index[step, which, :width])
-            found, moved = gradients(
+            grads, moved = gradients(
                 {name: value[which] for name, value in values.items()},
                 *(inputs, labels, schedule.shares[step, which, :width]),
                 step_keys(seeds, step)[which],
             )
-            for name, gradient in found.items():
+            for name, gradient in grads.items():
                 write_gradient(leaves[name], gradient, which)
             for name, buffer in moved.items():
                 values[name][which] = buffer

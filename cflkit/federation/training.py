@@ -177,8 +177,8 @@ def evaluate(
 
     collected: list[list[Tensor]] = [[] for _ in range(len(jobs))]
     results = run_in_threads(evaluate_part, tasks, clients.networks)
-    for (present, _), found in zip(tasks, results, strict=True):
-        for job, part in zip(present, found, strict=True):
+    for (present, _), outputs in zip(tasks, results, strict=True):
+        for job, part in zip(present, outputs, strict=True):
             collected[job].append(part)
     return [torch.cat(part) for part in collected]
 

@@ -58,8 +58,8 @@ class Classes(Mapping[str, type[Method]]):
 
     def __getitem__(self, name: str) -> type[Method]:
         module, title = WHERE[name]
-        found: type[Method] = getattr(import_module(f"cflkit.methods.{module}"), title)
-        return found
+        method_class: type[Method] = getattr(import_module(f"cflkit.methods.{module}"), title)
+        return method_class
 
     def __iter__(self) -> Iterator[str]:
         return iter(WHERE)

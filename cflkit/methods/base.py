@@ -18,10 +18,10 @@ from cflkit.federation import Jobs, Request, Server, Train
 Weighting = Literal["equal", "samples"]
 
 
-def whole_numbers(given: Any) -> tuple[int, ...]:
+def whole_numbers(values: Any) -> tuple[int, ...]:
     """Convert a sequence, array or Tensor of labels to a tuple, if they are integers from 0."""
     try:
-        labels = given.tolist() if isinstance(given, Tensor | np.ndarray) else given
+        labels = values.tolist() if isinstance(values, Tensor | np.ndarray) else values
         numbers = tuple(index(label) for label in labels)  # a float has no index
     except TypeError:
         raise ValueError("labels must be a sequence of integers") from None
@@ -168,9 +168,9 @@ class Method:
         weights = client_weights(self.server, self.weighting)[jobs.client_of]
         self.models = average_updates(self.models, updates, members, weights)
 
-    def divide(self, found: np.ndarray) -> None:
-        """Take the clusters ``[m]`` that were found; each goes on from the common model."""
-        self.labels = torch.from_numpy(found)
+    def divide(self, labels: np.ndarray) -> None:
+        """Take these clusters ``[m]``, each of which goes on from the common model."""
+        self.labels = torch.from_numpy(labels)
         self.models = self.models.repeat(int(self.labels.max()) + 1, 1)
         self.clustered = True
 
@@ -262,8 +262,8 @@ def average_updates(models: Tensor, updates: Tensor, labels: Tensor, weights: Te
         if members.any():
             shares = (weights[members] / weights[members].sum()).to(updates.device)
             # Indexing copies, which for all clients of a large network would be gigabytes
-            own = updates if members.all() else updates[members]
-            averaged[cluster] += shares @ own
+            member_updates = updates if members.all() else updates[members]
+            averaged[cluster] += shares @ member_updates
     return averaged
 
 
@@ -278,9 +278,9 @@ def weighted_means(
     model of the same number before the next is computed.
     """
     means, known = models.clone(), trained.clone() if in_turn else trained
-    for number, (mean, own) in enumerate(zip(means, weights, strict=True)):
-        if own.any():
-            shares = (own / own.sum()).to(trained)
+    for number, (mean, row) in enumerate(zip(means, weights, strict=True)):
+        if row.any():
+            shares = (row / row.sum()).to(trained)
             mean += shares @ (known - mean)
         if in_turn:
             known[number] = mean

@@ -89,7 +89,7 @@ class OCFL(Method):
             if self.heats_up(gamma):
                 self.cluster(gamma)
             if t == 0 or self.clustered:  # so that a record can tell what waiting has changed
-                self.scalars["distances"] = "|".join(f"{own:.4g}" for own in gamma.flat)
+                self.scalars["distances"] = "|".join(f"{value:.4g}" for value in gamma.flat)
         weights = client_weights(self.server, self.weighting)
         self.models = average_updates(self.models, updates, self.labels, weights)  # lines 25 to 28
 
@@ -101,10 +101,10 @@ class OCFL(Method):
 
     def cluster(self, gamma: NDArray[np.float64]) -> None:
         """Find the clusters, each of which starts from the global model (lines 21 and 22)."""
-        found, note = clustering.make(self.clusterer, **self.options).answer(gamma)
+        labels, note = clustering.make(self.clusterer, **self.options).answer(gamma)
         if note:
             self.scalars["clustering_note"] = note
-        self.divide(found)
+        self.divide(labels)
 
 
 def rises(

@@ -128,15 +128,15 @@ class OpenOCFL(OCFL):
         answer, note = clustering.make(self.clusterer, **self.options).answer(gamma)
         if note:
             self.scalars["clustering_note"] = note
-        found = torch.from_numpy(answer)
-        labels, waiting = found, len(present) < len(self.labels)
+        clusters = torch.from_numpy(answer)
+        labels, waiting = clusters, len(present) < len(self.labels)
         needed = waiting or self.again is not None
         if needed or isinstance(seen, Tensor):
-            self.directions = mean_directions(compared[seen], found)
+            self.directions = mean_directions(compared[seen], clusters)
         if isinstance(seen, Tensor) and self.directions is not None:
             labels = nearest(compared, self.directions)
-            labels[seen] = found
-        count = int(found.max()) + 1
+            labels[seen] = clusters
+        count = int(clusters.max()) + 1
         self.labels = torch.full_like(self.labels, count)
         self.labels[present] = labels
         self.directions = self.directions if needed else None
@@ -217,8 +217,8 @@ def mean_directions(updates: Tensor, labels: Tensor) -> Tensor:
     means = torch.zeros(count, updates.shape[1], dtype=torch.float64, device=device)
     owners = labels.to(device)
     rows = rows_at_once(updates)
-    for part, own in zip(updates.split(rows), owners.split(rows), strict=True):
-        means.index_add_(0, own, F.normalize(as_doubles(part), dim=1))
+    for part, owner in zip(updates.split(rows), owners.split(rows), strict=True):
+        means.index_add_(0, owner, F.normalize(as_doubles(part), dim=1))
     return means.div_(torch.bincount(owners, minlength=count)[:, None])
 
 

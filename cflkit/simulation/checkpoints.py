@@ -127,7 +127,7 @@ def save(path: Path, identity: str, code: str, state: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         check_regular(path)
         with draft.open("w+b") as file:
-            written = each_leaf(partial(plain, known={}), state)
+            written = each_leaf(partial(prepare_leaf, known={}), state)
             torch.save({"identity": identity, "code": code, **written}, file)
             file.seek(0)
             file.write(hashlib.file_digest(file, "sha256").digest())  # which has read to the end
@@ -149,7 +149,7 @@ def load(path: Path, identity: str, code: str, rounds: int, device: torch.device
     check_digest(path)
     # The saved GPU may not exist here; tensors from the CPU (labels, indices) stay on the CPU
     elsewhere = {f"cuda:{number}": str(device) for number in range(64)} | {"mps:0": str(device)}
-    state = each_leaf(own, torch.load(path, weights_only=True, map_location=elsewhere))
+    state = each_leaf(restore_leaf, torch.load(path, weights_only=True, map_location=elsewhere))
     if state["code"] != code:
         torch_then = state["code"].rpartition(" ")[2]
         raise CheckpointMismatch(
@@ -172,8 +172,8 @@ def check_digest(path: Path) -> None:
         whole = np.memmap(path, mode="r")
         if hashlib.sha256(whole[:-DIGEST].data).digest() == whole[-DIGEST:].tobytes():
             return
-    told = "is not a checkpoint of this version, or it is damaged; delete it to start anew"
-    raise CheckpointMismatch(f"{path} {told}")
+    reason = "is not a checkpoint of this version, or it is damaged; delete it to start anew"
+    raise CheckpointMismatch(f"{path} {reason}")
 
 
 # In a file, the key of a dict that stands for an array of NumPy: it has the same tensor
@@ -189,7 +189,7 @@ def each_leaf(function: Callable[[Any], Any], value: Any) -> Any:
     return function(value)
 
 
-def plain(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
+def prepare_leaf(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
     """Prepare a leaf of a state for writing.
 
     NumPy's numbers become Python's and its arrays become tensors, since they could not be loaded
@@ -201,12 +201,12 @@ def plain(leaf: Any, known: dict[Hashable, Tensor]) -> Any:
         key = leaf.dtype, leaf.shape, leaf.device, hashlib.sha256(contents.data).digest()
         return known.setdefault(key, leaf)
     if isinstance(leaf, np.ndarray):
-        return {ARRAY: plain(torch.from_numpy(leaf), known)}
+        return {ARRAY: prepare_leaf(torch.from_numpy(leaf), known)}
     return leaf.item() if isinstance(leaf, np.generic) else leaf
 
 
-def own(leaf: Any) -> Any:
-    """Return a leaf as a method needs it, the inverse of `plain`.
+def restore_leaf(leaf: Any) -> Any:
+    """Return a leaf as a method needs it, the inverse of `prepare_leaf`.
 
     Equal tensors of a file share their memory, and a method may change its own in place.
     """

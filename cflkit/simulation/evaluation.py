@@ -86,9 +86,9 @@ def performances(
 ) -> dict[str, dict[str, float]]:
     """Evaluate the clients' models; return each method's measures."""
     models, held = models_of(methods)
-    pairs = sorted({(mixture, c) for own in held.values() for c, mixture in enumerate(own)})
+    pairs = sorted({pair[::-1] for mixtures in held.values() for pair in enumerate(mixtures)})
     tested = [pair for pair in pairs if federation.num_samples(pair[1], "test")]
-    own = federation.scores(models, tested, "test")
+    on_test = federation.scores(models, tested, "test")
     targets = [pair for pair in pairs if federation.num_samples(pair[1], "backdoor")]
     on_backdoor = federation.scores(models, targets, "backdoor")
     general: Scores = {}
@@ -96,7 +96,8 @@ def performances(
         everywhere = sorted({(mixture, 0) for mixture, _ in pairs})
         general = federation.scores(models, everywhere, "central")
     return {
-        name: performance(mixtures, own, on_backdoor, general) for name, mixtures in held.items()
+        name: performance(mixtures, on_test, on_backdoor, general)
+        for name, mixtures in held.items()
     }
 
 
@@ -113,7 +114,7 @@ def models_of(
             tuple((keys[k], float(shares[k])) for k in shares.nonzero().flatten().tolist())
             for shares in mixture
         ]
-        used = {key for own in held[name] for key, _ in own}
+        used = {key for mixture in held[name] for key, _ in mixture}
         models.update({key: rows[k] for k, key in enumerate(keys) if key in used})
     return models, held
 
@@ -122,8 +123,8 @@ def client_scores(method: Method, federation: FederationLike) -> NDArray[np.floa
     """Return macro-F1 and accuracy ``[m, 2]`` of each client's model on its own test set."""
     models, held = models_of({"": method})
     pairs = [(mixture, client) for client, mixture in enumerate(held[""])]
-    found = federation.scores(models, pairs, "test")
-    return np.array([found[pair] for pair in pairs])
+    scores = federation.scores(models, pairs, "test")
+    return np.array([scores[pair] for pair in pairs])
 
 
 def clusters_found(federation: FederationLike, method: Method) -> dict[str, Any]:
@@ -138,20 +139,20 @@ def clusters_found(federation: FederationLike, method: Method) -> dict[str, Any]
 
 
 def performance(
-    mixtures: Sequence[Mixture], own: Scores, on_backdoor: Scores, general: Scores
+    mixtures: Sequence[Mixture], on_test: Scores, on_backdoor: Scores, general: Scores
 ) -> dict[str, float]:
     """Average the scores of the clients' mixtures of models over the clients that have scores."""
-    held = [(mixture, c) for c, mixture in enumerate(mixtures) if (mixture, c) in own]
+    held = [(mixture, c) for c, mixture in enumerate(mixtures) if (mixture, c) in on_test]
     if not held:  # no client has answered
         return dict.fromkeys(PERFORMANCE, np.nan)
-    pf1, accuracy = np.array([own[pair] for pair in held]).T
+    pf1, accuracy = np.array([on_test[pair] for pair in held]).T
     missing = (np.nan, np.nan)
     gf1, central = np.array([general.get((mixture, 0), missing) for mixture, _ in held]).T
     means = pf1.mean(), gf1.mean(), np.abs(pf1 - gf1).mean(), accuracy.mean(), accuracy.min()
     measures = dict(zip(PERFORMANCE, map(float, (*means, central.mean())), strict=True))
     targets = [pair for pair in held if pair in on_backdoor]
     if targets:
-        measures["clean_accuracy"] = float(np.mean([own[pair][1] for pair in targets]))
+        measures["clean_accuracy"] = float(np.mean([on_test[pair][1] for pair in targets]))
         measures["backdoor_accuracy"] = float(np.mean([on_backdoor[pair][1] for pair in targets]))
     return measures
 

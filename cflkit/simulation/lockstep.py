@@ -121,19 +121,21 @@ class Conversation:
         assert self.request is not None
         where = [answers.places[key] for key in keys]
         if answers.error is not None and answers.error.broken[where].any():
-            self.error = of_method(answers.error, self.request, where, self.t)
+            self.error = error_of_method(answers.error, self.request, where, self.t)
             self.request = None
             return
         # Each method gets answers that no other method shares, so it may change them in place. A
         # method that asks alone gets them uncopied, unless it has asked for one job twice
         alone = not shared and len(answers.values) == len(where)
-        own = answers.values if alone else copies(answers.values, where)
+        received = answers.values if alone else copies(answers.values, where)
         held = None if answers.digests is None else [answers.digests[place] for place in where]
-        self.traffic.count(self.request, keys, own, held)
+        self.traffic.count(self.request, keys, received, held)
         heat = {}
-        if self.heated and isinstance(own, Tensor):
-            heat = temperature_of_updates(self.request.jobs, own, self.method.server.parameters)
-        self.advance(own)
+        if self.heated and isinstance(received, Tensor):
+            heat = temperature_of_updates(
+                self.request.jobs, received, self.method.server.parameters
+            )
+        self.advance(received)
         self.method.scalars |= heat
 
 
@@ -234,15 +236,15 @@ def answered_once(
     if len(absent):
         raise ClientsAbsent(absent.unique().tolist())
     try:
-        found = request.only(distinct).answered_by(federation, t)
+        values = request.only(distinct).answered_by(federation, t)
     except Diverged as error:
         return Answers(error.trained, places, error, digests(error.trained))
-    return Answers(found, places, None, digests(found) if isinstance(found, Tensor) else None)
+    return Answers(values, places, None, digests(values) if isinstance(values, Tensor) else None)
 
 
 def check_hidden(requests: Mapping[str, Request], federation: FederationLike) -> None:
     """Raise a `ValueError` if clients that tell nothing but models are asked for more."""
-    telling = [name for name, own in requests.items() if not isinstance(own, Train | Send)]
+    telling = [name for name, request in requests.items() if not isinstance(request, Train | Send)]
     if telling and any(hook.models_only for hook in federation.after_training):
         raise ValueError(
             f"{', '.join(telling)}: what is asked of clients has no noise, and would tell about "
@@ -258,7 +260,7 @@ def copies(answers: Sequence[Any] | Tensor, where: Sequence[int]) -> Sequence[An
     return copy.deepcopy([answers[place] for place in where])
 
 
-def of_method(error: Diverged, request: Request, where: Sequence[int], t: int) -> Diverged:
+def error_of_method(error: Diverged, request: Request, where: Sequence[int], t: int) -> Diverged:
     """Return the part of an error that belongs to one method's trainings."""
     broken = error.broken[list(where)]
     clients = request.jobs.client_of[broken].tolist()

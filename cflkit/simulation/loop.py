@@ -288,6 +288,8 @@ def found_by(methods: Mapping[str, Method]) -> str:
     """Build the text that shows the temperature and each method's number of clusters."""
     heats = [m.scalars["temperature"] for m in methods.values() if "temperature" in m.scalars]
     labels: dict[str, Any] = {name: method.labels for name, method in methods.items()}
-    clusters = [f"{n} {len(own.unique())}" for n, own in labels.items() if own is not None]
+    clusters = [
+        f"{n} {len(assigned.unique())}" for n, assigned in labels.items() if assigned is not None
+    ]
     parts = [f"T {heats[0]:.3f}"] if heats else []
     return "; ".join([*parts, *([f"clusters: {', '.join(clusters)}"] if clusters else [])])

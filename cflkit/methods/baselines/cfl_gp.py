@@ -74,9 +74,9 @@ class CFLGP(Method):
         jobs = self.broadcast(t)
         trained = yield Train(jobs)
         if due and self.report == "own update":
-            own = local_updates(trained.clone(), self.models, self.labels)
+            updates = local_updates(trained.clone(), self.models, self.labels)
             cycle = (t + 1) // (len(self.models) * self.period)
-            self.extend_profiles(own, self.labels, 1 / (cycle + 1))
+            self.extend_profiles(updates, self.labels, 1 / (cycle + 1))
             self.labels = torch.from_numpy(self.cluster())
         # A client whose cluster has just changed brings the model that it has trained
         self.aggregate(t, jobs, trained)
@@ -95,15 +95,15 @@ class CFLGP(Method):
     def cluster(self) -> np.ndarray[Any, Any]:
         """Cluster the profiles in the space of their first k singular vectors, by k-means."""
         means = KMeans(k := len(self.models), n_init=10, random_state=0)
-        found = means.fit_predict(coordinates(self.profile.flatten(1))[:, :k])
+        clusters = means.fit_predict(coordinates(self.profile.flatten(1))[:, :k])
         # Numbers decide which model a new cluster gets: they must not depend on the clients' order
         rank = np.linalg.norm(means.cluster_centers_, axis=1).argsort().argsort()
-        return relabelled(rank[found], self.labels)
+        return relabel(rank[clusters], self.labels)
 
 
-def relabelled(found: ArrayLike, before: ArrayLike) -> np.ndarray[Any, Any]:
+def relabel(labels: ArrayLike, before: ArrayLike) -> np.ndarray[Any, Any]:
     """Number clusters ``[m]`` anew, up to the largest number given; most clients keep theirs."""
-    new, old = np.asarray(found), np.asarray(before)
+    new, old = np.asarray(labels), np.asarray(before)
     numbers = np.arange(max(new.max(), old.max()) + 1)
     shared = np.equal.outer(numbers, new).astype(int) @ np.equal.outer(old, numbers)
     _, number = linear_sum_assignment(shared, maximize=True)

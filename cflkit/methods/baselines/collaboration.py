@@ -89,8 +89,8 @@ class Collaboration(Method):
     def dissimilarity(self, present: Tensor, trained: Tensor) -> Matrix:
         """Return minus the cosines ``[n, n]`` of the participants' updates."""
         start = self.initial if self.since == "initial" else self.models[present]
-        found = cosine_divergence(self.vectors(trained - start)) - 1
-        return np.where(self.clipped & (found < -0.9), -1, found)
+        dissimilar = cosine_divergence(self.vectors(trained - start)) - 1
+        return np.where(self.clipped & (dissimilar < -0.9), -1, dissimilar)
 
     def directions(self, models: Tensor) -> Tensor:
         """Divide models by the norms of their parameters."""

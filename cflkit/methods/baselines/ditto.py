@@ -45,8 +45,8 @@ class Ditto(Personal):
         training = proximal_training(self.server, self.mu)
         common = [self.models[0]] * len(present)
         pulled = Jobs(self.personal, present, present, training, anchor=common)
-        own = yield Train(pulled, sent=False, reported=False)
+        personal = yield Train(pulled, sent=False, reported=False)
         self.personal = self.personal.clone()
-        self.personal[present] = own
+        self.personal[present] = personal
         trained = yield Train(Jobs(self.models, same, present))
         self.models = weighted_means(self.models, trained, self.server.sizes[present][None])

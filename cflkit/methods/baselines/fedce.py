@@ -71,8 +71,8 @@ class FedCE(Method):
         """Update the associations, train each client's best model, and average for every model."""
         everyone = torch.arange(self.server.clients)
         [request] = self.asks()
-        told = torch.stack((yield request.only(all_pairs(self.models, everyone))))
-        gained, best = told.view(-1, self.k, 2).unbind(dim=2)
+        answers = torch.stack((yield request.only(all_pairs(self.models, everyone))))
+        gained, best = answers.view(-1, self.k, 2).unbind(dim=2)
         self.association, self.best = self.association + gained, best.argmax(dim=1)
         trained = yield Train(Jobs(self.models, self.best, everyone))
         # Each model's weights of the clients

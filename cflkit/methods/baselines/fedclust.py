@@ -69,4 +69,4 @@ class FedClust(Method):
         distance = pairwise(trained[:, columns], "euclidean")
         cut = clustering.make("agglomerative", threshold=self.threshold, linkage=self.linkage)
         self.divide(cut.fit_predict(distance))
-        self.scalars["distances"] = "|".join(f"{own:.4g}" for own in distance.flat)
+        self.scalars["distances"] = "|".join(f"{value:.4g}" for value in distance.flat)

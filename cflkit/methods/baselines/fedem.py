@@ -7,6 +7,7 @@ of distributions. NeurIPS 2021, Algorithm 1.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -68,7 +69,7 @@ class FedEM(Method):
             for place, client in enumerate(present.tolist())
         ]
         self.m_step(present, q)
-        weights = [component for own in q for component in own]
+        weights = list(chain.from_iterable(q))  # of each client and component
         trained = yield Train(pairs.replace(weights=weights))
         if len(self.latest):
             self.latest = self.latest.clone()
@@ -98,7 +99,7 @@ class FedEM(Method):
     def m_step(self, present: Tensor, q: Sequence[Tensor]) -> None:
         """Set the weights of the components at each participant to its mean responsibilities."""
         self.shares = self.shares.clone()
-        self.shares[present] = torch.stack([own.mean(dim=1).cpu() for own in q])
+        self.shares[present] = torch.stack([client.mean(dim=1).cpu() for client in q])
 
     def client_models(self) -> tuple[Tensor, Tensor]:
         """Return the components and each client's weights of them."""

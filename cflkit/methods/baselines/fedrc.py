@@ -55,7 +55,7 @@ class FedRC(FedEM):
             everyone = torch.arange(self.server.clients)
             question = ask_clients(labels_of, everyone)
             self.classes = yield replace(question, reported=False)
-            count = 1 + max(int(own.max()) for own in self.classes)
+            count = 1 + max(int(labels.max()) for labels in self.classes)
             if self.class_shares.shape != (self.k, count):
                 self.class_shares = torch.full((self.k, count), 1 / count)
         yield from super().round(t)
@@ -70,8 +70,8 @@ class FedRC(FedEM):
         super().m_step(present, q)
         count = self.class_shares.shape[1]
         of_clients = [
-            own.cpu() @ F.one_hot(self.classes[client], count).float()
-            for client, own in zip(present.tolist(), q, strict=True)
+            responsibilities.cpu() @ F.one_hot(self.classes[client], count).float()
+            for client, responsibilities in zip(present.tolist(), q, strict=True)
         ]
         sums = torch.stack(of_clients).sum(dim=0).clamp_min(FLOOR)
         self.class_shares = sums / sums.sum(dim=1, keepdim=True)

@@ -51,7 +51,7 @@ class FedRep(Personal):
     def round(self, t: int) -> Generator[Request, Any, None]:
         """Train the participants' last layers, then their other layers, and average the latter."""
         present, usual = self.server.participants(t), self.server.training
-        own, places = torch.arange(len(present)), self.server.last_layer()
+        rows, places = torch.arange(len(present)), self.server.last_layer()
         epochs = self.head_epochs or usual.epochs
         training = dataclasses.replace(usual, trains="head", epochs=epochs)
         jobs = Jobs(self.personal, present, present, training)
@@ -59,7 +59,7 @@ class FedRep(Personal):
         heads = trained[:, places]
         if len(places) < self.server.parameters:  # else the network has nothing to share
             training = dataclasses.replace(usual, trains="body", epochs=self.body_epochs)
-            trained = yield Train(Jobs(trained, own, present, training), sent=False)
+            trained = yield Train(Jobs(trained, rows, present, training), sent=False)
         weights = client_weights(self.server, self.weighting)[present]
         self.models = weighted_means(self.models, trained, weights[None])
         kept = self.personal[:, places]

@@ -62,9 +62,9 @@ class FedSaC(Collaboration):
         """Train, ask for the feature spaces, and mix the models."""
         jobs = self.broadcast(t)
         trained = yield Train(jobs)
-        own = Jobs(trained, torch.arange(len(jobs)), jobs.client_of)
+        pairs = Jobs(trained, torch.arange(len(jobs)), jobs.client_of)
         [question] = self.asks()
-        self.axes = yield question.only(own)
+        self.axes = yield question.only(pairs)
         self.aggregate(t, jobs, trained)
 
     def costs(self, present: Tensor, trained: Tensor) -> Matrix:
@@ -85,16 +85,16 @@ def closeness(axes: Sequence[Tensor], signed: bool) -> Matrix:
 
     Axes are matched greedily: the two with the largest cosine first, and then of the rest.
     """
-    spaces = [own.double().numpy() for own in axes]
-    found = np.empty((len(spaces), len(spaces)))
-    for i, one in enumerate(spaces):
+    spaces = [basis.double().numpy() for basis in axes]
+    cosine = np.empty((len(spaces), len(spaces)))
+    for i, basis in enumerate(spaces):
         for j, other in enumerate(spaces):
-            cosines = np.clip(one @ other.T, -1, 1)
+            cosines = np.clip(basis @ other.T, -1, 1)
             cosines = cosines if signed else np.abs(cosines)
             angles = []
             for _ in range(min(cosines.shape)):
                 row, column = np.unravel_index(np.argmax(cosines), cosines.shape)
                 angles.append(np.arccos(cosines[row, column]))
                 cosines[row], cosines[:, column] = -np.inf, -np.inf
-            found[i, j] = np.cos(np.mean(angles))
-    return found
+            cosine[i, j] = np.cos(np.mean(angles))
+    return cosine

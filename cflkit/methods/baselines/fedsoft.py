@@ -95,8 +95,8 @@ class FedSoft(Personal):
             self.estimated[present] = True
         mixtures = self.importance[present].to(self.models) @ self.models
         starts = mixtures if self.start == "mixture" else self.personal[present]
-        own, training = torch.arange(len(present)), proximal_training(self.server, self.mu)
-        jobs = Jobs(starts, own, present, training, anchor=mixtures)
+        rows, training = torch.arange(len(present)), proximal_training(self.server, self.mu)
+        jobs = Jobs(starts, rows, present, training, anchor=mixtures)
         trained = yield Train(jobs, sent=False)  # from models that the clients have
         self.personal = self.personal.clone()
         self.personal[present] = trained

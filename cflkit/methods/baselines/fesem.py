@@ -91,7 +91,8 @@ class FeSEM(Method):
     def nearest(self) -> Tensor:
         """Return the nearest centre ``[m]`` of each client's last model (the E-step)."""
         p = self.server.parameters
-        distances = torch.stack([(self.latest[:, :p] - own[:p]).norm(dim=1) for own in self.models])
+        latest, centres = self.latest[:, :p], self.models[:, :p]
+        distances = torch.stack([(latest - centre).norm(dim=1) for centre in centres])
         return distances.argmin(dim=0).cpu()
 
     def centres(self) -> Tensor:

@@ -75,12 +75,12 @@ class FlexCFL(Method):
 
     def mixed(self, models: Tensor) -> Tensor:
         """Add to each group's model ``[K, P + Q]`` the directions of the others."""
-        own = self.vectors(models)
-        weights = (self.mixing / own.norm(dim=1)).repeat(len(own), 1).fill_diagonal_(0)
-        mixed = own + weights @ own
+        compared = self.vectors(models)
+        weights = (self.mixing / compared.norm(dim=1)).repeat(len(compared), 1).fill_diagonal_(0)
+        mixed = compared + weights @ compared
         if self.divided:
             mixed = mixed / (1 + weights.sum(dim=1, keepdim=True))
-        return torch.cat([mixed, models[:, own.shape[1] :]], dim=1)
+        return torch.cat([mixed, models[:, compared.shape[1] :]], dim=1)
 
 
 def direction_similarities(updates: Tensor, k: int) -> Matrix:

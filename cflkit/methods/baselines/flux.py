@@ -82,7 +82,7 @@ def descriptor(client: Client, model: Tensor, components: int, span: float) -> N
     parts += [parts[0][known == c] for c in range(classes)]
     missing = np.full(parts[0].shape[1], -1.0)
     means, deviations = (
-        [find(own, axis=0) if len(own) > 1 else missing for own in parts]
+        [find(part, axis=0) if len(part) > 1 else missing for part in parts]
         for find in (np.mean, np.std)
     )
     return np.stack([means[0], deviations[0], *means[1:], *deviations[1:]])

@@ -34,9 +34,9 @@ def reports(method: Method, rows: Tensor, t: int) -> Generator[Request, Any, Ten
     """
     [request] = method.asks() or [Train(NOBODY)]
     jobs = Jobs(method.models, rows, torch.arange(method.server.clients))
-    found = torch.stack(list((yield request.only(jobs))))
-    check_finite(found, jobs, t)
-    return found
+    answers = torch.stack(list((yield request.only(jobs))))
+    check_finite(answers, jobs, t)
+    return answers
 
 
 def importance(

@@ -63,14 +63,14 @@ class Scaffold(Method):
     def setup(self, server: Server, initial: Tensor) -> None:
         """Prepare for the first round, with control variates of zero."""
         super().setup(server, initial)
-        self.own = torch.zeros_like(initial).repeat(server.clients, 1)
+        self.variates = torch.zeros_like(initial).repeat(server.clients, 1)
         self.common = torch.zeros_like(initial)
 
     def broadcast(self, t: int) -> Jobs:
         """Return the jobs of federated averaging, with the term ⟨c − cᵢ, θ⟩ in the loss."""
         jobs = super().broadcast(t)
         training = replace(self.server.training, penalty="linear", strength=1.0)
-        return jobs.replace(training=training, anchor=self.common - self.own[jobs.client_of])
+        return jobs.replace(training=training, anchor=self.common - self.variates[jobs.client_of])
 
     def aggregate(self, t: int, jobs: Jobs, trained: Tensor) -> None:
         """Average the models and the control variates.
@@ -84,8 +84,8 @@ class Scaffold(Method):
         )
         updates = local_updates(trained, self.models, jobs.model_of)
         change = -self.common - updates / travelled[:, None].to(updates)
-        self.own = self.own.clone()
-        self.own[present] += change
+        self.variates = self.variates.clone()
+        self.variates[present] += change
         self.common = self.common + change.sum(dim=0) / self.server.clients
         mean = average_updates(self.models, updates, jobs.model_of, torch.ones(len(present)))
         p = self.server.parameters  # the rest, BatchNorm's statistics, is averaged

@@ -76,8 +76,8 @@ class Signatures(Method):
 
     def discover(self) -> Generator[Request, Any, None]:
         """Ask for the signatures, cluster them, and give each cluster a model."""
-        found = yield from reports(self, self.labels, self.warm_up)
-        self.signatures = found.cpu()  # [m, d]
+        answers = yield from reports(self, self.labels, self.warm_up)
+        self.signatures = answers.cpu()  # [m, d]
         self.divide(self.cluster(self.signatures.double().numpy()))
         if self.restart:
             self.models = self.server.initials(len(self.models), self.warm_up)

@@ -79,8 +79,8 @@ class StoCFL(Method):
         pull = [self.common] * len(present)
         trained = yield Train(Jobs(self.models, members, present, training, anchor=pull))
         weights = client_weights(self.server, self.weighting)[present]
-        own = torch.stack([weights * (members == c) for c in range(len(self.models))])
-        self.models = weighted_means(self.models, trained, own)
+        shares = torch.stack([weights * (members == c) for c in range(len(self.models))])
+        self.models = weighted_means(self.models, trained, shares)
         self.common = weighted_means(self.common[None], shared, weights[None])[0]
         self.models[self.labels[~self.seen]] = self.common
 
@@ -96,8 +96,8 @@ class StoCFL(Method):
         _, parts = connected_components(near, directed=False)
         joined = torch.arange(len(count))
         for part in range(int(parts.max()) + 1):
-            own = there[torch.from_numpy(parts == part)]
-            joined[own] = own[count[own].argmax()]
+            members = there[torch.from_numpy(parts == part)]
+            joined[members] = members[count[members].argmax()]
         kept, self.labels = joined[self.labels].unique(return_inverse=True)
         self.models = self.models[kept]
         self.clustered |= bool(self.seen.all()) and len(kept) == len(count) == len(there)
